@@ -1,0 +1,2 @@
+//! postern.
+fn main() {}
