@@ -10,5 +10,10 @@
 //!
 //! Flow: `request::parse → policy::route → token::jwt::verify → decide → Permit | Denial → headers::write`.
 
+pub mod credential;
 pub mod identity;
+pub mod keyset;
+pub mod mapping;
+pub mod request;
 pub mod time;
+pub mod token;
