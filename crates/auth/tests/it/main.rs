@@ -1,6 +1,6 @@
-//! The rules of the security design that are pure, each as a test named after it.
+//! The rules of this crate, each a test named after it.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+#![allow(clippy::unwrap_used, reason = "a helper that cannot set up its test fails it")]
 
 mod decide_permit;
 mod decide_rules;
@@ -13,3 +13,12 @@ mod request_host;
 mod request_path;
 mod request_properties;
 mod request_target;
+mod token_credential;
+mod token_keyset;
+mod token_mapping;
+mod token_properties;
+mod token_rules;
+mod token_shape;
+mod token_signer;
+mod token_support;
+mod token_time;
