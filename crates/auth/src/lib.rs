@@ -10,5 +10,13 @@
 //!
 //! Flow: `request::parse → policy::route → token::jwt::verify → decide → Permit | Denial → headers::write`.
 
+pub mod credential;
+pub mod decide;
+pub mod headers;
 pub mod identity;
+pub mod keyset;
+pub mod mapping;
+pub mod policy;
+pub mod request;
 pub mod time;
+pub mod token;
