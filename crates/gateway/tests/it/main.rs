@@ -1,5 +1,6 @@
 //! Tests of the data plane's parts, one file each.
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod access_log;
 mod admin;
