@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Longest lifetime of an access token. Retired keys stay published for at least as long.
-pub const MAX_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
+pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
 
 /// The `typ` of the header (RFC 9068 §2.1).
 pub const TYP: &str = "at+jwt";

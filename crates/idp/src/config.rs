@@ -164,7 +164,11 @@ impl Config {
         let mut faults = Faults(Vec::new());
         let issuer = faults.keep("issuer", Issuer::parse(&self.issuer).map_err(ConfigReason::Issuer));
         for (i, audience) in self.audiences.iter().enumerate() {
-            faults.demand(target::is_audience(audience), || format!("audiences[{i}]"), ConfigReason::Audience);
+            faults.demand(
+                target::is_audience(audience),
+                || format!("audiences[{i}]"),
+                ConfigReason::Audience,
+            );
         }
         let lifetime = check_lifetime(self.access_token_lifetime).map_err(ConfigReason::Lifetime);
         faults.keep("access_token_lifetime", lifetime);
@@ -188,7 +192,8 @@ impl Config {
 
     /// `None` only when a fault was noted.
     fn check_client(&self, raw: &ClientConfig, at: &str, faults: &mut Faults) -> Option<Client> {
-        let id_fits = (1..=MAX_CLIENT_ID).contains(&raw.id.len()) && raw.id.bytes().all(|b| b.is_ascii_graphic());
+        let id_fits =
+            (1..=MAX_CLIENT_ID).contains(&raw.id.len()) && raw.id.bytes().all(|b| b.is_ascii_graphic());
         faults.demand(id_fits, || format!("{at}.id"), ConfigReason::ClientId);
         faults.demand(!raw.grants.is_empty(), || format!("{at}.grants"), ConfigReason::NoGrant);
         let secrets = check_secrets(&raw.secrets, &format!("{at}.secrets"), faults);
@@ -200,7 +205,11 @@ impl Config {
         faults.demand(!raw.audiences.is_empty(), || format!("{at}.audiences"), ConfigReason::NoAudience);
         for (i, audience) in raw.audiences.iter().enumerate() {
             let known = self.audiences.contains(audience);
-            faults.demand(known, || format!("{at}.audiences[{i}]"), ConfigReason::UnknownAudience(audience.clone()));
+            faults.demand(
+                known,
+                || format!("{at}.audiences[{i}]"),
+                ConfigReason::UnknownAudience(audience.clone()),
+            );
         }
         faults.demand(raw.groups.len() <= MAX_GROUPS, || format!("{at}.groups"), ConfigReason::TooManyGroups);
         for (i, group) in raw.groups.iter().enumerate() {
@@ -290,7 +299,7 @@ mod tests {
             issuer: "https://login.example.com".into(),
             audiences: vec!["https://api.example.com".into()],
             access_token_algorithm: SigningAlgorithm::Es256,
-            access_token_lifetime: Duration::from_secs(300),
+            access_token_lifetime: Duration::from_mins(5),
             clients: vec![client()],
         }
     }
@@ -300,9 +309,11 @@ mod tests {
         let mut config = config();
         config.clients.push(ClientConfig {
             id: "billing".into(),
-            access_token_lifetime: Some(Duration::from_secs(60)),
+            access_token_lifetime: Some(Duration::from_mins(1)),
             secrets: vec![
-                ConfiguredSecret::Sha256("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into()),
+                ConfiguredSecret::Sha256(
+                    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+                ),
                 ConfiguredSecret::Plain("KzJ4bXk0cGVyc2lzdGVudA".into()),
             ],
             ..client()
@@ -310,9 +321,9 @@ mod tests {
         let checked = config.check().unwrap();
         assert_eq!(checked.clients.len(), 2);
         let orders = checked.clients.verify("orders", "KzJ4bXk0cGVyc2lzdGVudA").unwrap();
-        assert_eq!(orders.access_token_lifetime(), Duration::from_secs(300));
+        assert_eq!(orders.access_token_lifetime(), Duration::from_mins(5));
         let billing = checked.clients.verify("billing", "abc").unwrap();
-        assert_eq!(billing.access_token_lifetime(), Duration::from_secs(60));
+        assert_eq!(billing.access_token_lifetime(), Duration::from_mins(1));
     }
 
     #[test]

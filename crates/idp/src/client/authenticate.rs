@@ -85,7 +85,8 @@ impl Presented {
         let malformed = Fault::AuthenticationMalformed;
         let Ok(joined) = STANDARD.decode(credentials) else { return Err(malformed) };
         let Some(colon) = joined.iter().position(|&b| b == b':') else { return Err(malformed) };
-        let (Ok(id), Ok(secret)) = (form::decode(&joined[..colon]), form::decode(&joined[colon + 1..])) else {
+        let (Ok(id), Ok(secret)) = (form::decode(&joined[..colon]), form::decode(&joined[colon + 1..]))
+        else {
             return Err(malformed);
         };
         if id.is_empty() {

@@ -35,7 +35,9 @@ pub enum SecretFault {
     )]
     TooShort,
     /// Fewer than [`MIN_DISTINCT`] different characters.
-    #[error("a client secret needs at least {MIN_DISTINCT} different characters: generate it (openssl rand -base64 32)")]
+    #[error(
+        "a client secret needs at least {MIN_DISTINCT} different characters: generate it (openssl rand -base64 32)"
+    )]
     TooRegular,
     /// Longer than [`MAX_SECRET`].
     #[error("a client secret has at most {MAX_SECRET} characters")]
@@ -44,7 +46,9 @@ pub enum SecretFault {
     #[error("a client secret has printable ascii only")]
     Character,
     /// A configured digest is not 64 hexadecimal digits.
-    #[error("a secret digest is the sha-256 of the secret as 64 hexadecimal digits (printf %s SECRET | sha256sum)")]
+    #[error(
+        "a secret digest is the sha-256 of the secret as 64 hexadecimal digits (printf %s SECRET | sha256sum)"
+    )]
     NotADigest,
 }
 
@@ -166,7 +170,10 @@ mod tests {
 
     #[test]
     fn a_generated_secret_is_accepted_as_configured() {
-        let (a, b) = (ClientSecret::generate(&SystemRandom::new()).unwrap(), ClientSecret::generate(&SystemRandom::new()).unwrap());
+        let (a, b) = (
+            ClientSecret::generate(&SystemRandom::new()).unwrap(),
+            ClientSecret::generate(&SystemRandom::new()).unwrap(),
+        );
         assert_ne!(a.expose(), b.expose());
         assert_eq!(a.expose().len(), 47);
         let digests = SecretDigests::new(SecretDigest::of_configured(a.expose()).unwrap(), None);
@@ -188,7 +195,10 @@ mod tests {
         ] {
             assert_eq!(SecretDigest::of_configured(secret).map(|_| ()), Err(fault), "{secret}");
         }
-        assert_eq!(SecretDigest::of_configured(&"x".repeat(MAX_SECRET + 1)).map(|_| ()), Err(SecretFault::TooLong));
+        assert_eq!(
+            SecretDigest::of_configured(&"x".repeat(MAX_SECRET + 1)).map(|_| ()),
+            Err(SecretFault::TooLong)
+        );
         for good in ["0123456789abcdef0123456789abcdef", "KzJ4bXk0cGVyc2lzdGVudA"] {
             assert!(SecretDigest::of_configured(good).is_ok(), "{good}");
         }
@@ -207,14 +217,20 @@ mod tests {
 
     #[test]
     fn both_secrets_of_a_moving_client_work() {
-        let [a, b] = ["the-old-secret-0123456789", "the-new-secret-0123456789"].map(|s| SecretDigest::of_configured(s).unwrap());
+        let [a, b] = ["the-old-secret-0123456789", "the-new-secret-0123456789"]
+            .map(|s| SecretDigest::of_configured(s).unwrap());
         let digests = SecretDigests::new(a.clone(), Some(b.clone()));
-        assert!(digests.accept(&a) && digests.accept(&b) && !digests.accept(&SecretDigest::of_presented("other")));
+        assert!(
+            digests.accept(&a) && digests.accept(&b) && !digests.accept(&SecretDigest::of_presented("other"))
+        );
     }
 
     #[test]
     fn debug_shows_nothing() {
         let secret = ClientSecret::generate(&SystemRandom::new()).unwrap();
-        assert_eq!(format!("{secret:?} {:?}", SecretDigest::of_presented("abc")), "ClientSecret(..) SecretDigest(..)");
+        assert_eq!(
+            format!("{secret:?} {:?}", SecretDigest::of_presented("abc")),
+            "ClientSecret(..) SecretDigest(..)"
+        );
     }
 }

@@ -28,7 +28,11 @@ pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
         return with_headers(StatusCode::INTERNAL_SERVER_ERROR, Body::empty(), &[(CACHE_CONTROL, NO_STORE)]);
     };
     let no_cache = HeaderValue::from_static("no-cache");
-    with_headers(status, Body::from(body), &[(CONTENT_TYPE, JSON), (CACHE_CONTROL, NO_STORE), (PRAGMA, no_cache)])
+    with_headers(
+        status,
+        Body::from(body),
+        &[(CONTENT_TYPE, JSON), (CACHE_CONTROL, NO_STORE), (PRAGMA, no_cache)],
+    )
 }
 
 /// A public document.

@@ -79,7 +79,8 @@ fn declares_form(headers: &HeaderMap) -> bool {
     let Ok(text) = only.to_str() else { return false };
     let mut pieces = text.split(';').map(str::trim);
     let form = pieces.next().is_some_and(|t| t.eq_ignore_ascii_case("application/x-www-form-urlencoded"));
-    let utf8 = |p: &str| p.eq_ignore_ascii_case("charset=utf-8") || p.eq_ignore_ascii_case("charset=\"utf-8\"");
+    let utf8 =
+        |p: &str| p.eq_ignore_ascii_case("charset=utf-8") || p.eq_ignore_ascii_case("charset=\"utf-8\"");
     form && pieces.all(utf8)
 }
 
@@ -125,7 +126,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_body_that_never_ends_is_given_up() {
         let never = std::future::pending::<Option<Result<HeaderMap, std::convert::Infallible>>>();
-        let body = Body::new(http_body_util::Full::new(Bytes::from_static(b"grant_type=")).with_trailers(never));
+        let body =
+            Body::new(http_body_util::Full::new(Bytes::from_static(b"grant_type=")).with_trailers(never));
         let started = tokio::time::Instant::now();
         let mut request = Request::post("/token").body(()).unwrap();
         let form = HeaderValue::from_static("application/x-www-form-urlencoded");

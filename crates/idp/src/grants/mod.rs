@@ -109,7 +109,7 @@ mod tests {
             default_scopes: ScopeSet::default(),
             audiences: vec!["api".into()],
             groups: vec![],
-            access_token_lifetime: Duration::from_secs(60),
+            access_token_lifetime: Duration::from_mins(1),
         };
         let checked = Checked {
             issuer: Issuer::parse("https://login.example.com").unwrap(),
@@ -139,6 +139,9 @@ mod tests {
         for grant in GrantType::ALL {
             assert_eq!(GrantType::from_wire(grant.as_str()), Ok(grant));
         }
-        assert_eq!(GrantType::from_wire(&"x".repeat(100)), Err(Fault::GrantUnsupported("x".repeat(64).into())));
+        assert_eq!(
+            GrantType::from_wire(&"x".repeat(100)),
+            Err(Fault::GrantUnsupported("x".repeat(64).into()))
+        );
     }
 }

@@ -63,8 +63,9 @@ impl KeyDirectory {
     /// Opens a directory, making it (mode 0700) when it is not there. Refuses one that group or others can
     /// enter, and one that another process has open.
     pub fn open(path: &Path) -> Result<Self, KeyError> {
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         match DirBuilder::new().mode(0o700).create(path) {
-            Ok(()) => sync_directory(path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new(".")))?,
+            Ok(()) => sync_directory(parent)?,
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
             Err(source) => return Err(io_error(path, source)),
         }
@@ -93,7 +94,10 @@ impl KeyDirectory {
         };
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|e| manifest_fault(&path, &e))?;
         if manifest.version != VERSION {
-            return Err(manifest_fault(&path, &format_args!("version {} is not {VERSION}", manifest.version)));
+            return Err(manifest_fault(
+                &path,
+                &format_args!("version {} is not {VERSION}", manifest.version),
+            ));
         }
         self.assemble(manifest.keys, &path).map(Some)
     }
@@ -103,14 +107,24 @@ impl KeyDirectory {
         for entry in entries {
             match entry {
                 Entry::Active { alg, kid, since } => {
-                    active.push(Active { key: self.read_key(&alg, &kid, path)?, since: Timestamp::from_millis(since) });
+                    active.push(Active {
+                        key: self.read_key(&alg, &kid, path)?,
+                        since: Timestamp::from_millis(since),
+                    });
                 }
                 Entry::Next { alg, kid, since } => {
-                    next.push(Next { key: self.read_key(&alg, &kid, path)?, since: Timestamp::from_millis(since) });
+                    next.push(Next {
+                        key: self.read_key(&alg, &kid, path)?,
+                        since: Timestamp::from_millis(since),
+                    });
                 }
                 Entry::Retired { kid, since, until, jwk } => {
-                    if jwk.get("kid").and_then(Value::as_str) != Some(kid.as_str()) || jwk.get("d").is_some() {
-                        return Err(manifest_fault(path, &format_args!("retired key {kid:?} is not a public key of that name")));
+                    if jwk.get("kid").and_then(Value::as_str) != Some(kid.as_str()) || jwk.get("d").is_some()
+                    {
+                        return Err(manifest_fault(
+                            path,
+                            &format_args!("retired key {kid:?} is not a public key of that name"),
+                        ));
                     }
                     let (since, until) = (Timestamp::from_millis(since), Timestamp::from_millis(until));
                     retired.push(Retired { kid: kid.into(), jwk, since, until });
@@ -120,7 +134,9 @@ impl KeyDirectory {
         let mut slots: Vec<Slot> = Vec::with_capacity(active.len());
         for active in active {
             let algorithm = active.key.algorithm();
-            let one = |what| manifest_fault(path, &format_args!("{} needs exactly one {what} key", key::name(algorithm)));
+            let one = |what| {
+                manifest_fault(path, &format_args!("{} needs exactly one {what} key", key::name(algorithm)))
+            };
             if slots.iter().any(|s| s.active.key.algorithm() == algorithm) {
                 return Err(one("active"));
             }
@@ -134,14 +150,16 @@ impl KeyDirectory {
     }
 
     fn read_key(&self, alg: &str, kid: &str, manifest: &Path) -> Result<Arc<Key>, KeyError> {
-        let unknown = || manifest_fault(manifest, &format_args!("key {kid:?} has the unknown algorithm {alg:?}"));
+        let unknown =
+            || manifest_fault(manifest, &format_args!("key {kid:?} has the unknown algorithm {alg:?}"));
         let algorithm = key::by_name(alg).ok_or_else(unknown)?;
         if !key::is_kid(kid) {
             return Err(manifest_fault(manifest, &format_args!("{kid:?} is not a key identifier")));
         }
         let path = self.key_path(kid);
         let text = read_private(&path)?;
-        let key = Key::from_pem(algorithm, &text).and_then(|k| if k.kid() == kid { Ok(k) } else { Err(key::KeyFault::OtherKey) });
+        let key = Key::from_pem(algorithm, &text)
+            .and_then(|k| if k.kid() == kid { Ok(k) } else { Err(key::KeyFault::OtherKey) });
         key.map(Arc::new).map_err(|source| KeyError::KeyFile { path, source })
     }
 
@@ -153,7 +171,8 @@ impl KeyDirectory {
             for key in [&slot.active.key, &slot.next.key] {
                 let path = self.key_path(key.kid());
                 if !path.exists() {
-                    let pem = key.to_pem().map_err(|source| KeyError::KeyFile { path: path.clone(), source })?;
+                    let pem =
+                        key.to_pem().map_err(|source| KeyError::KeyFile { path: path.clone(), source })?;
                     write_private(&path, pem.as_ref())?;
                 }
             }
@@ -178,9 +197,8 @@ impl KeyDirectory {
     /// Removes the private halves of keys that `ring` does not sign with, now or next, and what a crash left
     /// half written. Other files stay.
     pub fn sweep(&self, ring: &KeyRing) -> Result<(), KeyError> {
-        let signing = |kid: &str| {
-            ring.slots.iter().any(|s| s.active.key.kid() == kid || s.next.key.kid() == kid)
-        };
+        let signing =
+            |kid: &str| ring.slots.iter().any(|s| s.active.key.kid() == kid || s.next.key.kid() == kid);
         for entry in fs::read_dir(&self.path).map_err(|e| io_error(&self.path, e))? {
             let path = entry.map_err(|e| io_error(&self.path, e))?.path();
             let Some(name) = path.file_name().and_then(|n| n.to_str()) else { continue };
@@ -232,7 +250,8 @@ fn read_private(path: &Path) -> Result<Vec<u8>, KeyError> {
 }
 
 fn refuse_open_mode(path: &Path, mode: u32, directory: bool) -> Result<(), KeyError> {
-    if mode & 0o077 == 0 {
+    let others = mode & 0o077;
+    if others == 0 {
         return Ok(());
     }
     Err(KeyError::Permissions { path: path.to_owned(), mode: mode & 0o7777, directory })

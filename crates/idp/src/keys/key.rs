@@ -131,7 +131,9 @@ mod tests {
     #[test]
     fn kids_are_safe_file_names() {
         assert!(is_kid(&"a-_Z0".repeat(9)[..43]));
-        for bad in ["", "a", &"/".repeat(43), &format!("../{}", "a".repeat(40)), &format!("{}a", "é".repeat(21))] {
+        for bad in
+            ["", "a", &"/".repeat(43), &format!("../{}", "a".repeat(40)), &format!("{}a", "é".repeat(21))]
+        {
             assert!(!is_kid(bad), "{bad}");
         }
     }

@@ -36,7 +36,7 @@ use self::{
 use crate::access_token;
 
 /// How long caches may keep the key set: what `Cache-Control` says.
-pub const JWKS_MAX_AGE: Duration = Duration::from_secs(5 * 60);
+pub const JWKS_MAX_AGE: Duration = Duration::from_mins(5);
 /// A key is published for at least this long before it signs, so that every cache of the key set has been
 /// filled anew, slow ones included.
 pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
@@ -194,7 +194,10 @@ impl Keys {
         }
         // durable: from here on it counts, even when tidying up fails
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = Published::new(ring.clone());
-        directory.as_ref().map_or(Ok(()), |d| d.sweep(&ring))
+        if let Some(Err(error)) = directory.as_ref().map(|d| d.sweep(&ring)) {
+            tracing::warn!(%error, "old key files are left: the next change or start removes them");
+        }
+        Ok(())
     }
 
     fn current(&self) -> Arc<Published> {

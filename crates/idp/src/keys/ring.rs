@@ -45,7 +45,11 @@ impl Next {
     }
 
     fn activate(self, now: Timestamp) -> Result<Active, TransitionFault> {
-        if now < self.ready() { Err(TransitionFault::TooEarly { ready: self.ready() }) } else { Ok(self.activate_at_once(now)) }
+        if now < self.ready() {
+            Err(TransitionFault::TooEarly { ready: self.ready() })
+        } else {
+            Ok(self.activate_at_once(now))
+        }
     }
 
     /// Without the wait: its predecessor must not sign any longer.
@@ -141,7 +145,12 @@ impl KeyRing {
 
     /// A ring with exactly these algorithms, in this order: missing keys are made, the active key of an
     /// algorithm that is not wanted any longer retires, its next one is dropped (it signed nothing).
-    pub fn aligned(self, algorithms: &[SigningAlgorithm], now: Timestamp, make: Make) -> Result<Self, KeyError> {
+    pub fn aligned(
+        self,
+        algorithms: &[SigningAlgorithm],
+        now: Timestamp,
+        make: Make,
+    ) -> Result<Self, KeyError> {
         if algorithms.is_empty() {
             return Err(KeyError::NoAlgorithm);
         }
@@ -162,7 +171,12 @@ impl KeyRing {
     }
 
     /// The next key signs, the active one retires, a new next one is published.
-    pub fn rotated(mut self, algorithm: SigningAlgorithm, now: Timestamp, make: Make) -> Result<Self, KeyError> {
+    pub fn rotated(
+        mut self,
+        algorithm: SigningAlgorithm,
+        now: Timestamp,
+        make: Make,
+    ) -> Result<Self, KeyError> {
         let at = self.slots.iter().position(|s| s.algorithm() == algorithm);
         let at = at.ok_or(TransitionFault::NoSuchAlgorithm(algorithm))?;
         let Slot { active, next } = self.slots.remove(at);
@@ -206,7 +220,8 @@ impl KeyRing {
 impl PartialEq for KeyRing {
     fn eq(&self, other: &Self) -> bool {
         let slots = |ring: &Self| -> Vec<(String, Timestamp, String, Timestamp)> {
-            let row = |s: &Slot| (s.active.key.kid().into(), s.active.since, s.next.key.kid().into(), s.next.since);
+            let row =
+                |s: &Slot| (s.active.key.kid().into(), s.active.since, s.next.key.kid().into(), s.next.since);
             ring.slots.iter().map(row).collect()
         };
         slots(self) == slots(other) && self.retired == other.retired

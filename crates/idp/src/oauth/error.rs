@@ -9,11 +9,7 @@
 
 use axum::http::StatusCode;
 
-use super::{
-    form::FormFault,
-    scope::ScopeFault,
-    target::MAX_TARGETS,
-};
+use super::{form::FormFault, scope::ScopeFault, target::MAX_TARGETS};
 use crate::client::secret::SecretDigest;
 
 /// One reason not to do what was asked.
@@ -199,11 +195,12 @@ mod tests {
 
     fn every() -> Vec<Fault> {
         use Fault::{
-            AuthenticationMalformed, AuthenticationMissing, AuthenticationRepeated, AuthenticationUnsupported,
-            AuthorizationRepeated, BodyBroken, BodyTimeout, BodyTooLarge, ClientIdMismatch, ClientSecretWrong,
-            ClientUnknown, EntropyFailed, Form, GrantNotAllowed, GrantTypeMissing, GrantUnsupported,
-            MethodNotAllowed, NotForm, NotFound, QueryParameters, ScopeMalformed, ScopeNotAllowed, SigningFailed,
-            TargetMalformed, TargetNotAllowed, TargetsTooMany,
+            AuthenticationMalformed, AuthenticationMissing, AuthenticationRepeated,
+            AuthenticationUnsupported, AuthorizationRepeated, BodyBroken, BodyTimeout, BodyTooLarge,
+            ClientIdMismatch, ClientSecretWrong, ClientUnknown, EntropyFailed, Form, GrantNotAllowed,
+            GrantTypeMissing, GrantUnsupported, MethodNotAllowed, NotForm, NotFound, QueryParameters,
+            ScopeMalformed, ScopeNotAllowed, SigningFailed, TargetMalformed, TargetNotAllowed,
+            TargetsTooMany,
         };
         let forms = [
             FormFault::Escape,
@@ -216,11 +213,30 @@ mod tests {
         ];
         let scopes = [ScopeFault::Empty, ScopeFault::Character, ScopeFault::TooLong, ScopeFault::TooMany];
         let mut all = vec![
-            NotFound, MethodNotAllowed, NotForm, QueryParameters, BodyTooLarge, BodyTimeout, BodyBroken,
-            GrantTypeMissing, GrantUnsupported("x".into()), AuthorizationRepeated, AuthenticationRepeated,
-            ClientIdMismatch, AuthenticationMissing, AuthenticationUnsupported, AuthenticationMalformed,
-            ClientUnknown("x".into()), ClientSecretWrong("x".into()), GrantNotAllowed, ScopeNotAllowed("x".into()), TargetMalformed,
-            TargetNotAllowed("x".into()), TargetsTooMany, EntropyFailed, SigningFailed,
+            NotFound,
+            MethodNotAllowed,
+            NotForm,
+            QueryParameters,
+            BodyTooLarge,
+            BodyTimeout,
+            BodyBroken,
+            GrantTypeMissing,
+            GrantUnsupported("x".into()),
+            AuthorizationRepeated,
+            AuthenticationRepeated,
+            ClientIdMismatch,
+            AuthenticationMissing,
+            AuthenticationUnsupported,
+            AuthenticationMalformed,
+            ClientUnknown("x".into()),
+            ClientSecretWrong("x".into()),
+            GrantNotAllowed,
+            ScopeNotAllowed("x".into()),
+            TargetMalformed,
+            TargetNotAllowed("x".into()),
+            TargetsTooMany,
+            EntropyFailed,
+            SigningFailed,
         ];
         all.extend(forms.map(Form));
         all.extend(scopes.map(ScopeMalformed));
@@ -243,7 +259,9 @@ mod tests {
             let expected: &[u16] = match row.code {
                 "invalid_request" => &[400, 404, 405, 408, 413],
                 "invalid_client" => &[401],
-                "unauthorized_client" | "unsupported_grant_type" | "invalid_scope" | "invalid_target" => &[400],
+                "unauthorized_client" | "unsupported_grant_type" | "invalid_scope" | "invalid_target" => {
+                    &[400]
+                }
                 "server_error" => &[500],
                 other => panic!("{fault:?} has the unknown code {other}"),
             };

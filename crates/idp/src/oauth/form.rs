@@ -69,11 +69,11 @@ impl Form {
 
     /// The value of a parameter. One sent without a value counts as not sent (RFC 6749 §3.2).
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.all(name).next()
+        self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
     /// Every non-empty value of a repeatable parameter, in the order sent.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
         self.pairs.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_long_duplicate_name_is_cut() {
-        let name = "é".repeat(100).bytes().map(|b| format!("%{b:02X}")).collect::<String>();
+        let name = "%C3%A9".repeat(100);
         let Err(FormFault::Duplicate(kept)) = Form::parse(format!("{name}=1&{name}=2").as_bytes()) else {
             panic!("accepted");
         };

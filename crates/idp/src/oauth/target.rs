@@ -32,7 +32,19 @@ mod tests {
         for good in ["https://api.example.com", "https://api.example.com/a?b=c", "urn:example:api", "a+b:c"] {
             assert!(is_resource(good), "{good}");
         }
-        for bad in ["", "api", "/api", "//host/a", ":a", "1a:b", "https:", "https://", "https://a#b", "https://a b", "urn:é"] {
+        for bad in [
+            "",
+            "api",
+            "/api",
+            "//host/a",
+            ":a",
+            "1a:b",
+            "https:",
+            "https://",
+            "https://a#b",
+            "https://a b",
+            "urn:é",
+        ] {
             assert!(!is_resource(bad), "{bad}");
         }
     }

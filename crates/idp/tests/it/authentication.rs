@@ -100,8 +100,11 @@ async fn other_methods_are_not_supported() {
 async fn malformed_basic_is_invalid_client() {
     let server = Server::start().await;
     let right = basic("orders", SECRET);
-    let unpadded = right.trim_end_matches('=');
-    assert_ne!(unpadded, right, "the example must have padding to lose");
+    // white space after a field value is not part of it (RFC 9110 §5.5)
+    assert_eq!(server.post(&[("Authorization", &format!("{right} "))], GRANT).await.status, 200);
+    let padded = basic("plain", SECRET);
+    let unpadded = padded.trim_end_matches('=');
+    assert_ne!(unpadded, padded, "the example must have padding to lose");
     for value in [
         "Basic",
         "Basic ",
@@ -115,17 +118,10 @@ async fn malformed_basic_is_invalid_client() {
         &raw_basic(&format!("orders%00:{SECRET}")),
         &raw_basic(&format!("orders:{SECRET}\n")),
         &raw_basic(&format!("örders:{SECRET}")),
-        &format!("{right} "),
         &format!("{right}, {right}"),
         unpadded,
     ] {
-        let answer = server.post(&[("Authorization", value)], GRANT).await;
-        if value == format!("{right} ") {
-            // white space after a field value is not part of it (RFC 9110 §5.5)
-            assert_eq!(answer.status, 200);
-        } else {
-            answer.assert_error(401, "invalid_client");
-        }
+        server.post(&[("Authorization", value)], GRANT).await.assert_error(401, "invalid_client");
     }
 }
 
@@ -139,7 +135,8 @@ async fn an_unknown_client_and_a_wrong_secret_get_the_same_answer() {
     assert_eq!(wrong.clone().without_date(), unknown.without_date());
     assert_eq!(wrong.clone().without_date(), known_secret.without_date());
     let post = |id: &str| format!("{GRANT}&client_id={id}&client_secret=wrong");
-    let (wrong_post, unknown_post) = (server.post(&[], &post("orders")).await, server.post(&[], &post("nobody")).await);
+    let (wrong_post, unknown_post) =
+        (server.post(&[], &post("orders")).await, server.post(&[], &post("nobody")).await);
     assert_eq!(wrong_post.clone().without_date(), unknown_post.without_date());
     assert_eq!(wrong_post.without_date(), wrong.without_date());
 }
@@ -162,5 +159,8 @@ async fn only_authenticated_clients_learn_about_grants() {
     let server = Server::start().await;
     server.post(&[], "grant_type=password").await.assert_error(401, "invalid_client");
     let wrong = basic("orders", "wrong");
-    server.post(&[("Authorization", &wrong)], "grant_type=password&scope=audit").await.assert_error(401, "invalid_client");
+    server
+        .post(&[("Authorization", &wrong)], "grant_type=password&scope=audit")
+        .await
+        .assert_error(401, "invalid_client");
 }

@@ -110,10 +110,19 @@ async fn unknown_grants_are_unsupported() {
     let authorization = basic("orders", SECRET);
     let fields = [("Authorization", authorization.as_str())];
     for grant in [
-        "password", "authorization_code", "refresh_token", "implicit", "Client_Credentials", "client_credentials%20",
-        "client_credentialsx", "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer",
+        "password",
+        "authorization_code",
+        "refresh_token",
+        "implicit",
+        "Client_Credentials",
+        "client_credentials%20",
+        "client_credentialsx",
+        "urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer",
     ] {
-        server.post(&fields, &format!("grant_type={grant}")).await.assert_error(400, "unsupported_grant_type");
+        server
+            .post(&fields, &format!("grant_type={grant}"))
+            .await
+            .assert_error(400, "unsupported_grant_type");
     }
     for body in ["", "grant_type=", "grant_type", "scope=audit"] {
         server.post(&fields, body).await.assert_error(400, "invalid_request");
@@ -154,7 +163,10 @@ async fn a_token_ends_when_it_says() {
     server.clock.advance(Duration::from_millis(299_999));
     assert!(api.verify(&token, server.clock.now()).is_ok());
     server.clock.advance(Duration::from_millis(1));
-    assert!(matches!(api.verify(&token, server.clock.now()), Err(TokenError::Expired)), "expired means now >= exp");
+    assert!(
+        matches!(api.verify(&token, server.clock.now()), Err(TokenError::Expired)),
+        "expired means now >= exp"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

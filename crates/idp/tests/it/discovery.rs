@@ -42,11 +42,18 @@ async fn an_issuer_path_is_respected_in_both_forms() {
         let answer = server.get(path).await;
         assert_eq!(String::from_utf8(answer.body).unwrap(), expected_openid(&server.issuer), "{path}");
     }
-    for path in ["/staff/eu/.well-known/oauth-authorization-server", "/.well-known/oauth-authorization-server/staff/eu"] {
+    for path in [
+        "/staff/eu/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-authorization-server/staff/eu",
+    ] {
         let answer = server.get(path).await;
         assert_eq!(String::from_utf8(answer.body).unwrap(), expected_oauth(&server.issuer), "{path}");
     }
-    for path in ["/.well-known/openid-configuration", "/.well-known/oauth-authorization-server", "/staff/.well-known/openid-configuration"] {
+    for path in [
+        "/.well-known/openid-configuration",
+        "/.well-known/oauth-authorization-server",
+        "/staff/.well-known/openid-configuration",
+    ] {
         server.get(path).await.assert_error(404, "invalid_request");
     }
 }
@@ -55,9 +62,19 @@ async fn an_issuer_path_is_respected_in_both_forms() {
 async fn what_is_advertised_answers() {
     let server = Server::at_path("/staff").await;
     let document = server.get("/staff/.well-known/openid-configuration").await.json();
-    let path = |member: &str| document[member].as_str().unwrap().strip_prefix(&format!("http://{}", server.address)).unwrap().to_owned();
+    let path = |member: &str| {
+        document[member]
+            .as_str()
+            .unwrap()
+            .strip_prefix(&format!("http://{}", server.address))
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(server.get(&path("jwks_uri")).await.status, 200);
-    assert_eq!(wire::request(server.address, "OPTIONS", &path("token_endpoint")).await.field("allow"), Some("POST"));
+    assert_eq!(
+        wire::request(server.address, "OPTIONS", &path("token_endpoint")).await.field("allow"),
+        Some("POST")
+    );
     assert_eq!(server.token("").await.status, 200);
 }
 

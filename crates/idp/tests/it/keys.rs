@@ -54,7 +54,10 @@ async fn the_key_set_is_public_and_cacheable() {
     let algorithms: Vec<_> = keys.iter().map(|k| k["alg"].as_str().unwrap()).collect();
     assert_eq!(algorithms, ["ES256", "RS256", "EdDSA", "ES256", "RS256", "EdDSA"]);
     let document = server.get("/.well-known/openid-configuration").await.json();
-    assert_eq!(document["id_token_signing_alg_values_supported"], serde_json::json!(["ES256", "RS256", "EdDSA"]));
+    assert_eq!(
+        document["id_token_signing_alg_values_supported"],
+        serde_json::json!(["ES256", "RS256", "EdDSA"])
+    );
 }
 
 #[tokio::test]
@@ -84,7 +87,7 @@ async fn rotation_keeps_old_tokens_and_surprises_nobody() {
 async fn a_key_too_young_does_not_sign() {
     let server = Server::start().await;
     let before = published(&server).await;
-    server.clock.advance(LEAD - Duration::from_millis(1));
+    server.clock.advance(LEAD.checked_sub(Duration::from_millis(1)).unwrap());
     let early = server.provider.rotate_keys(ES);
     let ready = NOW.plus(LEAD);
     assert!(matches!(early, Err(KeyError::Transition(TransitionFault::TooEarly { ready: r })) if r == ready));
@@ -92,7 +95,10 @@ async fn a_key_too_young_does_not_sign() {
     server.clock.advance(Duration::from_millis(1));
     server.provider.rotate_keys(ES).unwrap();
     let missing = server.provider.rotate_keys(SigningAlgorithm::EdDsa);
-    assert!(matches!(missing, Err(KeyError::Transition(TransitionFault::NoSuchAlgorithm(SigningAlgorithm::EdDsa)))));
+    assert!(matches!(
+        missing,
+        Err(KeyError::Transition(TransitionFault::NoSuchAlgorithm(SigningAlgorithm::EdDsa)))
+    ));
 }
 
 #[tokio::test]
@@ -101,7 +107,7 @@ async fn a_retired_key_goes_when_its_tokens_are_gone() {
     let first = published(&server).await[0].clone();
     server.clock.advance(LEAD);
     server.provider.rotate_keys(ES).unwrap();
-    server.clock.advance(RETENTION - Duration::from_millis(1));
+    server.clock.advance(RETENTION.checked_sub(Duration::from_millis(1)).unwrap());
     server.provider.rotate_keys(ES).unwrap();
     assert!(published(&server).await.contains(&first));
     server.clock.advance(LEAD);
@@ -144,7 +150,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("idp-keys-{name}-{}", std::process::id()));
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("idp-keys-{name}-{}", std::process::id()));
         assert!(!path.exists(), "{} is left over", path.display());
         Self(path)
     }
@@ -214,7 +221,9 @@ fn the_disk_has_private_keys_for_its_owner_only() {
     expected.sort();
     assert_eq!(scratch.files(), expected);
     let pem = fs::read_to_string(scratch.0.join(file(active))).unwrap();
-    assert!(pem.starts_with("-----BEGIN PRIVATE KEY-----\n") && pem.ends_with("\n-----END PRIVATE KEY-----\n"));
+    assert!(
+        pem.starts_with("-----BEGIN PRIVATE KEY-----\n") && pem.ends_with("\n-----END PRIVATE KEY-----\n")
+    );
 
     // after rotation nobody can sign with the old key any more, not even with the disk in hand
     keys.rotate(ES, NOW.plus(LEAD)).unwrap();
@@ -227,12 +236,17 @@ fn what_others_can_read_is_refused() {
     let scratch = Scratch::new("open");
     drop(scratch.open(&[ES], NOW).unwrap());
     let key = scratch.files().into_iter().find(|n| n.starts_with("key-")).unwrap();
-    for (path, mode, repaired) in
-        [(scratch.0.join(key), 0o640, 0o600), (scratch.manifest(), 0o604, 0o600), (scratch.0.clone(), 0o750, 0o700)]
-    {
+    for (path, mode, repaired) in [
+        (scratch.0.join(key), 0o640, 0o600),
+        (scratch.manifest(), 0o604, 0o600),
+        (scratch.0.clone(), 0o750, 0o700),
+    ] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         let refused = scratch.open(&[ES], NOW).unwrap_err();
-        assert!(matches!(&refused, KeyError::Permissions { path: p, mode: m, .. } if *p == path && *m == mode), "{refused}");
+        assert!(
+            matches!(&refused, KeyError::Permissions { path: p, mode: m, .. } if *p == path && *m == mode),
+            "{refused}"
+        );
         assert!(refused.to_string().contains(&format!("chmod {repaired:04o}")), "{refused}");
         fs::set_permissions(&path, fs::Permissions::from_mode(repaired)).unwrap();
     }
@@ -277,20 +291,31 @@ fn a_damaged_directory_is_refused() {
     ] {
         fs::write(scratch.manifest(), &bad).unwrap();
         let refused = scratch.open(&[ES, SigningAlgorithm::EdDsa], NOW);
-        assert!(matches!(refused, Err(KeyError::Manifest { .. } | KeyError::KeyFile { .. })), "{refused:?} for {bad}");
+        assert!(
+            matches!(refused, Err(KeyError::Manifest { .. } | KeyError::KeyFile { .. })),
+            "{refused:?} for {bad}"
+        );
     }
     fs::write(scratch.manifest(), &good).unwrap();
 
     // a key file with another key in it, a broken one, none
     let file = |at: usize| scratch.0.join(format!("key-{}.pem", json["keys"][at]["kid"].as_str().unwrap()));
     let pem = fs::read(file(0)).unwrap();
-    for bad in [fs::read(file(1)).unwrap(), fs::read(file(2)).unwrap(), pem[..pem.len() / 2].to_vec(), [pem.clone(), pem.clone()].concat()] {
+    for bad in [
+        fs::read(file(1)).unwrap(),
+        fs::read(file(2)).unwrap(),
+        pem[..pem.len() / 2].to_vec(),
+        [pem.clone(), pem.clone()].concat(),
+    ] {
         fs::write(file(0), &bad).unwrap();
         let refused = scratch.open(&[ES, SigningAlgorithm::EdDsa], NOW);
         assert!(matches!(refused, Err(KeyError::KeyFile { .. })), "{refused:?}");
     }
     fs::remove_file(file(0)).unwrap();
-    assert!(matches!(scratch.open(&[ES, SigningAlgorithm::EdDsa], NOW), Err(KeyError::Io { .. })), "never a new key in its place");
+    assert!(
+        matches!(scratch.open(&[ES, SigningAlgorithm::EdDsa], NOW), Err(KeyError::Io { .. })),
+        "never a new key in its place"
+    );
 }
 
 #[test]

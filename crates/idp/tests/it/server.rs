@@ -11,7 +11,10 @@ use std::{
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use idp::{ClientConfig, Config, ConfiguredSecret, Entropy, Keys, Provider, grants::GrantType, keys::SigningAlgorithm};
+use idp::{
+    ClientConfig, Config, ConfiguredSecret, Entropy, Keys, Provider, grants::GrantType,
+    keys::SigningAlgorithm,
+};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -67,16 +70,18 @@ pub(crate) fn client(id: &str, secrets: &[&str]) -> ClientConfig {
 pub(crate) fn config(issuer: &str) -> Config {
     Config {
         issuer: issuer.into(),
-        audiences: [API, "urn:example:billing", "reports", "https://other.example.com"].map(Into::into).into(),
+        audiences: [API, "urn:example:billing", "reports", "https://other.example.com"]
+            .map(Into::into)
+            .into(),
         access_token_algorithm: SigningAlgorithm::Es256,
-        access_token_lifetime: Duration::from_secs(300),
+        access_token_lifetime: Duration::from_mins(5),
         clients: vec![
             client("orders", &[SECRET, NEXT_SECRET]),
             client(ODD_ID, &[ODD_SECRET]),
             ClientConfig {
                 default_scopes: vec![],
                 groups: vec![],
-                access_token_lifetime: Some(Duration::from_secs(60)),
+                access_token_lifetime: Some(Duration::from_mins(1)),
                 ..client("plain", &[SECRET])
             },
         ],
@@ -123,7 +128,11 @@ impl Server {
     }
 
     pub(crate) async fn token_of(&self, id: &str, secret: &str, more: &str) -> Answer {
-        self.post(&[("Authorization", &wire::basic(id, secret))], &format!("grant_type=client_credentials{more}")).await
+        self.post(
+            &[("Authorization", &wire::basic(id, secret))],
+            &format!("grant_type=client_credentials{more}"),
+        )
+        .await
     }
 
     /// A form to the token endpoint.

@@ -15,7 +15,10 @@ async fn only_forms_are_read() {
         &[("Authorization", &authorization), ("Content-Type", "application/json")],
         &[("Authorization", &authorization), ("Content-Type", "text/plain")],
         &[("Authorization", &authorization), ("Content-Type", "multipart/form-data; boundary=x")],
-        &[("Authorization", &authorization), ("Content-Type", "application/x-www-form-urlencoded; charset=latin1")],
+        &[
+            ("Authorization", &authorization),
+            ("Content-Type", "application/x-www-form-urlencoded; charset=latin1"),
+        ],
         &[("Authorization", &authorization), ("Content-Type", FORM), ("Content-Type", FORM)],
     ] {
         wire::send(server.address, "/token", fields, body).await.assert_error(400, "invalid_request");
@@ -23,7 +26,10 @@ async fn only_forms_are_read() {
     let json = br#"{"grant_type":"client_credentials"}"#;
     let fields = [("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
     wire::send(server.address, "/token", &fields, json).await.assert_error(400, "invalid_request");
-    let utf8 = [("Authorization", authorization.as_str()), ("Content-Type", "application/x-www-form-urlencoded;charset=UTF-8")];
+    let utf8 = [
+        ("Authorization", authorization.as_str()),
+        ("Content-Type", "application/x-www-form-urlencoded;charset=UTF-8"),
+    ];
     assert_eq!(wire::send(server.address, "/token", &utf8, body).await.status, 200);
 }
 
@@ -52,9 +58,12 @@ async fn duplicate_parameters_are_refused() {
     ] {
         server.token(more).await.assert_error(400, "invalid_request");
     }
-    let post = format!("grant_type=client_credentials&client_id=orders&client_secret={SECRET}&client_secret={SECRET}");
+    let post = format!(
+        "grant_type=client_credentials&client_id=orders&client_secret={SECRET}&client_secret={SECRET}"
+    );
     server.post(&[], &post).await.assert_error(400, "invalid_request");
-    let post = format!("grant_type=client_credentials&client_id=orders&client_id=plain&client_secret={SECRET}");
+    let post =
+        format!("grant_type=client_credentials&client_id=orders&client_id=plain&client_secret={SECRET}");
     server.post(&[], &post).await.assert_error(400, "invalid_request");
 }
 
@@ -68,7 +77,18 @@ async fn unknown_parameters_are_ignored() {
 async fn bad_encoding_is_refused() {
     let server = Server::start().await;
     for more in [
-        "&x=%", "&x=%4", "&x=%zz", "&%=1", "&x=a b", "&x=\r\n", "\n", "&x=%ff", "&x=%c0%af", "&x=%00", "&x=é", "&=1",
+        "&x=%",
+        "&x=%4",
+        "&x=%zz",
+        "&%=1",
+        "&x=a b",
+        "&x=\r\n",
+        "\n",
+        "&x=%ff",
+        "&x=%c0%af",
+        "&x=%00",
+        "&x=é",
+        "&=1",
     ] {
         server.token(more).await.assert_error(400, "invalid_request");
     }
@@ -85,7 +105,8 @@ async fn a_body_has_at_most_64_kib() {
 
     // told in advance: refused before a byte of it is sent
     let head = |framing: &str| {
-        format!("POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n{framing}\r\n\r\n").into_bytes()
+        format!("POST /token HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n{framing}\r\n\r\n")
+            .into_bytes()
     };
     let answer = wire::exchange_until_answer(server.address, &head("Content-Length: 65537")).await;
     answer.assert_error(413, "invalid_request");
@@ -146,7 +167,17 @@ async fn head_of_a_document_is_its_get_without_body() {
 #[tokio::test]
 async fn other_paths_are_404() {
     let server = Server::at_path("/staff").await;
-    for path in ["/", "/token", "/staff", "/staff/", "/staff/token/", "/staff//token", "/staff/%74oken", "/Staff/token", "/jwks"] {
+    for path in [
+        "/",
+        "/token",
+        "/staff",
+        "/staff/",
+        "/staff/token/",
+        "/staff//token",
+        "/staff/%74oken",
+        "/Staff/token",
+        "/jwks",
+    ] {
         server.get(path).await.assert_error(404, "invalid_request");
     }
 }
@@ -168,7 +199,10 @@ async fn every_answer_is_hardened() {
         assert_eq!(answer.field("x-content-type-options"), Some("nosniff"));
         assert_eq!(answer.field("x-frame-options"), Some("DENY"));
         assert_eq!(answer.field("referrer-policy"), Some("no-referrer"));
-        assert_eq!(answer.field("content-security-policy"), Some("default-src 'none'; frame-ancestors 'none'"));
+        assert_eq!(
+            answer.field("content-security-policy"),
+            Some("default-src 'none'; frame-ancestors 'none'")
+        );
         assert!(answer.field("cache-control").is_some());
         assert_eq!(answer.field("access-control-allow-origin"), None);
         assert_eq!(answer.field("server"), None);
@@ -185,7 +219,9 @@ async fn nothing_of_a_request_is_reflected() {
         server.token(&format!("&resource={}", encode(probe))).await,
         server.token(&format!("&audience={}", encode(probe))).await,
         server.token_of(probe, probe, "").await,
-        server.post(&[("Authorization", &basic("orders", SECRET))], &format!("grant_type={}", encode(probe))).await,
+        server
+            .post(&[("Authorization", &basic("orders", SECRET))], &format!("grant_type={}", encode(probe)))
+            .await,
         server.token(&format!("&{0}=1&{0}=1", encode(probe))).await,
     ];
     for answer in probes {

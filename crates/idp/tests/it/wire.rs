@@ -89,11 +89,13 @@ pub(crate) async fn exchange_half_closed(address: SocketAddr, request: &[u8]) ->
 }
 
 fn parse(bytes: &[u8]) -> Answer {
-    let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or_else(|| panic!("{}", bytes.escape_ascii()));
+    let end =
+        bytes.windows(4).position(|w| w == b"\r\n\r\n").unwrap_or_else(|| panic!("{}", bytes.escape_ascii()));
     let head = std::str::from_utf8(&bytes[..end]).unwrap();
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-    let field = |line: &str| line.split_once(':').map(|(n, v)| (n.to_lowercase(), v.trim().to_owned())).unwrap();
+    let field =
+        |line: &str| line.split_once(':').map(|(n, v)| (n.to_lowercase(), v.trim().to_owned())).unwrap();
     let answer = Answer { status, fields: lines.map(field).collect(), body: bytes[end + 4..].to_vec() };
     assert_eq!(answer.field("transfer-encoding"), None, "bodies are whole");
     answer
@@ -107,7 +109,8 @@ pub(crate) async fn request(address: SocketAddr, method: &str, target: &str) -> 
 
 /// A request with a body and fields of the caller's choice.
 pub(crate) async fn send(address: SocketAddr, target: &str, fields: &[(&str, &str)], body: &[u8]) -> Answer {
-    let mut request = format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n").into_bytes();
+    let mut request =
+        format!("POST {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n").into_bytes();
     for (name, value) in fields {
         request.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
     }
@@ -118,7 +121,8 @@ pub(crate) async fn send(address: SocketAddr, target: &str, fields: &[(&str, &st
 
 /// `application/x-www-form-urlencoded`, everything but letters and digits escaped.
 pub(crate) fn encode(text: &str) -> String {
-    let escape = |b: u8| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") };
+    let escape =
+        |b: u8| if b.is_ascii_alphanumeric() { char::from(b).to_string() } else { format!("%{b:02X}") };
     text.bytes().map(escape).collect()
 }
 
