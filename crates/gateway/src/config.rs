@@ -1,0 +1,280 @@
+//! The checked configuration the data plane runs on.
+//!
+//! Owns: the types. Does not own: text, files, defaults of keys, fault messages; those are the binary's
+//! `config` module, which alone builds these values. Nothing here can be wrong in itself: indices are in
+//! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::headers::{IdentityHeaders, StripSet};
+use auth::mapping::CertificateMapping;
+use auth::policy::route::RouteTable;
+use auth::policy::rule::Policy;
+use auth::token::jwt::IssuerConfig;
+use ipnet::IpNet;
+
+/// Everything one generation of the gateway runs on.
+pub struct Config {
+    /// Counts configurations applied by this process; 1 is the one it started with.
+    pub generation: u64,
+    /// Where requests come in.
+    pub listeners: Vec<Listener>,
+    /// Who may vouch for callers.
+    pub authentication: Authentication,
+    /// Finds the index into [`Config::routes`].
+    pub table: RouteTable,
+    /// What is protected, in file order.
+    pub routes: Vec<Route>,
+    /// Where requests go.
+    pub upstreams: Vec<Arc<Upstream>>,
+    /// Which request fields never pass from a client.
+    pub strip: StripSet,
+    /// What the upstream is told of the caller.
+    pub identity_headers: IdentityHeaders,
+    /// A short-lived signed statement of the caller for the upstream.
+    pub assertion: Option<Assertion>,
+    /// Send `Server-Timing` with the named phases to these peers; empty: to nobody.
+    pub server_timing: Vec<IpNet>,
+}
+
+/// A socket that accepts requests.
+pub struct Listener {
+    /// As in the file; names it in metrics and logs.
+    pub name: Box<str>,
+    /// IP and port; port 0 asks the kernel for one.
+    pub address: SocketAddr,
+    /// TLS with its certificate; `None` is plain text (HTTP/1.1, and HTTP/2 with prior knowledge).
+    pub tls: Option<ListenerTls>,
+    /// Accept HTTP/1.1 (RFC 9112).
+    pub http1: bool,
+    /// Accept HTTP/2 (RFC 9113).
+    pub http2: bool,
+    /// Peers that must begin each connection with a PROXY protocol header (v1 or v2). Others must not.
+    pub proxy_protocol: Vec<IpNet>,
+    /// Bounds on what one connection may hold.
+    pub limits: Limits,
+    /// How long each step may take.
+    pub timeouts: ListenerTimeouts,
+}
+
+/// TLS of a listener, ready for the acceptor.
+pub struct ListenerTls {
+    /// Certificate chain, ALPN and client-certificate demand are all in here.
+    pub server: Arc<rustls::ServerConfig>,
+    /// Whether client certificates are asked for: only then is a certificate a credential.
+    pub client_certificates: bool,
+}
+
+/// Bounds on what one connection may hold; counts as well as bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Open connections on the listener, over all workers; further ones are closed at once. Default 50 000.
+    pub connections: usize,
+    /// Bytes of one request head (line and fields) or trailer section. Default 32 KiB.
+    pub header_bytes: usize,
+    /// Fields of one request head, cookie crumbs included. Default 100.
+    pub header_fields: usize,
+    /// Bytes of the request target. Default 8 KiB.
+    pub target_bytes: usize,
+    /// HTTP/2 streams open at once on one connection. Default 128.
+    pub concurrent_streams: u32,
+}
+
+/// How long each step of a downstream connection may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenerTimeouts {
+    /// TLS handshake, and PROXY header. Default 10 s.
+    pub handshake: Duration,
+    /// First byte of a request to the end of its head. Default 10 s.
+    pub header: Duration,
+    /// No request on a kept-alive connection. Default 60 s.
+    pub idle: Duration,
+    /// No byte of a request or response body moving, although the peer should. Default 30 s.
+    pub stall: Duration,
+}
+
+/// Who may vouch for callers.
+pub struct Authentication {
+    /// JWT issuers.
+    pub issuers: Vec<Issuer>,
+    /// Client certificates as a credential.
+    pub certificates: Option<CertificateMapping>,
+    /// Bounds of the decision cache.
+    pub cache: CacheLimits,
+    /// `realm` of the RFC 6750 challenge.
+    pub realm: Box<str>,
+    /// Digest over all that shapes a cached fact (issuers, mappings): part of every cache key, so that a
+    /// fact mapped under an older configuration is never found under a newer one.
+    pub version: u64,
+}
+
+/// A JWT issuer and where its keys come from.
+pub struct Issuer {
+    /// Claim checks and mapping.
+    pub config: Arc<IssuerConfig>,
+    /// Where its keys come from.
+    pub keys: KeySource,
+    /// How often to fetch keys without being asked. Default 5 min.
+    pub refresh: Duration,
+    /// How long the last good key set may be used while fetching fails. Default 1 h.
+    pub max_stale: Duration,
+    /// CA choice for fetching; `None`: system roots. Ignored for `http://` and files.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Where an issuer's keys come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// `{issuer}/.well-known/openid-configuration`, then RFC 8414's path, names the `jwks_uri`.
+    Discovery,
+    /// The JWKS document itself.
+    Uri(Box<str>),
+    /// A JWKS file, read again when it changes.
+    File(PathBuf),
+}
+
+/// Bounds of the decision cache.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheLimits {
+    /// Bytes of cached facts over all workers. Default 64 MiB.
+    pub bytes: usize,
+    /// Longest time a fact is used without verifying again (jittered down by up to 10 %). Default 60 s.
+    pub ttl: Duration,
+    /// How long a denial is remembered. Default 2 s.
+    pub deny_ttl: Duration,
+    /// Denials remembered at once. Default 4096.
+    pub deny_entries: usize,
+}
+
+/// One protected resource.
+pub struct Route {
+    /// Names it in metrics, logs and `check`.
+    pub name: Box<str>,
+    /// Who may.
+    pub policy: Policy,
+    /// Index into [`Config::upstreams`].
+    pub upstream: usize,
+    /// How the path changes on its way up.
+    pub rewrite: Option<Rewrite>,
+    /// Whether the client's `Authorization` passes to the upstream. Default false.
+    pub forward_authorization: bool,
+    /// Largest request body; `None`: unbounded. Default 64 MiB.
+    pub body_bytes: Option<u64>,
+    /// Whole exchange, first request byte to last response byte; `None`: unbounded (streams). Default 60 s.
+    pub request_timeout: Option<Duration>,
+    /// Protocol switches allowed (`websocket`, …, lower case). Default: websocket.
+    pub upgrades: Vec<Box<str>>,
+    /// Whether the upstream sees the client's `Host` instead of the endpoint's own. Default true.
+    pub preserve_host: bool,
+}
+
+/// How the path changes on its way up. The result is canonicalised and authorized again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewrite {
+    /// Remove a leading path on a segment boundary; the empty rest is `/`.
+    StripPrefix(Box<str>),
+    /// Replace a leading path by another.
+    ReplacePrefix {
+        /// What is taken off.
+        from: Box<str>,
+        /// What is put in its place.
+        to: Box<str>,
+    },
+}
+
+/// A set of equivalent endpoints.
+pub struct Upstream {
+    /// Names it in metrics and logs.
+    pub name: Box<str>,
+    /// At least one.
+    pub endpoints: Vec<Endpoint>,
+    /// Spoken to the endpoints.
+    pub protocol: UpstreamProtocol,
+    /// TLS to the endpoints, with CA choice and optional client certificate.
+    pub tls: Option<UpstreamTls>,
+    /// How long each step may take.
+    pub timeouts: UpstreamTimeouts,
+    /// Idle connections kept per endpoint and worker. Default 128.
+    pub idle_connections: usize,
+    /// Requests under way at once per worker; more get 503 at once. Default 1024.
+    pub max_requests: usize,
+    /// Consecutive failures (connect, reset, timeout) that take an endpoint out. Default 5.
+    pub unhealthy_after: u32,
+    /// How long an endpoint that was taken out is left alone. Default 10 s.
+    pub unhealthy_for: Duration,
+}
+
+/// Where an endpoint listens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Endpoint {
+    /// Host (name or literal, resolved at connect) and port.
+    Tcp {
+        /// DNS name or IP literal.
+        host: Box<str>,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix stream socket.
+    Unix(PathBuf),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// What is spoken to an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1 with keep-alive.
+    Http1,
+    /// HTTP/2: ALPN over TLS, prior knowledge without.
+    Http2,
+}
+
+/// TLS to an upstream.
+pub struct UpstreamTls {
+    /// Roots, client certificate, ALPN.
+    pub client: Arc<rustls::ClientConfig>,
+    /// Name to verify and send as SNI; `None`: the endpoint's host.
+    pub server_name: Option<rustls::pki_types::ServerName<'static>>,
+    /// Digest of the configuration that made this, so that a reload can keep pooled connections.
+    pub version: u64,
+}
+
+/// How long each step of an upstream exchange may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpstreamTimeouts {
+    /// Connecting, TLS handshake included. Default 3 s.
+    pub connect: Duration,
+    /// Request sent to response head. Default 30 s.
+    pub response_header: Duration,
+    /// No body byte moving. Default 30 s.
+    pub stall: Duration,
+    /// A pooled connection unused this long is closed. Default 30 s.
+    pub idle: Duration,
+}
+
+/// The signed statement of the caller for the upstream (JWT, ES256).
+pub struct Assertion {
+    /// Request field that carries it. Default `X-Postern-Assertion`.
+    pub header: Box<str>,
+    /// `iss`.
+    pub issuer: Box<str>,
+    /// `aud`; `None`: the upstream's name.
+    pub audience: Option<Box<str>>,
+    /// Lifetime, at most 5 min. Default 60 s.
+    pub lifetime: Duration,
+    /// Signs; its public half is served as a JWKS.
+    pub signer: Arc<auth::token::jws::Signer>,
+    /// Path on every listener that answers the JWKS. Default `/.well-known/postern/jwks.json`.
+    pub jwks_path: Box<str>,
+}
