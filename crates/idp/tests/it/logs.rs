@@ -70,9 +70,21 @@ async fn one_line_for_each_refusal_and_no_secret_in_any() {
         (server.token_of("orders", &wrong, "").await, "WARN", "wrong secret for client \"orders\""),
         (server.token_of("nobody", &wrong, "").await, "WARN", "unknown client \"nobody\""),
         (server.post(&[], &post(SECRET, "orders")).await, "WARN", "withheld"),
-        (server.post(&[("Authorization", &right)], &post("orders", SECRET)).await, "INFO", "more than one client"),
-        (server.post(&[("Authorization", &bearer)], "grant_type=client_credentials").await, "INFO", "not supported"),
-        (server.token(&format!("&client_secret=&client_secret={SECRET}")).await, "INFO", "sent more than once"),
+        (
+            server.post(&[("Authorization", &right)], &post("orders", SECRET)).await,
+            "INFO",
+            "more than one client",
+        ),
+        (
+            server.post(&[("Authorization", &bearer)], "grant_type=client_credentials").await,
+            "INFO",
+            "not supported",
+        ),
+        (
+            server.token(&format!("&client_secret=&client_secret={SECRET}")).await,
+            "INFO",
+            "sent more than once",
+        ),
         (server.token("&scope=admin%1b").await, "INFO", "control character"),
         (server.token("&scope=admin").await, "INFO", "scope \"admin\""),
         (server.get("/token").await, "DEBUG", "method not allowed"),
@@ -80,7 +92,10 @@ async fn one_line_for_each_refusal_and_no_secret_in_any() {
     let refused = log.take();
     for (answer, level, reason) in &refusals {
         assert!(answer.status >= 400);
-        let line = refused.lines().find(|l| l.contains(reason)).unwrap_or_else(|| panic!("no {reason:?}: {refused}"));
+        let line = refused
+            .lines()
+            .find(|l| l.contains(reason))
+            .unwrap_or_else(|| panic!("no {reason:?}: {refused}"));
         assert!(line.contains(level), "{line}");
     }
     assert_eq!(refused.lines().count(), refusals.len(), "one line each: {refused}");
