@@ -146,7 +146,10 @@ pub(crate) struct Recorder {
     pub(crate) ok: Latencies,
     pub(crate) service: Latencies,
     pub(crate) all: Latencies,
+    /// How late requests were sent although a slot was free.
     pub(crate) lag: Latencies,
+    /// How long due requests waited for a free slot.
+    pub(crate) wait: Latencies,
     pub(crate) statuses: BTreeMap<u16, Latencies>,
     pub(crate) faults: BTreeMap<Fault, Latencies>,
     pub(crate) timeline: Vec<Second>,
@@ -177,6 +180,7 @@ impl Recorder {
             service: Latencies::new(),
             all: Latencies::new(),
             lag: Latencies::new(),
+            wait: Latencies::new(),
             statuses: BTreeMap::new(),
             faults: BTreeMap::new(),
             timeline: Vec::new(),

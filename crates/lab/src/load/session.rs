@@ -124,7 +124,9 @@ impl Session {
     pub(crate) fn start(&self, arrival: &Arrival) -> u64 {
         let started = self.clock.now();
         if arrival.measured {
-            self.recorder.borrow_mut().lag.record(started.saturating_sub(arrival.ready));
+            let mut recorder = self.recorder.borrow_mut();
+            recorder.lag.record(started.saturating_sub(arrival.ready));
+            recorder.wait.record(arrival.ready.saturating_sub(arrival.intended));
         }
         started
     }

@@ -95,11 +95,14 @@ fn starved(report: &LoadReport) -> Option<Finding> {
 }
 
 fn connection_bound(report: &LoadReport) -> Option<Finding> {
-    let (whole, sent) = (report.latency_us.p99, report.service_us.p99);
-    let wait = whole - sent;
+    let (whole, wait) = (report.all_us.p99, report.connection_wait_us.p99);
     (report.plan.arrivals != "closed" && wait >= LAG_US && wait >= whole * CONNECTION_WAIT).then(|| Finding {
         name: "connections-exhausted",
-        evidence: format!("p99 is {} from the intended start and {} from sending", ms(whole), ms(sent)),
+        evidence: format!(
+            "p99 of the wait for a free connection is {} of a p99 latency of {}",
+            ms(wait),
+            ms(whole)
+        ),
         remedy: "the target is slower than the offered rate, or more connections are needed",
         limits_generator: false,
     })

@@ -29,6 +29,8 @@ pub struct LoadReport {
     pub latency_us: Latency,
     /// The same requests from the moment they were really sent: leaves out the wait for a free connection.
     pub service_us: Latency,
+    /// How long due requests waited for a free connection, µs.
+    pub connection_wait_us: Latency,
     /// Every measured request, failed ones included, µs from the intended start.
     pub all_us: Latency,
     /// Cumulative distribution of `latency_us`: pairs of share and µs.
@@ -162,6 +164,7 @@ impl LoadReport {
             plan: PlanFacts::new(plan),
             latency_us: recorder.ok.summary(),
             service_us: recorder.service.summary(),
+            connection_wait_us: recorder.wait.summary(),
             all_us: recorder.all.summary(),
             latency_curve: recorder.ok.curve(),
             statuses: statuses(outcome),

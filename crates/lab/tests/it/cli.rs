@@ -65,6 +65,7 @@ fn a_load_report_has_its_documented_shape() {
             "totals",
             "latency_us",
             "service_us",
+            "connection_wait_us",
             "all_us",
             "latency_curve",
             "statuses",

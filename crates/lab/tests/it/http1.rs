@@ -217,7 +217,7 @@ fn tls_is_spoken_and_verified() {
     // A plain server cannot be spoken to with TLS.
     let plain = Server::start(|_| Reply::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n\r\n\r\n"));
     let report =
-        load::run(&Plan { timeout: Duration::from_secs(2), ..plan(&plain.tls_url(), 100.0, 1) }).unwrap();
+        load::run(&Plan { timeout: Duration::from_millis(500), ..plan(&plain.tls_url(), 100.0, 1) }).unwrap();
     assert!(matches!(only_fault(&report).0, Fault::Tls | Fault::Connect), "{:?}", report.faults);
 }
 
