@@ -10,5 +10,9 @@
 //!
 //! Flow: `request::parse → policy::route → token::jwt::verify → decide → Permit | Denial → headers::write`.
 
+pub mod decide;
+pub mod headers;
 pub mod identity;
+pub mod policy;
+pub mod request;
 pub mod time;
