@@ -35,6 +35,26 @@ impl KeyPath {
         self.with(Step::Index(index))
     }
 
+    /// This path and a further one in text: `allow[0].claims.realm.roles`. Names of claims and query
+    /// parameters may hold dots; whatever follows `claims.` or `query.` is one.
+    #[must_use]
+    pub(super) fn join(&self, text: &str) -> Self {
+        let (mut path, mut rest) = (self.clone(), text);
+        while !rest.is_empty() {
+            let (part, tail) = rest.split_once('.').unwrap_or((rest, ""));
+            let (key, indices) = part.split_at(part.find('[').unwrap_or(part.len()));
+            path = if key.is_empty() { path } else { path.key(key) };
+            for index in indices.split(['[', ']']).filter_map(|index| index.parse().ok()) {
+                path = path.index(index);
+            }
+            rest = tail;
+            if matches!(key, "claims" | "query") && !rest.is_empty() {
+                return path.key(rest);
+            }
+        }
+        path
+    }
+
     fn with(&self, step: Step) -> Self {
         let mut steps = self.0.clone();
         steps.push(step);

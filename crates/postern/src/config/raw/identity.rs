@@ -16,10 +16,12 @@ use super::default::secs;
 pub struct IdentityHeaders {
     /// Which set of names is used.
     pub style: HeaderStyle,
-    /// Further claims as headers: `{ "X-Tenant" = "tenant" }`. The claims are kept without being asked for.
+    /// Further headers, by name: `user`, `preferred_username`, `subject`, `issuer`, `email`, `client`,
+    /// `groups`, `scopes`, or `claims.PATH` for a claim, which is then kept without being asked for in `keep`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub claims: BTreeMap<String, String>,
-    /// Further header names that never pass from a client, in any spelling.
+    pub fields: BTreeMap<String, String>,
+    /// Further header names that never pass from a client, in any spelling. A `*` at the end stands for any
+    /// ending.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<FieldName>,
 }

@@ -38,11 +38,10 @@ pub struct Issuer {
     #[serde(default = "algorithms")]
     #[schemars(length(min = 1))]
     pub algorithms: Vec<Algorithm>,
-    /// Accepted values of the token header's `typ`, in any case, with or without `application/`. The empty
-    /// string stands for tokens without `typ`.
-    #[serde(default = "token_types")]
-    #[schemars(length(min = 1))]
-    pub token_types: Vec<String>,
+    /// Which tokens count as access tokens, by their header's `typ`. ID tokens, logout tokens and request
+    /// objects never do.
+    #[serde(default)]
+    pub token_types: TokenTypes,
     /// How far the issuer's clock may be off when `exp`, `nbf` and `iat` are checked. At most 60s.
     #[serde(default = "secs::<30>")]
     pub clock_skew: Timespan,
@@ -61,8 +60,17 @@ fn algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA]
 }
 
-fn token_types() -> Vec<String> {
-    vec!["at+jwt".into(), "JWT".into(), String::new()]
+/// Which tokens count as access tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenTypes {
+    /// `at+jwt` alone, with every claim that RFC 9068 demands.
+    Rfc9068,
+    /// `at+jwt` or `JWT`: for providers older than RFC 9068, Keycloak among them.
+    #[default]
+    Jwt,
+    /// `at+jwt`, `JWT`, or no `typ` at all.
+    Untyped,
 }
 
 /// A signature algorithm.
@@ -81,15 +89,16 @@ pub enum Algorithm {
     EdDSA,
 }
 
-/// Which claims say who the caller is. A dot reaches into an object: `realm_access.roles`.
+/// Which claims say who the caller is. A dot reaches into an object: `realm_access.roles`. A name with dots of
+/// its own is written as a JSON pointer (RFC 6901): `/resource_access/my.client/roles`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Claims {
     /// Stable identifier of the caller. A token without it is refused.
     pub subject: String,
-    /// Name that people know the caller by.
-    pub user: String,
-    /// E-mail address.
+    /// Name that people know the caller by; the first claim that is there counts.
+    pub user: Vec<String>,
+    /// E-mail address. Empty: none is taken.
     pub email: String,
     /// Whether the address is ignored unless `email_verified` is true.
     pub email_must_be_verified: bool,
@@ -108,11 +117,11 @@ impl Default for Claims {
     fn default() -> Self {
         Self {
             subject: "sub".into(),
-            user: "preferred_username".into(),
+            user: vec!["preferred_username".into()],
             email: "email".into(),
             email_must_be_verified: true,
             groups: vec!["groups".into()],
-            scopes: vec!["scope".into()],
+            scopes: vec!["scope".into(), "scp".into()],
             client: vec!["client_id".into(), "azp".into()],
             keep: Vec::new(),
         }
@@ -126,19 +135,28 @@ pub struct ClientCertificates {
     /// What rules, logs and metrics call this way to vouch, in place of an issuer.
     #[serde(default = "certificate_name")]
     pub name: Name,
-    /// Which part of the certificate is the caller's subject.
+    /// Which part of the certificate is the caller's subject. It must be there exactly once.
     #[serde(default)]
-    pub subject: CertificatePart,
+    pub subject: SubjectPart,
+    /// Which part is the user name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<CertificatePart>,
+    /// Which parts are groups; Kubernetes uses `subject_o`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<CertificatePart>,
+    /// Further parts to keep, as claims of that name. Parts that rules name as claims are kept anyway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<CertificatePart>,
 }
 
 fn certificate_name() -> Name {
     Name("certificate".into())
 }
 
-/// A part of a certificate.
+/// A part of a certificate that tells holders apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum CertificatePart {
+pub enum SubjectPart {
     /// The URI in the subject alternative name, such as a SPIFFE ID.
     SanUri,
     /// The DNS name in the subject alternative name.
@@ -148,4 +166,28 @@ pub enum CertificatePart {
     /// The common name of the subject.
     #[default]
     SubjectCn,
+    /// The whole subject (RFC 4514).
+    SubjectDn,
+}
+
+/// A part of a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CertificatePart {
+    /// URIs in the subject alternative name.
+    SanUri,
+    /// DNS names in the subject alternative name.
+    SanDns,
+    /// E-mail addresses in the subject alternative name.
+    SanEmail,
+    /// Common names of the subject.
+    SubjectCn,
+    /// The whole subject (RFC 4514).
+    SubjectDn,
+    /// Organizations of the subject.
+    SubjectO,
+    /// Organizational units of the subject.
+    SubjectOu,
+    /// The whole issuer (RFC 4514).
+    IssuerDn,
 }

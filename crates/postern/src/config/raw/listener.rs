@@ -95,7 +95,7 @@ pub struct Limits {
     /// Fields of one request head, cookie crumbs included.
     #[schemars(range(min = 1, max = 1000))]
     pub header_fields: usize,
-    /// Size of the request target (path and query). At most `header_size`.
+    /// Size of the request target (path and query). At most 8KiB.
     pub target_size: ByteSize,
     /// HTTP/2 streams open at once on one connection.
     #[schemars(range(min = 1, max = 10_000))]

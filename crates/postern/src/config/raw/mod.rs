@@ -18,9 +18,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
-pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer};
+pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
 pub use listener::{ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol};
-pub use route::{Choice, Credential, Path, Policy, PolicyChoice, ReplacePrefix, Route, Rule, Sets};
+pub use route::{
+    Choice, Credential, HeaderValue, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route, Rule, Sets,
+};
 pub use upstream::{Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 
 use super::scalar::{Address, ByteSize, Network, Timespan, Workers};
@@ -160,19 +162,21 @@ impl Default for Cache {
     }
 }
 
-/// One line per request. Never holds a token, a cookie or a query string.
+/// One line per request. Never holds a token, a cookie or a query value. Read at start only.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
     /// How a line looks.
     pub format: AccessLogFormat,
-    /// `"stdout"`, `"stderr"`, or the path of a file that is appended to.
+    /// `"stdout"`, `"stderr"`, or the path of a file that is appended to, and opened anew on SIGHUP.
     pub output: PathBuf,
+    /// Whether the names of query parameters are written. Their values never are.
+    pub query_names: bool,
 }
 
 impl Default for AccessLog {
     fn default() -> Self {
-        Self { format: AccessLogFormat::Json, output: "stdout".into() }
+        Self { format: AccessLogFormat::Json, output: "stdout".into(), query_names: false }
     }
 }
 
@@ -196,10 +200,19 @@ pub struct Telemetry {
     pub log: LogLevel,
     /// How a line of that log looks. Read at start only.
     pub log_format: LogFormat,
-    /// Where spans are sent: the base URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`. Absent:
-    /// nowhere. Read at start only.
+    /// Where spans are sent: the URL of an OTLP/HTTP collector, such as `http://127.0.0.1:4318`; without a
+    /// path `/v1/traces` is meant. Absent: nowhere. Read at start only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_endpoint: Option<String>,
+    /// File with headers for the collector, one `name: value` per line, such as its API key. Read at start only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp_headers_file: Option<PathBuf>,
+    /// PEM file with the authorities that the collector's certificate must come from. Absent: the system's.
+    /// Read at start only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp_ca: Option<PathBuf>,
+    /// `service.name` of the spans. Read at start only.
+    pub service: String,
     /// Which part of the requests without a `traceparent` of their own is traced, from 0.0 to 1.0.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub trace_ratio: f64,
@@ -217,6 +230,9 @@ impl Default for Telemetry {
             log: LogLevel::Info,
             log_format: LogFormat::Text,
             otlp_endpoint: None,
+            otlp_headers_file: None,
+            otlp_ca: None,
+            service: "postern".into(),
             trace_ratio: 0.01,
             server_timing_to: Vec::new(),
             server_timing_to_anyone: false,

@@ -15,18 +15,20 @@ use super::default::{bound_mib, bound_secs, yes};
 pub struct Route {
     /// Names it in logs, metrics and `check`.
     pub name: Name,
-    /// Hosts: `app.example`, or `*.app.example` for any name below it. Empty: every host.
+    /// Hosts, without a port: `app.example`, or `*.app.example` for any name below it. Absent: every host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub hosts: Vec<String>,
     /// Paths. Absent: every path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<Path>,
-    /// Methods. Empty: every method. GET covers HEAD.
+    /// Methods. Absent: every method. GET covers HEAD.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub methods: Vec<Method>,
-    /// Headers that must be there with exactly this value.
+    /// Headers that must be there. They choose between routes and protect nothing: clients write them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, HeaderValue>,
     /// Name of the upstream that answers.
     pub upstream: Name,
     /// The only way to be open: no credential is asked for. Excludes `policy`.
@@ -62,6 +64,24 @@ fn upgrades() -> Vec<String> {
     vec!["websocket".into()]
 }
 
+/// What a header must look like.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum HeaderValue {
+    /// Exactly this value.
+    Exact(String),
+    /// Any value.
+    Present(Present),
+}
+
+/// Any value at all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Present {
+    /// Always `true`.
+    pub present: bool,
+}
+
 /// Which paths; exactly one of these.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -72,7 +92,8 @@ pub struct Path {
     /// This path alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exact: Option<String>,
-    /// A path with a `{name}` for one segment: `/users/{id}/photo`.
+    /// A path with `{name}` for one segment, or `{name...}` for the rest: `/users/{id}/photo`,
+    /// `/files/{path...}`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
 }
@@ -124,28 +145,39 @@ pub struct Rule {
     pub scopes: Option<Choice>,
     /// User names, one of which is the caller's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub users: Vec<String>,
     /// Subjects, one of which is the caller's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub subjects: Vec<String>,
     /// E-mail addresses, one of which is the caller's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub emails: Vec<String>,
     /// OAuth clients, one of which the token was issued to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub clients: Vec<String>,
     /// Names of issuers (or of `[client_certificates]`), one of which vouches for the caller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub issuers: Vec<Name>,
     /// Kinds of credential, one of which was shown.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub credentials: Vec<Credential>,
     /// Request methods, one of which is used. GET covers HEAD.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub methods: Vec<Method>,
     /// Further claims by path; such a claim is kept from the token without being asked for in `keep`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub claims: BTreeMap<String, Choice>,
+    /// Query parameters by name. A parameter that is repeated, or spelt so that servers may disagree about it,
+    /// refuses the request.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, Choice>,
 }
 
 /// Values of which one must be there, or a finer choice.
@@ -158,19 +190,21 @@ pub enum Choice {
     Sets(Sets),
 }
 
-/// What must and must not be there. At least one of the three.
+/// What must be there. At least one of the three; all that are given must hold.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sets {
     /// One of these must be there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub any: Vec<String>,
     /// All of these must be there.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
     pub all: Vec<String>,
-    /// None of these may be there.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub none: Vec<String>,
+    /// Something must be there, whatever it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub present: bool,
 }
 
 /// A kind of credential.
