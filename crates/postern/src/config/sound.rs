@@ -64,6 +64,11 @@ impl Sound {
         Some(Self { file, kept, unfit })
     }
 
+    /// The tables themselves.
+    pub(super) fn into_file(self) -> raw::File {
+        self.file
+    }
+
     /// Elements of a section with the path each has in the text.
     pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
         let kept = self.kept.get(section).map_or(&[][..], Vec::as_slice);

@@ -9,6 +9,7 @@ use toml::de::{DeArray, DeTable, DeValue, Deserializer};
 use super::fault::{Aim, Faults, KeyPath, Step};
 
 /// A file that obeys the grammar of TOML.
+#[derive(Clone)]
 pub(super) struct Document<'t> {
     root: Spanned<DeTable<'t>>,
 }

@@ -48,8 +48,13 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<(Identit
     let headers = headers
         .map_err(|faults| {
             for fault in faults {
-                let (HeaderFault::Name(name) | HeaderFault::Taken(name) | HeaderFault::Alias(_, name)) = &fault;
-                super::rules::add_problem(&path.key("fields").key(name), &fault.to_string(), &mut context.faults);
+                let (HeaderFault::Name(name) | HeaderFault::Taken(name) | HeaderFault::Alias(_, name)) =
+                    &fault;
+                super::rules::add_problem(
+                    &path.key("fields").key(name),
+                    &fault.to_string(),
+                    &mut context.faults,
+                );
             }
         })
         .ok()?;
@@ -77,7 +82,10 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
         let words = WORDS.iter().map(|(word, _)| *word);
         let hint = match super::nearest(text, words.clone()) {
             Some(meant) => format!("did you mean {meant:?}?"),
-            None => format!("write \"claims.PATH\" for a claim, or one of {}", words.collect::<Vec<_>>().join(", ")),
+            None => format!(
+                "write \"claims.PATH\" for a claim, or one of {}",
+                words.collect::<Vec<_>>().join(", ")
+            ),
         };
         context.faults.add(path, format!("{text:?} is nothing that is known of a caller"), hint);
     }
@@ -88,8 +96,12 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
 fn indispensable(name: &str) -> Option<&'static str> {
     let lower = name.to_ascii_lowercase();
     match lower.trim_end_matches('*') {
-        "host" | "content-length" | "content-type" | "transfer-encoding" => Some("the request would not be the same"),
-        "connection" | "upgrade" | "te" | "trailer" => Some("it belongs to the connection and is handled there"),
+        "host" | "content-length" | "content-type" | "transfer-encoding" => {
+            Some("the request would not be the same")
+        }
+        "connection" | "upgrade" | "te" | "trailer" => {
+            Some("it belongs to the connection and is handled there")
+        }
         "authorization" => Some("`forward_authorization` of each route says whether it passes"),
         "" | "x-" | "x" => Some("the family is too large"),
         _ => None,
@@ -100,21 +112,39 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
     let raw = sound.file.assertion.as_ref()?;
     let path = KeyPath::of("assertion");
     if raw.issuer.is_empty() {
-        context.faults.add(&path.key("issuer"), "the issuer is empty", "write the URL that upstreams know this gateway by");
+        context.faults.add(
+            &path.key("issuer"),
+            "the issuer is empty",
+            "write the URL that upstreams know this gateway by",
+        );
     }
     if raw.lifetime > LONGEST {
         let what = format!("{} is longer than {LONGEST}", raw.lifetime);
-        context.faults.add(&path.key("lifetime"), what, "an assertion cannot be taken back; each request has a new one");
+        context.faults.add(
+            &path.key("lifetime"),
+            what,
+            "an assertion cannot be taken back; each request has a new one",
+        );
     }
     if raw.lifetime.0.as_secs() == 0 {
-        context.faults.add(&path.key("lifetime"), format!("{} is too short", raw.lifetime), "write at least \"1s\"");
+        context.faults.add(
+            &path.key("lifetime"),
+            format!("{} is too short", raw.lifetime),
+            "write at least \"1s\"",
+        );
     }
     if !is_token(&raw.header.0) || raw.header.0.contains('*') {
-        context.faults.add(&path.key("header"), format!("{:?} is not one header", raw.header.0), "such as \"X-Postern-Assertion\"");
+        context.faults.add(
+            &path.key("header"),
+            format!("{:?} is not one header", raw.header.0),
+            "such as \"X-Postern-Assertion\"",
+        );
     }
     let plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
     let jwks = raw.jwks_path.as_str();
-    if !jwks.starts_with('/') || jwks.contains("//") || jwks.contains("/.") && !jwks.starts_with("/.well-known/")
+    if !jwks.starts_with('/')
+        || jwks.contains("//")
+        || jwks.contains("/.") && !jwks.starts_with("/.well-known/")
         || !jwks.chars().all(plain)
     {
         let what = format!("{jwks:?} is not a plain path");
@@ -126,7 +156,8 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
     let signer = match Signer::from_pkcs8_pem(&pem) {
         Ok(signer) if signer.algorithm() == Algorithm::Es256 => signer,
         Ok(signer) => {
-            let what = format!("the key is for {}, assertions are signed with ES256", signer.algorithm().as_str());
+            let what =
+                format!("the key is for {}, assertions are signed with ES256", signer.algorithm().as_str());
             context.faults.add(&at, what, hint);
             return None;
         }

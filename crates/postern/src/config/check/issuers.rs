@@ -5,6 +5,7 @@ use std::sync::Arc;
 use auth::keyset::KeySet;
 use auth::mapping::{CertificateField, CertificateMapping, ClaimPath, Mapping};
 use auth::token::{Algorithm, AlgorithmSet, IssuerConfig, IssuerConfigError, TokenTypes};
+use gateway::authenticate::{Url, check_source};
 use gateway::config::{Issuer, KeySource};
 use gateway::tls::Protocols;
 
@@ -12,7 +13,6 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};
 use super::super::scalar::Timespan;
 use super::super::sound::Sound;
-use super::super::url::Url;
 use super::tls::Client;
 use super::{Context, unique};
 
@@ -46,13 +46,19 @@ fn one(raw: &raw::Issuer, path: &KeyPath, wanted: &[String], context: &mut Conte
         context.faults.add(&path.key("max_stale"), what, "keys would be thrown away before they are renewed");
     }
     let (keys, secure) = keys?;
+    if let Err(error) = check_source(&raw.issuer, &keys) {
+        let key = if raw.jwks_uri.is_some() { "jwks_uri" } else { "issuer" };
+        let text = error.to_string();
+        let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+        context.faults.add(&path.key(key), what, hint);
+    }
     if raw.ca.is_some() && !secure {
         let what = "no TLS is spoken to fetch this issuer's keys";
         context.faults.add(&path.key("ca"), what, "take `ca` out");
     }
     let tls = if secure {
         let protocols = Protocols { http1: true, http2: false };
-        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path };
+        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, ca_key: "ca" };
         Some(context.tls_client(&client)?.0)
     } else {
         None
@@ -119,8 +125,8 @@ fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> O
         }
         (None, Some(file)) => {
             let at = path.key("jwks_file");
-            let content = context.read(file, &at)?;
-            judge_key_set(&content, &at, context);
+            let json = context.read(file, &at)?;
+            judge_key_set(&json, &at, context);
             Some((KeySource::File(context.reader.resolve(file)), false))
         }
         (Some(uri), None) => {
@@ -144,25 +150,27 @@ fn key_source(raw: &raw::Issuer, path: &KeyPath, context: &mut Context<'_>) -> O
 fn url(text: &str, path: &KeyPath, raw: &raw::Issuer, context: &mut Context<'_>) -> Option<bool> {
     let url = match Url::parse(text) {
         Ok(url) => url,
-        Err(what) => {
+        Err(fault) => {
             let hint = match path.last_key() {
-                Some("issuer") => "without `jwks_uri` and `jwks_file` the keys are found from the issuer's URL",
+                Some("issuer") => {
+                    "without `jwks_uri` and `jwks_file` the keys are found from the issuer's URL"
+                }
                 _ => "write a URL such as \"https://id.example/keys\"",
             };
-            context.faults.add(path, what, hint);
+            context.faults.add(path, fault.to_string(), hint);
             return None;
         }
     };
-    if !url.secure && !url.is_loopback() && !raw.insecure_http {
+    if !url.is_https() && !url.is_loopback() && !raw.insecure_http {
         let what = "keys fetched over plain http can be replaced on the way, and with them every token";
         context.faults.add(path, what, "use https, or write `insecure_http = true` if that is meant");
         return None;
     }
-    Some(url.secure)
+    Some(url.is_https())
 }
 
-fn judge_key_set(content: &[u8], path: &KeyPath, context: &mut Context<'_>) {
-    match KeySet::from_jwks_json(content) {
+fn judge_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
+    match KeySet::from_jwks_json(json) {
         Ok((keys, skipped)) => {
             for key in &skipped {
                 let name = key.kid.as_deref().map_or_else(String::new, |kid| format!(" ({kid:?})"));
@@ -171,7 +179,11 @@ fn judge_key_set(content: &[u8], path: &KeyPath, context: &mut Context<'_>) {
             }
             if keys.is_empty() {
                 let what = "the file holds no usable key, so every token would be refused";
-                context.faults.add(path, what, "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys");
+                context.faults.add(
+                    path,
+                    what,
+                    "it is a JWKS (RFC 7517): { \"keys\": [ … ] } with public signature keys",
+                );
             }
         }
         Err(error) => {
@@ -213,7 +225,8 @@ pub(super) fn claim(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Op
     claim
         .map_err(|error| {
             let error = error.to_string();
-            let (what, hint) = error.split_once("; ").unwrap_or((&error, "such as \"sub\" or \"realm_access.roles\""));
+            let (what, hint) =
+                error.split_once("; ").unwrap_or((&error, "such as \"sub\" or \"realm_access.roles\""));
             context.faults.add(path, format!("{text:?}: {what}"), hint);
         })
         .ok()
@@ -226,7 +239,9 @@ pub(super) fn certificates(
 ) -> Option<CertificateMapping> {
     let raw = sound.file.client_certificates.as_ref()?;
     let path = KeyPath::of("client_certificates");
-    let asks = |l: &raw::Listener| l.tls.as_ref().is_some_and(|t| t.client_certificates != ClientCertificateDemand::Off);
+    let asks = |l: &raw::Listener| {
+        l.tls.as_ref().is_some_and(|t| t.client_certificates != ClientCertificateDemand::Off)
+    };
     if !sound.file.listener.iter().any(asks) && !sound.any_unfit("listener") {
         let hint = "write `client_certificates = \"optional\"` or \"required\" in a listener's `tls`";
         context.faults.add(&path, "no listener asks clients for a certificate", hint);
@@ -241,7 +256,8 @@ pub(super) fn certificates(
     let mut keep = fields(&raw.keep);
     keep.extend(wanted.iter().filter_map(|claim| CertificateField::from_name(claim)));
     let mapping = CertificateMapping::new(&raw.name.0, subject(raw.subject));
-    let mapping = mapping.map_err(|error| context.faults.add(&path.key("subject"), error.to_string(), "")).ok()?;
+    let mapping =
+        mapping.map_err(|error| context.faults.add(&path.key("subject"), error.to_string(), "")).ok()?;
     let mapping = mapping.with_groups(fields(&raw.groups)).keeping(keep);
     Some(match raw.user {
         Some(user) => mapping.with_user(field(user)),

@@ -69,7 +69,11 @@ impl<'f> Context<'f> {
     /// A step that takes no time at all cannot be what is meant.
     fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
         if value.is_zero() {
-            self.faults.add(path, "the duration is zero", "nothing could finish in no time; write at least \"1ms\"");
+            self.faults.add(
+                path,
+                "the duration is zero",
+                "nothing could finish in no time; write at least \"1ms\"",
+            );
         }
         value
     }
@@ -144,7 +148,8 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
     for (path, name) in names {
         match seen.iter().find(|(other, _)| *other == name.0) {
             Some((_, first)) => {
-                let hint = format!("{first} has that name; names are what logs, metrics and other tables refer to");
+                let hint =
+                    format!("{first} has that name; names are what logs, metrics and other tables refer to");
                 faults.add(&path.key("name"), format!("two {what} are called {:?}", name.0), hint);
             }
             None => seen.push((&name.0, path)),
@@ -164,14 +169,4 @@ fn known_names<'n>(wrong: &str, known: impl Iterator<Item = &'n str> + Clone, se
 /// The file's own spelling of a name used as a key elsewhere.
 fn names<'s, T>(elements: &'s [T], name: impl Fn(&'s T) -> &'s Name) -> Vec<&'s str> {
     elements.iter().map(|element| name(element).0.as_str()).collect()
-}
-
-impl raw::File {
-    /// The policy a route names or holds.
-    fn policy_of<'a>(&'a self, route: &'a raw::Route) -> Option<&'a raw::Policy> {
-        match route.policy.as_ref()? {
-            raw::PolicyChoice::Inline(policy) => Some(policy),
-            raw::PolicyChoice::Named(name) => self.policies.get(name),
-        }
-    }
 }

@@ -20,7 +20,11 @@ pub(super) fn check(
     let routes = sound.paths("route", &sound.file.route);
     if routes.is_empty() && !sound.any_unfit("route") {
         let hint = "add [[route]] with name, path, upstream and policy";
-        context.faults.add(&KeyPath::default(), "there is no route, so every request would be answered 404", hint);
+        context.faults.add(
+            &KeyPath::default(),
+            "there is no route, so every request would be answered 404",
+            hint,
+        );
     }
     unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
     nobody_vouches(sound, &routes, context);
@@ -56,7 +60,11 @@ fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Rou
             HeaderValue::Present(present) => {
                 if !present.present {
                     let what = "the absence of a header cannot be asked for";
-                    context.faults.add(&path.key("headers").key(name), what, "write `{ present = true }` or a value");
+                    context.faults.add(
+                        &path.key("headers").key(name),
+                        what,
+                        "write `{ present = true }` or a value",
+                    );
                 }
                 None
             }
@@ -91,7 +99,11 @@ fn path_match(raw: Option<&raw::Path>, path: &KeyPath, context: &mut Context<'_>
     }
 }
 
-fn table(matches: Vec<RouteMatch>, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) -> Option<RouteTable> {
+fn table(
+    matches: Vec<RouteMatch>,
+    routes: &[(KeyPath, &raw::Route)],
+    context: &mut Context<'_>,
+) -> Option<RouteTable> {
     let faults = match RouteTable::build(matches) {
         Ok(table) => return Some(table),
         Err(faults) => faults,
@@ -133,13 +145,18 @@ fn policy(
         (None, true) => Some(Policy::Public),
         (None, false) => {
             let what = format!("the route {:?} has no policy", route.name.0);
-            let hint = "say who may with `policy`; if everyone may, without any credential, write `public = true`";
+            let hint =
+                "say who may with `policy`; if everyone may, without any credential, write `public = true`";
             context.faults.add(path, what, hint);
             None
         }
         (Some(_), true) => {
             let what = format!("the route {:?} is public and has a policy", route.name.0);
-            context.faults.add(&path.key("public"), what, "a public route asks for nothing; keep one of the two");
+            context.faults.add(
+                &path.key("public"),
+                what,
+                "a public route asks for nothing; keep one of the two",
+            );
             None
         }
         (Some(PolicyChoice::Inline(policy)), false) => {
@@ -180,7 +197,9 @@ fn one(
         let token = super::super::scalar::is_token(&protocol.replace('/', ""));
         let problem = match protocol.as_str() {
             "h2c" => Some("HTTP/2 is spoken without an upgrade (RFC 9113 section 3.1)"),
-            other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => Some("it is a lower-case name"),
+            other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => {
+                Some("it is a lower-case name")
+            }
             _ => None,
         };
         if let Some(hint) = problem {
@@ -221,7 +240,11 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
     };
     let from = from_path.ok_or(())?;
     if from.is_empty() && to.is_none() {
-        context.faults.add(&at, "there is nothing to take off", "write a prefix such as \"/api\", or leave the key out");
+        context.faults.add(
+            &at,
+            "there is nothing to take off",
+            "write a prefix such as \"/api\", or leave the key out",
+        );
         return Err(());
     }
     if !covers(&from, raw.path.as_ref()) {

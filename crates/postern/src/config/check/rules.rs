@@ -27,7 +27,8 @@ pub(super) fn wanted_claims(sound: &Sound, context: &mut Context<'_>) -> Vec<Str
             }
         }
     }
-    let of_headers = file.identity_headers.fields.values().filter_map(|source| source.strip_prefix("claims."));
+    let of_headers =
+        file.identity_headers.fields.values().filter_map(|source| source.strip_prefix("claims."));
     wanted.extend(of_headers.map(str::to_owned));
     wanted.sort();
     wanted.dedup();
@@ -52,7 +53,8 @@ pub(super) fn policies(sound: &Sound, wanted: &[String], context: &mut Context<'
     let mut built = Policies::new();
     for (name, policy) in &file.policies {
         let path = KeyPath::of("policies").key(name);
-        let names = |route: &raw::Route| matches!(&route.policy, Some(raw::PolicyChoice::Named(n)) if n == name);
+        let names =
+            |route: &raw::Route| matches!(&route.policy, Some(raw::PolicyChoice::Named(n)) if n == name);
         if !file.route.iter().any(names) && !sound.any_unfit("route") {
             let hint = "name it in a route's `policy`, or take it out";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
@@ -119,29 +121,13 @@ fn specs(rules: &[raw::Rule]) -> Vec<RuleSpec> {
 }
 
 fn spec(rule: &raw::Rule) -> RuleSpec {
-    let mut conditions = Vec::new();
-    let mut add = |attribute: Attribute, test: TestSpec| conditions.push(ConditionSpec { attribute, test });
-    let mut choice = |attribute: Attribute, choice: &Choice| match choice {
-        Choice::Any(values) => add(attribute, TestSpec::Any(values.clone())),
-        Choice::Sets(sets) => {
-            if sets.present {
-                add(attribute.clone(), TestSpec::Present);
-            }
-            if !sets.any.is_empty() {
-                add(attribute.clone(), TestSpec::Any(sets.any.clone()));
-            }
-            if !sets.all.is_empty() {
-                add(attribute, TestSpec::All(sets.all.clone()));
-            }
-        }
-    };
-    let mut optional = |attribute, given: Option<&Choice>| given.into_iter().for_each(|c| choice(attribute, c));
-    optional(Attribute::Groups, rule.groups.as_ref());
-    optional(Attribute::Scopes, rule.scopes.as_ref());
-    rule.claims.iter().for_each(|(path, c)| choice(Attribute::Claim(path.as_str().into()), c));
-    rule.query.iter().for_each(|(name, c)| choice(Attribute::Query(name.as_str().into()), c));
-    let issuers: Vec<String> = rule.issuers.iter().map(|name| name.0.clone()).collect();
-    let methods: Vec<String> = rule.methods.iter().map(|method| method.0.clone()).collect();
+    let claims = rule.claims.iter().map(|(path, choice)| (Attribute::Claim(path.as_str().into()), choice));
+    let query = rule.query.iter().map(|(name, choice)| (Attribute::Query(name.as_str().into()), choice));
+    let groups = rule.groups.iter().map(|choice| (Attribute::Groups, choice));
+    let scopes = rule.scopes.iter().map(|choice| (Attribute::Scopes, choice));
+    let choices = groups.chain(scopes).chain(claims).chain(query);
+    let mut conditions: Vec<ConditionSpec> =
+        choices.flat_map(|(attribute, c)| tests(&attribute, c)).collect();
     let credentials = rule.credentials.iter().map(|kind| match kind {
         raw::Credential::Jwt => "jwt".to_owned(),
         raw::Credential::Certificate => "certificate".to_owned(),
@@ -151,16 +137,28 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
         (Attribute::Subjects, rule.subjects.clone()),
         (Attribute::Emails, rule.emails.clone()),
         (Attribute::Clients, rule.clients.clone()),
-        (Attribute::Issuers, issuers),
+        (Attribute::Issuers, rule.issuers.iter().map(|name| name.0.clone()).collect()),
         (Attribute::Credentials, credentials.collect()),
-        (Attribute::Methods, methods),
+        (Attribute::Methods, rule.methods.iter().map(|method| method.0.clone()).collect()),
     ];
-    for (attribute, values) in lists {
-        if !values.is_empty() {
-            conditions.push(ConditionSpec { attribute, test: TestSpec::Any(values) });
-        }
+    for (attribute, values) in lists.into_iter().filter(|(_, values)| !values.is_empty()) {
+        conditions.push(ConditionSpec { attribute, test: TestSpec::Any(values) });
     }
     RuleSpec { authenticated: rule.authenticated, conditions }
+}
+
+/// What a choice asks of an attribute, one test each.
+fn tests(attribute: &Attribute, choice: &Choice) -> Vec<ConditionSpec> {
+    let tests = match choice {
+        Choice::Any(values) => vec![TestSpec::Any(values.clone())],
+        Choice::Sets(sets) => {
+            let list = |values: &Vec<String>| (!values.is_empty()).then(|| values.clone());
+            let present = sets.present.then_some(TestSpec::Present);
+            let (any, all) = (list(&sets.any).map(TestSpec::Any), list(&sets.all).map(TestSpec::All));
+            present.into_iter().chain(any).chain(all).collect()
+        }
+    };
+    tests.into_iter().map(|test| ConditionSpec { attribute: attribute.clone(), test }).collect()
 }
 
 /// `{}` in place of a choice would say nothing, and a rule would lose a condition unnoticed.

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gateway::authenticate::Url;
 use gateway::tls::Protocols;
 use ipnet::IpNet;
 
 use super::super::fault::KeyPath;
 use super::super::raw;
-use super::super::url::Url;
 use super::Context;
 use super::tls::Client;
 use super::trust::TrustList;
@@ -54,7 +54,10 @@ pub struct Otlp {
 /// Says where, not with which credentials.
 impl std::fmt::Debug for Otlp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Otlp").field("endpoint", &self.endpoint).field("service", &self.service).finish_non_exhaustive()
+        f.debug_struct("Otlp")
+            .field("endpoint", &self.endpoint)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
     }
 }
 
@@ -68,7 +71,11 @@ pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Setti
     let realm = &file.server.realm;
     if realm.is_empty() || realm.chars().any(|c| !c.is_ascii_graphic() && c != ' ' || c == '"' || c == '\\') {
         let what = format!("{realm:?} cannot be quoted in a challenge");
-        context.faults.add(&KeyPath::of("server").key("realm"), what, "use printable ASCII without \" and \\");
+        context.faults.add(
+            &KeyPath::of("server").key("realm"),
+            what,
+            "use printable ASCII without \" and \\",
+        );
     }
     let telemetry = &file.telemetry;
     let otlp = otlp(telemetry, context);
@@ -102,37 +109,53 @@ fn log_file(output: &std::path::Path, context: &mut Context<'_>) -> PathBuf {
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
     let path = KeyPath::of("telemetry");
     let Some(endpoint) = &raw.otlp_endpoint else {
-        for (key, given) in [("otlp_headers_file", raw.otlp_headers_file.is_some()), ("otlp_ca", raw.otlp_ca.is_some())] {
+        for (key, given) in
+            [("otlp_headers_file", raw.otlp_headers_file.is_some()), ("otlp_ca", raw.otlp_ca.is_some())]
+        {
             if given {
-                context.faults.add(&path.key(key), "there is no `otlp_endpoint`", "add it, or take this key out");
+                context.faults.add(
+                    &path.key(key),
+                    "there is no `otlp_endpoint`",
+                    "add it, or take this key out",
+                );
             }
         }
         return Ok(None);
     };
     let hint = "such as \"http://127.0.0.1:4318\"";
-    let url = Url::parse(endpoint).map_err(|what| context.faults.add(&path.key("otlp_endpoint"), what, hint))?;
+    let url = Url::parse(endpoint)
+        .map_err(|fault| context.faults.add(&path.key("otlp_endpoint"), fault.to_string(), hint))?;
     let headers = headers(raw, &path, context)?;
-    let tls = match (url.secure, &raw.otlp_ca) {
+    let tls = match (url.is_https(), &raw.otlp_ca) {
         (false, Some(_)) => {
-            context.faults.add(&path.key("otlp_ca"), "no TLS is spoken to the collector", "take `otlp_ca` out");
+            context.faults.add(
+                &path.key("otlp_ca"),
+                "no TLS is spoken to the collector",
+                "take `otlp_ca` out",
+            );
             return Err(());
         }
         (false, None) => None,
         (true, ca) => {
             let protocols = Protocols { http1: true, http2: false };
-            let client = Client { ca: ca.as_deref(), identity: None, protocols, path: &path };
+            let client =
+                Client { ca: ca.as_deref(), identity: None, protocols, path: &path, ca_key: "otlp_ca" };
             Some(context.tls_client(&client).ok_or(())?.0)
         }
     };
     Ok(Some(Otlp { endpoint: endpoint.clone(), headers, tls, service: raw.service.clone() }))
 }
 
-fn headers(raw: &raw::Telemetry, path: &KeyPath, context: &mut Context<'_>) -> Result<Vec<(String, String)>, ()> {
+fn headers(
+    raw: &raw::Telemetry,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Result<Vec<(String, String)>, ()> {
     let Some(file) = &raw.otlp_headers_file else { return Ok(Vec::new()) };
     let at = path.key("otlp_headers_file");
-    let content = context.read(file, &at).ok_or(())?;
+    let text = context.read(file, &at).ok_or(())?;
     let mut headers = Vec::new();
-    for (number, line) in String::from_utf8_lossy(&content).lines().enumerate() {
+    for (number, line) in String::from_utf8_lossy(&text).lines().enumerate() {
         if line.trim().is_empty() || line.starts_with('#') {
             continue;
         }

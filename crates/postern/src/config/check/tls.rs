@@ -19,8 +19,10 @@ pub(super) struct Client<'a> {
     /// Certificate and key.
     pub(super) identity: Option<(&'a Path, &'a Path)>,
     pub(super) protocols: Protocols,
-    /// Path of the table that holds `ca`, `certificate` and `key`.
+    /// Path of the table that holds the keys.
     pub(super) path: &'a KeyPath,
+    /// Key of `ca`.
+    pub(super) ca_key: &'static str,
 }
 
 impl Context<'_> {
@@ -29,7 +31,7 @@ impl Context<'_> {
         let mut material = Vec::new();
         let roots = match client.ca {
             Some(ca) => {
-                let path = client.path.key("ca");
+                let path = client.path.key(client.ca_key);
                 material.push(self.read(ca, &path)?);
                 let ca = self.reader.resolve(ca);
                 gateway::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?
@@ -39,7 +41,8 @@ impl Context<'_> {
         let mut resolved = None;
         if let Some((certificate, key)) = client.identity {
             let (at_certificate, at_key) = (client.path.key("certificate"), client.path.key("key"));
-            let (read_certificate, read_key) = (self.read(certificate, &at_certificate), self.read(key, &at_key));
+            let (read_certificate, read_key) =
+                (self.read(certificate, &at_certificate), self.read(key, &at_key));
             material.extend([read_certificate?, read_key?]);
             resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
         }

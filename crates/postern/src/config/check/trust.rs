@@ -28,12 +28,17 @@ impl TrustList<'_> {
                 let family = if net.network().is_ipv4() { "IPv4" } else { "IPv6" };
                 let what = format!("the list covers every {family} address, so anyone {}", self.consequence);
                 let key = self.anyone_path.last_key().unwrap_or_default();
-                let hint = format!("list the networks that are meant, or write `{key} = true` if it is everyone");
+                let hint =
+                    format!("list the networks that are meant, or write `{key} = true` if it is everyone");
                 context.faults.add(&self.path, what, hint);
             }
             (None, true) => {
                 let what = "the list does not cover every address, so this says nothing";
-                context.faults.add(&self.anyone_path, what, "take this key out, or add \"0.0.0.0/0\" and \"::/0\"");
+                context.faults.add(
+                    &self.anyone_path,
+                    what,
+                    "take this key out, or add \"0.0.0.0/0\" and \"::/0\"",
+                );
             }
             _ => {}
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use gateway::authenticate::Url;
 use gateway::config::{Endpoint, Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 use gateway::tls::Protocols;
 use rustls::pki_types::ServerName;
@@ -9,7 +10,6 @@ use rustls::pki_types::ServerName;
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::super::sound::Sound;
-use super::super::url::Url;
 use super::tls::Client;
 use super::{Context, unique};
 
@@ -82,12 +82,13 @@ fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'stat
             path => Ok((Endpoint::Unix(context.reader.resolve(path.as_ref())), None)),
         };
     }
-    let url = Url::parse(text).map_err(|what| (what, HINT))?;
-    if url.target != "/" {
+    let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
+    if url.target() != "/" {
         let hint = "paths belong to routes: `strip_prefix` and `replace_prefix` change them";
         return Err((format!("{text:?} has a path"), hint));
     }
-    Ok((Endpoint::Tcp { host: url.host.into(), port: url.port }, Some(url.secure)))
+    let (host, port) = url.endpoint();
+    Ok((Endpoint::Tcp { host: host.into(), port }, Some(url.is_https())))
 }
 
 /// `Err` when a fault was noted.
@@ -134,17 +135,22 @@ fn tls(
             None
         }
         (None, Some(_)) => {
-            fault("certificate", "missing key `certificate`".into(), "a private key goes with its certificate");
+            fault(
+                "certificate",
+                "missing key `certificate`".into(),
+                "a private key goes with its certificate",
+            );
             None
         }
     };
     let http2 = raw.protocol == raw::UpstreamProtocol::Http2;
     let protocols = Protocols { http1: !http2, http2 };
-    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at };
+    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, ca_key: "ca" };
     match context.tls_client(&client) {
         Some((client, material)) if sound => {
             let name = tls.server_name.as_deref().unwrap_or_default();
-            let version = super::version([material.to_be_bytes().as_slice(), name.as_bytes(), &[u8::from(http2)]]);
+            let version =
+                super::version([material.to_be_bytes().as_slice(), name.as_bytes(), &[u8::from(http2)]]);
             Ok(Some(UpstreamTls { client, server_name, version }))
         }
         _ => Err(()),
