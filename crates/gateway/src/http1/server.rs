@@ -228,6 +228,13 @@ impl Session {
         match relayed.fault {
             Some(fault) => {
                 record.failed(&fault);
+                // A short answer that broke off before any of it was sent can still be a proper refusal.
+                if let Some(refusal) = fault.refusal()
+                    && self.connection.take_back()
+                {
+                    let answer = refusal.answer(&running.config.authentication.realm);
+                    return self.answer(&answer, Seen { persists: false, ..seen }, record).await;
+                }
                 // The client must not take a cut answer for a whole one.
                 self.connection.reset_on_close();
                 Next::Abort
@@ -362,6 +369,7 @@ impl Downstream for Client<'_> {
         let status = response.status;
         let framing = response_framing(status, response.body, self.head_request, self.version == Version::Http11);
         self.close |= framing == Framing::UntilClose;
+        self.connection.begin_message();
         let out = self.connection.out();
         put_response(out, response);
         if let Some(timing) = &self.timing {
