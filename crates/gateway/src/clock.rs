@@ -73,6 +73,12 @@ impl CoarseClock {
         self.reading.get()
     }
 
+    /// The reading at an instant that was taken anyway: as exact as a reading of its own, without one.
+    pub fn at(&self, monotonic: Instant) -> Now {
+        let last = self.reading.get();
+        last.plus(monotonic.saturating_duration_since(last.monotonic))
+    }
+
     /// Reads the source again and returns the new reading.
     pub fn refresh(&self) -> Now {
         let now = self.source.now();
