@@ -1,6 +1,6 @@
-//! The rules of this crate, each a test named after it.
+//! The rules of the security design that are pure, each as a test named after it.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot set up its test fails it")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod decide_permit;
 mod decide_rules;
