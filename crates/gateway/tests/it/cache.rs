@@ -402,7 +402,9 @@ fn caches_that_share_a_generation_are_flushed_together() {
 fn different_configuration_versions_never_share() {
     let bench = Bench::new(1 << 20, 16);
     let key = |version, variant| bench.secret.scope(version, variant).key(b"the same token");
-    for (name, (version, variant)) in [(1, 1), (2, 1), (1, 2), (1 << 32, 1), (1, 1 << 32)].into_iter().enumerate() {
+    for (name, (version, variant)) in
+        [(1, 1), (2, 1), (1, 2), (1 << 32, 1), (1, 1 << 32)].into_iter().enumerate()
+    {
         let Lookup::Miss(ticket) = bench.cache.lookup(key(version, variant), bench.now()) else {
             panic!("found under another configuration")
         };
