@@ -102,7 +102,7 @@ fn measure(name: &str, cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], threads
 fn main() {
     let limits = CacheLimits {
         bytes: 64 << 20,
-        ttl: Duration::from_secs(3600),
+        ttl: Duration::from_hours(1),
         deny_ttl: Duration::from_secs(2),
         deny_entries: 4096,
     };

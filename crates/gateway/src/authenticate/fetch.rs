@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
+use http::header::{
+    ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, USER_AGENT,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
@@ -50,7 +52,9 @@ pub enum FetchError {
         error: std::io::Error,
     },
     /// The TLS handshake failed.
-    #[error("{url}: TLS handshake failed: {error}; does its certificate chain to the CA configured for this issuer?")]
+    #[error(
+        "{url}: TLS handshake failed: {error}; does its certificate chain to the CA configured for this issuer?"
+    )]
     Tls {
         /// What was asked for.
         url: String,
@@ -66,7 +70,9 @@ pub enum FetchError {
         after: Duration,
     },
     /// A redirect.
-    #[error("{url}: answered {status} towards {location:?}; redirects are not followed, configure the final URL")]
+    #[error(
+        "{url}: answered {status} towards {location:?}; redirects are not followed, configure the final URL"
+    )]
     Redirect {
         /// What was asked for.
         url: String,
@@ -84,7 +90,9 @@ pub enum FetchError {
         status: StatusCode,
     },
     /// Something else than a JSON document.
-    #[error("{url}: answered {found}, not a JSON document; is there a login page or another service at this URL?")]
+    #[error(
+        "{url}: answered {found}, not a JSON document; is there a login page or another service at this URL?"
+    )]
     NotJson {
         /// What was asked for.
         url: String,
@@ -121,7 +129,11 @@ pub enum FetchError {
 ///
 /// # Errors
 /// See [`FetchError`]; nothing is retried here.
-pub(super) async fn get(url: &Url, tls: Option<&Arc<ClientConfig>>, bounds: Bounds) -> Result<Bytes, FetchError> {
+pub(super) async fn get(
+    url: &Url,
+    tls: Option<&Arc<ClientConfig>>,
+    bounds: Bounds,
+) -> Result<Bytes, FetchError> {
     let exchange = async {
         let connected = tokio::time::timeout(bounds.connect, connect(url, tls));
         match connected.await.map_err(|_| timeout(url, bounds.connect))?? {
@@ -199,7 +211,8 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
     if status != StatusCode::OK {
         return Err(FetchError::Status { url: url.to_string(), status });
     }
-    let length = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    let length =
+        headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if length.is_some_and(|length| length > bounds.bytes as u64) {
         return Err(FetchError::TooLarge { url: url.to_string(), limit: bounds.bytes });
     }
@@ -305,7 +318,9 @@ mod tests {
             let error = refused(&format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n")).await;
             assert!(matches!(error, FetchError::Status { status: s, .. } if s == status), "{error}");
         }
-        for field in ["content-type: text/html; charset=utf-8", "content-encoding: gzip", "content-type: Image/PNG"] {
+        for field in
+            ["content-type: text/html; charset=utf-8", "content-encoding: gzip", "content-type: Image/PNG"]
+        {
             let error = refused(&format!("HTTP/1.1 200 X\r\n{field}\r\ncontent-length: 2\r\n\r\n{{}}")).await;
             assert!(matches!(error, FetchError::NotJson { .. }), "{field}: {error}");
         }
@@ -313,13 +328,18 @@ mod tests {
 
     #[tokio::test]
     async fn a_document_is_read_to_its_bound_and_no_further() {
-        let of = |length: usize| format!("HTTP/1.1 200 X\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length));
+        let of = |length: usize| {
+            format!("HTTP/1.1 200 X\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length))
+        };
         assert_eq!(exchange_with(of(1000).as_bytes(), BOUNDS).await.0.unwrap().len(), 1000);
         assert!(matches!(refused(&of(1001)).await, FetchError::TooLarge { limit: 1000, .. }));
         let endless = format!("HTTP/1.1 200 X\r\n\r\n{}", "x".repeat(1001));
         assert!(matches!(refused(&endless).await, FetchError::TooLarge { .. }));
         let fields = "x: y\r\n".repeat(101);
-        assert!(matches!(refused(&format!("HTTP/1.1 200 X\r\n{fields}\r\n{{}}")).await, FetchError::Http { .. }));
+        assert!(matches!(
+            refused(&format!("HTTP/1.1 200 X\r\n{fields}\r\n{{}}")).await,
+            FetchError::Http { .. }
+        ));
     }
 
     #[tokio::test]
@@ -345,6 +365,9 @@ mod tests {
         let url = format!("http://{}/keys", listener.local_addr().unwrap());
         drop(listener);
         let error = get(&Url::parse(&url).unwrap(), None, BOUNDS).await.unwrap_err();
-        assert!(matches!(error, FetchError::Connect { .. }) && error.to_string().starts_with(&url), "{error}");
+        assert!(
+            matches!(error, FetchError::Connect { .. }) && error.to_string().starts_with(&url),
+            "{error}"
+        );
     }
 }

@@ -164,8 +164,7 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, state: &State)
     }
     let path = String::from_utf8(head).unwrap().split(' ').nth(1).unwrap().to_owned();
     state.hits.send_modify(|hits| *hits.requests.entry(path.clone()).or_default() += 1);
-    let mut held = state.held.subscribe();
-    held.wait_for(|held| !held).await.unwrap();
+    state.held.subscribe().wait_for(|held| !held).await.unwrap();
     let reply = state.replies.lock().get(&path).cloned().unwrap_or_else(|| Reply::status(404));
     let length = reply.body.len();
     let Reply { status, fields, body } = reply;

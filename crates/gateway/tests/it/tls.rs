@@ -45,11 +45,11 @@ impl Bench {
     fn client(&self, identity: Option<Files<'_>>, protocols: Protocols) -> Arc<ClientConfig> {
         tls::client_config(tls::roots_from_file(&self.ca).unwrap(), identity, protocols, NOW).unwrap().config
     }
+}
 
-    fn fault(&self, certificate: &Path, key: &Path) -> TlsError {
-        let files = Files { certificate, key };
-        tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW).unwrap_err()
-    }
+fn refused(certificate: &Path, key: &Path) -> TlsError {
+    let files = Files { certificate, key };
+    tls::server_config(files, ClientCertificates::Ignored, BOTH, NOW).unwrap_err()
 }
 
 /// Shakes hands in memory.
@@ -179,46 +179,46 @@ fn each_fault_names_its_file_and_a_remedy() {
         assert!(!text.contains("PRIVATE KEY-----"), "{text}");
     };
 
-    let fault = bench.fault(&bench.folder.path("absent.crt"), &bench.key);
+    let fault = refused(&bench.folder.path("absent.crt"), &bench.key);
     assert!(matches!(fault, TlsError::Unreadable { .. }));
     names(&fault, "absent.crt", "check the path");
-    let fault = bench.fault(&bench.certificate, &bench.folder.path("absent.key"));
+    let fault = refused(&bench.certificate, &bench.folder.path("absent.key"));
     names(&fault, "absent.key", "check the path");
 
     let (_, other_key) = bench.authority.files(&bench.folder, "other", &named("localhost"));
-    let fault = bench.fault(&bench.certificate, &other_key);
+    let fault = refused(&bench.certificate, &other_key);
     assert!(matches!(fault, TlsError::KeyMismatch { .. }));
     names(&fault, "other.key", "server.crt");
 
-    let fault = bench.fault(&bench.key, &bench.key);
+    let fault = refused(&bench.key, &bench.key);
     assert!(matches!(fault, TlsError::NoCertificate { .. }), "{fault}");
     names(&fault, "server.key", "BEGIN CERTIFICATE");
-    let fault = bench.fault(&bench.certificate, &bench.certificate);
+    let fault = refused(&bench.certificate, &bench.certificate);
     assert!(matches!(fault, TlsError::NoKey { .. }), "{fault}");
     names(&fault, "server.crt", "PKCS#8");
 
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
-    let fault = bench.fault(&bench.certificate, &bench.folder.write("locked.key", encrypted));
+    let fault = refused(&bench.certificate, &bench.folder.write("locked.key", encrypted));
     assert!(matches!(fault, TlsError::EncryptedKey { .. }));
     names(&fault, "locked.key", "openssl pkey");
 
     let garbage = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-    let fault = bench.fault(&bench.certificate, &bench.folder.write("garbage.key", garbage));
+    let fault = refused(&bench.certificate, &bench.folder.write("garbage.key", garbage));
     assert!(matches!(fault, TlsError::BadKey { .. }), "{fault}");
     names(&fault, "garbage.key", "2048 bits");
     let open = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n";
-    let fault = bench.fault(&bench.certificate, &bench.folder.write("open.key", open));
+    let fault = refused(&bench.certificate, &bench.folder.write("open.key", open));
     assert!(matches!(fault, TlsError::NotPem { .. }), "{fault}");
     assert!(!fault.to_string().contains("c2VjcmV0"), "a key file is not quoted: {fault}");
 
     let garbage = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     let garbage = bench.folder.write("garbage.crt", garbage);
-    let fault = bench.fault(&garbage, &bench.key);
+    let fault = refused(&garbage, &bench.key);
     assert!(matches!(fault, TlsError::BadCertificate { number: 1, .. }), "{fault}");
     names(&fault, "garbage.crt", "certificate 1");
     let broken =
         bench.folder.write("broken.crt", "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n");
-    assert!(matches!(bench.fault(&broken, &bench.key), TlsError::NotPem { .. }));
+    assert!(matches!(refused(&broken, &bench.key), TlsError::NotPem { .. }));
 }
 
 #[test]
@@ -234,8 +234,8 @@ fn an_unusable_ca_refuses_to_start() {
         format!("{}-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", bench.authority.pem);
     let mixed = bench.folder.write("mixed.pem", &mixed);
     assert!(matches!(tls::roots_from_file(&mixed), Err(TlsError::BadCertificate { number: 2, .. })));
-    let refused = tls::server_config(bench.files(), ClientCertificates::Optional(&mixed), BOTH, NOW);
-    assert!(matches!(refused, Err(TlsError::BadCertificate { .. })));
+    let outcome = tls::server_config(bench.files(), ClientCertificates::Optional(&mixed), BOTH, NOW);
+    assert!(matches!(outcome, Err(TlsError::BadCertificate { .. })));
     let both = format!("{}{}", bench.authority.pem, Authority::new().pem);
     assert_eq!(tls::roots_from_file(&bench.folder.write("two.pem", &both)).unwrap().len(), 2);
 }
@@ -253,7 +253,7 @@ fn dates_are_warned_of() {
     };
     let path = certificate.clone();
     let (begin, end) = (Timestamp::from_secs(1_893_456_000), Timestamp::from_secs(1_896_134_400));
-    let day = std::time::Duration::from_secs(24 * 3600);
+    let day = std::time::Duration::from_hours(24);
     assert_eq!(warnings(begin), []);
     assert_eq!(warnings(begin.minus(day)), [TlsWarning::NotYetValid { path: path.clone() }]);
     assert_eq!(warnings(end.minus(day * 7)), []);
