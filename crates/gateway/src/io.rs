@@ -50,7 +50,7 @@ impl Stream {
     pub(crate) fn reset_on_close(&mut self) {
         match self {
             // Fails only on a socket that is closed already.
-            Self::Tcp(s) => drop(socket2::SockRef::from(s).set_linger(Some(std::time::Duration::ZERO))),
+            Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO))),
             Self::ServerTls(s) => s.get_mut().0.reset_on_close(),
             Self::Replayed(r) => r.inner.reset_on_close(),
             Self::Unix(_) | Self::ClientTls(_) | Self::Closed => {}

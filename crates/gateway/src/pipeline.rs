@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use auth::credential;
 use auth::decide::{Permit, decide};
-use auth::decide::explain::Silent;
+use auth::decide::explain::NoTrace;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 
 use crate::answer::{Answer, Refusal};
-use crate::authenticate::{Lookup, Rejection, Verified};
+use crate::authenticate::{self, Lookup, Miss, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
-pub(crate) type Resolved = (Result<Arc<Verified>, Rejection>, CacheUse);
+pub(crate) type Resolved = Result<Arc<Verified>, authenticate::Refusal>;
 
 /// What becomes of a request.
 pub(crate) enum Admission {
@@ -82,7 +82,7 @@ pub(crate) enum Admission {
     /// It is answered here.
     Answer(Box<Answer>),
     /// Its token is not known yet: verify it, then admit again.
-    Authenticate(Vec<u8>),
+    Authenticate(Vec<u8>, Miss),
 }
 
 /// Takes a request to its decision.
@@ -116,6 +116,7 @@ fn try_admit(
         host: inbound.host,
         target: inbound.target,
     };
+    worker.begin_trace(inbound.fields, record);
     let request = Canonical::parse(&raw).map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
@@ -128,12 +129,12 @@ fn try_admit(
     record.end(Phase::Match);
     let verified = match credential(worker, running, peer, route, inbound, &request, resolved, record)? {
         Found::Known(verified) => verified,
-        Found::Unknown(token) => return Ok(Admission::Authenticate(token)),
+        Found::Unknown(token, miss) => return Ok(Admission::Authenticate(token, miss)),
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
     let now = worker.clock.at(record.started).wall;
-    let permit = decide(&route.policy, index, &request, facts, now, &mut Silent).map_err(Refusal::Denied);
+    let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
     record.caller = verified.clone();
     let permit = rewrite(config, permit?, now)?;
@@ -148,13 +149,13 @@ fn try_admit(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record);
+    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
 enum Found {
     Known(Option<Arc<Verified>>),
-    Unknown(Vec<u8>),
+    Unknown(Vec<u8>, Miss),
 }
 
 /// What the request's credential proves: nothing on a public route, where nobody asks.
@@ -173,31 +174,30 @@ fn credential(
         return Ok(Found::Known(None));
     }
     let token = credential::bearer(inbound.fields, request.query()).map_err(|fault| Refusal::Credential {
-        error: fault.error(),
+        error: "invalid_request",
         code: fault.code(),
         text: fault.to_string().into(),
     })?;
     let Some(token) = token else { return Ok(Found::Known(peer.certificate.clone())) };
     let (outcome, cache) = match resolved {
-        Some(resolved) => resolved,
+        Some(resolved) => (resolved, CacheUse::Miss),
         None => match running.authenticator.lookup(token, worker.clock.at(record.started)) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
-            Lookup::Unknown => return Ok(Found::Unknown(token.to_vec())),
+            Lookup::Refused(refusal) => (Err(refusal), CacheUse::Denied),
+            Lookup::Miss(miss) => return Ok(Found::Unknown(token.to_vec(), miss)),
         },
     };
     record.cache = Some(cache);
-    match outcome {
-        Ok(verified) => Ok(Found::Known(Some(verified))),
-        Err(Rejection::Invalid(fault)) => Err(Refusal::Credential {
+    outcome.map(|verified| Found::Known(Some(verified))).map_err(|refusal| match refusal {
+        authenticate::Refusal::Rejected(fault) => Refusal::Credential {
             error: "invalid_token",
             code: fault.code(),
-            text: fault.public_text().into(),
-        }),
-        Err(Rejection::Unavailable { retry_after, .. }) => {
-            Err(Refusal::AuthUnavailable { retry_after: retry_after.as_secs() })
+            text: fault.to_string().into(),
+        },
+        authenticate::Refusal::Unavailable { retry_after, .. } => {
+            Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }
-    }
+    })
 }
 
 /// Exchanges the path where the route says so; decided again, also by whoever else serves the new path.
@@ -205,7 +205,7 @@ fn rewrite<'r>(config: &Config, permit: Permit<'r>, now: auth::time::Timestamp) 
     let route = &config.routes[permit.route()];
     let Some(rewrite) = &route.rewrite else { return Ok(permit) };
     let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
-    permit.rewrite(&route.policy, &path, now, &mut Silent).map_err(Refusal::Denied)
+    permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)
 }
 
 impl Rewrite {

@@ -41,8 +41,8 @@ pub(crate) struct Record {
     pub(crate) answered: Option<Instant>,
     /// When it was sent upstream.
     pub(crate) forwarded: Option<Instant>,
-    /// The trace it belongs to.
-    pub(crate) trace: Option<crate::trace::Context>,
+    /// The trace it belongs to, and the caller's `tracestate`.
+    pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
 }
 
 /// The parts of a request that the log names.

@@ -22,14 +22,14 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::access_log;
-use crate::assertion::AssertionMinter;
-use crate::authenticate::Authenticator;
+use crate::assertion::Mint;
+use crate::authenticate::{Authenticator, Setup, Surroundings};
+use crate::cache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::trace::Tracer;
 
-pub(crate) use worker_thread::Accepted;
 use worker_thread::{Command, Share};
 
 /// Descriptors kept free for upstream connections, files and the admin listener.
@@ -48,6 +48,10 @@ pub struct Services {
     pub tracer: Option<Arc<Tracer>>,
     /// Runs what is not on the request path: fetching keys.
     pub control: tokio::runtime::Handle,
+    /// Keys the digests that name cached facts; drawn once per process.
+    pub secret: cache::Secret,
+    /// Voids cached facts when it advances.
+    pub generation: cache::Generation,
 }
 
 /// Why the gateway did not start, or did not take a configuration.
@@ -76,7 +80,6 @@ pub enum StartError {
 /// A running gateway.
 pub struct Gateway {
     workers: Vec<WorkerHandle>,
-    services: Services,
     applied: Mutex<Applied>,
 }
 
@@ -98,7 +101,7 @@ struct Applied {
 pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
-    pub(crate) minter: Option<Arc<AssertionMinter>>,
+    pub(crate) minter: Option<Arc<Mint>>,
 }
 
 impl Gateway {
@@ -108,8 +111,14 @@ impl Gateway {
     /// [`StartError`]; nothing is left running then.
     pub fn start(config: Config, workers: usize, services: Services) -> Result<Self, StartError> {
         let config = Arc::new(config);
-        let authenticator = Authenticator::new(&config, None, &services.control, services.clock.clone());
-        let generation = generation(&config, &authenticator, &services);
+        let surroundings = Surroundings {
+            clock: services.clock.clone(),
+            control: services.control.clone(),
+            secret: services.secret.clone(),
+            generation: services.generation.clone(),
+        };
+        let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
+        let generation = generation(&config, &authenticator);
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = HashMap::new();
@@ -137,7 +146,7 @@ impl Gateway {
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
         let applied = Mutex::new(Applied { config, authenticator, addresses });
-        Ok(Self { workers: handles, services, applied })
+        Ok(Self { workers: handles, applied })
     }
 
     /// Puts another configuration into force. Connections stay; each request finishes under the configuration
@@ -158,10 +167,8 @@ impl Gateway {
             own.retain(|(configured, _)| !kept.contains(configured));
             sockets.push(own);
         }
-        let previous = Some(applied.authenticator.as_ref());
-        let authenticator =
-            Authenticator::new(&config, previous, &self.services.control, self.services.clock.clone());
-        let generation = generation(&config, &authenticator, &self.services);
+        let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
+        let generation = generation(&config, &authenticator);
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
@@ -209,9 +216,8 @@ impl Gateway {
     }
 }
 
-fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>, services: &Services) -> Generation {
-    let minter = config.assertion.as_ref().map(|a| Arc::new(AssertionMinter::new(a)));
-    let _ = services;
+fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
+    let minter = config.assertion.as_ref().map(|a| Arc::new(Mint::new(a)));
     Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
 }
 

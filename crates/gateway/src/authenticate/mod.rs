@@ -3,11 +3,11 @@
 //! Owns: choosing the issuer, verification with its current keys, what a failure means, the key sets and
 //! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
 //!
-//! Flow: `lookup` (hot, sync) `→ Hit | Refused`, or `Miss → authenticate` (verify; for an unknown key fetch,
-//! wait within bounds, verify again) `→ Verified | Refusal`.
+//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for an unknown key
+//! fetch, wait within bounds, verify again) `→ Verified | Rejection`.
 //!
-//! A token is [`Refusal::Rejected`] when it is known to be bad, and the client is to be told 401. It is
-//! [`Refusal::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
+//! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
+//! [`Rejection::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
 //! `Retry-After`, never 403, never cached, never let pass.
 
 mod certificate;
@@ -36,9 +36,12 @@ use self::key_store::{KeyStore, Means, Renewal, Schedule};
 pub use self::url::{Url, UrlFault};
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
-use crate::cache::{self, DecisionCache, Flight, Generation, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided};
+use crate::cache::{
+    self, DecisionCache, Generation, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
+};
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
+use crate::phases::CacheUse;
 
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
 /// or cancelled requests in between.
@@ -48,12 +51,12 @@ const RENEWALS: usize = 2;
 
 /// Why a credential was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// The token is bad: 401 `invalid_token` (RFC 6750 section 3.1).
     #[error(transparent)]
-    Rejected(TokenError),
+    Invalid(TokenError),
     /// Nobody can tell now: 503.
-    #[error("the keys of issuer {issuer} cannot be had; see its source and the log")]
+    #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
     Unavailable {
         /// The issuer's configured name.
         issuer: Arc<str>,
@@ -62,11 +65,11 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl Rejection {
     /// Short name for logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Rejected(error) => error.code(),
+            Self::Invalid(error) => error.code(),
             Self::Unavailable { .. } => "keys_unavailable",
         }
     }
@@ -76,24 +79,19 @@ impl Refusal {
 pub enum Lookup {
     /// Verified before, and still to be believed.
     Hit(Arc<Verified>),
-    /// Refused a moment ago.
-    Refused(Refusal),
+    /// Rejected a moment ago.
+    Denied(Rejection),
     /// To be found out by [`Authenticator::authenticate`].
-    Miss(Miss),
+    Unknown,
 }
 
-/// The right, or the wait, to find out about one token. Dropped, it leaves that to somebody else.
-pub struct Miss(Waiting);
-
-enum Waiting {
-    Ticket(Ticket<Verified, Refusal>),
-    Flight(Flight<Verified, Refusal>),
-}
+/// What came of a token, and what the cache had to do with it.
+pub type Outcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
 /// What an authenticator needs of the process; the same for all that replace each other.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// Tells the time where waiting has made the caller's reading old.
+    /// Tells the time to those who fetch keys.
     pub clock: Arc<dyn Clock>,
     /// The runtime that fetches keys: not a worker's.
     pub control: tokio::runtime::Handle,
@@ -129,7 +127,7 @@ pub struct Authenticator {
     issuers: Box<[Vouching]>,
     certificates: Option<CertificateMapping>,
     rendering: Rendering,
-    cache: DecisionCache<Verified, Refusal>,
+    cache: DecisionCache<Verified, Rejection>,
     limits: CacheLimits,
     scope: Scope,
     version: u64,
@@ -196,44 +194,41 @@ impl Authenticator {
     pub fn lookup(&self, token: &[u8], now: Now) -> Lookup {
         // Nothing longer is ever a fact; its digest is not worth computing.
         if token.len() > MAX_TOKEN_BYTES {
-            return Lookup::Refused(Refusal::Rejected(TokenError::TooLarge));
+            return Lookup::Denied(Rejection::Invalid(TokenError::TooLarge));
         }
-        match self.cache.lookup(self.scope.key(token), now) {
-            cache::Lookup::Hit(verified) => Lookup::Hit(verified),
-            cache::Lookup::Denied(why) => Lookup::Refused(why),
-            cache::Lookup::Pending(flight) => Lookup::Miss(Miss(Waiting::Flight(flight))),
-            cache::Lookup::Miss(ticket) => Lookup::Miss(Miss(Waiting::Ticket(ticket))),
+        match self.cache.peek(self.scope.key(token), now) {
+            Some(Known::Fact(verified)) => Lookup::Hit(verified),
+            Some(Known::Denied(why)) => Lookup::Denied(why),
+            None => Lookup::Unknown,
         }
     }
 
-    /// Finds out about the token that [`Authenticator::lookup`] missed: waits for who is finding out already,
-    /// or verifies, and if keys are lacking waits for them up to [`DEMAND_WAIT`].
-    ///
-    /// # Errors
-    /// The token is bad, or nobody can tell now.
-    pub async fn authenticate(&self, token: &[u8], miss: Miss) -> Result<Arc<Verified>, Refusal> {
-        let mut miss = miss;
+    /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
+    /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
+    /// reads the clock; waiting makes an earlier reading old.
+    pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> Outcome {
+        if token.len() > MAX_TOKEN_BYTES {
+            return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
+        }
+        let key = self.scope.key(token);
         for _ in 0..ROUNDS {
-            match miss.0 {
-                Waiting::Flight(flight) => match flight.land().await {
-                    Landing::Known(verified) => return Ok(verified),
-                    Landing::Denied(why) => return Err(why),
+            match self.cache.lookup(key, now()) {
+                cache::Lookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
+                cache::Lookup::Denied(why) => return (Err(why), CacheUse::Denied),
+                cache::Lookup::Pending(flight) => match flight.land().await {
+                    Landing::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
+                    Landing::Denied(why) => return (Err(why), CacheUse::Coalesced),
                     Landing::Again => {}
                 },
-                Waiting::Ticket(ticket) => match self.find_out(token, ticket).await {
-                    Ok(answer) => return answer,
+                cache::Lookup::Miss(ticket) => match self.find_out(token, ticket, &now).await {
+                    Ok(answer) => return (answer, CacheUse::Miss),
                     Err(Voided) => {}
                 },
             }
-            miss = match self.lookup(token, self.surroundings.clock.now()) {
-                Lookup::Hit(verified) => return Ok(verified),
-                Lookup::Refused(why) => return Err(why),
-                Lookup::Miss(miss) => miss,
-            };
         }
         // Flushes outran every attempt: keys change faster than a signature is checked.
         let issuer = self.issuers.first().map_or_else(|| "none".into(), |issuer| issuer.name.clone());
-        Err(Refusal::Unavailable { issuer, retry_after: Duration::from_secs(1) })
+        (Err(Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }), CacheUse::Miss)
     }
 
     /// Who holds a client certificate whose chain was verified in the handshake; the end-entity certificate
@@ -270,43 +265,44 @@ impl Authenticator {
     async fn find_out(
         &self,
         token: &[u8],
-        ticket: Ticket<Verified, Refusal>,
-    ) -> Result<Result<Arc<Verified>, Refusal>, Voided> {
-        let verified = self.verify(token).await;
-        let now = self.surroundings.clock.now();
+        ticket: Ticket<Verified, Rejection>,
+        now: &impl Fn() -> Now,
+    ) -> Result<Result<Arc<Verified>, Rejection>, Voided> {
+        let verified = self.verify(token, now).await;
+        let now = now();
         match verified {
             Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
             Err(why) => {
                 match why {
                     // The next key set may know the key, and nothing was computed that is worth keeping.
-                    Refusal::Unavailable { .. } | Refusal::Rejected(TokenError::UnknownKey) => {
+                    Rejection::Unavailable { .. } | Rejection::Invalid(TokenError::UnknownKey) => {
                         ticket.fail(why.clone());
                     }
-                    Refusal::Rejected(_) => ticket.deny(why.clone(), now),
+                    Rejection::Invalid(_) => ticket.deny(why.clone(), now),
                 }
                 Ok(Err(why))
             }
         }
     }
 
-    async fn verify(&self, token: &[u8]) -> Result<(Verified, Lifetime), Refusal> {
+    async fn verify(&self, token: &[u8], now: &impl Fn() -> Now) -> Result<(Verified, Lifetime), Rejection> {
         for _ in 0..=RENEWALS {
-            let now = self.surroundings.clock.now();
+            let now = now();
             let (issuer, seen, unknown_key) = match self.attempt(token, now) {
-                Attempt::Done(answer) => return answer.map_err(Refusal::Rejected),
+                Attempt::Done(answer) => return answer.map_err(Rejection::Invalid),
                 Attempt::NeedsKeys { issuer, seen, unknown_key } => (&self.issuers[issuer], seen, unknown_key),
             };
             let unavailable =
-                |retry_after| Err(Refusal::Unavailable { issuer: issuer.name.clone(), retry_after });
+                |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
             match issuer.keys.renew(seen, now).await {
                 Renewal::Newer => {}
-                Renewal::Fresh if unknown_key => return Err(Refusal::Rejected(TokenError::UnknownKey)),
+                Renewal::Fresh if unknown_key => return Err(Rejection::Invalid(TokenError::UnknownKey)),
                 Renewal::Fresh => return unavailable(Duration::from_secs(1)),
                 Renewal::Failed { retry_after } => return unavailable(retry_after),
             }
         }
         // As many newer sets did not know the key.
-        Err(Refusal::Rejected(TokenError::UnknownKey))
+        Err(Rejection::Invalid(TokenError::UnknownKey))
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.

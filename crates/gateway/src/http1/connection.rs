@@ -450,6 +450,7 @@ impl Upstream for Connection {
             _ => BodyLength::Unknown,
         };
         let shown = f(&ResponseView { status: head.status, fields: &head.fields, body });
+        drop(head);
         if interim {
             self.skip_head(len);
         } else {

@@ -16,11 +16,10 @@ use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
-use crate::metrics::{Outcome, Protocol};
-use crate::phases::{CacheUse, Phase, server_timing};
+use crate::access_log::RequestProtocol;
+use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, admit};
 use crate::record::Record;
-use crate::relay::Fault;
 use crate::worker::{Running, Worker};
 
 /// Request body read and thrown away so that the connection can go on after an answer of our own.
@@ -84,8 +83,7 @@ impl Session {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         let next = self.request(head, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, Protocol::Http1, record);
-        self.worker.metrics.request_ended();
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
         next
     }
 
@@ -133,8 +131,7 @@ impl Session {
             persists: false,
         };
         let next = self.answer(&answer, seen, &mut record).await;
-        self.worker.finish(&running, &self.peer, Protocol::Http1, record);
-        self.worker.metrics.request_ended();
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
         next
     }
 
@@ -155,9 +152,8 @@ impl Session {
                     }
                     return self.answer(&answer, seen, record).await;
                 }
-                Admission::Authenticate(token) => {
-                    let now = || self.worker.clock.refresh();
-                    resolved = Some(running.authenticator.authenticate(&token, now).await);
+                Admission::Authenticate(token, miss) => {
+                    resolved = Some(running.authenticator.authenticate(&token, miss).await);
                 }
             }
         }

@@ -23,7 +23,7 @@ use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::metrics::Protocol;
+use crate::access_log::RequestProtocol;
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
@@ -168,8 +168,7 @@ impl StreamTask {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, Protocol::Http2, record);
-        self.worker.metrics.request_ended();
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
     }
 
     async fn request(
@@ -195,9 +194,8 @@ impl StreamTask {
                     return self.forward(*outbound, client, running, record).await;
                 }
                 Admission::Answer(answer) => return self.answer(&answer, &mut client, record).await,
-                Admission::Authenticate(token) => {
-                    let now = || self.worker.clock.refresh();
-                    resolved = Some(running.authenticator.authenticate(&token, now).await);
+                Admission::Authenticate(token, miss) => {
+                    resolved = Some(running.authenticator.authenticate(&token, miss).await);
                 }
             }
         }

@@ -80,16 +80,13 @@ fn listener(worker: &Worker, address: SocketAddr) -> Option<(usize, Arc<Listener
 }
 
 fn accepted(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: SocketAddr) {
-    if let Some(other) = fairer(context)
-        && let Ok(socket) = stream.into_std()
-    {
-        let accepted = Accepted { socket, peer, listener: address };
-        if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
-            adopt(context, accepted);
-        }
-        return;
+    let Some(other) = fairer(context) else { return begin(context, address, stream, peer) };
+    // Only a socket the system has taken back cannot be passed on; then there is nobody to serve either.
+    let Ok(socket) = stream.into_std() else { return };
+    let accepted = Accepted { socket, peer, listener: address };
+    if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
+        adopt(context, accepted);
     }
-    begin(context, address, stream, peer);
 }
 
 /// Takes a connection over from another worker.
@@ -226,7 +223,7 @@ impl Incoming {
                     held.extend_from_slice(&chunk[..n]);
                 }
                 Ok(Progress::Done(header)) => {
-                    if let Origin::Proxied { source, .. } = header.origin {
+                    if let Origin::Relayed { source, .. } = header.origin {
                         self.peer = source;
                     }
                     return Some(stream.replay(held.split_off(header.consumed)));
@@ -261,7 +258,7 @@ impl Incoming {
         let certificate = match session.peer_certificates() {
             Some([leaf, ..]) if tls.client_certificates => {
                 let now = self.worker.clock.now();
-                match self.worker.running().authenticator.certificate(leaf, now.wall) {
+                match self.worker.running().authenticator.certificate(leaf, now) {
                     Ok(verified) => Some(verified),
                     Err(error) => {
                         // The chain is good but names nobody we know how to name: no credential.
