@@ -16,7 +16,7 @@ use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
-use gateway::authenticate::{Authenticator, Lookup, Refusal, Setup, Surroundings, Verified};
+use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock};
 use gateway::config::{Config, KeySource, Route};
@@ -130,33 +130,29 @@ impl Caller<'_> {
         };
         let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
         let Some(token) = token else { return Ok(self.certificate(story, &authenticator, clock.as_ref())) };
-        let answer = match authenticator.lookup(token, clock.now()) {
-            Lookup::Hit(verified) => Ok(verified),
-            Lookup::Refused(refusal) => Err(refusal),
-            Lookup::Miss(miss) => authenticator.authenticate(token, miss).await,
-        };
+        let (answer, _) = authenticator.authenticate(token, || clock.now()).await;
         let verdict = match &answer {
-            Err(Refusal::Rejected(error)) => Some(error),
+            Err(Rejection::Invalid(error)) => Some(error),
             _ => None,
         };
-        let unavailable = matches!(answer, Err(Refusal::Unavailable { .. }));
+        let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
         token::tell(story, self.config, token, verdict, unavailable);
         Ok(match answer {
             Ok(verified) => {
                 told_identity(story, &verified.facts, self.now);
                 Ok(Some(verified))
             }
-            Err(Refusal::Rejected(error)) => {
+            Err(Rejection::Invalid(error)) => {
                 story.refuse(401, error.code(), format_args!("{error} (the client is told error=\"invalid_token\")"));
                 Err(Ended)
             }
-            Err(refusal @ Refusal::Unavailable { .. }) => {
+            Err(rejection @ Rejection::Unavailable { .. }) => {
                 for status in authenticator.key_sets() {
                     if let Some(error) = &status.last_error {
                         story.step(1, None, error);
                     }
                 }
-                story.refuse(503, refusal.code(), refusal);
+                story.refuse(503, rejection.code(), rejection);
                 Err(Ended)
             }
         })
