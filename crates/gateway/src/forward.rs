@@ -136,7 +136,7 @@ impl Draft<'_, '_> {
                 let upstream = &self.running.config.upstreams[self.route.upstream].name;
                 let now = worker.clock.at(self.record.started);
                 // An upstream that was promised a signature must not be asked without one.
-                let token = minter.assertion(caller, upstream, now, &worker.random).map_err(|error| {
+                let token = minter.assertion(caller, upstream, now).map_err(|error| {
                     tracing::error!(%error, "assertion cannot be signed");
                     Refusal::AuthUnavailable { retry_after: 1 }
                 })?;

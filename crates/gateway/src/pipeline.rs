@@ -19,7 +19,7 @@ use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 
 use crate::answer::{Answer, Refusal};
-use crate::authenticate::{self, Lookup, Miss, Verified};
+use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
-pub(crate) type Resolved = Result<Arc<Verified>, authenticate::Refusal>;
+pub(crate) type Resolved = Outcome;
 
 /// What becomes of a request.
 pub(crate) enum Admission {
@@ -82,7 +82,7 @@ pub(crate) enum Admission {
     /// It is answered here.
     Answer(Box<Answer>),
     /// Its token is not known yet: verify it, then admit again.
-    Authenticate(Vec<u8>, Miss),
+    Authenticate(Vec<u8>),
 }
 
 /// Takes a request to its decision.
@@ -129,7 +129,7 @@ fn try_admit(
     record.end(Phase::Match);
     let verified = match credential(worker, running, peer, route, inbound, &request, resolved, record)? {
         Found::Known(verified) => verified,
-        Found::Unknown(token, miss) => return Ok(Admission::Authenticate(token, miss)),
+        Found::Unknown(token) => return Ok(Admission::Authenticate(token)),
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
@@ -155,7 +155,7 @@ fn try_admit(
 
 enum Found {
     Known(Option<Arc<Verified>>),
-    Unknown(Vec<u8>, Miss),
+    Unknown(Vec<u8>),
 }
 
 /// What the request's credential proves: nothing on a public route, where nobody asks.
@@ -180,21 +180,21 @@ fn credential(
     })?;
     let Some(token) = token else { return Ok(Found::Known(peer.certificate.clone())) };
     let (outcome, cache) = match resolved {
-        Some(resolved) => (resolved, CacheUse::Miss),
+        Some(resolved) => resolved,
         None => match running.authenticator.lookup(token, worker.clock.at(record.started)) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            Lookup::Refused(refusal) => (Err(refusal), CacheUse::Denied),
-            Lookup::Miss(miss) => return Ok(Found::Unknown(token.to_vec(), miss)),
+            Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
+            Lookup::Unknown => return Ok(Found::Unknown(token.to_vec())),
         },
     };
     record.cache = Some(cache);
-    outcome.map(|verified| Found::Known(Some(verified))).map_err(|refusal| match refusal {
-        authenticate::Refusal::Rejected(fault) => Refusal::Credential {
+    outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
+        Rejection::Invalid(fault) => Refusal::Credential {
             error: "invalid_token",
             code: fault.code(),
             text: fault.to_string().into(),
         },
-        authenticate::Refusal::Unavailable { retry_after, .. } => {
+        Rejection::Unavailable { retry_after, .. } => {
             Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }
     })

@@ -23,7 +23,7 @@ use super::url::Url;
 
 /// What one fetch may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Name resolution, connecting and the TLS handshake.
     pub connect: Duration,
     /// All of it.
@@ -121,7 +121,7 @@ pub enum FetchError {
 ///
 /// # Errors
 /// See [`FetchError`]; nothing is retried here.
-pub async fn get(url: &Url, tls: Option<&Arc<ClientConfig>>, bounds: Bounds) -> Result<Bytes, FetchError> {
+pub(super) async fn get(url: &Url, tls: Option<&Arc<ClientConfig>>, bounds: Bounds) -> Result<Bytes, FetchError> {
     let exchange = async {
         let connected = tokio::time::timeout(bounds.connect, connect(url, tls));
         match connected.await.map_err(|_| timeout(url, bounds.connect))?? {

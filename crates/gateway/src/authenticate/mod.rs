@@ -28,7 +28,7 @@ use auth::token::{IssuerConfig, TokenError};
 use rustls_pki_types::CertificateDer;
 
 pub use self::certificate::CertificateError;
-pub use self::fetch::{Bounds, FetchError};
+pub use self::fetch::FetchError;
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 use self::key_source::Source;
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};

@@ -152,8 +152,9 @@ impl Session {
                     }
                     return self.answer(&answer, seen, record).await;
                 }
-                Admission::Authenticate(token, miss) => {
-                    resolved = Some(running.authenticator.authenticate(&token, miss).await);
+                Admission::Authenticate(token) => {
+                    let now = || self.worker.clock.refresh();
+                    resolved = Some(running.authenticator.authenticate(&token, now).await);
                 }
             }
         }
