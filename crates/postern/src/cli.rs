@@ -25,6 +25,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Say whether a configuration holds, what it means, and what it would decide
+    Check(cmd::check::Arguments),
+    /// Run a light upstream to try, test and measure against
     Echo(cmd::echo::Arguments),
 }
 
@@ -54,6 +57,7 @@ impl Failure {
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
     };
     match outcome {
