@@ -238,9 +238,7 @@ impl Worker {
     #[inline]
     pub fn phases(&self, recorder: &Recorder) {
         let shard = self.shard();
-        for (phase, nanos) in recorder.iter() {
-            shard.phases[phase as usize].record(nanos);
-        }
+        recorder.for_each_slot(|slot, nanos| shard.phases[slot].record(nanos));
     }
 }
 
