@@ -23,7 +23,6 @@ use gateway::config::{Authentication, CacheLimits, Config};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
-use super::raw;
 use super::scalar::Name;
 use super::sound::Sound;
 pub use settings::{Otlp, Settings};
@@ -98,7 +97,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     if context.faults.refuse() {
         return None;
     }
-    let routes::Routes { table, routes, matchers } = routes?;
+    let routes::Routes { table, list: routes, matchers } = routes?;
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
