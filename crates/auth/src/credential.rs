@@ -3,7 +3,7 @@
 //! Owns: finding the bearer token (RFC 6750 §2). Does not own: what the token says ([`crate::token`]). A token
 //! in a form body (§2.2) is not looked for: bodies pass through unread.
 
-use crate::request::Field;
+use crate::request::{Field, is_token, pairs};
 
 /// A request whose credential cannot be told; answered with 400 `invalid_request` (RFC 6750 §3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -29,6 +29,11 @@ pub enum CredentialFault {
 }
 
 impl CredentialFault {
+    /// The `error` of the challenge (RFC 6750 §3.1): it is always the request that is wrong, before any token.
+    pub const fn error(self) -> &'static str {
+        "invalid_request"
+    }
+
     /// A stable word for logs and metrics.
     pub const fn code(self) -> &'static str {
         match self {
@@ -63,7 +68,7 @@ pub fn bearer<'a>(fields: &[Field<'a>], query: Option<&str>) -> Result<Option<&'
 fn bearer_token(value: &[u8]) -> Result<Option<&[u8]>, CredentialFault> {
     let end = value.iter().position(|b| *b == b' ').unwrap_or(value.len());
     let (scheme, rest) = value.split_at(end);
-    if scheme.is_empty() || !scheme.iter().all(|b| is_tchar(*b)) {
+    if !std::str::from_utf8(scheme).is_ok_and(is_token) {
         return Err(CredentialFault::NoScheme);
     }
     if !scheme.eq_ignore_ascii_case(b"bearer") {
@@ -81,39 +86,12 @@ fn bearer_token(value: &[u8]) -> Result<Option<&[u8]>, CredentialFault> {
     }
 }
 
-/// RFC 9110 §5.6.2.
-fn is_tchar(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 /// RFC 6750 §2.1, without the trailing `=`.
 fn is_b64token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte)
 }
 
-/// Whether a parameter is called `access_token` once decoded. `;` separates too, for some frameworks.
+/// Whether some framework would find a parameter `access_token`. `;` separates too, for a few.
 fn has_access_token(query: &str) -> bool {
-    query.split(['&', ';']).any(|pair| {
-        let name = pair.split_once('=').map_or(pair, |(name, _)| name);
-        decoded(name.as_bytes()).eq(b"access_token".iter().copied())
-    })
-}
-
-/// Percent-decoding, for comparison only; a bad escape stands for itself.
-fn decoded(mut text: &[u8]) -> impl Iterator<Item = u8> {
-    std::iter::from_fn(move || {
-        let (first, rest) = text.split_first()?;
-        if let (b'%', [high, low, rest @ ..]) = (first, rest)
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            text = rest;
-            return Some(high << 4 | low);
-        }
-        text = rest;
-        Some(*first)
-    })
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    query.split(';').flat_map(|part| pairs(Some(part))).any(|(name, _)| name.resembles("access_token"))
 }

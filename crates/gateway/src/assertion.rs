@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use auth::identity::Identity;
 use auth::time::Timestamp;
 use auth::token::jws::{self, Signer, SignerError};
-use aws_lc_rs::rand::SecureRandom;
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -40,13 +40,14 @@ pub enum AssertionError {
 }
 
 /// Makes statements under one configuration. Shared by all workers.
-pub struct Mint {
+pub struct AssertionMinter {
     signer: Arc<Signer>,
     issuer: Box<str>,
     audience: Option<Box<str>>,
     lifetime: Duration,
     jwks: Bytes,
-    /// Identity of this mint: what another one made is not used.
+    random: SystemRandom,
+    /// Identity of this minter: what another one made is not used.
     seal: Arc<()>,
 }
 
@@ -99,9 +100,9 @@ struct Claims<'a> {
     groups: &'a [Box<str>],
 }
 
-impl Mint {
-    /// From the checked configuration.
-    pub fn new(config: &config::Assertion) -> Self {
+impl AssertionMinter {
+    /// From the checked configuration; `random` draws the ids.
+    pub fn new(config: &config::Assertion, random: SystemRandom) -> Self {
         let jwks = jws::public_jwks([&*config.signer]);
         Self {
             signer: config.signer.clone(),
@@ -109,6 +110,7 @@ impl Mint {
             audience: config.audience.clone(),
             lifetime: config.lifetime,
             jwks: jwks.to_string().into(),
+            random,
             seal: Arc::new(()),
         }
     }
@@ -123,17 +125,12 @@ impl Mint {
     ///
     /// # Errors
     /// When the cryptographic library fails; nothing is kept then.
-    pub fn assertion(
-        &self,
-        caller: &Verified,
-        upstream: &str,
-        now: Now,
-        random: &dyn SecureRandom,
-    ) -> Result<Arc<str>, AssertionError> {
+    pub fn assertion(&self, caller: &Verified, upstream: &str, now: Now) -> Result<Arc<str>, AssertionError> {
         let audience = self.audience.as_deref().unwrap_or(upstream);
         // Signing (some 30 µs) is done under the lock: whoever comes meanwhile needs the same statement.
         let mut made = caller.assertions.0.lock();
-        let known = made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
+        let known =
+            made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
         if let Some(known) = known.map(|at| &made[at])
             && now.monotonic.duration_since(known.at) < self.lifetime / 2
             && now.wall < known.expires
@@ -141,7 +138,7 @@ impl Mint {
             return Ok(known.token.clone());
         }
         let expires = now.wall.plus(self.lifetime).min(caller.facts.expires);
-        let token: Arc<str> = self.sign(&caller.facts.identity, audience, (now.wall, expires), random)?.into();
+        let token: Arc<str> = self.sign(&caller.facts.identity, audience, (now.wall, expires))?.into();
         if let Some(outdated) = known.or((made.len() == KEPT).then_some(0)) {
             made.remove(outdated);
         }
@@ -155,10 +152,9 @@ impl Mint {
         identity: &Identity,
         audience: &str,
         (issued, expires): (Timestamp, Timestamp),
-        random: &dyn SecureRandom,
     ) -> Result<String, AssertionError> {
         let mut id = [0; 16];
-        random.fill(&mut id).map_err(|_| AssertionError::Random)?;
+        self.random.fill(&mut id).map_err(|_| AssertionError::Random)?;
         let claims = Claims {
             iss: &self.issuer,
             aud: audience,
@@ -175,8 +171,11 @@ impl Mint {
     }
 }
 
-impl std::fmt::Debug for Mint {
+impl std::fmt::Debug for AssertionMinter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mint").field("issuer", &self.issuer).field("kid", &self.signer.kid()).finish_non_exhaustive()
+        f.debug_struct("AssertionMinter")
+            .field("issuer", &self.issuer)
+            .field("kid", &self.signer.kid())
+            .finish_non_exhaustive()
     }
 }

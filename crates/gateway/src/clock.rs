@@ -73,10 +73,15 @@ impl CoarseClock {
         self.reading.get()
     }
 
-    /// The reading at an instant that was taken anyway: as exact as a reading of its own, without one.
+    /// Both clocks at an instant the caller has read by itself: wall time is carried on from the last
+    /// refresh, and so wrong at most by what the wall clock was set since.
     pub fn at(&self, monotonic: Instant) -> Now {
-        let last = self.reading.get();
-        last.plus(monotonic.saturating_duration_since(last.monotonic))
+        let reading = self.reading.get();
+        let wall = match monotonic.checked_duration_since(reading.monotonic) {
+            Some(since) => reading.wall.plus(since),
+            None => reading.wall.minus(reading.monotonic - monotonic),
+        };
+        Now { wall, monotonic }
     }
 
     /// Reads the source again and returns the new reading.
@@ -129,6 +134,18 @@ mod tests {
         assert_eq!(coarse.now(), before);
         assert_eq!(coarse.refresh(), before.plus(Duration::from_secs(5)));
         assert_eq!(coarse.now().wall, Timestamp::from_secs(1005));
+    }
+
+    #[test]
+    fn wall_time_is_carried_on_to_any_instant() {
+        let source = Arc::new(ManualClock::new(Timestamp::from_secs(1000)));
+        let coarse = CoarseClock::new(source);
+        let reading = coarse.now();
+        let later = reading.plus(Duration::from_millis(1500));
+        assert_eq!(coarse.at(later.monotonic), later);
+        assert_eq!(coarse.at(reading.monotonic), reading);
+        let earlier = reading.monotonic.checked_sub(Duration::from_secs(2)).unwrap();
+        assert_eq!(coarse.at(earlier).wall, Timestamp::from_secs(998));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use auth::decide::Permit;
-use auth::headers::is_hop_by_hop;
+use auth::headers::{is_hop_by_hop, may_be_nominated};
 use auth::request::Field;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::http1::connection::{put_decimal, put_field};
 use crate::http1::head::Framing;
 use crate::http2::stream::ClientStream;
-use crate::leg::{Downstream, LegError, is_nominated};
+use crate::leg::{Downstream, is_nominated};
 use crate::metrics::Outcome;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
@@ -115,10 +115,10 @@ impl Draft<'_, '_> {
             && !(self.inbound.nominates && self.is_nominated(name))
     }
 
-    /// Whether the client asks to drop the field for this hop: honoured for its own, never for ours and
-    /// never for what was authorized (those do not come here).
+    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
+    /// for ours and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
-        !matches!(name.len(), 6 if name.eq_ignore_ascii_case("cookie")) && is_nominated(self.inbound.fields, name)
+        may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
     }
 
     /// Calls `put` with every field the gateway sets itself.
@@ -136,7 +136,7 @@ impl Draft<'_, '_> {
                 let upstream = &self.running.config.upstreams[self.route.upstream].name;
                 let now = worker.clock.at(self.record.started);
                 // An upstream that was promised a signature must not be asked without one.
-                let token = minter.assertion(caller, upstream, now, &worker.random).map_err(|error| {
+                let token = minter.assertion(caller, upstream, now).map_err(|error| {
                     tracing::error!(%error, "assertion cannot be signed");
                     Refusal::AuthUnavailable { retry_after: 1 }
                 })?;
@@ -362,36 +362,37 @@ async fn over_http2<D: Downstream>(
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
 fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
-    let refusal = match &relayed.fault {
-        None => {
-            lease.release();
-            return Ok(relayed);
-        }
-        Some(Fault::ClientGone) => None,
-        Some(Fault::ClientBody(_)) => Some(Refusal::Body),
-        Some(Fault::ClientStalled) => Some(Refusal::ClientStalled),
-        Some(Fault::BodyTooLarge) => Some(Refusal::BodyTooLarge),
-        Some(Fault::RequestTimeout) => Some(Refusal::RequestTimeout),
-        Some(Fault::UpstreamClosed(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream closed");
-            lease.fail(false);
-            Some(Refusal::UpstreamClosed)
-        }
-        Some(Fault::UpstreamProtocol(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream answer refused");
-            lease.fail(false);
-            Some(match e {
-                LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Refusal::UpstreamProtocol,
-                _ => Refusal::UpstreamClosed,
-            })
-        }
-        Some(Fault::UpstreamTimeout) => {
-            lease.fail(true);
-            Some(Refusal::UpstreamTimeout)
-        }
+    let Some(fault) = &relayed.fault else {
+        lease.release();
+        return Ok(relayed);
     };
-    match refusal {
+    match fault {
+        Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
+            tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            lease.fail(false);
+        }
+        Fault::UpstreamTimeout => lease.fail(true),
+        Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
+        Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}
+    }
+    match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),
         _ => Ok(relayed),
+    }
+}
+
+impl Fault {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+        }
     }
 }

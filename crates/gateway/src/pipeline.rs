@@ -19,7 +19,7 @@ use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 
 use crate::answer::{Answer, Refusal};
-use crate::authenticate::{self, Lookup, Miss, Verified};
+use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
-pub(crate) type Resolved = Result<Arc<Verified>, authenticate::Refusal>;
+pub(crate) type Resolved = Outcome;
 
 /// What becomes of a request.
 pub(crate) enum Admission {
@@ -82,7 +82,7 @@ pub(crate) enum Admission {
     /// It is answered here.
     Answer(Box<Answer>),
     /// Its token is not known yet: verify it, then admit again.
-    Authenticate(Vec<u8>, Miss),
+    Authenticate(Vec<u8>),
 }
 
 /// Takes a request to its decision.
@@ -129,7 +129,7 @@ fn try_admit(
     record.end(Phase::Match);
     let verified = match credential(worker, running, peer, route, inbound, &request, resolved, record)? {
         Found::Known(verified) => verified,
-        Found::Unknown(token, miss) => return Ok(Admission::Authenticate(token, miss)),
+        Found::Unknown(token) => return Ok(Admission::Authenticate(token)),
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
@@ -137,7 +137,7 @@ fn try_admit(
     let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
     record.caller = verified.clone();
-    let permit = rewrite(config, permit?, now)?;
+    let permit = rewrite(config, permit?, inbound.fields, now)?;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !route.upgrades.iter().any(|p| p.as_bytes().eq_ignore_ascii_case(protocol))
@@ -155,7 +155,7 @@ fn try_admit(
 
 enum Found {
     Known(Option<Arc<Verified>>),
-    Unknown(Vec<u8>, Miss),
+    Unknown(Vec<u8>),
 }
 
 /// What the request's credential proves: nothing on a public route, where nobody asks.
@@ -180,32 +180,46 @@ fn credential(
     })?;
     let Some(token) = token else { return Ok(Found::Known(peer.certificate.clone())) };
     let (outcome, cache) = match resolved {
-        Some(resolved) => (resolved, CacheUse::Miss),
+        Some(resolved) => resolved,
         None => match running.authenticator.lookup(token, worker.clock.at(record.started)) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
-            Lookup::Refused(refusal) => (Err(refusal), CacheUse::Denied),
-            Lookup::Miss(miss) => return Ok(Found::Unknown(token.to_vec(), miss)),
+            Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
+            Lookup::Unknown => return Ok(Found::Unknown(token.to_vec())),
         },
     };
     record.cache = Some(cache);
-    outcome.map(|verified| Found::Known(Some(verified))).map_err(|refusal| match refusal {
-        authenticate::Refusal::Rejected(fault) => Refusal::Credential {
+    outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
+        Rejection::Invalid(fault) => Refusal::Credential {
             error: "invalid_token",
             code: fault.code(),
             text: fault.to_string().into(),
         },
-        authenticate::Refusal::Unavailable { retry_after, .. } => {
+        Rejection::Unavailable { retry_after, .. } => {
             Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }
     })
 }
 
-/// Exchanges the path where the route says so; decided again, also by whoever else serves the new path.
-fn rewrite<'r>(config: &Config, permit: Permit<'r>, now: auth::time::Timestamp) -> Result<Permit<'r>, Refusal> {
-    let route = &config.routes[permit.route()];
+/// Exchanges the path where the route says so. The route's policy decides again about the new path, and so
+/// does that of another route that serves the new path on the same upstream: a prefix that is taken off must
+/// not lead around the rules that guard what is behind it.
+fn rewrite<'r>(
+    config: &Config,
+    permit: Permit<'r>,
+    fields: &[Field<'_>],
+    now: auth::time::Timestamp,
+) -> Result<Permit<'r>, Refusal> {
+    let index = permit.route();
+    let route = &config.routes[index];
     let Some(rewrite) = &route.rewrite else { return Ok(permit) };
     let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
-    permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)
+    let permit = permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)?;
+    match config.table.find(permit.request(), fields) {
+        Some(other) if other != index && config.routes[other].upstream == route.upstream => {
+            permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)
+        }
+        _ => Ok(permit),
+    }
 }
 
 impl Rewrite {

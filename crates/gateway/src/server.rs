@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::access_log;
-use crate::assertion::Mint;
+use crate::assertion::AssertionMinter;
 use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::cache;
 use crate::clock::Clock;
@@ -101,7 +101,7 @@ struct Applied {
 pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
-    pub(crate) minter: Option<Arc<Mint>>,
+    pub(crate) minter: Option<Arc<AssertionMinter>>,
 }
 
 impl Gateway {
@@ -217,7 +217,7 @@ impl Gateway {
 }
 
 fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
-    let minter = config.assertion.as_ref().map(|a| Arc::new(Mint::new(a)));
+    let minter = config.assertion.as_ref().map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
     Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use auth::request::Field;
 
 use crate::access_log::{self, RequestProtocol};
-use crate::assertion::Mint;
+use crate::assertion::AssertionMinter;
 use crate::authenticate::Authenticator;
 use crate::clock::CoarseClock;
 use crate::config::Config;
@@ -37,8 +37,6 @@ pub(crate) struct Worker {
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// Makes the identifiers of spans.
     ids: RefCell<IdGenerator>,
-    /// Random numbers for what must not be guessed.
-    pub(crate) random: aws_lc_rs::rand::SystemRandom,
     /// The configuration in force, with what was made of it for this thread.
     pub(crate) running: RefCell<Rc<Running>>,
     /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
@@ -53,7 +51,7 @@ pub(crate) struct Worker {
 pub(crate) struct Running {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
-    pub(crate) minter: Option<Arc<Mint>>,
+    pub(crate) minter: Option<Arc<AssertionMinter>>,
     /// By index of the upstream.
     pub(crate) pools: Vec<Rc<Pool>>,
     /// By index of the route.
@@ -87,7 +85,6 @@ impl Worker {
             log: RefCell::new(log),
             tracer,
             ids: RefCell::new(IdGenerator::from_seed(seed)),
-            random,
             running: RefCell::new(Rc::new(running)),
             draining: Cell::new(None),
             open,

@@ -8,10 +8,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::claims::{self, Typ};
 use super::json::{Document, Value};
-use super::{Algorithm, ClaimError, ClaimFault, IssuerConfig, Part, TokenError};
+use super::{Algorithm, ClaimError, ClaimFault, Part};
 use crate::identity::Facts;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
+
+pub use super::{IssuerConfig, TokenError, TokenTypes};
 
 /// The longest token looked at, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;

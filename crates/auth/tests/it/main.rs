@@ -1,7 +1,18 @@
-//! The rules of this crate, each a test named after it.
+//! The rules of the security design that are pure, each as a test named after it.
 
-#![allow(clippy::unwrap_used, reason = "a helper that cannot set up its test fails it")]
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod decide_permit;
+mod decide_rules;
+mod fixtures;
+mod headers_identity;
+mod headers_strip;
+mod policy_route;
+mod policy_rule;
+mod request_host;
+mod request_path;
+mod request_properties;
+mod request_target;
 mod token_credential;
 mod token_keyset;
 mod token_mapping;

@@ -80,6 +80,8 @@ fn tokens_in_the_query_are_refused() {
         "%61%63cess%5ftoken=abc",
         "a=b;access_token=abc",
         "access_token=abc&access_token=def",
+        "Access_Token=abc",
+        "access_token[]=abc",
     ] {
         assert_eq!(of(&[], Some(query)), Err(CredentialFault::QueryToken), "{query}");
         assert_eq!(

@@ -3,11 +3,11 @@
 //! Owns: choosing the issuer, verification with its current keys, what a failure means, the key sets and
 //! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
 //!
-//! Flow: `lookup` (hot, sync) `→ Hit | Refused`, or `Miss → authenticate` (verify; for an unknown key fetch,
-//! wait within bounds, verify again) `→ Verified | Refusal`.
+//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for an unknown key
+//! fetch, wait within bounds, verify again) `→ Verified | Rejection`.
 //!
-//! A token is [`Refusal::Rejected`] when it is known to be bad, and the client is to be told 401. It is
-//! [`Refusal::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
+//! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
+//! [`Rejection::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
 //! `Retry-After`, never 403, never cached, never let pass.
 
 mod certificate;
@@ -28,17 +28,20 @@ use auth::token::{IssuerConfig, TokenError};
 use rustls_pki_types::CertificateDer;
 
 pub use self::certificate::CertificateError;
-pub use self::fetch::{Bounds, FetchError};
-pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
+pub use self::fetch::FetchError;
 use self::key_source::Source;
+pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
 use self::key_store::{KeyStore, Means, Renewal, Schedule};
 pub use self::url::{Url, UrlFault};
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
-use crate::cache::{self, DecisionCache, Flight, Generation, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided};
+use crate::cache::{
+    self, DecisionCache, Generation, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
+};
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
+use crate::phases::CacheUse;
 
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
 /// or cancelled requests in between.
@@ -48,12 +51,12 @@ const RENEWALS: usize = 2;
 
 /// Why a credential was not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Rejection {
     /// The token is bad: 401 `invalid_token` (RFC 6750 section 3.1).
     #[error(transparent)]
-    Rejected(TokenError),
+    Invalid(TokenError),
     /// Nobody can tell now: 503.
-    #[error("the keys of issuer {issuer} cannot be had; see its source and the log")]
+    #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
     Unavailable {
         /// The issuer's configured name.
         issuer: Arc<str>,
@@ -62,11 +65,11 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
+impl Rejection {
     /// Short name for logs and metrics.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Rejected(error) => error.code(),
+            Self::Invalid(error) => error.code(),
             Self::Unavailable { .. } => "keys_unavailable",
         }
     }
@@ -76,24 +79,19 @@ impl Refusal {
 pub enum Lookup {
     /// Verified before, and still to be believed.
     Hit(Arc<Verified>),
-    /// Refused a moment ago.
-    Refused(Refusal),
+    /// Rejected a moment ago.
+    Denied(Rejection),
     /// To be found out by [`Authenticator::authenticate`].
-    Miss(Miss),
+    Unknown,
 }
 
-/// The right, or the wait, to find out about one token. Dropped, it leaves that to somebody else.
-pub struct Miss(Waiting);
-
-enum Waiting {
-    Ticket(Ticket<Verified, Refusal>),
-    Flight(Flight<Verified, Refusal>),
-}
+/// What came of a token, and what the cache had to do with it.
+pub type Outcome = (Result<Arc<Verified>, Rejection>, CacheUse);
 
 /// What an authenticator needs of the process; the same for all that replace each other.
 #[derive(Clone)]
 pub struct Surroundings {
-    /// Tells the time where waiting has made the caller's reading old.
+    /// Tells the time to those who fetch keys.
     pub clock: Arc<dyn Clock>,
     /// The runtime that fetches keys: not a worker's.
     pub control: tokio::runtime::Handle,
@@ -129,7 +127,7 @@ pub struct Authenticator {
     issuers: Box<[Vouching]>,
     certificates: Option<CertificateMapping>,
     rendering: Rendering,
-    cache: DecisionCache<Verified, Refusal>,
+    cache: DecisionCache<Verified, Rejection>,
     limits: CacheLimits,
     scope: Scope,
     version: u64,
@@ -196,44 +194,43 @@ impl Authenticator {
     pub fn lookup(&self, token: &[u8], now: Now) -> Lookup {
         // Nothing longer is ever a fact; its digest is not worth computing.
         if token.len() > MAX_TOKEN_BYTES {
-            return Lookup::Refused(Refusal::Rejected(TokenError::TooLarge));
+            return Lookup::Denied(Rejection::Invalid(TokenError::TooLarge));
         }
-        match self.cache.lookup(self.scope.key(token), now) {
-            cache::Lookup::Hit(verified) => Lookup::Hit(verified),
-            cache::Lookup::Denied(why) => Lookup::Refused(why),
-            cache::Lookup::Pending(flight) => Lookup::Miss(Miss(Waiting::Flight(flight))),
-            cache::Lookup::Miss(ticket) => Lookup::Miss(Miss(Waiting::Ticket(ticket))),
+        match self.cache.peek(self.scope.key(token), now) {
+            Some(Known::Fact(verified)) => Lookup::Hit(verified),
+            Some(Known::Denied(why)) => Lookup::Denied(why),
+            None => Lookup::Unknown,
         }
     }
 
-    /// Finds out about the token that [`Authenticator::lookup`] missed: waits for who is finding out already,
-    /// or verifies, and if keys are lacking waits for them up to [`DEMAND_WAIT`].
-    ///
-    /// # Errors
-    /// The token is bad, or nobody can tell now.
-    pub async fn authenticate(&self, token: &[u8], miss: Miss) -> Result<Arc<Verified>, Refusal> {
-        let mut miss = miss;
+    /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
+    /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
+    /// reads the clock; waiting makes an earlier reading old.
+    pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> Outcome {
+        if token.len() > MAX_TOKEN_BYTES {
+            return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
+        }
+        let key = self.scope.key(token);
         for _ in 0..ROUNDS {
-            match miss.0 {
-                Waiting::Flight(flight) => match flight.land().await {
-                    Landing::Known(verified) => return Ok(verified),
-                    Landing::Denied(why) => return Err(why),
+            match self.cache.lookup(key, now()) {
+                cache::Lookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
+                cache::Lookup::Denied(why) => return (Err(why), CacheUse::Denied),
+                cache::Lookup::Pending(flight) => match flight.land().await {
+                    Landing::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
+                    Landing::Denied(why) => return (Err(why), CacheUse::Coalesced),
                     Landing::Again => {}
                 },
-                Waiting::Ticket(ticket) => match self.find_out(token, ticket).await {
-                    Ok(answer) => return answer,
-                    Err(Voided) => {}
-                },
+                cache::Lookup::Miss(ticket) => {
+                    // Voided by a flush, the answer proves nothing.
+                    if let Ok(answer) = self.find_out(token, ticket, &now).await {
+                        return (answer, CacheUse::Miss);
+                    }
+                }
             }
-            miss = match self.lookup(token, self.surroundings.clock.now()) {
-                Lookup::Hit(verified) => return Ok(verified),
-                Lookup::Refused(why) => return Err(why),
-                Lookup::Miss(miss) => miss,
-            };
         }
         // Flushes outran every attempt: keys change faster than a signature is checked.
         let issuer = self.issuers.first().map_or_else(|| "none".into(), |issuer| issuer.name.clone());
-        Err(Refusal::Unavailable { issuer, retry_after: Duration::from_secs(1) })
+        (Err(Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }), CacheUse::Miss)
     }
 
     /// Who holds a client certificate whose chain was verified in the handshake; the end-entity certificate
@@ -242,7 +239,11 @@ impl Authenticator {
     ///
     /// # Errors
     /// When certificates are no credential here, or this one says nothing usable.
-    pub fn certificate(&self, end_entity: &CertificateDer<'_>, now: Now) -> Result<Arc<Verified>, CertificateError> {
+    pub fn certificate(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        now: Now,
+    ) -> Result<Arc<Verified>, CertificateError> {
         let mapping = self.certificates.as_ref().ok_or(CertificateError::NotConfigured)?;
         let facts = certificate::facts(end_entity, mapping, now.wall)?;
         Ok(Arc::new(self.rendering.verified(facts, None)))
@@ -270,79 +271,84 @@ impl Authenticator {
     async fn find_out(
         &self,
         token: &[u8],
-        ticket: Ticket<Verified, Refusal>,
-    ) -> Result<Result<Arc<Verified>, Refusal>, Voided> {
-        let verified = self.verify(token).await;
-        let now = self.surroundings.clock.now();
+        ticket: Ticket<Verified, Rejection>,
+        now: &impl Fn() -> Now,
+    ) -> Result<Result<Arc<Verified>, Rejection>, Voided> {
+        let verified = self.verify(token, now).await;
+        let now = now();
         match verified {
             Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
             Err(why) => {
                 match why {
                     // The next key set may know the key, and nothing was computed that is worth keeping.
-                    Refusal::Unavailable { .. } | Refusal::Rejected(TokenError::UnknownKey) => {
+                    Rejection::Unavailable { .. } | Rejection::Invalid(TokenError::UnknownKey) => {
                         ticket.fail(why.clone());
                     }
-                    Refusal::Rejected(_) => ticket.deny(why.clone(), now),
+                    Rejection::Invalid(_) => ticket.deny(why.clone(), now),
                 }
                 Ok(Err(why))
             }
         }
     }
 
-    async fn verify(&self, token: &[u8]) -> Result<(Verified, Lifetime), Refusal> {
+    async fn verify(&self, token: &[u8], now: &impl Fn() -> Now) -> Result<(Verified, Lifetime), Rejection> {
         for _ in 0..=RENEWALS {
-            let now = self.surroundings.clock.now();
+            let now = now();
             let (issuer, seen, unknown_key) = match self.attempt(token, now) {
-                Attempt::Done(answer) => return answer.map_err(Refusal::Rejected),
-                Attempt::NeedsKeys { issuer, seen, unknown_key } => (&self.issuers[issuer], seen, unknown_key),
+                Ok(verified) => return Ok(verified),
+                Err(Obstacle::Token(error)) => return Err(Rejection::Invalid(error)),
+                Err(Obstacle::Keys { issuer, seen, unknown_key }) => {
+                    (&self.issuers[issuer], seen, unknown_key)
+                }
             };
             let unavailable =
-                |retry_after| Err(Refusal::Unavailable { issuer: issuer.name.clone(), retry_after });
+                |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
             match issuer.keys.renew(seen, now).await {
                 Renewal::Newer => {}
-                Renewal::Fresh if unknown_key => return Err(Refusal::Rejected(TokenError::UnknownKey)),
+                Renewal::Fresh if unknown_key => return Err(Rejection::Invalid(TokenError::UnknownKey)),
                 Renewal::Fresh => return unavailable(Duration::from_secs(1)),
                 Renewal::Failed { retry_after } => return unavailable(retry_after),
             }
         }
         // As many newer sets did not know the key.
-        Err(Refusal::Rejected(TokenError::UnknownKey))
+        Err(Rejection::Invalid(TokenError::UnknownKey))
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
-    fn attempt(&self, token: &[u8], now: Now) -> Attempt {
-        let unverified = match jwt::parse(token) {
-            Ok(unverified) => unverified,
-            Err(error) => return Attempt::Done(Err(error)),
-        };
+    fn attempt(&self, token: &[u8], now: Now) -> Result<(Verified, Lifetime), Obstacle> {
+        let unverified = jwt::parse(token)?;
         // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
-        let Some(at) = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer()) else {
-            return Attempt::Done(Err(TokenError::WrongIssuer));
-        };
+        let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
+        let at = at.ok_or(TokenError::WrongIssuer)?;
         let issuer = &self.issuers[at];
         let Some(held) = issuer.keys.current(now) else {
-            return Attempt::NeedsKeys { issuer: at, seen: 0, unknown_key: false };
+            return Err(Obstacle::Keys { issuer: at, seen: 0, unknown_key: false });
         };
-        Attempt::Done(match unverified.verify(&issuer.config, &held.set, now.wall) {
+        let facts = match unverified.verify(&issuer.config, &held.set, now.wall) {
+            Ok(facts) => facts,
             Err(TokenError::UnknownKey) => {
-                return Attempt::NeedsKeys { issuer: at, seen: held.attempt, unknown_key: true };
+                return Err(Obstacle::Keys { issuer: at, seen: held.attempt, unknown_key: true });
             }
-            Err(error) => Err(error),
-            Ok(facts) => {
-                let expires = facts.expires;
-                // A fact ends with the key set it was proven by, should that not be confirmed in time.
-                let until = Some(issuer.keys.usable_until(&held));
-                Ok((self.rendering.verified(facts, Some(at)), Lifetime { expires, until }))
-            }
-        })
+            Err(error) => return Err(error.into()),
+        };
+        // A fact ends with the key set it was proven by, should that not be confirmed in time.
+        let life = Lifetime { expires: facts.expires, until: Some(issuer.keys.usable_until(&held)) };
+        Ok((self.rendering.verified(facts, Some(at)), life))
     }
 }
 
-/// How far verification comes without waiting.
-enum Attempt {
-    Done(Result<(Verified, Lifetime), TokenError>),
-    /// No usable set, or one that lacks the token's key.
-    NeedsKeys { issuer: usize, seen: u64, unknown_key: bool },
+/// What is in the way of a verified token.
+enum Obstacle {
+    /// The token itself.
+    Token(TokenError),
+    /// No usable key set, or one that lacks the token's key.
+    Keys { issuer: usize, seen: u64, unknown_key: bool },
+}
+
+impl From<TokenError> for Obstacle {
+    fn from(error: TokenError) -> Self {
+        Self::Token(error)
+    }
 }
 
 impl Rendering {

@@ -4,8 +4,8 @@
 //! every hit passes. Does not own: what a fact is (it is generic), or who verifies; above all no rule is
 //! cached here, only facts: rules are evaluated on every hit.
 //!
-//! Flow: `Scope::key → DecisionCache::lookup → Hit | Denied | Pending(Flight) | Miss(Ticket)`, and
-//! `Ticket::fill | deny | fail` after the authoritative answer.
+//! Flow: `Scope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
+//! and `Ticket::fill | deny | fail` after the authoritative answer.
 //!
 //! # Invalidation: the generation, and where the lease will stand
 //!
@@ -87,7 +87,15 @@ pub struct Lifetime {
     pub until: Option<Instant>,
 }
 
-/// What the cache knows of a credential.
+/// What the cache can answer at once.
+pub enum Known<T, D> {
+    /// A fact that may be used now.
+    Fact(Arc<T>),
+    /// Refused lately.
+    Denied(D),
+}
+
+/// What the cache knows of a credential, and what is to be done when it knows nothing.
 pub enum Lookup<T, D> {
     /// A fact that may be used now.
     Hit(Arc<T>),
@@ -97,6 +105,15 @@ pub enum Lookup<T, D> {
     Pending(Flight<T, D>),
     /// Unknown: the holder of the ticket must find out.
     Miss(Ticket<T, D>),
+}
+
+impl<T, D> From<Known<T, D>> for Lookup<T, D> {
+    fn from(known: Known<T, D>) -> Self {
+        match known {
+            Known::Fact(fact) => Self::Hit(fact),
+            Known::Denied(why) => Self::Denied(why),
+        }
+    }
 }
 
 /// What is stored, for metrics. Not an instant of all shards at once.
@@ -168,15 +185,18 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         Self { shared: Arc::new(Shared { shards, generation, ttl: limits.ttl, deny_ttl: limits.deny_ttl }) }
     }
 
-    /// What is known of the credential `key` names. A hit takes one read lock and allocates nothing.
+    /// What is known of the credential `key` names, starting nothing when that is nothing: the hot path. Takes
+    /// one read lock and allocates nothing.
+    pub fn peek(&self, key: Key, now: Now) -> Option<Known<T, D>> {
+        self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
+    }
+
+    /// What is known of the credential, or the duty to find out, or the wait for who has it.
     pub fn lookup(&self, key: Key, now: Now) -> Lookup<T, D> {
-        {
-            let store = self.shared.shard(key).0.read();
-            if let Some(known) = store.known(key, now, &self.shared.generation) {
-                return known;
-            }
+        match self.peek(key, now) {
+            Some(known) => known.into(),
+            None => self.depart(key, now),
         }
-        self.depart(key, now)
     }
 
     /// Voids every fact and every fill that has begun: one addition, whatever is stored. All caches that
@@ -211,7 +231,7 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         let mut store = self.shared.shard(key).0.write();
         // Another worker may have answered between the two locks.
         if let Some(known) = store.known(key, now, &self.shared.generation) {
-            return known;
+            return known.into();
         }
         store.departures += 1;
         let id = store.departures;
@@ -244,11 +264,11 @@ impl<T, D> Shared<T, D> {
 
 impl<T, D: Clone> Store<T, D> {
     /// What can be answered at once: the reader's half, under either lock.
-    fn known(&self, key: Key, now: Now, generation: &Generation) -> Option<Lookup<T, D>> {
+    fn known(&self, key: Key, now: Now, generation: &Generation) -> Option<Known<T, D>> {
         if let Some(fact) = self.facts.get(key, now, generation.current()) {
-            return Some(Lookup::Hit(fact));
+            return Some(Known::Fact(fact));
         }
-        self.denials.get(key, now).map(Lookup::Denied)
+        self.denials.get(key, now).map(Known::Denied)
     }
 }
 

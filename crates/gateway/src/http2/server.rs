@@ -194,8 +194,9 @@ impl StreamTask {
                     return self.forward(*outbound, client, running, record).await;
                 }
                 Admission::Answer(answer) => return self.answer(&answer, &mut client, record).await,
-                Admission::Authenticate(token, miss) => {
-                    resolved = Some(running.authenticator.authenticate(&token, miss).await);
+                Admission::Authenticate(token) => {
+                    let now = || self.worker.clock.refresh();
+                    resolved = Some(running.authenticator.authenticate(&token, now).await);
                 }
             }
         }
