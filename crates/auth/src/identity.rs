@@ -71,10 +71,17 @@ impl Identity {
         size_of::<Self>()
             + self.issuer.len()
             + self.subject.len()
-            + [&self.user, &self.email, &self.client].iter().map(|o| o.as_deref().map_or(0, str::len)).sum::<usize>()
+            + [&self.user, &self.email, &self.client]
+                .iter()
+                .map(|o| o.as_deref().map_or(0, str::len))
+                .sum::<usize>()
             + list(&self.groups)
             + list(&self.scopes)
-            + self.claims.iter().map(|(p, v)| p.len() + list(v) + size_of::<(Box<str>, Vec<Box<str>>)>()).sum::<usize>()
+            + self
+                .claims
+                .iter()
+                .map(|(p, v)| p.len() + list(v) + size_of::<(Box<str>, Vec<Box<str>>)>())
+                .sum::<usize>()
     }
 }
 

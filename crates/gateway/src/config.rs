@@ -13,7 +13,7 @@ use auth::headers::{IdentityHeaders, StripSet};
 use auth::mapping::CertificateMapping;
 use auth::policy::route::RouteTable;
 use auth::policy::rule::Policy;
-use auth::token::jwt::IssuerConfig;
+use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
 /// Everything one generation of the gateway runs on.
@@ -219,6 +219,16 @@ pub enum Endpoint {
     },
     /// A Unix stream socket.
     Unix(PathBuf),
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
 }
 
 /// What is spoken to an upstream.

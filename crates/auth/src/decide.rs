@@ -1,0 +1,327 @@
+//! The decision, and the only maker of a [`Permit`].
+//!
+//! Owns: the order in which a policy is evaluated, the value that proves it was, the table of refusals, and
+//! the explanation of a decision ([`explain`]).
+//!
+//! Does not own: finding the route or verifying the credential (both are arguments), and forwarding, which
+//! takes a `Permit` and nothing else.
+//!
+//! Flow: `valid at now? → parameters unambiguous? → deny rules → allow rules → Permit | Denial`. Evaluated
+//! on every request from cached facts; without a trace it allocates only for a refusal.
+
+pub mod explain;
+
+use crate::identity::{Facts, Identity};
+use crate::policy::rule::{Policy, Rule, RuleSet};
+use crate::request::{Canonical, Malformed, pairs};
+use crate::time::Timestamp;
+
+use explain::{Effect, Step, Trace};
+
+/// Decides about one request.
+///
+/// `route` is the index of the matched route and travels along in the permit; `policy` must be that route's.
+/// `facts` are what the caller's credential proved, `None` without a credential. On a public route, facts
+/// that are not valid at `now` are left out of the permit, so that nobody's expired name is passed on.
+///
+/// # Errors
+/// [`Denial`]; nothing may reach the upstream.
+pub fn decide<'r>(
+    policy: &Policy,
+    route: usize,
+    request: &'r Canonical<'r>,
+    facts: Option<&'r Facts>,
+    now: Timestamp,
+    trace: &mut impl Trace,
+) -> Result<Permit<'r>, Denial> {
+    let facts = authorize(policy, request, facts, now, trace)?;
+    Ok(Permit { route, request: Request::Received(request), facts })
+}
+
+/// The proof that a request may be forwarded: what was decided about, and for whom.
+///
+/// Only [`decide`] makes one:
+///
+/// ```compile_fail,E0451
+/// fn forge<'r>() -> auth::decide::Permit<'r> {
+///     auth::decide::Permit { route: 0, request: unreachable!(), facts: None }
+/// }
+/// ```
+///
+/// It is used up by forwarding, so it cannot be kept, and cannot be doubled:
+///
+/// ```compile_fail,E0599
+/// fn twice<'r>(permit: auth::decide::Permit<'r>) -> (auth::decide::Permit<'r>, auth::decide::Permit<'r>) {
+///     (permit.clone(), permit)
+/// }
+/// ```
+///
+/// The request in it cannot be exchanged; [`Permit::rewrite`] is the only way to forward another path, and
+/// decides again.
+#[derive(Debug)]
+#[must_use = "a permit that is not forwarded means a request without an answer"]
+pub struct Permit<'r> {
+    route: usize,
+    request: Request<'r>,
+    facts: Option<&'r Facts>,
+}
+
+#[derive(Debug)]
+enum Request<'r> {
+    Received(&'r Canonical<'r>),
+    Rewritten(Canonical<'r>),
+}
+
+impl<'r> Permit<'r> {
+    /// The index of the route that took the request.
+    pub fn route(&self) -> usize {
+        self.route
+    }
+
+    /// The request to forward.
+    pub fn request(&self) -> &Canonical<'r> {
+        match &self.request {
+            Request::Received(request) => request,
+            Request::Rewritten(request) => request,
+        }
+    }
+
+    /// What the caller's credential proved; `None` on a public route without a valid one.
+    pub fn facts(&self) -> Option<&'r Facts> {
+        self.facts
+    }
+
+    /// Who is calling, for the headers to the upstream.
+    pub fn identity(&self) -> Option<&'r Identity> {
+        self.facts.map(|facts| &facts.identity)
+    }
+
+    /// Exchanges the path, and decides again about the request that results.
+    ///
+    /// `policy` is the route's, or that of whoever else serves the new path on the same upstream: when one
+    /// upstream stands behind several routes, stripping a prefix can lead from one route's paths into
+    /// another's, and then the other's policy must be asked too ([`Permit::confirm`]).
+    ///
+    /// # Errors
+    /// [`Denial::Rewrite`] when the new path has no canonical form (dot segments among others), else as
+    /// [`decide`]. The permit is gone in either case.
+    pub fn rewrite(
+        self,
+        policy: &Policy,
+        new_path: &str,
+        now: Timestamp,
+        trace: &mut impl Trace,
+    ) -> Result<Self, Denial> {
+        let request = match self.request {
+            Request::Received(request) => request.rewritten(new_path),
+            Request::Rewritten(request) => request.into_rewritten(new_path),
+        };
+        let request = request.map_err(Denial::Rewrite)?;
+        note(trace, || Step::Rewritten { path: request.path() });
+        let facts = authorize(policy, &request, self.facts, now, trace)?;
+        Ok(Self { route: self.route, request: Request::Rewritten(request), facts })
+    }
+
+    /// Asks a further policy about the same request; both have to agree.
+    ///
+    /// # Errors
+    /// As [`decide`]. The permit is gone then.
+    pub fn confirm(self, policy: &Policy, now: Timestamp, trace: &mut impl Trace) -> Result<Self, Denial> {
+        let facts = authorize(policy, self.request(), self.facts, now, trace)?;
+        Ok(Self { facts, ..self })
+    }
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denial {
+    /// The route needs a credential and there is none.
+    #[error("the route needs a credential and the request has none")]
+    Unauthenticated,
+    /// The credential is expired: `now >= expires`.
+    #[error("the credential is expired")]
+    Expired,
+    /// The credential is not valid yet: `now < not_before`.
+    #[error("the credential is not valid yet")]
+    NotYetValid,
+    /// A deny rule matches, or no allow rule does.
+    #[error("{}", forbidden(*.deny_rule))]
+    Forbidden {
+        /// The deny rule that matches; `None` when no allow rule does.
+        deny_rule: Option<usize>,
+    },
+    /// Only scopes are missing.
+    #[error("the credential lacks a scope; these would do: {needed:?}")]
+    InsufficientScope {
+        /// Scopes that would do, separated by spaces, for the challenge's `scope` (RFC 6750 §3); safe to
+        /// quote. Empty when any scope at all would do.
+        needed: Box<str>,
+    },
+    /// A query parameter that the policy reads occurs more than once.
+    #[error("the query parameter {name:?}, which the policy reads, is repeated")]
+    RepeatedParameter {
+        /// The parameter.
+        name: Box<str>,
+    },
+    /// A query parameter that the policy reads could be read differently by the upstream.
+    #[error("the query has a second reading of {name:?}, which the policy reads: another case, [] or ;")]
+    AmbiguousParameter {
+        /// The parameter.
+        name: Box<str>,
+    },
+    /// A rewrite of the path led to a request that has no canonical form.
+    #[error("the rewritten path is refused: {0}")]
+    Rewrite(Malformed),
+}
+
+fn forbidden(deny_rule: Option<usize>) -> String {
+    match deny_rule {
+        Some(index) => format!("deny rule {index} matches"),
+        None => "no allow rule matches".into(),
+    }
+}
+
+/// How a [`Denial`] is told to the client and to the operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status code.
+    pub status: u16,
+    /// The RFC 6750 §3.1 error code of the challenge; none where the RFC wants none.
+    pub error: Option<&'static str>,
+    /// Whether a `WWW-Authenticate` challenge belongs to the answer.
+    pub challenge: bool,
+    /// A stable word for logs and metrics.
+    pub code: &'static str,
+    /// What the client is told. Says nothing about the rules.
+    pub text: &'static str,
+}
+
+impl Denial {
+    /// The one table of refusals.
+    #[rustfmt::skip]
+    pub const fn answer(&self) -> Answer {
+        let (status, error, challenge, code, text) = match self {
+            Self::Unauthenticated =>
+                (401, None, true, "unauthenticated", "authentication is required"),
+            Self::Expired =>
+                (401, Some("invalid_token"), true, "expired", "the credential is expired"),
+            Self::NotYetValid =>
+                (401, Some("invalid_token"), true, "not_yet_valid", "the credential is not valid yet"),
+            Self::Forbidden { .. } =>
+                (403, None, false, "forbidden", "access is denied"),
+            Self::InsufficientScope { .. } =>
+                (403, Some("insufficient_scope"), true, "insufficient_scope", "the credential lacks a scope"),
+            Self::RepeatedParameter { .. } =>
+                (400, Some("invalid_request"), false, "repeated_parameter", "a query parameter is repeated"),
+            Self::AmbiguousParameter { .. } =>
+                (400, Some("invalid_request"), false, "ambiguous_parameter", "a query parameter is ambiguous"),
+            Self::Rewrite(_) =>
+                (400, Some("invalid_request"), false, "rewrite", "the path cannot be served"),
+        };
+        Answer { status, error, challenge, code, text }
+    }
+}
+
+/// The decision itself. Answers the facts that may be passed on.
+fn authorize<'f>(
+    policy: &Policy,
+    request: &Canonical<'_>,
+    facts: Option<&'f Facts>,
+    now: Timestamp,
+    trace: &mut impl Trace,
+) -> Result<Option<&'f Facts>, Denial> {
+    note(trace, || Step::Credential { facts, now });
+    let outcome = match policy {
+        Policy::Public => {
+            note(trace, || Step::Public);
+            Ok(facts.filter(|facts| facts.valid_at(now)))
+        }
+        Policy::Rules(rules) => valid(facts, now)
+            .and_then(|facts| permitted(rules, &facts.identity, request, trace).map(|()| Some(facts))),
+    };
+    note(trace, || Step::Verdict(outcome.as_ref().err()));
+    outcome
+}
+
+/// Facts there must be, and within their time.
+fn valid(facts: Option<&Facts>, now: Timestamp) -> Result<&Facts, Denial> {
+    match facts {
+        None => Err(Denial::Unauthenticated),
+        Some(facts) if facts.valid_at(now) => Ok(facts),
+        Some(facts) if now < facts.not_before => Err(Denial::NotYetValid),
+        Some(_) => Err(Denial::Expired),
+    }
+}
+
+fn permitted(
+    rules: &RuleSet,
+    identity: &Identity,
+    request: &Canonical<'_>,
+    trace: &mut impl Trace,
+) -> Result<(), Denial> {
+    unambiguous(rules, request.query())?;
+    let denied = first_match(rules.deny(), Effect::Deny, identity, request, trace);
+    if denied.is_some() {
+        return Err(Denial::Forbidden { deny_rule: denied });
+    }
+    if first_match(rules.allow(), Effect::Allow, identity, request, trace).is_some() {
+        return Ok(());
+    }
+    match rules.missing_scopes(identity, request) {
+        Some(scopes) => Err(Denial::InsufficientScope { needed: scopes.join(" ").into() }),
+        None => Err(Denial::Forbidden { deny_rule: None }),
+    }
+}
+
+/// Every parameter that a condition reads must occur once at most and in one spelling: servers take the
+/// first of two, or the last, or both, and some ignore case, take `ns[]` for `ns`, or split at `;`.
+fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
+    let Some(query) = query else { return Ok(()) };
+    for name in rules.parameters() {
+        let (mut exact, mut similar) = (0, query.contains(';'));
+        for (key, _) in pairs(Some(query)) {
+            if key.is(name) {
+                exact += 1;
+            } else {
+                similar |= key.resembles(name);
+            }
+        }
+        if exact > 1 {
+            return Err(Denial::RepeatedParameter { name: name.clone() });
+        }
+        if similar {
+            return Err(Denial::AmbiguousParameter { name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// The first rule that matches. A trace sees every rule and every condition, also behind the answer.
+fn first_match<T: Trace>(
+    rules: &[Rule],
+    effect: Effect,
+    identity: &Identity,
+    request: &Canonical<'_>,
+    trace: &mut T,
+) -> Option<usize> {
+    if !T::ON {
+        return rules.iter().position(|rule| rule.matches(identity, request));
+    }
+    let mut first = None;
+    for (index, rule) in rules.iter().enumerate() {
+        let matches = rule.matches(identity, request);
+        trace.step(Step::Rule { effect, index, rule, matches });
+        for condition in rule.conditions() {
+            trace.step(Step::Condition { condition, identity, request });
+        }
+        first = first.or(matches.then_some(index));
+    }
+    first
+}
+
+/// Tells the trace, if there is one.
+fn note<'s, T: Trace>(trace: &mut T, step: impl FnOnce() -> Step<'s>) {
+    if T::ON {
+        trace.step(step());
+    }
+}

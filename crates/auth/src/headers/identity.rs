@@ -1,0 +1,192 @@
+//! An identity, written into header fields.
+//!
+//! A value is sent as it is when it consists of printable ASCII other than `%`. Everything else is
+//! percent-encoded octet by octet (UTF-8), as are spaces at either end, which recipients trim away. RFC 9110
+//! §5.5 limits new fields to ASCII, and servers disagree about the rest: a name that one of them reads as
+//! UTF-8, the next reads as Latin-1. With `%` itself encoded, decoding is exact and two different values
+//! never look the same.
+//!
+//! Lists are joined by `,` (scopes by a space, RFC 6749 §3.3). The separator inside of a value is encoded
+//! too, and so is `"`, with which a list parser could swallow one: a group named `a,admin` arrives as
+//! `a%2Cadmin` and gives nobody the group `admin`. Dropping such values would lose rights silently, and
+//! escaping by backslash is understood by nobody.
+
+use super::{StripSet, fold, is_essential, is_hop_by_hop};
+use crate::identity::Identity;
+use crate::request::is_token;
+
+/// What a header field tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum HeaderSource {
+    /// The user name, or the subject where there is none ([`Identity::display_name`]).
+    User,
+    /// The user name, where there is one.
+    PreferredUsername,
+    /// The subject within its issuer.
+    Subject,
+    /// The configured name of the issuer.
+    Issuer,
+    /// The e-mail address, where there is one.
+    Email,
+    /// The OAuth client, where there is one.
+    Client,
+    /// Groups, joined by `,`.
+    Groups,
+    /// Scopes, joined by a space.
+    Scopes,
+    /// The values kept under this configured claim path, joined by `,`.
+    Claim(Box<str>),
+}
+
+/// Why a field cannot carry an identity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HeaderFault {
+    /// The name is no token (RFC 9110 §5.1).
+    #[error("{0:?} is not a header name")]
+    Name(String),
+    /// The name belongs to HTTP itself.
+    #[error("the header {0} has a meaning of its own and cannot carry an identity: choose an x- name")]
+    Taken(String),
+    /// Two fields that many servers take for one.
+    #[error("the headers {0} and {1} are one and the same to many servers: keep one")]
+    Alias(String, String),
+}
+
+/// Which fields tell the upstream who is calling.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct IdentityHeaders {
+    fields: Box<[(Box<str>, HeaderSource)]>,
+}
+
+impl IdentityHeaders {
+    /// Tells the upstream nothing.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// `X-Forwarded-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    pub fn x_forwarded() -> Self {
+        Self::family("X-Forwarded-")
+    }
+
+    /// `X-Auth-Request-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    pub fn x_auth_request() -> Self {
+        Self::family("X-Auth-Request-")
+    }
+
+    fn family(prefix: &str) -> Self {
+        let fields = [
+            ("User", HeaderSource::User),
+            ("Email", HeaderSource::Email),
+            ("Groups", HeaderSource::Groups),
+            ("Preferred-Username", HeaderSource::PreferredUsername),
+        ];
+        Self {
+            fields: fields
+                .into_iter()
+                .map(|(name, source)| (format!("{prefix}{name}").into(), source))
+                .collect(),
+        }
+    }
+
+    /// Fields of one's own choice, in that order.
+    ///
+    /// # Errors
+    /// Every name that cannot be used.
+    pub fn custom(fields: Vec<(String, HeaderSource)>) -> Result<Self, Vec<HeaderFault>> {
+        let mut faults = Vec::new();
+        let folded = |name: &str| name.bytes().map(fold).collect::<Vec<_>>();
+        for (i, (name, _)) in fields.iter().enumerate() {
+            if !is_token(name) {
+                faults.push(HeaderFault::Name(name.clone()));
+            } else if is_hop_by_hop(name) || is_essential(name) || is_addressing(name) {
+                faults.push(HeaderFault::Taken(name.clone()));
+            }
+            if let Some((earlier, _)) =
+                fields[..i].iter().find(|(earlier, _)| folded(earlier) == folded(name))
+            {
+                faults.push(HeaderFault::Alias(earlier.clone(), name.clone()));
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Self { fields: fields.into_iter().map(|(name, source)| (name.into(), source)).collect() })
+    }
+
+    /// The names of all fields that may be set; every one belongs into the [`StripSet`].
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().map(|(name, _)| &**name)
+    }
+
+    /// The strip set that goes with these fields, and with `others` that the gateway sets itself.
+    pub fn strip_set<'n>(&'n self, others: impl IntoIterator<Item = &'n str>) -> StripSet {
+        StripSet::new(self.names().chain(others))
+    }
+
+    /// The fields for an identity, in configured order; what the identity does not have is left out. Values
+    /// are visible ASCII and inner spaces.
+    pub fn render(&self, identity: &Identity) -> Vec<(Box<str>, Box<[u8]>)> {
+        let rendered = self.fields.iter().map(|(name, source)| (name.clone(), source.render(identity)));
+        rendered.filter(|(_, value)| !value.is_empty()).collect()
+    }
+}
+
+/// Fields the gateway writes for reasons of its own.
+fn is_addressing(name: &str) -> bool {
+    const ADDRESSING: [&str; 7] = [
+        "forwarded",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-proto",
+        "x-forwarded-prefix",
+        "x-real-ip",
+    ];
+    ADDRESSING.iter().any(|taken| super::is_alias(name, taken))
+}
+
+impl HeaderSource {
+    fn render(&self, identity: &Identity) -> Box<[u8]> {
+        let one = |text: Option<&str>| text.map_or_else(Box::default, |text| join([text].into_iter(), None));
+        let list = |list: &[Box<str>], separator| join(list.iter().map(|text| &**text), Some(separator));
+        match self {
+            Self::User => one(Some(identity.display_name())),
+            Self::PreferredUsername => one(identity.user.as_deref()),
+            Self::Subject => one(Some(&identity.subject)),
+            Self::Issuer => one(Some(&identity.issuer)),
+            Self::Email => one(identity.email.as_deref()),
+            Self::Client => one(identity.client.as_deref()),
+            Self::Groups => list(&identity.groups, b','),
+            Self::Scopes => list(&identity.scopes, b' '),
+            Self::Claim(path) => list(identity.claim(path), b','),
+        }
+    }
+}
+
+/// Encodes values and joins them; empty ones are left out.
+fn join<'v>(values: impl Iterator<Item = &'v str>, separator: Option<u8>) -> Box<[u8]> {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let mut out = Vec::new();
+    for value in values.filter(|value| !value.is_empty()) {
+        if !out.is_empty() {
+            out.extend(separator);
+        }
+        let inner = value.len() - value.trim_start_matches(' ').len()..value.trim_end_matches(' ').len();
+        for (at, byte) in value.bytes().enumerate() {
+            let plain = match byte {
+                b'%' => false,
+                b' ' => separator != Some(b' ') && inner.contains(&at),
+                b'"' => separator.is_none(),
+                _ => byte.is_ascii_graphic() && separator != Some(byte),
+            };
+            if plain {
+                out.push(byte);
+            } else {
+                let [high, low] = [byte >> 4, byte & 15].map(|digit| DIGITS[usize::from(digit)]);
+                out.extend([b'%', high, low]);
+            }
+        }
+    }
+    out.into()
+}

@@ -1,0 +1,116 @@
+//! Which request fields an upstream may believe.
+//!
+//! Owns: what is deleted before anything is set ([`StripSet`]), what ends at each hop ([`is_hop_by_hop`],
+//! [`may_be_nominated`]), and how an identity is written into fields ([`IdentityHeaders`]).
+//!
+//! Does not own: copying the fields, which is the codecs' work, and the values that the gateway itself puts
+//! into `X-Forwarded-For` and its like.
+//!
+//! Order on the request path: drop hop-by-hop and nominated fields, drop what the strip set names, in the
+//! head and in the trailers alike, then append ours. Identity comes last, so nothing can remove it again.
+//!
+//! Names are compared by *alias class*: without regard to case, and with `-`, `_`, `.` and space taken for
+//! the same character, because CGI, WSGI, PHP and their kind turn them all into one.
+
+mod identity;
+mod strip;
+
+pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
+pub use strip::StripSet;
+
+use crate::request::is_token;
+
+/// The alias class of each byte: lower case, and one separator for `-`, `_`, `.` and space.
+const FOLD: [u8; 256] = {
+    let mut table = [0; 256];
+    let mut byte: u8 = 0;
+    loop {
+        table[byte as usize] = match byte {
+            b'_' | b'.' | b' ' => b'-',
+            other => other.to_ascii_lowercase(),
+        };
+        if byte == u8::MAX {
+            break table;
+        }
+        byte += 1;
+    }
+};
+
+fn fold(byte: u8) -> u8 {
+    FOLD[usize::from(byte)]
+}
+
+/// Whether `name` is an alias of `folded`, which is in folded form.
+fn is_alias(name: &str, folded: &str) -> bool {
+    name.len() == folded.len() && name.bytes().map(fold).eq(folded.bytes())
+}
+
+/// Whether a field is meant for this hop alone and is never passed on (RFC 9110 §7.6.1), in any alias:
+/// `Transfer_Encoding` must not reach a server that takes it for the real one.
+///
+/// `Trailer` is not among them: it announces fields that travel to the end.
+pub fn is_hop_by_hop(name: &str) -> bool {
+    let candidates: &[&str] = match name.len() {
+        2 => &["te"],
+        7 => &["upgrade"],
+        10 => &["connection", "keep-alive"],
+        14 => &["http2-settings"],
+        16 => &["proxy-connection"],
+        17 => &["transfer-encoding"],
+        18 => &["proxy-authenticate"],
+        19 => &["proxy-authorization"],
+        _ => return false,
+    };
+    candidates.iter().any(|candidate| is_alias(name, candidate))
+}
+
+/// The fields that one `Connection` field value nominates for removal: those of its options that
+/// [`may_be_nominated`]. Usually none, as `close` and `keep-alive` name no field to remove.
+pub fn connection_nominations<'v>(value: &'v [u8], protected: &'v StripSet) -> impl Iterator<Item = &'v str> {
+    let options = value.split(|&b| b == b',').filter_map(|option| str::from_utf8(option.trim_ascii()).ok());
+    options.filter(|name| may_be_nominated(name, protected))
+}
+
+/// Whether a `Connection` option of this name has a field removed on a client's word (RFC 9110 §7.6.1).
+///
+/// Not so options that are no fields (`close`); fields that are hop-by-hop anyway; names in `protected`,
+/// which ours are among; and fields that every recipient needs, which the RFC forbids to nominate and whose
+/// removal would change what was authorized.
+pub fn may_be_nominated(name: &str, protected: &StripSet) -> bool {
+    is_token(name)
+        && !name.eq_ignore_ascii_case("close")
+        && !is_hop_by_hop(name)
+        && !is_essential(name)
+        && !protected.strips(name)
+}
+
+/// Fields that are meant for the final recipient and carry the meaning, the framing, the conditions or the
+/// credentials of the request; in folded form, a trailing `*` stands for any ending.
+const ESSENTIAL: [&str; 15] = [
+    "accept*",
+    "authorization",
+    "cache-control",
+    "content-*",
+    "cookie",
+    "date",
+    "expect",
+    "host",
+    "if-*",
+    "origin",
+    "range",
+    "sec-*",
+    "traceparent",
+    "trailer",
+    "via",
+];
+
+fn is_essential(name: &str) -> bool {
+    ESSENTIAL.iter().any(|essential| match essential.strip_suffix('*') {
+        Some(family) => name.len() >= family.len() && is_alias_prefix(name, family),
+        None => is_alias(name, essential),
+    })
+}
+
+fn is_alias_prefix(name: &str, folded: &str) -> bool {
+    name.len() >= folded.len() && name.bytes().map(fold).zip(folded.bytes()).all(|(a, b)| a == b)
+}

@@ -1,0 +1,145 @@
+//! What is deleted from every request, whether or not anything is set in its place.
+
+use super::fold;
+
+/// Families that are always deleted, in folded form; a trailing `*` stands for any ending.
+///
+/// The upstream believes them because a proxy in front is known to set them. This proxy is in front, and
+/// what it does not set, nobody may.
+const PROTECTED: [&str; 32] = [
+    // where a request came from, and what it was before a proxy changed it
+    "forwarded",
+    "x-forwarded",
+    "x-forwarded-*",
+    "x-original-*",
+    "x-rewrite-url",
+    "x-envoy-*",
+    "x-real-ip",
+    "x-real-port",
+    "x-real-proto",
+    // another method than the one that was authorized
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    // who is calling, as told by other gateways
+    "x-auth-request-*",
+    "x-remote-*",
+    "remote-user",
+    "remote-name",
+    "remote-email",
+    "remote-groups",
+    "x-amzn-oidc-*",
+    "x-postern-*",
+    // a client certificate, as told by whoever ended TLS (RFC 9440 and its many forerunners)
+    "client-cert",
+    "client-cert-*",
+    "x-client-cert*",
+    "x-client-verify*",
+    "ssl-client-*",
+    "ssl-cert*",
+    "x-ssl-*",
+    "tls-client-*",
+    "x-tls-*",
+    "x-arr-clientcert",
+    "x-amzn-mtls-*",
+    "x-mtls-*",
+];
+
+/// A set of field names by alias class: the built-in families, and whatever the configuration puts
+/// identities into.
+#[derive(Debug, Clone)]
+pub struct StripSet {
+    entries: Box<[Entry]>,
+    /// Where the entries of each bucket begin; one more than there are buckets.
+    starts: [u16; BUCKETS + 1],
+}
+
+const BUCKETS: usize = 128;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    name: Box<[u8]>,
+    family: bool,
+}
+
+impl StripSet {
+    /// The built-in families and these names, of which one may end in `*` to stand for its family.
+    pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Self {
+        let own: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+        let all = PROTECTED.iter().copied().chain(own.iter().map(String::as_str));
+        let mut entries: Vec<Entry> = all.filter_map(Entry::new).collect();
+        entries.sort_by_key(|entry| bucket(&entry.name));
+        let mut starts = [0; BUCKETS + 1];
+        for (i, start) in starts.iter_mut().enumerate() {
+            let before = entries.iter().filter(|entry| bucket(&entry.name) < i).count();
+            *start = u16::try_from(before).unwrap_or(u16::MAX);
+        }
+        Self { entries: entries.into(), starts }
+    }
+
+    /// Whether a field of this name is to be deleted. Costs a look at two bytes for most names.
+    pub fn strips(&self, name: &str) -> bool {
+        let name = name.as_bytes();
+        let bucket = bucket(name);
+        let (start, end) = (usize::from(self.starts[bucket]), usize::from(self.starts[bucket + 1]));
+        start != end && self.entries[start..end].iter().any(|entry| entry.takes(name))
+    }
+}
+
+impl Default for StripSet {
+    /// The built-in families alone.
+    fn default() -> Self {
+        Self::new::<&str>([])
+    }
+}
+
+/// Entries that start alike stand together. The third byte tells most: names begin with `x-`, `co` or `ac`.
+fn bucket(name: &[u8]) -> usize {
+    let byte = |at: usize| name.get(at).map_or(0, |&b| usize::from(fold(b)));
+    (byte(0) ^ (byte(2) << 2)) % BUCKETS
+}
+
+impl Entry {
+    /// None for an empty name, and for a family that would begin before its third byte: no name is so
+    /// dangerous that all of `x-*` had to go.
+    fn new(name: &str) -> Option<Self> {
+        let (name, family) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
+        let folded: Box<[u8]> = name.bytes().map(fold).collect();
+        (folded.len() >= if family { 3 } else { 1 }).then_some(Self { name: folded, family })
+    }
+
+    fn takes(&self, name: &[u8]) -> bool {
+        let length = if self.family { name.len() >= self.name.len() } else { name.len() == self.name.len() };
+        length && name.iter().zip(&self.name).all(|(&a, &b)| fold(a) == b)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_is_found_in_its_bucket() {
+        let set = StripSet::new(["a", "ab", "Abc_Def", "own-*"]);
+        assert_eq!(set.entries.len(), PROTECTED.len() + 4);
+        for name in PROTECTED.iter().copied().chain(["a", "ab", "abc-def", "own-*"]) {
+            let name = name.replace('*', "");
+            assert!(set.strips(&name), "{name}");
+            assert!(set.strips(&name.to_ascii_uppercase().replace('-', "_")), "{name}");
+        }
+        assert!(set.strips("own.thing") && !set.strips("own") && !set.strips(""));
+    }
+
+    #[test]
+    fn most_buckets_are_empty_for_common_fields() {
+        let set = StripSet::default();
+        let crowd = |name: &str| {
+            let bucket = bucket(name.as_bytes());
+            set.starts[bucket + 1] - set.starts[bucket]
+        };
+        let common =
+            ["host", "user-agent", "accept", "accept-encoding", "authorization", "cookie", "content-type"];
+        assert!(common.iter().all(|name| crowd(name) <= 1), "{:?}", common.map(crowd));
+        assert!((0..BUCKETS).all(|b| set.starts[b + 1] - set.starts[b] <= 5));
+    }
+}

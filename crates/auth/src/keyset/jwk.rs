@@ -1,0 +1,159 @@
+//! One JSON Web Key (RFC 7517 §4, RFC 7518 §6, RFC 8037 §2) to parsed keys.
+
+use aws_lc_rs::signature::{
+    self, EcdsaVerificationAlgorithm, ParsedPublicKey, RsaParameters, RsaPublicKeyComponents,
+    VerificationAlgorithm,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::{Key, SkipReason};
+use crate::token::Algorithm;
+use crate::token::json::Value;
+use crate::token::jwt::MAX_KID_BYTES;
+
+/// Members that only a private or symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
+const SECRET_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// The key in one form per algorithm it can verify.
+pub(super) fn parse(jwk: Value<'_>) -> Result<Vec<Key>, SkipReason> {
+    if !jwk.is_object() {
+        return Err(SkipReason::NotAnObject);
+    }
+    let kty = text(jwk, "kty")?.ok_or(SkipReason::Member("kty"))?;
+    if kty == "oct" {
+        return Err(SkipReason::Symmetric);
+    }
+    if SECRET_MEMBERS.iter().any(|name| jwk.get(name).is_some()) {
+        return Err(SkipReason::Private);
+    }
+    check_purpose(jwk)?;
+    let kid = kid(jwk)?;
+    let declared = match text(jwk, "alg")? {
+        Some(name) => Some(Algorithm::from_name(name).ok_or(SkipReason::Algorithm)?),
+        None => None,
+    };
+    let forms = match kty {
+        "RSA" => rsa(jwk, declared)?,
+        "EC" => vec![ec(jwk)?],
+        "OKP" => vec![okp(jwk)?],
+        _ => return Err(SkipReason::Unsupported),
+    };
+    // A declared algorithm that the key type cannot serve leaves no form, or another than declared.
+    if forms.is_empty() || declared.is_some_and(|declared| forms.iter().any(|(a, _)| *a != declared)) {
+        return Err(SkipReason::Algorithm);
+    }
+    let forms = forms.into_iter();
+    Ok(forms.map(|(algorithm, public)| Key { kid: kid.map(Into::into), algorithm, public }).collect())
+}
+
+/// `kid`, when it is one that tokens may name.
+pub(super) fn kid(jwk: Value<'_>) -> Result<Option<&str>, SkipReason> {
+    let kid = text(jwk, "kid")?;
+    if kid.is_some_and(|kid| kid.len() > MAX_KID_BYTES) { Err(SkipReason::KidTooLong) } else { Ok(kid) }
+}
+
+/// `use` (RFC 7517 §4.2) and `key_ops` (§4.3), each where present, must admit verification.
+fn check_purpose(jwk: Value<'_>) -> Result<(), SkipReason> {
+    if text(jwk, "use")?.is_some_and(|purpose| purpose != "sig") {
+        return Err(SkipReason::Use);
+    }
+    if let Some(operations) = jwk.get("key_ops") {
+        let mut operations = operations.items().ok_or(SkipReason::Member("key_ops"))?;
+        if !operations.any(|operation| operation.as_str() == Some("verify")) {
+            return Err(SkipReason::KeyOps);
+        }
+    }
+    Ok(())
+}
+
+type Form = (Algorithm, ParsedPublicKey);
+
+/// RFC 7518 §6.3: modulus and exponent.
+fn rsa(jwk: Value<'_>, declared: Option<Algorithm>) -> Result<Vec<Form>, SkipReason> {
+    let (n, e) = (number(jwk, "n")?, number(jwk, "e")?);
+    let bits = n.len() * 8 - n[0].leading_zeros() as usize;
+    if !(2048..=8192).contains(&bits) {
+        return Err(SkipReason::RsaSize(bits));
+    }
+    // An even number is no RSA modulus or exponent, 1 makes every message its own signature, and a long
+    // exponent only makes verification slow.
+    let odd = |number: &[u8]| number.last().is_some_and(|byte| byte & 1 == 1);
+    if !odd(&n) || !odd(&e) || e == [1] || e.len() > 4 {
+        return Err(SkipReason::Invalid);
+    }
+    let components = RsaPublicKeyComponents { n, e };
+    let wanted = Algorithm::ALL.into_iter().filter(|a| declared.is_none_or(|declared| declared == *a));
+    let forms = wanted.filter_map(|algorithm| Some((algorithm, rsa_parameters(algorithm)?)));
+    forms
+        .map(|(algorithm, parameters)| {
+            let public = components.to_parsed_public_key(parameters).map_err(|_| SkipReason::Invalid)?;
+            Ok((algorithm, public))
+        })
+        .collect()
+}
+
+fn rsa_parameters(algorithm: Algorithm) -> Option<&'static RsaParameters> {
+    match algorithm {
+        Algorithm::Rs256 => Some(&signature::RSA_PKCS1_2048_8192_SHA256),
+        Algorithm::Rs384 => Some(&signature::RSA_PKCS1_2048_8192_SHA384),
+        Algorithm::Rs512 => Some(&signature::RSA_PKCS1_2048_8192_SHA512),
+        Algorithm::Ps256 => Some(&signature::RSA_PSS_2048_8192_SHA256),
+        Algorithm::Ps384 => Some(&signature::RSA_PSS_2048_8192_SHA384),
+        Algorithm::Ps512 => Some(&signature::RSA_PSS_2048_8192_SHA512),
+        Algorithm::Es256 | Algorithm::Es384 | Algorithm::Es512 | Algorithm::EdDsa => None,
+    }
+}
+
+/// RFC 7518 §6.2: a point on a curve; the curve decides the algorithm (§3.4).
+fn ec(jwk: Value<'_>) -> Result<Form, SkipReason> {
+    let (algorithm, verification, width): (_, &'static EcdsaVerificationAlgorithm, _) =
+        match text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? {
+            "P-256" => (Algorithm::Es256, &signature::ECDSA_P256_SHA256_FIXED, 32),
+            "P-384" => (Algorithm::Es384, &signature::ECDSA_P384_SHA384_FIXED, 48),
+            "P-521" => (Algorithm::Es512, &signature::ECDSA_P521_SHA512_FIXED, 66),
+            _ => return Err(SkipReason::Unsupported),
+        };
+    // Uncompressed point, SEC 1 §2.3.3; parsing checks that it lies on the curve.
+    let mut point = Vec::with_capacity(1 + 2 * width);
+    point.push(4);
+    for name in ["x", "y"] {
+        point.extend_from_slice(&octets(jwk, name, width)?);
+    }
+    Ok((algorithm, parsed(verification, &point)?))
+}
+
+/// RFC 8037 §2: Ed25519 alone.
+fn okp(jwk: Value<'_>) -> Result<Form, SkipReason> {
+    if text(jwk, "crv")?.ok_or(SkipReason::Member("crv"))? != "Ed25519" {
+        return Err(SkipReason::Unsupported);
+    }
+    let point = octets(jwk, "x", signature::ED25519_PUBLIC_KEY_LEN)?;
+    Ok((Algorithm::EdDsa, parsed(&signature::ED25519, &point)?))
+}
+
+fn parsed(algorithm: &'static dyn VerificationAlgorithm, key: &[u8]) -> Result<ParsedPublicKey, SkipReason> {
+    ParsedPublicKey::new(algorithm, key).map_err(|_| SkipReason::Invalid)
+}
+
+fn text<'d>(jwk: Value<'d>, name: &'static str) -> Result<Option<&'d str>, SkipReason> {
+    let Some(value) = jwk.get(name) else { return Ok(None) };
+    value.as_str().map(Some).ok_or(SkipReason::Member(name))
+}
+
+fn bytes(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
+    let text = text(jwk, name)?.ok_or(SkipReason::Member(name))?;
+    URL_SAFE_NO_PAD.decode(text).map_err(|_| SkipReason::Encoding(name))
+}
+
+/// Exactly `width` bytes, leading zeros included (RFC 7518 §6.2.1.2).
+fn octets(jwk: Value<'_>, name: &'static str, width: usize) -> Result<Vec<u8>, SkipReason> {
+    let bytes = bytes(jwk, name)?;
+    if bytes.len() == width { Ok(bytes) } else { Err(SkipReason::Encoding(name)) }
+}
+
+/// `Base64urlUInt` (RFC 7518 §2): a positive number in as few bytes as possible.
+fn number(jwk: Value<'_>, name: &'static str) -> Result<Vec<u8>, SkipReason> {
+    let bytes = bytes(jwk, name)?;
+    if bytes.first().is_none_or(|first| *first == 0) { Err(SkipReason::Encoding(name)) } else { Ok(bytes) }
+}

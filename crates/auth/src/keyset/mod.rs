@@ -1,0 +1,201 @@
+//! The public keys of one issuer (JWKS, RFC 7517), parsed once so that a verification only verifies.
+//!
+//! Owns: reading a key set, refusing what cannot or must not be used, and choosing the key for a token.
+//! Does not own: fetching, refreshing, keeping the last good set.
+//!
+//! A key here has exactly one algorithm. Whatever the token says, only a key filed under that algorithm is
+//! ever tried, so that no algorithm can be smuggled in through a header.
+
+mod jwk;
+
+use std::fmt;
+
+use aws_lc_rs::signature::ParsedPublicKey;
+
+use crate::token::json::{Document, JsonError, Value};
+use crate::token::{Algorithm, TokenError};
+
+/// The largest key set read, in bytes.
+pub const MAX_KEY_SET_BYTES: usize = 256 * 1024;
+/// The most keys a set may have.
+pub const MAX_KEYS: usize = 100;
+
+/// The usable keys of a set.
+#[derive(Default)]
+pub struct KeySet {
+    /// Sorted by `kid` and algorithm; keys without `kid` come first.
+    keys: Vec<Key>,
+}
+
+/// A key for one algorithm.
+pub(crate) struct Key {
+    kid: Option<Box<str>>,
+    algorithm: Algorithm,
+    public: ParsedPublicKey,
+}
+
+/// Why a whole key set was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeySetError {
+    /// More than [`MAX_KEY_SET_BYTES`].
+    #[error("key set is larger than 256 KiB")]
+    TooLarge,
+    /// Not strict JSON.
+    #[error("key set is {0}")]
+    Json(#[from] JsonError),
+    /// No object with an array `keys` (RFC 7517 §5).
+    #[error("key set is not an object with an array `keys`")]
+    NoKeys,
+    /// More than [`MAX_KEYS`].
+    #[error("key set has more than 100 keys")]
+    TooMany,
+}
+
+/// A key of the set that is not used. Worth a line in the log: tokens signed with it are refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkippedKey {
+    /// Its place in the `keys` array, from 0.
+    pub index: usize,
+    /// Its `kid`, where it has a usable one.
+    pub kid: Option<Box<str>>,
+    /// Why.
+    pub reason: SkipReason,
+}
+
+impl fmt::Display for SkippedKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key {} ", self.index)?;
+        if let Some(kid) = &self.kid {
+            write!(f, "(kid {kid:?}) ")?;
+        }
+        self.reason.fmt(f)
+    }
+}
+
+/// Why a key is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    /// Not a JSON object.
+    #[error("is not an object")]
+    NotAnObject,
+    /// A member is missing or not of its type.
+    #[error("has no usable member `{0}`")]
+    Member(&'static str),
+    /// A member is not canonical base64url, or not of its proper length.
+    #[error("has a member `{0}` that is not canonical base64url of the proper length")]
+    Encoding(&'static str),
+    /// `kid` is longer than [`crate::token::jwt::MAX_KID_BYTES`].
+    #[error("has a `kid` longer than 256 bytes")]
+    KidTooLong,
+    /// A symmetric key (`oct`): never in a public key set.
+    #[error("is a symmetric key; a secret does not belong in a public key set")]
+    Symmetric,
+    /// Has private members: the key is compromised by being published.
+    #[error("has private members; replace this key, it is compromised")]
+    Private,
+    /// `use` is not `sig`.
+    #[error("is not for signatures (`use`)")]
+    Use,
+    /// `key_ops` does not allow `verify`.
+    #[error("is not for verification (`key_ops`)")]
+    KeyOps,
+    /// `kty` or `crv` is not supported.
+    #[error("has an unsupported key type or curve")]
+    Unsupported,
+    /// `alg` is not a supported signature algorithm, or not one for this type of key.
+    #[error("has an `alg` that is unsupported or does not fit the key")]
+    Algorithm,
+    /// An RSA modulus outside 2048–8192 bits.
+    #[error("is an rsa key of {0} bits, outside 2048 to 8192")]
+    RsaSize(usize),
+    /// RSA numbers that are no key, a point that is not on the curve.
+    #[error("is not a valid public key")]
+    Invalid,
+    /// An earlier key has the same `kid` and algorithm.
+    #[error("repeats the `kid` of an earlier key; the first one is used")]
+    Duplicate,
+}
+
+impl KeySet {
+    /// Reads a JWK set. Keys that cannot be used are left out and reported; a set without any usable key is
+    /// no error, because an issuer may be between two keys: see [`KeySet::is_empty`].
+    pub fn from_jwks_json(json: &[u8]) -> Result<(Self, Vec<SkippedKey>), KeySetError> {
+        if json.len() > MAX_KEY_SET_BYTES {
+            return Err(KeySetError::TooLarge);
+        }
+        let document = Document::parse(json.to_vec())?;
+        let jwks = document.root().get("keys").and_then(Value::items).ok_or(KeySetError::NoKeys)?;
+        if jwks.len() > MAX_KEYS {
+            return Err(KeySetError::TooMany);
+        }
+        let mut set = Self::default();
+        let mut skipped = Vec::new();
+        for (index, jwk) in jwks.enumerate() {
+            if let Err(reason) = jwk::parse(jwk).and_then(|keys| set.add(keys)) {
+                skipped.push(SkippedKey { index, kid: jwk::kid(jwk).ok().flatten().map(Into::into), reason });
+            }
+        }
+        Ok((set, skipped))
+    }
+
+    /// Adds the forms of one JWK (an RSA key without `alg` has one per algorithm): all of them, or none.
+    fn add(&mut self, keys: Vec<Key>) -> Result<(), SkipReason> {
+        // Keys without `kid` are alternatives, not duplicates: a token fits one of them or is ambiguous.
+        if keys.iter().any(|key| key.kid.is_some() && self.position(key.kid(), key.algorithm).is_ok()) {
+            return Err(SkipReason::Duplicate);
+        }
+        for key in keys {
+            let at = self.position(key.kid(), key.algorithm).unwrap_or_else(|at| at);
+            self.keys.insert(at, key);
+        }
+        Ok(())
+    }
+
+    fn position(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<usize, usize> {
+        self.keys.binary_search_by(|key| (key.kid(), key.algorithm).cmp(&(kid, algorithm)))
+    }
+
+    /// The one key for a token: by `kid`, or, for a token without, the only one of its algorithm.
+    pub(crate) fn select(&self, kid: Option<&str>, algorithm: Algorithm) -> Result<&Key, TokenError> {
+        if kid.is_some() {
+            return match self.position(kid, algorithm) {
+                Ok(at) => Ok(&self.keys[at]),
+                Err(_) if self.keys.iter().any(|key| key.kid() == kid) => Err(TokenError::KeyMismatch),
+                Err(_) => Err(TokenError::UnknownKey),
+            };
+        }
+        let mut fitting = self.keys.iter().filter(|key| key.algorithm == algorithm);
+        match (fitting.next(), fitting.next()) {
+            (Some(key), None) => Ok(key),
+            (None, _) => Err(TokenError::UnknownKey),
+            (Some(_), Some(_)) => Err(TokenError::AmbiguousKey),
+        }
+    }
+
+    /// Whether no key is usable. When that is what an issuer sent, keep the last good set for a while.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// Each usable key's `kid` and algorithm; an RSA key without `alg` appears once per algorithm.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = (Option<&str>, Algorithm)> {
+        self.keys.iter().map(|key| (key.kid(), key.algorithm))
+    }
+}
+
+impl fmt::Debug for KeySet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.keys()).finish()
+    }
+}
+
+impl Key {
+    fn kid(&self) -> Option<&str> {
+        self.kid.as_deref()
+    }
+
+    /// Whether `signature` is this key's over `message`.
+    pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), TokenError> {
+        self.public.verify_sig(message, signature).map_err(|_| TokenError::BadSignature)
+    }
+}

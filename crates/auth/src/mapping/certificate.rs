@@ -1,0 +1,224 @@
+//! Client certificates: which of their fields say who the caller is.
+//!
+//! The input is a certificate whose chain has been verified and whose fields have been taken out already;
+//! parsing X.509 is the business of whoever spoke TLS.
+
+use std::borrow::Cow;
+
+use super::{MAX_VALUES, checked, checked_address};
+use crate::identity::{CredentialKind, Facts, Identity};
+use crate::time::Timestamp;
+use crate::token::{ClaimError, ClaimFault};
+
+/// A part of a certificate that names its holder or its issuer (RFC 5280 §4.1.2, §4.2.1.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CertificateField {
+    /// The whole issuer, in the spelling of RFC 4514.
+    IssuerDn,
+    /// A `dNSName` alternative name.
+    SanDns,
+    /// An `rfc822Name` alternative name.
+    SanEmail,
+    /// A `uniformResourceIdentifier` alternative name; a SPIFFE ID is one.
+    SanUri,
+    /// A common name of the subject.
+    SubjectCn,
+    /// The whole subject, in the spelling of RFC 4514.
+    SubjectDn,
+    /// An organization of the subject.
+    SubjectO,
+    /// An organizational unit of the subject.
+    SubjectOu,
+}
+
+impl CertificateField {
+    /// Every field, by name.
+    pub const ALL: [Self; 8] = [
+        Self::IssuerDn,
+        Self::SanDns,
+        Self::SanEmail,
+        Self::SanUri,
+        Self::SubjectCn,
+        Self::SubjectDn,
+        Self::SubjectO,
+        Self::SubjectOu,
+    ];
+
+    /// The name in configurations and in [`Identity::claims`].
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::IssuerDn => "issuer_dn",
+            Self::SanDns => "san_dns",
+            Self::SanEmail => "san_email",
+            Self::SanUri => "san_uri",
+            Self::SubjectCn => "subject_cn",
+            Self::SubjectDn => "subject_dn",
+            Self::SubjectO => "subject_o",
+            Self::SubjectOu => "subject_ou",
+        }
+    }
+
+    /// By its name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|field| field.as_str() == name)
+    }
+}
+
+/// What a verified client certificate says.
+#[derive(Debug, Clone)]
+pub struct CertificateIdentity<'a> {
+    /// Its fields, in certificate order; a field may occur several times.
+    pub fields: Vec<(CertificateField, Cow<'a, str>)>,
+    /// Start of validity.
+    pub not_before: Timestamp,
+    /// End of validity; from this instant on the certificate counts as expired.
+    pub not_after: Timestamp,
+}
+
+/// How certificates of one authority become identities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateMapping {
+    name: Box<str>,
+    subject: CertificateField,
+    user: Option<CertificateField>,
+    groups: Vec<CertificateField>,
+    keep: Vec<CertificateField>,
+}
+
+/// Why a [`CertificateMapping`] was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CertificateMappingError {
+    /// The name is empty.
+    #[error("certificate authority has no name")]
+    NoName,
+    /// The field is shared by many holders.
+    #[error("`{0}` does not tell holders apart; use san_uri, san_dns, san_email, subject_cn or subject_dn")]
+    NotASubject(&'static str),
+}
+
+impl CertificateMapping {
+    /// Holders are told apart by `subject`; `name` is what rules and metrics call the authority.
+    pub fn new(name: &str, subject: CertificateField) -> Result<Self, CertificateMappingError> {
+        if name.is_empty() {
+            return Err(CertificateMappingError::NoName);
+        }
+        if let CertificateField::IssuerDn | CertificateField::SubjectO | CertificateField::SubjectOu = subject
+        {
+            return Err(CertificateMappingError::NotASubject(subject.as_str()));
+        }
+        Ok(Self { name: name.into(), subject, user: None, groups: Vec::new(), keep: Vec::new() })
+    }
+
+    /// Takes the user name from `field`, when the certificate has it.
+    #[must_use]
+    pub fn with_user(mut self, field: CertificateField) -> Self {
+        self.user = Some(field);
+        self
+    }
+
+    /// Takes groups from the values of `fields`: Kubernetes uses `subject_o`.
+    #[must_use]
+    pub fn with_groups(mut self, fields: Vec<CertificateField>) -> Self {
+        self.groups = fields;
+        self
+    }
+
+    /// Keeps the values of `fields` for rules and headers, as claims of the field's name.
+    #[must_use]
+    pub fn keeping(mut self, mut fields: Vec<CertificateField>) -> Self {
+        // Sorted like the names, which is the order of `Identity::claims`.
+        fields.sort_unstable();
+        fields.dedup();
+        self.keep = fields;
+        self
+    }
+
+    /// Who holds the certificate, and for how long to believe it.
+    ///
+    /// The subject must be there exactly once: of two names, an attacker picks the one we do not mean. The
+    /// e-mail address is the only `san_email` where there is one.
+    pub fn facts(&self, certificate: &CertificateIdentity<'_>) -> Result<Facts, ClaimError> {
+        let single = |field| certificate.single(field);
+        let subject = single(self.subject)?
+            .ok_or_else(|| ClaimError::new(self.subject.as_str(), ClaimFault::Missing))?
+            .into();
+        let user = self.user.map(single).transpose()?.flatten().map(Into::into);
+        let mut emails = certificate.values(CertificateField::SanEmail);
+        let email = match (emails.next(), emails.next()) {
+            (Some(email), None) => Some(checked_address(CertificateField::SanEmail.as_str(), email)?),
+            _ => None,
+        };
+        let mut groups = Vec::new();
+        for field in &self.groups {
+            certificate.collect(*field, &mut groups)?;
+        }
+        let mut claims = Vec::with_capacity(self.keep.len());
+        for field in &self.keep {
+            let mut values = Vec::new();
+            certificate.collect(*field, &mut values)?;
+            if !values.is_empty() {
+                claims.push((field.as_str().into(), values));
+            }
+        }
+        let identity = Identity {
+            kind: CredentialKind::Certificate,
+            issuer: self.name.clone(),
+            subject,
+            user,
+            email,
+            client: None,
+            groups,
+            scopes: Vec::new(),
+            claims,
+        };
+        Ok(Facts { identity, expires: certificate.not_after, not_before: certificate.not_before })
+    }
+}
+
+impl CertificateIdentity<'_> {
+    fn values(&self, field: CertificateField) -> impl Iterator<Item = &str> {
+        self.fields.iter().filter(move |(f, _)| *f == field).map(|(_, value)| value.as_ref())
+    }
+
+    /// The only value of `field`, or none.
+    fn single(&self, field: CertificateField) -> Result<Option<&str>, ClaimError> {
+        let mut values = self.values(field);
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(value), None) => checked(field.as_str(), value),
+            (Some(_), Some(_)) => Err(ClaimError::new(field.as_str(), ClaimFault::Ambiguous)),
+        }
+    }
+
+    /// Adds the values of `field` to `list`, without duplicates.
+    fn collect(&self, field: CertificateField, list: &mut Vec<Box<str>>) -> Result<(), ClaimError> {
+        for value in self.values(field) {
+            match checked(field.as_str(), value)? {
+                Some(value) if !list.iter().any(|known| **known == *value) => {
+                    if list.len() == MAX_VALUES {
+                        return Err(ClaimError::new(field.as_str(), ClaimFault::TooMany));
+                    }
+                    list.push(value.into());
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_sort_like_their_names() {
+        let names = CertificateField::ALL.map(CertificateField::as_str);
+        assert!(names.is_sorted());
+        assert!(CertificateField::ALL.is_sorted());
+        for field in CertificateField::ALL {
+            assert_eq!(CertificateField::from_name(field.as_str()), Some(field));
+        }
+        assert_eq!(CertificateField::from_name("subject"), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! From what a credential says to who its holder is.
+//!
+//! Owns: which claims become subject, user, e-mail, groups, scopes and client ([`Mapping`]), the same for
+//! client certificates ([`CertificateMapping`]), and the bounds every mapped text keeps. Does not own:
+//! whether the credential is genuine, and parsing X.509.
+//!
+//! A mapped text may end up in a header, a log line and a rule. It therefore has no control character, no
+//! white space at its ends (header parsers drop it, and `"root "` is somebody else than `"root"`), and a
+//! bounded length. A claim that breaks this denies the whole token: half an identity is a wrong one. `null`
+//! and the empty string count as absent.
+
+mod certificate;
+mod path;
+
+use crate::identity::{CredentialKind, Identity};
+use crate::token::json::{Number, Value};
+use crate::token::{ClaimError, ClaimFault};
+
+pub use certificate::{CertificateField, CertificateIdentity, CertificateMapping, CertificateMappingError};
+pub use path::{ClaimPath, ClaimPathError};
+
+/// The longest mapped text, in bytes.
+pub const MAX_VALUE_BYTES: usize = 1024;
+/// The most groups, the most scopes, and the most values of a kept claim.
+pub const MAX_VALUES: usize = 512;
+
+/// How an issuer's claims become an identity. Where several paths are given, single values come from the
+/// first that is present, lists are merged from all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mapping {
+    /// Stable identifier, required. `sub`.
+    pub subject: ClaimPath,
+    /// User name. `preferred_username`.
+    pub user: Vec<ClaimPath>,
+    /// E-mail address. `email`.
+    pub email: Option<ClaimPath>,
+    /// Believe the e-mail address only when `email_verified` is `true`, the boolean (`OpenID` Connect Core
+    /// §5.1). An unverified address is left out. On.
+    pub email_must_be_verified: bool,
+    /// Groups and roles: strings or arrays of strings. `groups`.
+    pub groups: Vec<ClaimPath>,
+    /// OAuth scopes: space-separated strings (RFC 8693 §4.2) or arrays of strings. `scope`, `scp`.
+    pub scopes: Vec<ClaimPath>,
+    /// OAuth client. `client_id` (RFC 8693 §4.3), `azp`.
+    pub client: Vec<ClaimPath>,
+    /// Further claims to keep for rules and headers: a string, number or boolean, or an array of these.
+    pub keep: Vec<ClaimPath>,
+}
+
+impl Default for Mapping {
+    fn default() -> Self {
+        Self {
+            subject: ClaimPath::member("sub"),
+            user: vec![ClaimPath::member("preferred_username")],
+            email: Some(ClaimPath::member("email")),
+            email_must_be_verified: true,
+            groups: vec![ClaimPath::member("groups")],
+            scopes: vec![ClaimPath::member("scope"), ClaimPath::member("scp")],
+            client: vec![ClaimPath::member("client_id"), ClaimPath::member("azp")],
+            keep: Vec::new(),
+        }
+    }
+}
+
+impl Mapping {
+    /// The identity in verified `claims` of the issuer configured under the name `issuer`.
+    pub fn identity(&self, issuer: &str, claims: Value<'_>) -> Result<Identity, ClaimError> {
+        let subject = single(claims, &self.subject)?;
+        Ok(Identity {
+            kind: CredentialKind::Jwt,
+            issuer: issuer.into(),
+            subject: subject
+                .ok_or_else(|| ClaimError::new(self.subject.as_str(), ClaimFault::Missing))?
+                .into(),
+            user: first(claims, &self.user)?,
+            email: self.email(claims)?,
+            client: first(claims, &self.client)?,
+            groups: merged(claims, &self.groups, |value, add| add(value))?,
+            scopes: merged(claims, &self.scopes, |value, add| value.split(' ').try_for_each(add))?,
+            claims: self.kept(claims)?,
+        })
+    }
+
+    fn email(&self, claims: Value<'_>) -> Result<Option<Box<str>>, ClaimError> {
+        let Some(path) = &self.email else { return Ok(None) };
+        if self.email_must_be_verified && claims.get("email_verified").and_then(Value::as_bool) != Some(true)
+        {
+            return Ok(None);
+        }
+        single(claims, path)?.map(|email| checked_address(path.as_str(), email)).transpose()
+    }
+
+    fn kept(&self, claims: Value<'_>) -> Result<Kept, ClaimError> {
+        let mut kept = Kept::with_capacity(self.keep.len());
+        for path in &self.keep {
+            let Some(value) = path.find(claims)? else { continue };
+            let mut values = Vec::new();
+            match value.items() {
+                Some(items) => {
+                    items.map(|item| scalar(path, item)).try_for_each(|v| push(path, &mut values, v?))
+                }
+                None => push(path, &mut values, scalar(path, value)?),
+            }?;
+            if let (false, Err(at)) =
+                (values.is_empty(), kept.binary_search_by(|(p, _)| (**p).cmp(path.as_str())))
+            {
+                kept.insert(at, (path.as_str().into(), values));
+            }
+        }
+        Ok(kept)
+    }
+}
+
+/// As in [`Identity::claims`].
+type Kept = Vec<(Box<str>, Vec<Box<str>>)>;
+
+/// The text at `path`; absent, `null` and empty are `None`.
+fn single<'d>(claims: Value<'d>, path: &ClaimPath) -> Result<Option<&'d str>, ClaimError> {
+    let Some(value) = path.find(claims)? else { return Ok(None) };
+    let text = value.as_str().ok_or_else(|| ClaimError::new(path.as_str(), ClaimFault::NotA("a string")))?;
+    checked(path.as_str(), text)
+}
+
+/// The text at the first of `paths` that has one.
+fn first(claims: Value<'_>, paths: &[ClaimPath]) -> Result<Option<Box<str>>, ClaimError> {
+    for path in paths {
+        if let Some(text) = single(claims, path)? {
+            return Ok(Some(text.into()));
+        }
+    }
+    Ok(None)
+}
+
+type Add<'a> = dyn FnMut(&str) -> Result<(), ClaimError> + 'a;
+
+/// The texts at all of `paths`, in order, without duplicates; `split` may divide one into several.
+fn merged(
+    claims: Value<'_>,
+    paths: &[ClaimPath],
+    split: fn(&str, &mut Add<'_>) -> Result<(), ClaimError>,
+) -> Result<Vec<Box<str>>, ClaimError> {
+    let mut values: Vec<Box<str>> = Vec::new();
+    for path in paths {
+        let Some(found) = path.find(claims)? else { continue };
+        let fault = || ClaimError::new(path.as_str(), ClaimFault::NotA("a string or an array of strings"));
+        let mut add = |text: &str| match checked(path.as_str(), text)? {
+            Some(text) if !values.iter().any(|value| **value == *text) => {
+                push(path, &mut values, text.into())
+            }
+            _ => Ok(()),
+        };
+        if let Some(text) = found.as_str() {
+            split(text, &mut add)?;
+        } else {
+            for item in found.items().ok_or_else(fault)? {
+                split(item.as_str().ok_or_else(fault)?, &mut add)?;
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// A kept value as text: a string as it is, booleans and numbers as JSON spells them.
+fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
+    /// Beyond 2^53 neighbouring integers share one float, and a rule could take one for the other.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let fault = |fault| ClaimError::new(path.as_str(), fault);
+    if let Some(text) = value.as_str() {
+        return Ok(checked(path.as_str(), text)?.unwrap_or_default().into());
+    }
+    if let Some(truth) = value.as_bool() {
+        return Ok(if truth { "true" } else { "false" }.into());
+    }
+    match value.as_number() {
+        Some(Number::Unsigned(n)) => Ok(n.to_string().into()),
+        Some(Number::Negative(n)) => Ok(n.to_string().into()),
+        Some(Number::Float(n)) if n.abs() < EXACT => Ok(serde_json::Value::from(n).to_string().into()),
+        Some(Number::Float(_)) => Err(fault(ClaimFault::Inexact)),
+        None => Err(fault(ClaimFault::NotA("a string, number or boolean, or an array of these"))),
+    }
+}
+
+/// Appends `value`; an empty one counts as absent.
+fn push(path: &ClaimPath, values: &mut Vec<Box<str>>, value: Box<str>) -> Result<(), ClaimError> {
+    if value.is_empty() {
+        return Ok(());
+    }
+    if values.len() == MAX_VALUES {
+        return Err(ClaimError::new(path.as_str(), ClaimFault::TooMany));
+    }
+    values.push(value);
+    Ok(())
+}
+
+/// `text` if it may be part of an identity; `None` when empty.
+fn checked<'d>(claim: &str, text: &'d str) -> Result<Option<&'d str>, ClaimError> {
+    let fault = if text.len() > MAX_VALUE_BYTES {
+        ClaimFault::TooLong
+    } else if text.contains(char::is_control) {
+        ClaimFault::Control
+    } else if text.trim().len() != text.len() {
+        ClaimFault::Padded
+    } else {
+        return Ok(Some(text).filter(|text| !text.is_empty()));
+    };
+    Err(ClaimError::new(claim, fault))
+}
+
+/// `local@domain`: exactly one `@`, so that whoever splits it finds the same domain.
+fn checked_address(claim: &str, email: &str) -> Result<Box<str>, ClaimError> {
+    match email.split_once('@') {
+        Some((local, domain))
+            if !local.is_empty()
+                && !domain.is_empty()
+                && !domain.contains('@')
+                && !email.contains(char::is_whitespace) =>
+        {
+            Ok(email.into())
+        }
+        _ => Err(ClaimError::new(claim, ClaimFault::NotAnAddress)),
+    }
+}

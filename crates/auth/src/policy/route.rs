@@ -1,0 +1,175 @@
+//! Which route takes a request.
+//!
+//! Owns: [`RouteMatch`], what a route takes; [`RouteTable`], all routes of a listener, and
+//! [`RouteTable::find`]. Does not own what happens on a route, nor that no route means 404.
+//!
+//! Of all routes that match a request, the most specific one takes it:
+//!
+//! 1. an exact host before the longest wildcard before any host;
+//! 2. an exact path before a template before the longest prefix before any path; among templates the one
+//!    with more literal segments, then one without a tail, then one with more captures;
+//! 3. more conditions (header conditions, and one for a method list);
+//! 4. the order of the list.
+//!
+//! A host that has routes falls back to less specific hosts when none of its own routes matches.
+//!
+//! Paths that carry parameters (`/admin;v=1/users`) are looked up twice, as they are and without the
+//! parameters, because servers differ in what they see. When the two readings lead to different routes,
+//! there is no route.
+//!
+//! Lookups are hash probes: one for an exact host or path, one for each distinct length of wildcard or prefix
+//! at which the request has a boundary, and a walk down the tree of templates. Nothing is allocated.
+
+mod build;
+mod index;
+mod template;
+
+use crate::request::{Canonical, Field};
+
+use index::HostIndex;
+pub use template::Captures;
+use template::Template;
+
+/// What a route takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouteMatch {
+    /// The route's name, for messages.
+    pub name: String,
+    /// Host patterns without port, any of which suffices; none means any host.
+    ///
+    /// `example.com` is that host, `*.example.com` every name that has one or more labels in front of it
+    /// (not `example.com` itself), `*` any host. Internationalised names may be written in either form.
+    pub hosts: Vec<String>,
+    /// The path.
+    pub path: PathMatch,
+    /// Methods, any of which suffices; none means any method. `GET` includes `HEAD`.
+    pub methods: Vec<String>,
+    /// Header conditions, all of which must hold.
+    pub headers: Vec<HeaderMatch>,
+}
+
+/// Which paths a route takes. Patterns are normalised like requests are.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum PathMatch {
+    /// This path alone; `/a` is not `/a/`. `*` is the target of `OPTIONS *`.
+    Exact(String),
+    /// This path and everything below it: `/a` takes `/a`, `/a/` and `/a/b`, and not `/ab`. A trailing slash
+    /// has no meaning.
+    Prefix(String),
+    /// Segments that are literal text or `{name}` for one segment that is not empty, and at the end possibly
+    /// `{name...}` for the rest, which may be empty: `/v1/{ns}/models/{id}`, `/files/{path...}`.
+    Template(String),
+    /// Every path, and the target `*`.
+    #[default]
+    Any,
+}
+
+/// A condition on a header field.
+///
+/// It chooses between routes and protects nothing: the client writes its own headers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderMatch {
+    /// The field name, in any case.
+    pub name: String,
+    /// The exact value, byte for byte, that every field of this name must have; `None` when the presence of
+    /// one is enough.
+    pub value: Option<String>,
+}
+
+/// All routes of a listener.
+#[derive(Debug)]
+pub struct RouteTable {
+    routes: Box<[Conditions]>,
+    hosts: HostIndex,
+}
+
+/// What remains to be checked of a route when host and path have led to it.
+#[derive(Debug)]
+struct Conditions {
+    methods: Box<[Box<str>]>,
+    headers: Box<[HeaderCondition]>,
+    template: Option<Template>,
+}
+
+/// A lower-case field name, and the value it must have.
+type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
+
+impl Conditions {
+    fn hold(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+        let right = request.right();
+        (self.methods.is_empty() || self.methods.iter().any(|method| **method == *right))
+            && self.headers.iter().all(|(name, value)| header_holds(name, value.as_deref(), fields))
+    }
+}
+
+fn header_holds(name: &str, value: Option<&[u8]>, fields: &[Field<'_>]) -> bool {
+    let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).peekable();
+    found.peek().is_some() && value.is_none_or(|value| found.all(|field| field.value == value))
+}
+
+impl RouteTable {
+    /// The index of the route that takes the request, in the order the table was built from.
+    ///
+    /// `fields` are the request's header fields; they are read by header conditions alone.
+    pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
+        let holds = |route: u32| self.routes[route as usize].hold(request, fields);
+        let route = self.hosts.find(request.host(), request.path(), &holds)?;
+        if request.has_parameters() {
+            let plain = without_parameters(request.path());
+            if self.hosts.find(request.host(), &plain, &holds) != Some(route) {
+                return None;
+            }
+        }
+        Some(route as usize)
+    }
+
+    /// What the route's template captures of the request's path; empty for a route without a template, and
+    /// for a request it does not take.
+    pub fn captures<'t>(&'t self, route: usize, request: &'t Canonical<'_>) -> Captures<'t> {
+        let template = self.routes.get(route).and_then(|route| route.template.as_ref());
+        template.map_or_else(Captures::none, |template| template.captures(request.path()))
+    }
+
+    /// How many routes there are.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Whether there is no route at all.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+}
+
+/// The path as a server reads it that cuts parameters off (`;` to the end of each segment).
+fn without_parameters(path: &str) -> String {
+    let mut plain = String::with_capacity(path.len());
+    for segment in path.split_inclusive('/') {
+        match segment.find(';') {
+            None => plain.push_str(segment),
+            Some(end) => {
+                plain.push_str(&segment[..end]);
+                plain.push_str(if segment.ends_with('/') { "/" } else { "" });
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_cut_off_every_segment() {
+        for (path, plain) in [
+            ("/a;x/b;y=1", "/a/b"),
+            ("/a;/b/", "/a/b/"),
+            ("/a/b;c;d", "/a/b"),
+            ("/a", "/a"),
+            ("/a;x/", "/a/"),
+        ] {
+            assert_eq!(without_parameters(path), plain);
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Path templates: `/v1/{ns}/models/{id}`, `/files/{path...}`.
+
+use crate::policy::Problem;
+use crate::request::canonical_path;
+
+/// A parsed template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Template {
+    pub(super) segments: Box<[Segment]>,
+}
+
+/// One segment of a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Segment {
+    /// This text, in normal form.
+    Literal(Box<str>),
+    /// Any segment that is not empty.
+    Capture(Box<str>),
+    /// All that is left, slashes included; always the last.
+    Tail(Box<str>),
+}
+
+impl Template {
+    /// Parses a template; answers every fault.
+    pub(super) fn parse(text: &str) -> Result<Self, Vec<Problem>> {
+        let mut faults = Vec::new();
+        let mut segments: Vec<Segment> = Vec::new();
+        // The literal skeleton is judged as a path, with a plain segment in the place of each capture.
+        let mut skeleton = String::with_capacity(text.len());
+        let Some(rest) = text.strip_prefix('/') else {
+            let fault = crate::request::Malformed::TargetForm;
+            return Err(vec![Problem::Path { path: text.into(), fault }]);
+        };
+        let count = rest.split('/').count();
+        for (i, segment) in rest.split('/').enumerate() {
+            skeleton.push('/');
+            match Segment::parse(segment) {
+                Err(problem) => faults.push(problem),
+                Ok(Segment::Tail(name)) if i + 1 < count => faults.push(Problem::TemplateTail(name.into())),
+                Ok(Segment::Literal(text)) => {
+                    skeleton.push_str(&text);
+                    segments.push(Segment::Literal(text));
+                    continue;
+                }
+                Ok(capture) => {
+                    if let Some(name) = capture.name()
+                        && segments.iter().any(|s| s.name() == Some(name))
+                    {
+                        faults.push(Problem::TemplateName(name.into()));
+                    }
+                    segments.push(capture);
+                }
+            }
+            skeleton.push('x');
+        }
+        match canonical_path(&skeleton) {
+            Err(fault) => faults.push(Problem::Path { path: text.into(), fault }),
+            Ok(normal) if normal.contains(';') => faults.push(Problem::PathParameters(text.into())),
+            Ok(normal) => {
+                for (segment, normal) in segments.iter_mut().zip(normal.split('/').skip(1)) {
+                    if let Segment::Literal(text) = segment {
+                        *text = normal.into();
+                    }
+                }
+            }
+        }
+        if faults.is_empty() && segments.iter().all(|s| s.name().is_none()) {
+            faults.push(Problem::TemplateLiteral(text.into()));
+        }
+        if faults.is_empty() { Ok(Self { segments: segments.into() }) } else { Err(faults) }
+    }
+
+    /// Sorts templates that match the same path: smaller is more specific.
+    pub(super) fn rank(&self) -> impl Ord + use<> {
+        let count = |kind: fn(&Segment) -> bool| self.segments.iter().filter(|s| kind(s)).count();
+        let literals = count(|s| matches!(s, Segment::Literal(text) if !text.is_empty()));
+        let captures = count(|s| matches!(s, Segment::Capture(_)));
+        let tails = count(|s| matches!(s, Segment::Tail(_)));
+        (std::cmp::Reverse(literals), tails, std::cmp::Reverse(captures))
+    }
+
+    /// Equal for templates that match the same paths.
+    pub(super) fn shape(&self) -> String {
+        let mut shape = String::new();
+        for segment in &self.segments {
+            shape.push('/');
+            shape.push_str(match segment {
+                Segment::Literal(text) => text,
+                Segment::Capture(_) => "{}",
+                Segment::Tail(_) => "{...}",
+            });
+        }
+        shape
+    }
+
+    /// The captures of a path; none when the template does not match it.
+    pub(super) fn captures<'t>(&'t self, path: &'t str) -> Captures<'t> {
+        let rest = path.strip_prefix('/').filter(|rest| self.matches(rest));
+        rest.map_or_else(Captures::none, |_| Captures { segments: &self.segments, rest })
+    }
+
+    /// Whether a path, without its first slash, matches.
+    fn matches(&self, path: &str) -> bool {
+        let mut rest = Some(path);
+        for segment in &self.segments {
+            let Some(left) = rest else { return false };
+            let (text, behind) = split_first(left);
+            match segment {
+                Segment::Literal(literal) if **literal != *text => return false,
+                Segment::Capture(_) if text.is_empty() => return false,
+                Segment::Tail(_) => return true,
+                _ => rest = behind,
+            }
+        }
+        rest.is_none()
+    }
+}
+
+impl Segment {
+    fn parse(text: &str) -> Result<Self, Problem> {
+        let Some(name) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) else {
+            if text.contains(['{', '}']) {
+                return Err(Problem::TemplateSegment(text.into()));
+            }
+            return Ok(Self::Literal(text.into()));
+        };
+        let (name, tail) = name.strip_suffix("...").map_or((name, false), |name| (name, true));
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        if name.is_empty() || !name.chars().all(word) {
+            return Err(Problem::TemplateSegment(text.into()));
+        }
+        Ok(if tail { Self::Tail(name.into()) } else { Self::Capture(name.into()) })
+    }
+
+    fn name(&self) -> Option<&str> {
+        match self {
+            Self::Literal(_) => None,
+            Self::Capture(name) | Self::Tail(name) => Some(name),
+        }
+    }
+}
+
+/// The first segment, and what is behind its slash; `None` when there is no slash.
+pub(super) fn split_first(path: &str) -> (&str, Option<&str>) {
+    // Segments are short: a plain loop ends before a vectorised search has begun.
+    let end = path.bytes().position(|byte| byte == b'/');
+    end.map_or((path, None), |end| (&path[..end], Some(&path[end + 1..])))
+}
+
+/// What a template captured: names with the text of the path in its normal (escaped) form, in order. Reads
+/// the path as it goes; nothing is allocated.
+#[derive(Debug, Clone)]
+pub struct Captures<'t> {
+    segments: &'t [Segment],
+    rest: Option<&'t str>,
+}
+
+impl<'t> Captures<'t> {
+    pub(super) const fn none() -> Self {
+        Self { segments: &[], rest: None }
+    }
+
+    /// The text captured under a name.
+    pub fn get(&self, name: &str) -> Option<&'t str> {
+        self.clone().find(|(captured, _)| *captured == name).map(|(_, text)| text)
+    }
+}
+
+impl<'t> Iterator for Captures<'t> {
+    type Item = (&'t str, &'t str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let (segment, segments) = self.segments.split_first()?;
+            self.segments = segments;
+            let path = self.rest?;
+            let (text, behind) = split_first(path);
+            self.rest = behind;
+            match segment {
+                Segment::Literal(_) => {}
+                Segment::Capture(name) => return Some((name, text)),
+                Segment::Tail(name) => return Some((name, path)),
+            }
+        }
+    }
+}

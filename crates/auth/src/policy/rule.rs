@@ -1,0 +1,310 @@
+//! Whom a route lets pass.
+//!
+//! Owns: [`Policy`], [`RuleSet`], [`Rule`], [`Condition`]; whether a condition holds for an identity and a
+//! request; how a rule reads to a person. Building from configured text is in [`spec`].
+//!
+//! Does not own: the order of evaluation and its outcome, which is `decide`.
+//!
+//! Rules are evaluated on every request, also when the credential came out of a cache, so nothing here
+//! allocates unless a query value is percent-encoded. Lists of up to [`values::LINEAR`] values are compared
+//! one by one, longer ones are hashed. All values compare byte for byte.
+
+mod spec;
+mod values;
+
+use std::borrow::Cow;
+use std::fmt;
+
+pub use spec::{ConditionSpec, RuleSpec, TestSpec, Vocabulary};
+use values::Values;
+
+use crate::identity::Identity;
+use crate::request::{Canonical, pairs};
+
+/// What a route demands.
+#[derive(Debug, Clone)]
+pub enum Policy {
+    /// Everybody passes, with or without a credential. The only way to be open.
+    Public,
+    /// A valid credential is needed, and these rules must let it pass.
+    Rules(RuleSet),
+}
+
+/// The rules of a route. A request passes when no deny rule matches and an allow rule does.
+#[derive(Debug, Clone)]
+pub struct RuleSet {
+    allow: Box<[Rule]>,
+    deny: Box<[Rule]>,
+    parameters: Box<[Box<str>]>,
+}
+
+impl RuleSet {
+    /// Any of these suffices. Never empty.
+    pub fn allow(&self) -> &[Rule] {
+        &self.allow
+    }
+
+    /// Any of these refuses, whatever the allow rules say.
+    pub fn deny(&self) -> &[Rule] {
+        &self.deny
+    }
+
+    /// The query parameters some condition reads, sorted: each may occur once at most in a request.
+    pub fn parameters(&self) -> &[Box<str>] {
+        &self.parameters
+    }
+
+    /// The scopes that alone stand between a refused caller and an allow rule: those of the first rule whose
+    /// other conditions all hold (RFC 6750 §3, `scope`). Empty when the rule takes any scope at all.
+    pub(crate) fn missing_scopes(&self, identity: &Identity, request: &Canonical<'_>) -> Option<Vec<&str>> {
+        let rule = self.allow.iter().find(|rule| {
+            let mut others = rule.conditions.iter().filter(|c| c.attribute != Attribute::Scopes);
+            others.all(|c| c.holds(identity, request))
+        })?;
+        let of_scopes = rule.conditions.iter().filter(|c| c.attribute == Attribute::Scopes);
+        Some(of_scopes.flat_map(Condition::sufficient).collect())
+    }
+}
+
+/// A conjunction of conditions; without any, a valid credential is enough.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    conditions: Box<[Condition]>,
+}
+
+impl Rule {
+    /// The conditions, in configured order.
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// Whether every condition holds.
+    pub fn matches(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
+        self.conditions.iter().all(|condition| condition.holds(identity, request))
+    }
+}
+
+/// What a condition looks at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    /// Groups and roles of the identity.
+    Groups,
+    /// OAuth scopes of the identity.
+    Scopes,
+    /// The mapped user name; an identity without one has none.
+    Users,
+    /// The subject within its issuer.
+    Subjects,
+    /// The e-mail address.
+    Emails,
+    /// The OAuth client the credential was issued to.
+    Clients,
+    /// The configured name of the issuer.
+    Issuers,
+    /// The kind of credential, as [`CredentialKind::as_str`](crate::identity::CredentialKind::as_str).
+    Credentials,
+    /// The method of the request; `HEAD` counts as `GET`.
+    Methods,
+    /// The values kept under this configured claim path.
+    Claim(Box<str>),
+    /// The value of this query parameter.
+    Query(Box<str>),
+}
+
+impl Attribute {
+    /// Whether there can be several values at once.
+    const fn is_list(&self) -> bool {
+        matches!(self, Self::Groups | Self::Scopes | Self::Claim(_))
+    }
+
+    /// Whether every verified caller has one.
+    const fn is_certain(&self) -> bool {
+        matches!(self, Self::Subjects | Self::Issuers | Self::Credentials | Self::Methods)
+    }
+
+    /// The place within a rule, for faults: the key, and the name behind it where there is one.
+    fn path(&self) -> String {
+        match self {
+            Self::Claim(path) => format!("claims.{path}"),
+            Self::Query(name) => format!("query.{name}"),
+            Self::Credentials => "credentials".into(),
+            other => format!("{}s", other.noun()),
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        match self {
+            Self::Groups => "group",
+            Self::Scopes => "scope",
+            Self::Users => "user",
+            Self::Subjects => "subject",
+            Self::Emails => "email",
+            Self::Clients => "client",
+            Self::Issuers => "issuer",
+            Self::Credentials => "credential",
+            Self::Methods => "method",
+            Self::Claim(_) => "claim",
+            Self::Query(_) => "query parameter",
+        }
+    }
+
+    /// The noun, in the plural where that names a list, with the claim's or parameter's name.
+    fn write(&self, f: &mut fmt::Formatter<'_>, plural: bool) -> fmt::Result {
+        f.write_str(self.noun())?;
+        match self {
+            Self::Claim(name) | Self::Query(name) => write!(f, " {}", values::Shown(name)),
+            _ if plural => f.write_str("s"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How an attribute is tested.
+#[derive(Debug, Clone)]
+enum Test {
+    Any(Values),
+    All(Values),
+    Present,
+}
+
+/// One condition of a rule.
+#[derive(Debug, Clone)]
+pub struct Condition {
+    attribute: Attribute,
+    test: Test,
+}
+
+impl Condition {
+    /// What it looks at.
+    pub fn attribute(&self) -> &Attribute {
+        &self.attribute
+    }
+
+    /// Whether it holds. A query condition reads the first parameter of its name; that there is no second
+    /// one is for [`decide`](crate::decide::decide) to see to.
+    pub fn holds(&self, identity: &Identity, request: &Canonical<'_>) -> bool {
+        match &self.attribute {
+            Attribute::Groups => self.test.of_list(&identity.groups),
+            Attribute::Scopes => self.test.of_list(&identity.scopes),
+            Attribute::Claim(path) => self.test.of_list(identity.claim(path)),
+            Attribute::Users => self.test.of_one(identity.user.as_deref()),
+            Attribute::Subjects => self.test.of_one(Some(&identity.subject)),
+            Attribute::Emails => self.test.of_one(identity.email.as_deref()),
+            Attribute::Clients => self.test.of_one(identity.client.as_deref()),
+            Attribute::Issuers => self.test.of_one(Some(&identity.issuer)),
+            Attribute::Credentials => self.test.of_one(Some(identity.kind.as_str())),
+            Attribute::Methods => self.test.of_one(Some(request.right())),
+            Attribute::Query(name) => {
+                let value =
+                    pairs(request.query()).find(|(key, _)| key.is(name)).map(|(_, value)| value.decode());
+                self.test.of_one(value.as_deref())
+            }
+        }
+    }
+
+    /// What the identity or request has of the attribute, for an explanation.
+    pub fn found<'s>(&'s self, identity: &'s Identity, request: &'s Canonical<'s>) -> Vec<Cow<'s, str>> {
+        let list = |list: &'s [Box<str>]| list.iter().map(|v| Cow::Borrowed(&**v)).collect();
+        let one = |value: Option<&'s str>| value.map(Cow::Borrowed).into_iter().collect();
+        match &self.attribute {
+            Attribute::Groups => list(&identity.groups),
+            Attribute::Scopes => list(&identity.scopes),
+            Attribute::Claim(path) => list(identity.claim(path)),
+            Attribute::Users => one(identity.user.as_deref()),
+            Attribute::Subjects => one(Some(&identity.subject)),
+            Attribute::Emails => one(identity.email.as_deref()),
+            Attribute::Clients => one(identity.client.as_deref()),
+            Attribute::Issuers => one(Some(&identity.issuer)),
+            Attribute::Credentials => one(Some(identity.kind.as_str())),
+            Attribute::Methods => one(Some(request.method())),
+            Attribute::Query(name) => request.query_values(name).collect(),
+        }
+    }
+
+    /// Values that are enough to meet the condition.
+    fn sufficient(&self) -> impl Iterator<Item = &str> {
+        let values = match &self.test {
+            Test::All(values) => values.as_slice(),
+            Test::Any(values) => values.as_slice().get(..1).unwrap_or_default(),
+            Test::Present => &[],
+        };
+        values.iter().map(|value| &**value)
+    }
+}
+
+impl Test {
+    fn of_one(&self, found: Option<&str>) -> bool {
+        match self {
+            // `All` of something that has one value lists one value.
+            Self::Any(values) | Self::All(values) => found.is_some_and(|value| values.contains(value)),
+            Self::Present => found.is_some(),
+        }
+    }
+
+    fn of_list(&self, found: &[Box<str>]) -> bool {
+        match self {
+            Self::Any(values) => found.iter().any(|value| values.contains(value)),
+            Self::All(values) => values.as_slice().iter().all(|value| found.contains(value)),
+            Self::Present => !found.is_empty(),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (quantifier, values) = match &self.test {
+            Test::Present => {
+                self.attribute.write(f, true)?;
+                return f.write_str(" present");
+            }
+            Test::Any(values) => ("any of ", values),
+            Test::All(values) => ("all of ", values),
+        };
+        if let [value] = values.as_slice() {
+            self.attribute.write(f, false)?;
+            return write!(f, " {}", values::Shown(value));
+        }
+        f.write_str(quantifier)?;
+        self.attribute.write(f, true)?;
+        write!(f, " {values}")
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &*self.conditions {
+            [] => f.write_str("authenticated"),
+            conditions => joined(f, conditions, " and "),
+        }
+    }
+}
+
+impl fmt::Display for RuleSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        joined(f, &self.allow, " or ")?;
+        if !self.deny.is_empty() {
+            f.write_str(", unless ")?;
+            joined(f, &self.deny, " or ")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Public => f.write_str("public"),
+            Self::Rules(rules) => rules.fmt(f),
+        }
+    }
+}
+
+fn joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], separator: &str) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        if i > 0 {
+            f.write_str(separator)?;
+        }
+        item.fmt(f)?;
+    }
+    Ok(())
+}

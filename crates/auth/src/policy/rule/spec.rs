@@ -1,0 +1,166 @@
+//! Rules as configured, and every fault that can be found in them before the first request.
+
+use std::collections::BTreeSet;
+
+use super::{Attribute, Condition, Rule, RuleSet, Test, Values};
+use crate::identity::CredentialKind;
+use crate::policy::{Fault, Faults, Problem, check_methods};
+
+/// A rule as configured.
+#[derive(Debug, Clone, Default)]
+pub struct RuleSpec {
+    /// A valid credential is all that this rule asks for; with conditions, it adds nothing to them.
+    pub authenticated: bool,
+    /// All of these must hold.
+    pub conditions: Vec<ConditionSpec>,
+}
+
+/// A condition as configured.
+#[derive(Debug, Clone)]
+pub struct ConditionSpec {
+    /// What it looks at.
+    pub attribute: Attribute,
+    /// What it wants to see there.
+    pub test: TestSpec,
+}
+
+/// A test as configured.
+#[derive(Debug, Clone)]
+pub enum TestSpec {
+    /// One of these values.
+    Any(Vec<String>),
+    /// Every one of these values.
+    All(Vec<String>),
+    /// Any value at all.
+    Present,
+}
+
+/// The names rules may refer to. A rule that names anything else could never match, and an unmatched deny
+/// rule is an open door.
+#[derive(Debug, Clone, Copy)]
+pub struct Vocabulary<'a> {
+    /// Configured names of issuers and certificate authorities.
+    pub issuers: &'a [&'a str],
+    /// Claim paths that some issuer's mapping keeps, as written there.
+    pub claims: &'a [&'a str],
+}
+
+impl RuleSet {
+    /// Checks and builds the rules of one route.
+    ///
+    /// # Errors
+    /// Every fault, with its place (`allow[0].groups`, `deny[1].claims.realm.dept`).
+    pub fn build(
+        allow: Vec<RuleSpec>,
+        deny: Vec<RuleSpec>,
+        known: &Vocabulary<'_>,
+    ) -> Result<Self, Vec<Fault>> {
+        let mut faults = Faults::default();
+        if allow.is_empty() {
+            faults.add("allow", Problem::NoAllowRule);
+        }
+        let mut rules = |specs: Vec<RuleSpec>, list: &str| -> Box<[Rule]> {
+            let numbered = specs.into_iter().enumerate();
+            numbered.map(|(i, spec)| rule(spec, &format!("{list}[{i}]"), known, &mut faults)).collect()
+        };
+        let (allow, deny) = (rules(allow, "allow"), rules(deny, "deny"));
+        let conditions = allow.iter().chain(&deny).flat_map(Rule::conditions);
+        let parameters: BTreeSet<_> = conditions
+            .filter_map(|c| if let Attribute::Query(name) = &c.attribute { Some(name.clone()) } else { None })
+            .collect();
+        let parameters = parameters.into_iter().collect();
+        faults.or(Self { allow, deny, parameters })
+    }
+}
+
+fn rule(spec: RuleSpec, path: &str, known: &Vocabulary<'_>, faults: &mut Faults) -> Rule {
+    if spec.conditions.is_empty() && !spec.authenticated {
+        faults.add(path, Problem::EmptyRule);
+    }
+    let conditions = spec.conditions.into_iter().map(|spec| {
+        let path = format!("{path}.{}", spec.attribute.path());
+        condition(spec, &path, known, faults)
+    });
+    Rule { conditions: conditions.collect() }
+}
+
+fn condition(spec: ConditionSpec, path: &str, known: &Vocabulary<'_>, faults: &mut Faults) -> Condition {
+    let ConditionSpec { attribute, test } = spec;
+    match &attribute {
+        Attribute::Claim(claim) if !known.claims.contains(&&**claim) => {
+            let known = known.claims.iter().map(ToString::to_string).collect();
+            faults.add(path, Problem::Claim { claim: claim.to_string(), known });
+        }
+        Attribute::Query(name) if name.is_empty() || name.chars().any(char::is_control) => {
+            faults.add(path, Problem::Parameter(name.to_string()));
+        }
+        _ => {}
+    }
+    let test = match test {
+        TestSpec::Present => {
+            if attribute.is_certain() {
+                faults.add(path, Problem::AlwaysPresent);
+            }
+            Test::Present
+        }
+        TestSpec::Any(values) => {
+            check_values(&attribute, &values, path, known, faults);
+            Test::Any(Values::new(values))
+        }
+        TestSpec::All(values) => {
+            check_values(&attribute, &values, path, known, faults);
+            let values = Values::new(values);
+            if values.as_slice().len() > 1 && !attribute.is_list() {
+                faults.add(path, Problem::AllOfOne);
+            }
+            Test::All(values)
+        }
+    };
+    Condition { attribute, test }
+}
+
+fn check_values(
+    attribute: &Attribute,
+    values: &[String],
+    path: &str,
+    known: &Vocabulary<'_>,
+    faults: &mut Faults,
+) {
+    if values.is_empty() {
+        faults.add(path, Problem::EmptyList);
+    }
+    if *attribute == Attribute::Methods {
+        return check_methods(values, path, faults);
+    }
+    for value in values {
+        if let Some(problem) = check_value(attribute, value, known) {
+            faults.add(path, problem);
+        }
+    }
+}
+
+fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<Problem> {
+    const KINDS: [CredentialKind; 2] = [CredentialKind::Jwt, CredentialKind::Certificate];
+    // A parameter may well be there and empty (`?watch=`); nothing else can.
+    if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
+        return Some(Problem::EmptyValue);
+    }
+    if value.chars().any(char::is_control) {
+        return Some(Problem::ControlValue(value.into()));
+    }
+    match attribute {
+        // RFC 6749 §3.3. Also what makes a scope safe to quote in a challenge.
+        Attribute::Scopes if !value.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') => {
+            Some(Problem::Scope(value.into()))
+        }
+        Attribute::Emails if value.matches('@').count() != 1 => Some(Problem::Email(value.into())),
+        Attribute::Credentials if !KINDS.iter().any(|kind| kind.as_str() == value) => {
+            Some(Problem::CredentialKind(value.into()))
+        }
+        Attribute::Issuers if !known.issuers.contains(&value) => {
+            let known = known.issuers.iter().map(ToString::to_string).collect();
+            Some(Problem::Issuer { issuer: value.into(), known })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,186 @@
+//! The authority: one host, one port, one spelling (RFC 9110 §4.2.3, RFC 3986 §3.2.2).
+
+use std::borrow::Cow;
+use std::net::Ipv6Addr;
+
+use idna::uts46::{AsciiDenyList, DnsLength, Hyphens, Uts46};
+
+use super::{MAX_HOST, Malformed, Scheme};
+
+/// `host[:port]` in normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Authority<'a> {
+    text: Cow<'a, str>,
+    host: usize,
+    port: Option<u16>,
+}
+
+impl Authority<'_> {
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) fn host(&self) -> &str {
+        &self.text[..self.host]
+    }
+
+    pub(super) const fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    pub(super) fn borrowed(&self) -> Authority<'_> {
+        Authority { text: Cow::Borrowed(&self.text), host: self.host, port: self.port }
+    }
+}
+
+/// The one authority of a request: the target's, the `Host` field's, or both where they mean the same.
+///
+/// RFC 9112 §3.2.2 has a proxy prefer the target's and RFC 9113 §8.3.1 has it refuse a difference; a
+/// difference is refused in either version, because the upstream may look at the other one.
+pub(super) fn agreed<'a>(
+    target: Option<&'a [u8]>,
+    field: Option<&'a [u8]>,
+    scheme: Scheme,
+) -> Result<Authority<'a>, Malformed> {
+    match (target, field) {
+        (None, None) => Err(Malformed::HostMissing),
+        (Some(one), None) | (None, Some(one)) => parse(one, scheme),
+        (Some(one), Some(same)) if one == same => parse(one, scheme),
+        (Some(one), Some(other)) => {
+            let (one, other) = (parse(one, scheme)?, parse(other, scheme)?);
+            if one == other { Ok(one) } else { Err(Malformed::HostMismatch) }
+        }
+    }
+}
+
+fn parse(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
+    let raw = str::from_utf8(raw).map_err(|_| Malformed::Host)?;
+    // A normal name without port, as most are, is recognised in one pass.
+    if !raw.ends_with('.') && labels(raw) == Ok(Spelling::Normal) {
+        return Ok(Authority { text: Cow::Borrowed(raw), host: raw.len(), port: None });
+    }
+    if raw.contains('@') {
+        return Err(Malformed::UserInfo);
+    }
+    let (host, port) = split(raw)?;
+    let host = name(host)?;
+    let port = port.map(number).transpose()?.flatten().filter(|&port| port != scheme.default_port());
+    let length = host.len();
+    let text = match (host, port) {
+        (host, None) => host,
+        // Normal already when the port is spelled as we would, right behind a host that is normal.
+        (Cow::Borrowed(host), Some(port)) if is_normal(raw, host, port) => Cow::Borrowed(raw),
+        (host, Some(port)) => Cow::Owned(format!("{host}:{port}")),
+    };
+    Ok(Authority { text, host: length, port })
+}
+
+fn is_normal(raw: &str, host: &str, port: u16) -> bool {
+    let text = raw.get(host.len()..).and_then(|rest| rest.strip_prefix(':'));
+    text.is_some_and(|text| !text.starts_with('0') && text.parse() == Ok(port))
+}
+
+/// Splits off the port, if there is a colon for one.
+fn split(raw: &str) -> Result<(&str, Option<&str>), Malformed> {
+    let host = match raw.strip_prefix('[') {
+        Some(rest) => rest.find(']').map(|end| end + 2).ok_or(Malformed::Host)?,
+        None => raw.find(':').unwrap_or(raw.len()),
+    };
+    let (host, rest) = raw.split_at(host);
+    match rest.strip_prefix(':') {
+        Some(port) => Ok((host, Some(port))),
+        None if rest.is_empty() => Ok((host, None)),
+        None => Err(Malformed::Host),
+    }
+}
+
+/// The number of a port; none when it is empty, which the grammar allows (RFC 3986 §6.2.3).
+fn number(text: &str) -> Result<Option<u16>, Malformed> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.len() > 5 || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Malformed::Port);
+    }
+    text.parse().ok().filter(|&port| port != 0).map(Some).ok_or(Malformed::Port)
+}
+
+/// The normal form of a host without port.
+pub(super) fn name(raw: &str) -> Result<Cow<'_, str>, Malformed> {
+    if let Some(literal) = raw.strip_prefix('[') {
+        let address = literal.strip_suffix(']').ok_or(Malformed::Host)?;
+        // Zone identifiers and future versions do not parse: they mean nothing beyond one link or today.
+        let address: Ipv6Addr = address.parse().map_err(|_| Malformed::Host)?;
+        let normal = format!("[{address}]");
+        return Ok(if normal == raw { Cow::Borrowed(raw) } else { Cow::Owned(normal) });
+    }
+    match labels(raw)? {
+        Spelling::Normal => Ok(Cow::Borrowed(without_root(raw))),
+        Spelling::UpperCase => Ok(Cow::Owned(without_root(raw).to_ascii_lowercase())),
+        // No name of a legal length has a longer spelling than four bytes for each of its own.
+        Spelling::International if raw.len() > 4 * MAX_HOST => Err(Malformed::HostTooLong),
+        Spelling::International => {
+            let ascii = Uts46::new()
+                .to_ascii(raw.as_bytes(), AsciiDenyList::EMPTY, Hyphens::Allow, DnsLength::Ignore)
+                .map_err(|_| Malformed::Host)?
+                .into_owned();
+            // The mapping may have produced delimiters, dots or nothing at all: it is checked like any other.
+            match labels(&ascii)? {
+                Spelling::Normal => Ok(Cow::Owned(without_root(&ascii).to_owned())),
+                Spelling::International if ascii.is_ascii() => {
+                    Ok(Cow::Owned(without_root(&ascii).to_owned()))
+                }
+                _ => Err(Malformed::Host),
+            }
+        }
+    }
+}
+
+/// A name without the one trailing dot that stands for the DNS root.
+fn without_root(name: &str) -> &str {
+    name.strip_suffix('.').unwrap_or(name)
+}
+
+/// How far a name is from its normal form.
+#[derive(Debug, PartialEq, Eq)]
+enum Spelling {
+    Normal,
+    UpperCase,
+    /// Holds bytes outside of ASCII or an `xn--` label: for UTS 46 to judge.
+    International,
+}
+
+/// Checks the labels of a name: letters, digits, hyphens, and underscores, which names outside of the public
+/// DNS do have; 1 to 63 bytes each, 253 together.
+fn labels(name: &str) -> Result<Spelling, Malformed> {
+    let name = without_root(name);
+    let bytes = name.as_bytes();
+    let mut spelling = Spelling::Normal;
+    let mut start = 0;
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'-' if at == start + 3 && bytes[start..at].eq_ignore_ascii_case(b"xn-") => {
+                spelling = Spelling::International;
+            }
+            b'A'..=b'Z' if spelling == Spelling::Normal => spelling = Spelling::UpperCase,
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => {}
+            b'.' => {
+                label(at - start)?;
+                start = at + 1;
+            }
+            // Lengths count in A-labels: they are checked again behind the mapping.
+            0x80.. => return Ok(Spelling::International),
+            _ => return Err(Malformed::Host),
+        }
+    }
+    label(bytes.len() - start)?;
+    if bytes.len() > MAX_HOST { Err(Malformed::HostTooLong) } else { Ok(spelling) }
+}
+
+fn label(length: usize) -> Result<(), Malformed> {
+    match length {
+        0 => Err(Malformed::HostEmpty),
+        1..=63 => Ok(()),
+        _ => Err(Malformed::HostTooLong),
+    }
+}

@@ -1,0 +1,112 @@
+//! Why a request has no canonical form.
+
+/// A request that has no single reading. Answered with [`Malformed::status`]; nothing reaches an upstream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Malformed {
+    /// The method is no token (RFC 9110 §9.1) or longer than [`MAX_METHOD`](super::MAX_METHOD).
+    #[error("the method is not a token of at most 32 characters")]
+    Method,
+    /// `CONNECT` or `TRACE`.
+    #[error("the method is not served: CONNECT and TRACE are refused")]
+    MethodRefused,
+    /// Neither an authority nor a `Host` field (RFC 9112 §3.2).
+    #[error("the request names no host")]
+    HostMissing,
+    /// Authority and `Host` are two different hosts (RFC 9113 §8.3.1).
+    #[error("the authority of the target and the host field differ")]
+    HostMismatch,
+    /// The host is empty or one of its labels is (RFC 9110 §4.2.1).
+    #[error("the host or one of its labels is empty")]
+    HostEmpty,
+    /// The host is longer than 253 bytes, or a label than 63.
+    #[error("the host is longer than 253 bytes or has a label longer than 63")]
+    HostTooLong,
+    /// The host is no name and no IP literal, or its internationalised label is invalid (UTS 46).
+    #[error("the host is neither a name nor an address")]
+    Host,
+    /// The authority carries user information (RFC 9110 §4.2.4).
+    #[error("the authority carries user information")]
+    UserInfo,
+    /// The port is no number between 1 and 65535.
+    #[error("the port is not a number between 1 and 65535")]
+    Port,
+    /// The target is longer than [`MAX_TARGET`](super::MAX_TARGET).
+    #[error("the target is longer than 8192 bytes")]
+    TargetTooLong,
+    /// The target does not begin with `/`, or a new path carries a query.
+    #[error("the target is not in origin form: it must begin with /")]
+    TargetForm,
+    /// The target begins with `//`, which reads as an authority (RFC 3986 §3.3).
+    #[error("the target begins with //, which reads as an authority")]
+    AuthorityTarget,
+    /// `*` with another method than `OPTIONS` (RFC 9112 §3.2.4).
+    #[error("the target * belongs to OPTIONS alone")]
+    AsteriskMethod,
+    /// A raw `#`: fragments are never sent (RFC 9110 §7.1).
+    #[error("the target holds a fragment")]
+    Fragment,
+    /// A raw backslash, which some servers read as `/`.
+    #[error("the target holds a backslash")]
+    Backslash,
+    /// A raw space or control character.
+    #[error("the target holds a space or a control character")]
+    Control,
+    /// A raw byte outside of ASCII.
+    #[error("the target holds a byte outside of ascii: it must be percent-encoded")]
+    NonAscii,
+    /// A `%` that is not followed by two hexadecimal digits.
+    #[error("a percent sign is not followed by two hexadecimal digits")]
+    BadEscape,
+    /// An escape of `/ \ ; ? #`, of NUL, or in the path of any control character.
+    #[error("a percent escape hides a delimiter or a control character")]
+    ForbiddenEscape,
+    /// Escapes that do not decode to UTF-8.
+    #[error("the percent escapes do not decode to utf-8")]
+    InvalidUtf8,
+    /// A `.` or `..` segment, however it is spelled, parameters aside (`..;a=b`).
+    #[error("the path holds a dot segment")]
+    DotSegment,
+    /// An empty segment that is not the last one: `/a//b`, `/a/;b/c`.
+    #[error("the path holds an empty segment")]
+    EmptySegment,
+    /// An escape that, decoded again, hides a delimiter, a control character or a dot segment, or that is
+    /// nested more than three deep.
+    #[error("the path is percent-encoded more than once and hides a delimiter or a dot segment")]
+    NestedEscape,
+}
+
+impl Malformed {
+    /// The status code of the answer: 414 for a target that is too long, else 400.
+    pub const fn status(self) -> u16 {
+        if matches!(self, Self::TargetTooLong) { 414 } else { 400 }
+    }
+
+    /// A stable word for logs and metrics.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Method => "method",
+            Self::MethodRefused => "method_refused",
+            Self::HostMissing => "host_missing",
+            Self::HostMismatch => "host_mismatch",
+            Self::HostEmpty => "host_empty",
+            Self::HostTooLong => "host_too_long",
+            Self::Host => "host",
+            Self::UserInfo => "user_info",
+            Self::Port => "port",
+            Self::TargetTooLong => "target_too_long",
+            Self::TargetForm => "target_form",
+            Self::AuthorityTarget => "authority_target",
+            Self::AsteriskMethod => "asterisk_method",
+            Self::Fragment => "fragment",
+            Self::Backslash => "backslash",
+            Self::Control => "control",
+            Self::NonAscii => "non_ascii",
+            Self::BadEscape => "bad_escape",
+            Self::ForbiddenEscape => "forbidden_escape",
+            Self::InvalidUtf8 => "invalid_utf8",
+            Self::DotSegment => "dot_segment",
+            Self::EmptySegment => "empty_segment",
+            Self::NestedEscape => "nested_escape",
+        }
+    }
+}

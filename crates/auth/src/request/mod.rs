@@ -1,0 +1,267 @@
+//! The one canonical request.
+//!
+//! Owns: what counts as the same request. [`Canonical::parse`] turns a method, an authority and a target as
+//! received into the one value that is matched, authorized, logged and forwarded, or refuses it with a
+//! [`Malformed`]. Nothing behind it looks at the received bytes again, so there is no second reading that an
+//! attacker could steer.
+//!
+//! Does not own: message framing and field syntax (the codecs), what a host or a path means (`policy`).
+//!
+//! Flow: `RawRequest → method token → authority and Host agree → path segments → query escapes → Canonical`.
+//!
+//! A request that is canonical already, as nearly all are, is borrowed: one pass over the path, one over the
+//! query, one over the host, no allocation.
+
+mod escape;
+mod host;
+mod malformed;
+mod path;
+mod query;
+
+use std::borrow::Cow;
+
+pub use malformed::Malformed;
+pub(crate) use query::pairs;
+
+/// Longest accepted target (path and query) in bytes. RFC 9112 §3 asks for at least 8000.
+pub const MAX_TARGET: usize = 8 * 1024;
+/// Longest accepted method in bytes; the longest registered one has 17.
+pub const MAX_METHOD: usize = 32;
+/// Longest accepted host in bytes, without port: the longest DNS name (RFC 1035 §2.3.4).
+pub const MAX_HOST: usize = 253;
+
+/// One header field as received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// The field name, in whatever case it arrived.
+    pub name: &'a str,
+    /// The field value without the optional white space around it (RFC 9110 §5.5).
+    pub value: &'a [u8],
+}
+
+/// The scheme of the effective request URI: what the client's side of the connection was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scheme {
+    /// Clear text.
+    Http,
+    /// TLS.
+    Https,
+}
+
+impl Scheme {
+    /// `http` or `https`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+
+    /// The port an authority without one means (RFC 9110 §4.2.1, §4.2.2).
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Http => 80,
+            Self::Https => 443,
+        }
+    }
+}
+
+/// The parts of a request head that name what is asked for, as the codec received them.
+#[derive(Debug, Clone, Copy)]
+pub struct RawRequest<'a> {
+    /// The method; a codec has checked at most that it is UTF-8.
+    pub method: &'a str,
+    /// The scheme of the connection it came in on.
+    pub scheme: Scheme,
+    /// `:authority`, or the authority of an absolute-form target.
+    pub authority: Option<&'a [u8]>,
+    /// The value of the one `Host` field; a codec has refused a second one (RFC 9112 §3.2).
+    pub host: Option<&'a [u8]>,
+    /// Path and query in origin form, or `*` (RFC 9112 §3.2).
+    pub target: &'a [u8],
+}
+
+/// A request in its normal form: equal requests have equal bytes, and every server reads them the same way.
+///
+/// * The host is a lower-case A-label name without trailing dot, or an IP literal in its RFC 5952 spelling;
+///   the port is absent when it is the scheme's own.
+/// * The path is absolute, without dot segments and empty interior segments; unreserved characters are
+///   never escaped, all others that need it are, in upper-case hexadecimal (RFC 3986 §6.2.2).
+/// * The query is as received, with well-formed escapes that decode to UTF-8 without NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Canonical<'a> {
+    method: &'a str,
+    scheme: Scheme,
+    authority: host::Authority<'a>,
+    path: path::Path<'a>,
+    query: Option<&'a str>,
+}
+
+impl<'a> Canonical<'a> {
+    /// Reads a request as received.
+    ///
+    /// # Errors
+    /// [`Malformed`] when there is no single reading; the request must be answered with its status and
+    /// reach no upstream.
+    pub fn parse(raw: &RawRequest<'a>) -> Result<Self, Malformed> {
+        let method = method(raw.method)?;
+        let authority = host::agreed(raw.authority, raw.host, raw.scheme)?;
+        if raw.target.len() > MAX_TARGET {
+            return Err(Malformed::TargetTooLong);
+        }
+        let target = str::from_utf8(raw.target).map_err(|_| Malformed::NonAscii)?;
+        let (path, query) = if target == "*" {
+            // Only OPTIONS may ask about the server as a whole (RFC 9112 §3.2.4).
+            if method != "OPTIONS" {
+                return Err(Malformed::AsteriskMethod);
+            }
+            (path::Path::asterisk(), None)
+        } else {
+            let (path, end) = path::canonical(target)?;
+            let query = target.get(end + 1..);
+            query.map_or(Ok(()), query::validate)?;
+            (path, query)
+        };
+        Ok(Self { method, scheme: raw.scheme, authority, path, query })
+    }
+
+    /// The method, a token; its case is significant (RFC 9110 §9.1). Never `CONNECT` or `TRACE`.
+    pub fn method(&self) -> &str {
+        self.method
+    }
+
+    /// The method whose right is needed: `GET` for `HEAD`, which discloses what `GET` would (RFC 9110
+    /// §9.3.2); else the method.
+    pub fn right(&self) -> &str {
+        if self.method == "HEAD" { "GET" } else { self.method }
+    }
+
+    /// The scheme of the connection.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// The host without port: a lower-case name, an IPv4 address, or an IPv6 address in brackets.
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
+    /// The port, when it is not the scheme's default.
+    pub fn port(&self) -> Option<u16> {
+        self.authority.port()
+    }
+
+    /// `host[:port]`, as the upstream's `Host` or `:authority` is to read when the client's is passed on.
+    pub fn authority(&self) -> &str {
+        self.authority.as_str()
+    }
+
+    /// The normal path, beginning with `/`; `*` for `OPTIONS *`.
+    pub fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    /// The query as received, without its `?`; `Some("")` when there is a `?` and nothing behind it.
+    pub fn query(&self) -> Option<&str> {
+        self.query
+    }
+
+    /// Whether a segment of the path carries parameters (`;…`, RFC 3986 §3.3), which some servers count as
+    /// part of the path and others cut off.
+    pub fn has_parameters(&self) -> bool {
+        self.path.has_parameters()
+    }
+
+    /// Appends path and query as they are to be forwarded and logged.
+    pub fn write_target(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.path().as_bytes());
+        if let Some(query) = self.query {
+            out.push(b'?');
+            out.extend_from_slice(query.as_bytes());
+        }
+    }
+
+    /// The decoded values of every query parameter of that name, in order, read as a form
+    /// (`application/x-www-form-urlencoded`: `+` is a space, no `=` is an empty value).
+    pub fn query_values<'s>(&'s self, name: &'s str) -> impl Iterator<Item = Cow<'s, str>> {
+        pairs(self.query).filter(move |(key, _)| key.is(name)).map(|(_, value)| value.decode())
+    }
+
+    /// The path behind a prefix that ends on a segment boundary, for prefix stripping: `/` when nothing is
+    /// left, `None` when the path is not below it. A trailing `/` of the prefix has no meaning.
+    pub fn path_below(&self, prefix: &str) -> Option<&str> {
+        let rest = self.path().strip_prefix(prefix.strip_suffix('/').unwrap_or(prefix))?;
+        match rest.as_bytes() {
+            [] => Some("/"),
+            [b'/', ..] => Some(rest),
+            _ => None,
+        }
+    }
+
+    /// The same request with another path, normalised anew; the query stays.
+    ///
+    /// # Errors
+    /// As [`Canonical::parse`] for the path, and [`Malformed::TargetForm`] when it holds a `?` or this
+    /// request is `OPTIONS *`.
+    pub fn rewritten(&self, new_path: &str) -> Result<Canonical<'_>, Malformed> {
+        let path = self.new_path(new_path)?;
+        let Self { method, scheme, query, .. } = *self;
+        Ok(Canonical { method, scheme, authority: self.authority.borrowed(), path, query })
+    }
+
+    /// [`Canonical::rewritten`] for a request that is not needed any more.
+    ///
+    /// # Errors
+    /// As [`Canonical::rewritten`].
+    pub fn into_rewritten(self, new_path: &str) -> Result<Self, Malformed> {
+        let path = self.new_path(new_path)?;
+        Ok(Self { path, ..self })
+    }
+
+    fn new_path(&self, new_path: &str) -> Result<path::Path<'static>, Malformed> {
+        if new_path.len() > MAX_TARGET {
+            return Err(Malformed::TargetTooLong);
+        }
+        let (path, end) = path::canonical(new_path)?;
+        if end != new_path.len() || self.path() == "*" {
+            return Err(Malformed::TargetForm);
+        }
+        Ok(path.into_owned())
+    }
+}
+
+/// The normal form of a configured path, so that patterns and requests are compared in the same spelling.
+pub(crate) fn canonical_path(path: &str) -> Result<Cow<'_, str>, Malformed> {
+    let (normal, end) = path::canonical(path)?;
+    if end == path.len() { Ok(normal.into_text()) } else { Err(Malformed::TargetForm) }
+}
+
+/// The normal form of a configured host without port.
+pub(crate) fn canonical_host(host: &str) -> Result<Cow<'_, str>, Malformed> {
+    host::name(host)
+}
+
+/// Whether `text` is a token (RFC 9110 §5.6.2).
+pub(crate) fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+/// Checks a method. `CONNECT` would open a tunnel past every rule and `TRACE` reflects credentials; both are
+/// refused in any case, because some upstreams ignore it.
+fn method(method: &str) -> Result<&str, Malformed> {
+    if matches!(method, "GET" | "POST" | "PUT" | "HEAD" | "PATCH" | "DELETE" | "OPTIONS") {
+        return Ok(method);
+    }
+    if method.len() > MAX_METHOD || !is_token(method) {
+        return Err(Malformed::Method);
+    }
+    if is_refused_method(method) {
+        return Err(Malformed::MethodRefused);
+    }
+    Ok(method)
+}
+
+/// Whether a method is never served: `CONNECT` and `TRACE`.
+pub(crate) fn is_refused_method(method: &str) -> bool {
+    method.eq_ignore_ascii_case("CONNECT") || method.eq_ignore_ascii_case("TRACE")
+}

@@ -1,0 +1,309 @@
+//! The path in normal form (RFC 3986 §6.2.2), or a refusal where servers are known to disagree.
+//!
+//! Two walks over the same grammar: [`canonical`] runs over paths that hold nothing but plain characters and
+//! slashes and borrows them; at the first segment that holds anything else, [`Walk`] takes over, which still
+//! copies only from the first difference on.
+//!
+//! Refused rather than repaired: dot segments and empty segments. Upstreams remove or merge them, each in its
+//! own order (`/a//../b`), so that the path authorized here would not be the path served there. A trailing
+//! slash is an empty *last* segment and stays: it is significant and nobody merges it away.
+
+use std::borrow::Cow;
+
+use super::{Malformed, escape};
+
+/// How many times over an escape may itself be escaped (`%252541`) before the path is refused unread.
+const MAX_NESTING: usize = 3;
+
+/// A path in normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Path<'a> {
+    text: Cow<'a, str>,
+    parameters: bool,
+}
+
+impl Path<'_> {
+    pub(super) const fn asterisk() -> Self {
+        Self { text: Cow::Borrowed("*"), parameters: false }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(super) const fn has_parameters(&self) -> bool {
+        self.parameters
+    }
+
+    pub(super) fn into_owned(self) -> Path<'static> {
+        Path { text: Cow::Owned(self.text.into_owned()), parameters: self.parameters }
+    }
+}
+
+impl<'a> Path<'a> {
+    pub(super) fn into_text(self) -> Cow<'a, str> {
+        self.text
+    }
+}
+
+/// What a byte means to the walk.
+#[derive(Clone, Copy)]
+enum Class {
+    /// Stands for itself: unreserved, sub-delimiters without `;`, `:` and `@` (RFC 3986 §3.3).
+    Plain,
+    /// `/`
+    Slash,
+    /// `?`, and the end of the text.
+    End,
+    /// `;`
+    Semicolon,
+    /// `%`
+    Percent,
+    /// Printable, not in the grammar, yet sent raw by browsers: taken as its escape.
+    Escape,
+    /// Never raw in a target.
+    Refused(Malformed),
+}
+
+const CLASS: [Class; 256] = {
+    let mut table = [Class::Plain; 256];
+    let mut byte: u8 = 0;
+    loop {
+        table[byte as usize] = match byte {
+            b'/' => Class::Slash,
+            b'?' => Class::End,
+            b';' => Class::Semicolon,
+            b'%' => Class::Percent,
+            b'#' => Class::Refused(Malformed::Fragment),
+            b'\\' => Class::Refused(Malformed::Backslash),
+            b'"' | b'<' | b'>' | b'[' | b']' | b'^' | b'`' | b'{' | b'|' | b'}' => Class::Escape,
+            0..=b' ' | 0x7F => Class::Refused(Malformed::Control),
+            0x80.. => Class::Refused(Malformed::NonAscii),
+            _ => Class::Plain,
+        };
+        if byte == u8::MAX {
+            break table;
+        }
+        byte += 1;
+    }
+};
+
+/// Bytes that a path holds as they are, within a segment.
+const PLAIN: [bool; 256] = {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < set.len() {
+        set[byte] = matches!(CLASS[byte], Class::Plain);
+        byte += 1;
+    }
+    set
+};
+
+/// Bytes that a query holds as they are: all but `%` and those refused raw.
+pub(super) const PLAIN_IN_QUERY: [bool; 256] = {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < set.len() {
+        set[byte] = !matches!(CLASS[byte], Class::Percent | Class::Refused(_));
+        byte += 1;
+    }
+    set
+};
+
+fn class(text: &[u8], at: usize) -> Class {
+    text.get(at).map_or(Class::End, |&byte| CLASS[usize::from(byte)])
+}
+
+/// Why a byte may stand raw neither in a path nor in a query.
+pub(super) fn refused(byte: u8) -> Option<Malformed> {
+    if let Class::Refused(fault) = CLASS[usize::from(byte)] { Some(fault) } else { None }
+}
+
+/// The normal path at the beginning of `target`, and where it ends: at the first `?` or at the end.
+pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
+    let bytes = target.as_bytes();
+    match bytes {
+        [b'/', b'/', ..] => return Err(Malformed::AuthorityTarget),
+        [b'/', ..] => {}
+        _ => return Err(Malformed::TargetForm),
+    }
+    let (mut start, mut at) = (1, 1);
+    loop {
+        at += run(&bytes[at..], &PLAIN);
+        match class(bytes, at) {
+            Class::Slash => {
+                segment(&bytes[start..at], false)?;
+                start = at + 1;
+            }
+            Class::End => {
+                segment(&bytes[start..at], true)?;
+                return Ok((Path { text: Cow::Borrowed(&target[..at]), parameters: false }, at));
+            }
+            _ => return Walk::new(target).run(start),
+        }
+        at += 1;
+    }
+}
+
+/// How many bytes at the beginning of `text` are in `set`.
+pub(super) fn run(text: &[u8], set: &[bool; 256]) -> usize {
+    text.iter().position(|&byte| !set[usize::from(byte)]).unwrap_or(text.len())
+}
+
+/// Checks the decoded name of a segment, without its parameters.
+fn segment(name: &[u8], last: bool) -> Result<(), Malformed> {
+    match name {
+        [] if !last => Err(Malformed::EmptySegment),
+        b"." | b".." => Err(Malformed::DotSegment),
+        _ => Ok(()),
+    }
+}
+
+/// The general walk.
+struct Walk<'a> {
+    raw: &'a str,
+    /// The normal form of `raw[..copied]`; empty until the first difference.
+    out: String,
+    copied: usize,
+    /// Characters, and dots among them, of the current segment's name as decoded.
+    name: usize,
+    dots: usize,
+    /// Behind the first `;` of the current segment.
+    behind_name: bool,
+    parameters: bool,
+    /// An escaped `%` was seen: the path may be encoded more than once.
+    percent: bool,
+}
+
+impl<'a> Walk<'a> {
+    const fn new(raw: &'a str) -> Self {
+        let out = String::new();
+        let (copied, name, dots) = (0, 0, 0);
+        Self { raw, out, copied, name, dots, behind_name: false, parameters: false, percent: false }
+    }
+
+    /// Walks from `at`, the first byte of a segment.
+    fn run(mut self, mut at: usize) -> Result<(Path<'a>, usize), Malformed> {
+        let bytes = self.raw.as_bytes();
+        loop {
+            let mut step = 1;
+            match class(bytes, at) {
+                Class::Plain => self.named(bytes[at]),
+                Class::Slash => self.end_segment(false)?,
+                Class::End => break self.end_segment(true)?,
+                Class::Semicolon => {
+                    self.parameters = true;
+                    self.behind_name = true;
+                }
+                Class::Percent => step = self.escape(at)?,
+                Class::Escape => {
+                    self.replace(at, 1, |out| escape::push(out, bytes[at]));
+                    self.named(bytes[at]);
+                }
+                Class::Refused(fault) => return Err(fault),
+            }
+            at += step;
+        }
+        let text = if self.copied == 0 {
+            Cow::Borrowed(&self.raw[..at])
+        } else {
+            self.out.push_str(&self.raw[self.copied..at]);
+            Cow::Owned(self.out)
+        };
+        if self.percent {
+            nested(text.as_bytes())?;
+        }
+        Ok((Path { text, parameters: self.parameters }, at))
+    }
+
+    /// Counts one character of the segment.
+    fn named(&mut self, byte: u8) {
+        if !self.behind_name {
+            self.name += 1;
+            self.dots += usize::from(byte == b'.');
+        }
+    }
+
+    fn end_segment(&mut self, last: bool) -> Result<(), Malformed> {
+        // Parameters of nothing (`/;a/b`) leave an empty segment behind wherever they are cut off.
+        if self.name == 0 && (!last || self.behind_name) {
+            return Err(Malformed::EmptySegment);
+        }
+        if self.name == self.dots && matches!(self.name, 1 | 2) {
+            return Err(Malformed::DotSegment);
+        }
+        (self.name, self.dots, self.behind_name) = (0, 0, false);
+        Ok(())
+    }
+
+    /// Reads the escape at `at`; answers its length.
+    fn escape(&mut self, at: usize) -> Result<usize, Malformed> {
+        let bytes = self.raw.as_bytes();
+        let byte = escape::byte(bytes, at).ok_or(Malformed::BadEscape)?;
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            self.replace(at, 3, |out| out.push(char::from(byte)));
+            self.named(byte);
+            return Ok(3);
+        }
+        let (character, length) = escape::character(bytes, at)?;
+        if is_forbidden(byte) || character.is_control() {
+            return Err(Malformed::ForbiddenEscape);
+        }
+        self.percent |= byte == b'%';
+        self.named(byte);
+        for start in (at..at + length).step_by(3) {
+            if bytes[start + 1..start + 3].iter().any(u8::is_ascii_lowercase) {
+                let raw = self.raw;
+                self.replace(start, 3, |out| out.push_str(&raw[start..start + 3].to_ascii_uppercase()));
+            }
+        }
+        Ok(length)
+    }
+
+    /// Replaces `length` bytes at `at`. `at` is never 0, where the `/` is: `copied == 0` means no difference.
+    fn replace(&mut self, at: usize, length: usize, write: impl FnOnce(&mut String)) {
+        if self.copied == 0 {
+            self.out.reserve(self.raw.len() + 16);
+        }
+        self.out.push_str(&self.raw[self.copied..at]);
+        write(&mut self.out);
+        self.copied = at + length;
+    }
+}
+
+/// Characters whose escape hides a delimiter from one reader that another one sees.
+fn is_forbidden(byte: u8) -> bool {
+    matches!(byte, b'/' | b'\\' | b';' | b'?' | b'#' | 0..=0x1F | 0x7F)
+}
+
+/// Decodes a path again and again, as a chain of careless servers would, and refuses it when anything comes
+/// to light that would have been refused in plain sight.
+fn nested(path: &[u8]) -> Result<(), Malformed> {
+    let mut text = path.to_vec();
+    // The first round decodes what the walk has judged already; the others are the nested ones.
+    for _ in 0..=MAX_NESTING {
+        let mut decoded = Vec::with_capacity(text.len());
+        let mut at = 0;
+        while at < text.len() {
+            if let Some(byte) = escape::byte(&text, at) {
+                if is_forbidden(byte) {
+                    return Err(Malformed::NestedEscape);
+                }
+                decoded.push(byte);
+                at += 3;
+            } else {
+                decoded.push(text[at]);
+                at += 1;
+            }
+        }
+        let names = decoded.split(|&b| b == b'/').map(|s| s.split(|&b| b == b';').next().unwrap_or(s));
+        if names.into_iter().any(|name| matches!(name, b"." | b"..")) {
+            return Err(Malformed::NestedEscape);
+        }
+        if decoded.len() == text.len() {
+            return Ok(());
+        }
+        text = decoded;
+    }
+    Err(Malformed::NestedEscape)
+}

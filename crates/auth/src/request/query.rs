@@ -1,0 +1,101 @@
+//! The query: kept as received, checked, and read as a form where a rule names a parameter.
+
+use std::borrow::Cow;
+
+use super::{Malformed, escape, path};
+
+/// Checks a query: no byte that is refused raw, well-formed escapes, UTF-8 and no NUL behind them. Escaped
+/// delimiters are the ordinary thing here.
+pub(super) fn validate(query: &str) -> Result<(), Malformed> {
+    let bytes = query.as_bytes();
+    let mut at = 0;
+    loop {
+        at += path::run(&bytes[at..], &path::PLAIN_IN_QUERY);
+        let Some(&byte) = bytes.get(at) else { return Ok(()) };
+        if let Some(fault) = path::refused(byte) {
+            return Err(fault);
+        }
+        let (character, length) = escape::character(bytes, at)?;
+        if character == '\0' {
+            return Err(Malformed::ForbiddenEscape);
+        }
+        at += length;
+    }
+}
+
+/// A name or value in form encoding.
+#[derive(Clone, Copy)]
+pub(crate) struct Encoded<'a>(&'a str);
+
+/// The `name=value` pairs of a query, in order; the empty ones between two `&` are skipped.
+pub(crate) fn pairs(query: Option<&str>) -> impl Iterator<Item = (Encoded<'_>, Encoded<'_>)> {
+    query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (Encoded(name), Encoded(value))
+    })
+}
+
+impl<'a> Encoded<'a> {
+    /// Whether it decodes to exactly `text`. Does not allocate.
+    pub(crate) fn is(self, text: &str) -> bool {
+        self.bytes().eq(text.bytes())
+    }
+
+    /// Whether some reader could take this parameter name for `name`: without regard to case, and up to the
+    /// `[` of the array notation of PHP, Rails and qs.
+    pub(crate) fn resembles(self, name: &str) -> bool {
+        let fold = |b: u8| b.to_ascii_lowercase();
+        let stem = |b: &u8| *b != b'[';
+        self.bytes().take_while(stem).map(fold).eq(name.bytes().take_while(stem).map(fold))
+    }
+
+    /// The decoded text; borrowed when there is nothing to decode.
+    pub(crate) fn decode(self) -> Cow<'a, str> {
+        if self.0.bytes().any(|b| matches!(b, b'%' | b'+')) {
+            // UTF-8 by `validate`, which every canonical request has passed.
+            Cow::Owned(String::from_utf8_lossy(&self.bytes().collect::<Vec<_>>()).into_owned())
+        } else {
+            Cow::Borrowed(self.0)
+        }
+    }
+
+    fn bytes(self) -> impl Iterator<Item = u8> + 'a {
+        let raw = self.0.as_bytes();
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let byte = *raw.get(at)?;
+            if let Some(escaped) = escape::byte(raw, at) {
+                at += 3;
+                return Some(escaped);
+            }
+            at += 1;
+            Some(if byte == b'+' { b' ' } else { byte })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_are_read_as_a_form() {
+        let read = |query| pairs(Some(query)).map(|(n, v)| (n.decode(), v.decode())).collect::<Vec<_>>();
+        assert_eq!(
+            read("a=b&&c&=d&e=f=g"),
+            [("a", "b"), ("c", ""), ("", "d"), ("e", "f=g")].map(|(n, v)| (Cow::from(n), Cow::from(v)))
+        );
+        assert_eq!(read("%61+%2B=%C3%A4+"), [(Cow::from("a +"), Cow::from("ä "))]);
+        assert_eq!(pairs(None).count(), 0);
+    }
+
+    #[test]
+    fn a_resembling_name_differs_in_case_or_array_notation() {
+        for name in ["ns", "NS", "n%73", "ns[]", "ns%5B0%5D", "Ns[x"] {
+            assert!(Encoded(name).resembles("ns"), "{name}");
+        }
+        for name in ["n", "nsx", "+ns", "n-s", ""] {
+            assert!(!Encoded(name).resembles("ns"), "{name}");
+        }
+    }
+}

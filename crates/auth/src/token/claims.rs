@@ -1,0 +1,196 @@
+//! The registered claims (RFC 7519 §4.1, RFC 9068 §2.2), checked by type and value after the signature.
+//!
+//! A claim of the wrong JSON type denies, `null` included: a library that read `"exp":"never"` as "no `exp`"
+//! let forever-valid tokens in (CVE-2026-25537).
+
+use super::json::{Number, Value};
+use super::{ClaimError, ClaimFault, IssuerConfig, TokenError, TokenTypes};
+use crate::time::Timestamp;
+
+/// The last second of the year 9999, in seconds since the Unix epoch.
+const LAST_SECOND: u64 = 253_402_300_799;
+
+/// The header's `typ`, as far as it matters (RFC 7515 §4.1.9: a media type, `application/` optional).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Typ {
+    AccessToken,
+    Jwt,
+    Absent,
+    Other,
+}
+
+impl Typ {
+    pub(super) fn from_header(typ: Option<&str>) -> Self {
+        let Some(typ) = typ else { return Self::Absent };
+        let subtype = match typ.split_at_checked("application/".len()) {
+            Some((prefix, rest)) if prefix.eq_ignore_ascii_case("application/") => rest,
+            _ => typ,
+        };
+        if subtype.eq_ignore_ascii_case("at+jwt") {
+            Self::AccessToken
+        } else if subtype.eq_ignore_ascii_case("jwt") {
+            Self::Jwt
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// From when until when the token is valid, clock skew applied.
+pub(super) struct Validity {
+    pub(super) not_before: Timestamp,
+    pub(super) expires: Timestamp,
+}
+
+/// Checks everything the mapping does not.
+pub(super) fn check(
+    claims: Value<'_>,
+    typ: Typ,
+    config: &IssuerConfig,
+    now: Timestamp,
+) -> Result<Validity, TokenError> {
+    check_kind(claims, typ, config.types())?;
+    check_audience(claims, config)?;
+    for name in ["sub", "jti"] {
+        string(claims, name)?;
+    }
+    let issued = date(claims, "iat", f64::floor)?;
+    if config.types() == TokenTypes::Rfc9068 {
+        for name in ["sub", "client_id", "jti"] {
+            string(claims, name)?.filter(|text| !text.is_empty()).ok_or_else(|| missing(name))?;
+        }
+        issued.ok_or_else(|| missing("iat"))?;
+    }
+    // Rounded against the token: a fraction of a millisecond never lengthens its life.
+    let expires = date(claims, "exp", f64::floor)?.ok_or_else(|| missing("exp"))?.plus(config.clock_skew());
+    let not_before = date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0));
+    let not_before = not_before.minus(config.clock_skew());
+    if now >= expires {
+        return Err(TokenError::Expired);
+    }
+    if now < not_before {
+        return Err(TokenError::NotYetValid);
+    }
+    Ok(Validity { not_before, expires })
+}
+
+/// Access token, or one of its look-alikes?
+fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), TokenError> {
+    match (typ, accepted) {
+        (Typ::AccessToken, _)
+        | (Typ::Jwt, TokenTypes::Jwt | TokenTypes::Untyped)
+        | (Typ::Absent, TokenTypes::Untyped) => {}
+        _ => return Err(TokenError::WrongType),
+    }
+    // Security events and logout tokens; ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11); request objects
+    // (RFC 9101 §4). No access token has a use for these.
+    for mark in ["events", "at_hash", "c_hash", "s_hash", "response_type"] {
+        if claims.get(mark).is_some() {
+            return Err(TokenError::NotAnAccessToken(mark));
+        }
+    }
+    // Keycloak tells its kinds apart by a claim `typ` (Bearer, ID, Refresh, Logout …), Cognito by `token_use`.
+    let mut declared = typ == Typ::AccessToken;
+    for (name, kind) in [("typ", "bearer"), ("token_use", "access")] {
+        if let Some(value) = claims.get(name) {
+            if !value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind)) {
+                return Err(TokenError::NotAnAccessToken(name));
+            }
+            declared = true;
+        }
+    }
+    // A nonce is an ID token's, but older Keycloaks copy it into access tokens: then the token has to say
+    // itself what it is.
+    if !declared && claims.get("nonce").is_some() {
+        return Err(TokenError::NotAnAccessToken("nonce"));
+    }
+    if claims.get("cnf").is_some() {
+        return Err(TokenError::SenderConstrained);
+    }
+    Ok(())
+}
+
+/// `aud`: a string or an array of strings (RFC 7519 §4.1.3), one of them ours.
+fn check_audience(claims: Value<'_>, config: &IssuerConfig) -> Result<(), TokenError> {
+    let fault = || ClaimError::new("aud", ClaimFault::NotA("a string or an array of strings"));
+    let ours = |audience: &str| config.audiences().iter().any(|a| **a == *audience);
+    let aud = claims.get("aud").ok_or_else(|| missing("aud"))?;
+    let found = if let Some(audience) = aud.as_str() {
+        ours(audience)
+    } else {
+        // Every element is looked at, a match among them or not: one of the wrong type spoils the claim.
+        let mut found = false;
+        for item in aud.items().ok_or_else(fault)? {
+            found |= ours(item.as_str().ok_or_else(fault)?);
+        }
+        found
+    };
+    if found { Ok(()) } else { Err(TokenError::WrongAudience) }
+}
+
+fn missing(name: &str) -> ClaimError {
+    ClaimError::new(name, ClaimFault::Missing)
+}
+
+fn string<'d>(claims: Value<'d>, name: &str) -> Result<Option<&'d str>, ClaimError> {
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    value.as_str().map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a string")))
+}
+
+/// A `NumericDate`: seconds since the Unix epoch, possibly with a fraction (RFC 7519 §2).
+fn date(claims: Value<'_>, name: &str, round: fn(f64) -> f64) -> Result<Option<Timestamp>, ClaimError> {
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    let number = value.as_number().ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a number")))?;
+    instant(number, round).map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::OutOfRange))
+}
+
+fn instant(number: Number, round: fn(f64) -> f64) -> Option<Timestamp> {
+    match number {
+        Number::Unsigned(secs) => (secs <= LAST_SECOND).then(|| Timestamp::from_secs(secs)),
+        Number::Negative(_) => Some(Timestamp::from_millis(0)),
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "bounded above by the year 9999; the cast itself takes negative values to zero"
+        )]
+        Number::Float(secs) => {
+            (secs <= LAST_SECOND as f64).then(|| Timestamp::from_millis(round(secs * 1000.0) as u64))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_exact_and_bounded() {
+        let at = |n| instant(n, f64::floor).map(Timestamp::as_millis);
+        assert_eq!(at(Number::Unsigned(1_700_000_000)), Some(1_700_000_000_000));
+        assert_eq!(at(Number::Float(1_700_000_000.25)), Some(1_700_000_000_250));
+        assert_eq!(at(Number::Float(1.000_9)), Some(1_000));
+        assert_eq!(instant(Number::Float(1.000_1), f64::ceil), Some(Timestamp::from_millis(1_001)));
+        assert_eq!(at(Number::Negative(-1)), Some(0));
+        assert_eq!(at(Number::Float(-1e300)), Some(0));
+        assert_eq!(at(Number::Unsigned(LAST_SECOND)), Some(LAST_SECOND * 1000));
+        assert_eq!(at(Number::Unsigned(LAST_SECOND + 1)), None);
+        assert_eq!(at(Number::Unsigned(1_700_000_000_000)), None, "milliseconds by mistake");
+        assert_eq!(at(Number::Unsigned(u64::MAX)), None);
+        assert_eq!(at(Number::Float(1e300)), None);
+    }
+
+    #[test]
+    fn typ_is_a_media_type() {
+        for typ in ["at+jwt", "AT+JWT", "application/at+jwt", "Application/At+Jwt"] {
+            assert_eq!(Typ::from_header(Some(typ)), Typ::AccessToken, "{typ}");
+        }
+        for typ in ["JWT", "jwt", "application/jwt"] {
+            assert_eq!(Typ::from_header(Some(typ)), Typ::Jwt, "{typ}");
+        }
+        for typ in ["", "logout+jwt", "text/at+jwt", "at+jwt ", "at+jwt;x=y", "application/", "application/ü"]
+        {
+            assert_eq!(Typ::from_header(Some(typ)), Typ::Other, "{typ}");
+        }
+        assert_eq!(Typ::from_header(None), Typ::Absent);
+    }
+}

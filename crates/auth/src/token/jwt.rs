@@ -1,0 +1,158 @@
+//! JSON Web Tokens in compact serialization (RFC 7519, RFC 7515 §7.1), read strictly (RFC 8725).
+//!
+//! The key decides the algorithm: a token's `alg` only has to agree with the issuer's allow list and with the
+//! key it names. `jwk`, `jku`, `x5u` and `x5c` are not looked at, let alone fetched.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+use super::claims::{self, Typ};
+use super::json::{Document, Value};
+use super::{Algorithm, ClaimError, ClaimFault, Part};
+use crate::identity::Facts;
+use crate::keyset::KeySet;
+use crate::time::Timestamp;
+
+pub use super::{IssuerConfig, TokenError, TokenTypes};
+
+/// The longest token looked at, in bytes.
+pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
+/// The longest `kid` accepted, in bytes, in tokens and key sets.
+pub const MAX_KID_BYTES: usize = 256;
+
+/// A token of sound form that nobody has vouched for yet.
+pub struct Unverified<'a> {
+    /// What the signature covers: header, dot, payload, as sent.
+    signed: &'a [u8],
+    signature: Vec<u8>,
+    algorithm: Algorithm,
+    kid: Option<Box<str>>,
+    typ: Typ,
+    issuer: Box<str>,
+    payload: Document,
+}
+
+/// Checks the form of a token: three canonical parts, strict JSON, a header that holds no surprise, and a
+/// string `iss` by which its issuer can be found.
+pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
+    if token.len() > MAX_TOKEN_BYTES {
+        return Err(TokenError::TooLarge);
+    }
+    let [header, payload, signature] = split(token)?;
+    let header = Header::parse(header)?;
+    let payload = object(Part::Payload, payload)?;
+    let issuer = payload.root().get("iss").ok_or_else(|| ClaimError::new("iss", ClaimFault::Missing))?;
+    let issuer = issuer.as_str().ok_or_else(|| ClaimError::new("iss", ClaimFault::NotA("a string")))?.into();
+    Ok(Unverified {
+        signed: &token[..token.len() - signature.len() - 1],
+        signature: decode(Part::Signature, signature)?,
+        algorithm: header.algorithm,
+        kid: header.kid,
+        typ: header.typ,
+        issuer,
+        payload,
+    })
+}
+
+impl Unverified<'_> {
+    /// The `iss` claim, **unverified**: good for choosing whose keys to try, for nothing else.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// The `kid` of the header, unverified and opaque.
+    pub fn kid(&self) -> Option<&str> {
+        self.kid.as_deref()
+    }
+
+    /// The `alg` of the header, unverified.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Checks the token against one issuer and its keys, and says what it proves about its holder.
+    ///
+    /// [`TokenError::UnknownKey`] means that a newer key set may help; every other error is final.
+    pub fn verify(&self, config: &IssuerConfig, keys: &KeySet, now: Timestamp) -> Result<Facts, TokenError> {
+        if *self.issuer != *config.issuer() {
+            return Err(TokenError::WrongIssuer);
+        }
+        if !config.algorithms().contains(self.algorithm) {
+            return Err(TokenError::AlgorithmNotAllowed);
+        }
+        keys.select(self.kid(), self.algorithm)?.verify(self.signed, &self.signature)?;
+        let claims = self.payload.root();
+        let validity = claims::check(claims, self.typ, config, now)?;
+        let identity = config.mapping().identity(config.name(), claims)?;
+        Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
+    }
+}
+
+impl std::fmt::Debug for Unverified<'_> {
+    /// Says nothing of the claims or the signature.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unverified").field("algorithm", &self.algorithm).finish_non_exhaustive()
+    }
+}
+
+/// The three parts between the dots.
+fn split(token: &[u8]) -> Result<[&[u8]; 3], TokenError> {
+    let mut parts = token.split(|b| *b == b'.');
+    let found = [parts.next(), parts.next(), parts.next(), parts.next(), parts.next(), parts.next()];
+    match found {
+        [Some(header), Some(payload), Some(signature), None, ..] => Ok([header, payload, signature]),
+        [_, _, _, _, Some(_), None] => Err(TokenError::Encrypted),
+        _ => Err(TokenError::NotJwt),
+    }
+}
+
+/// Base64url in its one canonical form (RFC 7515 §2): were there several spellings of one token, a cache or
+/// a deny list keyed by the spelling would not recognise it.
+fn decode(part: Part, text: &[u8]) -> Result<Vec<u8>, TokenError> {
+    URL_SAFE_NO_PAD.decode(text).map_err(|_| TokenError::Base64(part))
+}
+
+fn object(part: Part, text: &[u8]) -> Result<Document, TokenError> {
+    let document = Document::parse(decode(part, text)?).map_err(|e| TokenError::Json(part, e))?;
+    if document.root().is_object() { Ok(document) } else { Err(TokenError::NotAnObject(part)) }
+}
+
+/// What a JOSE header may tell us.
+struct Header {
+    algorithm: Algorithm,
+    kid: Option<Box<str>>,
+    typ: Typ,
+}
+
+impl Header {
+    fn parse(text: &[u8]) -> Result<Self, TokenError> {
+        let document = object(Part::Header, text)?;
+        let header = document.root();
+        // Any `crit`, empty ones too: an extension the sender calls critical is one we do not know.
+        if header.get("crit").is_some() {
+            return Err(TokenError::Critical);
+        }
+        if header.get("b64").is_some() {
+            return Err(TokenError::UnencodedPayload);
+        }
+        let algorithm = algorithm(member(header, "alg")?.ok_or(TokenError::HeaderMember("alg"))?)?;
+        let kid = member(header, "kid")?;
+        if kid.is_some_and(|kid| kid.len() > MAX_KID_BYTES) {
+            return Err(TokenError::KidTooLong);
+        }
+        Ok(Self { algorithm, kid: kid.map(Into::into), typ: Typ::from_header(member(header, "typ")?) })
+    }
+}
+
+fn member<'d>(header: Value<'d>, name: &'static str) -> Result<Option<&'d str>, TokenError> {
+    let Some(value) = header.get(name) else { return Ok(None) };
+    value.as_str().map(Some).ok_or(TokenError::HeaderMember(name))
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, TokenError> {
+    Algorithm::from_name(name).ok_or_else(|| match name {
+        n if n.eq_ignore_ascii_case("none") => TokenError::Unsigned,
+        "HS256" | "HS384" | "HS512" => TokenError::Symmetric,
+        _ => TokenError::UnsupportedAlgorithm,
+    })
+}

@@ -1,0 +1,24 @@
+//! Signed JSON Web Tokens: reading them strictly, believing them reluctantly, and making them.
+//!
+//! Owns: the strict JSON of tokens and key sets ([`json`]); the signature algorithms ([`Algorithm`]); what
+//! is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification ([`jwt`]); signing
+//! ([`jws`]); and the table of everything that can be wrong ([`TokenError`]).
+//!
+//! Does not own: public keys ([`crate::keyset`]), what claims mean ([`crate::mapping`]), fetching, caching.
+//!
+//! Flow: `jwt::parse(bytes)` checks the form and tells the unverified issuer, by which the caller chooses
+//! an [`IssuerConfig`] and its key set; `verify(config, keys, now)` then checks, in this order, issuer,
+//! algorithm, key, signature, token type, audience, times, and maps the claims to `Facts`.
+
+mod algorithm;
+mod claims;
+mod error;
+mod issuer;
+pub mod json;
+pub mod jws;
+pub mod jwt;
+mod pem;
+
+pub use algorithm::{Algorithm, AlgorithmSet};
+pub use error::{ClaimError, ClaimFault, Part, TokenError};
+pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TokenTypes};

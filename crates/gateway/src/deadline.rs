@@ -1,0 +1,190 @@
+//! Coarse deadlines: one ticker per worker instead of a timer per step.
+//!
+//! A request passes five timeouts. Arming and disarming a runtime timer for each costs more than parsing
+//! the request does, and makes the runtime wake itself. Here a step stores a number in a cell; the worker's
+//! ticker walks the cells every [`TICK`] and wakes the connections whose number has passed. A deadline is
+//! therefore late by up to one tick, never early.
+//!
+//! Owns: the table of deadlines of one worker and its ticker's walk. Does not own: what a missed deadline
+//! means (each caller knows which step it was in).
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// How often deadlines are looked at.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+const NEVER: u64 = u64::MAX;
+
+struct Slot {
+    /// Milliseconds after the table's origin; [`NEVER`] when no step is timed.
+    at: Cell<u64>,
+    waker: RefCell<Option<Waker>>,
+}
+
+/// All deadlines of one worker.
+pub(crate) struct Deadlines {
+    origin: Instant,
+    /// Milliseconds since `origin`, as of the last tick or request.
+    now: Cell<u64>,
+    slots: RefCell<Slab>,
+}
+
+#[derive(Default)]
+struct Slab {
+    slots: Vec<Option<Rc<Slot>>>,
+    free: Vec<usize>,
+}
+
+impl Deadlines {
+    pub(crate) fn new(origin: Instant) -> Rc<Self> {
+        Rc::new(Self { origin, now: Cell::new(0), slots: RefCell::default() })
+    }
+
+    /// Milliseconds since the worker started, as of the last tick or [`Self::set_now`].
+    pub(crate) fn now_millis(&self) -> u64 {
+        self.now.get()
+    }
+
+    /// Tells the time that a request read anyway.
+    pub(crate) fn set_now(&self, now: Instant) {
+        let millis = u64::try_from(now.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER - 1);
+        if millis > self.now.get() {
+            self.now.set(millis);
+        }
+    }
+
+    /// A new slot without a deadline.
+    pub(crate) fn register(self: &Rc<Self>) -> Deadline {
+        let slot = Rc::new(Slot { at: Cell::new(NEVER), waker: RefCell::new(None) });
+        let mut slab = self.slots.borrow_mut();
+        let index = slab.free.pop().unwrap_or_else(|| {
+            slab.slots.push(None);
+            slab.slots.len() - 1
+        });
+        slab.slots[index] = Some(slot.clone());
+        Deadline { table: self.clone(), slot, index }
+    }
+
+    /// Wakes every holder whose deadline has passed at `now`.
+    pub(crate) fn tick(&self, now: Instant) {
+        self.set_now(now);
+        let now = self.now.get();
+        let mut due = Vec::new();
+        for slot in self.slots.borrow().slots.iter().flatten() {
+            if slot.at.get() <= now
+                && let Some(waker) = slot.waker.borrow_mut().take()
+            {
+                due.push(waker);
+            }
+        }
+        // Woken after the walk: a waker may run code that registers or drops a slot.
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes every holder: the worker's state has changed (draining).
+    pub(crate) fn wake_all(&self) {
+        let all: Vec<_> =
+            self.slots.borrow().slots.iter().flatten().filter_map(|s| s.waker.borrow_mut().take()).collect();
+        all.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// One holder's deadline.
+pub(crate) struct Deadline {
+    table: Rc<Deadlines>,
+    slot: Rc<Slot>,
+    index: usize,
+}
+
+impl Deadline {
+    /// Due `after` from now.
+    pub(crate) fn set(&self, after: Duration) {
+        self.slot.at.set(self.millis_at(after));
+    }
+
+    /// Due at this many milliseconds after the worker's start.
+    pub(crate) fn set_at(&self, millis: u64) {
+        self.slot.at.set(millis);
+    }
+
+    /// The point in time `after` from now, in milliseconds after the worker's start.
+    pub(crate) fn millis_at(&self, after: Duration) -> u64 {
+        self.table.now.get().saturating_add(u64::try_from(after.as_millis()).unwrap_or(NEVER))
+    }
+
+    /// Never due.
+    pub(crate) fn clear(&self) {
+        self.slot.at.set(NEVER);
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn is_due(&self) -> bool {
+        self.slot.at.get() <= self.table.now.get()
+    }
+
+    /// Ready when due; otherwise the task is woken by the tick after it becomes due.
+    pub(crate) fn poll_due(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.is_due() {
+            return Poll::Ready(());
+        }
+        let mut waker = self.slot.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
+            *waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Deadline {
+    fn drop(&mut self) {
+        let mut slab = self.table.slots.borrow_mut();
+        slab.slots[self.index] = None;
+        slab.free.push(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_due_at_its_instant_and_wakes_once() {
+        let origin = Instant::now();
+        let table = Deadlines::new(origin);
+        let d = table.register();
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let waker = Waker::from(count.clone());
+        let mut cx = Context::from_waker(&waker);
+        d.set(Duration::from_millis(500));
+        assert!(d.poll_due(&mut cx).is_pending());
+        table.tick(origin + Duration::from_millis(499));
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+        table.tick(origin + Duration::from_millis(500));
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        assert!(d.poll_due(&mut cx).is_ready());
+        d.clear();
+        assert!(d.poll_due(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn slots_are_reused() {
+        let table = Deadlines::new(Instant::now());
+        let first = table.register();
+        drop(first);
+        let _second = table.register();
+        assert_eq!(table.slots.borrow().slots.len(), 1);
+    }
+}

@@ -1,0 +1,398 @@
+//! What is sent upstream, and the exchange that follows.
+//!
+//! Owns: the upstream's request head, which only a [`Permit`] can make; the fields that stay behind (the
+//! hop's own, the identity classes, what `Connection` nominates) and those that are set; the one retry,
+//! when nothing was sent; what each fault of the exchange becomes. Does not own: connections, the relay.
+
+use std::rc::Rc;
+
+use auth::decide::Permit;
+use auth::headers::{is_hop_by_hop, may_be_nominated};
+use auth::request::Field;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+
+use crate::answer::Refusal;
+use crate::authenticate::Verified;
+use crate::buffer::borrow_vec;
+use crate::config::{Route, UpstreamProtocol};
+use crate::deadline::Deadline;
+use crate::http1::connection::{put_decimal, put_field};
+use crate::http1::head::Framing;
+use crate::http2::stream::ClientStream;
+use crate::leg::{Downstream, is_nominated};
+use crate::metrics::Outcome;
+use crate::pipeline::{Inbound, Peer};
+use crate::record::Record;
+use crate::relay::{Fault, Progress, Relayed, Terms, relay};
+use crate::upstream::connect::ConnectError;
+use crate::upstream::pool::{Lease, Link, Place, Pool};
+use crate::worker::{Running, Worker};
+
+/// A permitted request, ready to be sent.
+pub(crate) struct Outbound {
+    pool: Rc<Pool>,
+    head: OutboundHead,
+    framing: Framing,
+    head_request: bool,
+    terms: Terms,
+}
+
+enum OutboundHead {
+    /// The whole head; `host_at` is where the endpoint's own `Host` goes when the client's is not kept.
+    Http1 { bytes: Vec<u8>, host_at: Option<usize> },
+    Http2(Box<Request<()>>),
+}
+
+impl Outbound {
+    /// Turns a permit into what it permits. The request forwarded is the permit's, byte for byte what was
+    /// matched and decided; from `inbound` come only its fields and its body framing.
+    pub(crate) fn new(
+        permit: Permit<'_>,
+        worker: &Worker,
+        running: &Rc<Running>,
+        peer: &Peer,
+        inbound: &Inbound<'_>,
+        caller: Option<&Verified>,
+        record: &Record,
+    ) -> Result<Self, Refusal> {
+        let route = &running.config.routes[permit.route()];
+        let pool = running.pools[route.upstream].clone();
+        let draft = Draft { permit: &permit, running, route, peer, inbound, caller, record };
+        let head = match pool.config.protocol {
+            UpstreamProtocol::Http1 => draft.http1(worker)?,
+            UpstreamProtocol::Http2 => draft.http2(worker)?,
+        };
+        let timeouts = &pool.config.timeouts;
+        let terms = Terms {
+            response_header: timeouts.response_header,
+            upstream_stall: timeouts.stall,
+            client_stall: peer.listener().timeouts.stall,
+            until: route.request_timeout.map(|limit| {
+                worker.deadlines.now_millis().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+            }),
+            body_bytes: route.body_bytes,
+            may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
+            trailer_passes: trailer_filter(running.clone()),
+        };
+        let head_request = permit.request().method() == "HEAD";
+        Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
+    }
+}
+
+/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
+/// that was decided from the head (RFC 9110 §6.5.1).
+fn trailer_filter(running: Rc<Running>) -> Box<dyn Fn(&str) -> bool> {
+    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
+    Box::new(move |name| {
+        !is_hop_by_hop(name) && !running.config.strip.strips(name) && !NEVER.iter().any(|n| n.eq_ignore_ascii_case(name))
+    })
+}
+
+/// The parts a request head is written from.
+struct Draft<'a, 'r> {
+    permit: &'a Permit<'r>,
+    running: &'a Running,
+    route: &'a Route,
+    peer: &'a Peer,
+    inbound: &'a Inbound<'a>,
+    caller: Option<&'a Verified>,
+    record: &'a Record,
+}
+
+impl Draft<'_, '_> {
+    /// Whether a field of the client's passes to the upstream.
+    fn passes(&self, field: &Field<'_>) -> bool {
+        let name = field.name;
+        match name.len() {
+            // Written anew from the canonical request and the framing.
+            4 if name.eq_ignore_ascii_case("host") => return false,
+            14 if name.eq_ignore_ascii_case("content-length") => return false,
+            13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
+            _ => {}
+        }
+        !is_hop_by_hop(name)
+            && !self.running.config.strip.strips(name)
+            && !(self.inbound.nominates && self.is_nominated(name))
+    }
+
+    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
+    /// for ours and never for those whose removal would change what was authorized.
+    fn is_nominated(&self, name: &str) -> bool {
+        may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
+    }
+
+    /// Calls `put` with every field the gateway sets itself.
+    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
+        for (name, value) in &self.peer.forwarded {
+            put(name, value.as_bytes());
+        }
+        put("x-forwarded-host", self.permit.request().authority().as_bytes());
+        put("via", self.inbound.via.as_bytes());
+        if let Some(caller) = self.caller {
+            for (name, value) in &caller.upstream_fields {
+                put(name, value);
+            }
+            if let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion) {
+                let upstream = &self.running.config.upstreams[self.route.upstream].name;
+                let now = worker.clock.at(self.record.started);
+                // An upstream that was promised a signature must not be asked without one.
+                let token = minter.assertion(caller, upstream, now).map_err(|error| {
+                    tracing::error!(%error, "assertion cannot be signed");
+                    Refusal::AuthUnavailable { retry_after: 1 }
+                })?;
+                put(&assertion.header, token.as_bytes());
+            }
+        }
+        if let Some((trace, state)) = &self.record.trace {
+            let mut parent = Vec::with_capacity(64);
+            trace.outgoing().write(&mut parent);
+            put("traceparent", &parent);
+            if let Some(state) = state {
+                put("tracestate", state.as_bytes());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the trace fields of the client are replaced by ours.
+    fn replaces_trace(&self, name: &str) -> bool {
+        self.record.trace.is_some()
+            && (name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate"))
+    }
+
+    fn http1(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
+        let request = self.permit.request();
+        let mut out = borrow_vec();
+        out.extend_from_slice(request.method().as_bytes());
+        out.push(b' ');
+        request.write_target(&mut out);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        let host_at = if self.route.preserve_host {
+            put_field(&mut out, "host", request.authority().as_bytes());
+            None
+        } else {
+            Some(out.len())
+        };
+        for field in self.inbound.fields {
+            if self.passes(field) && !self.replaces_trace(field.name) {
+                put_field(&mut out, field.name, field.value);
+            }
+        }
+        self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
+        match self.inbound.framing {
+            Framing::Length(n) if n > 0 || self.inbound.has_length => {
+                out.extend_from_slice(b"content-length: ");
+                put_decimal(&mut out, n);
+                out.extend_from_slice(b"\r\n");
+            }
+            Framing::Length(_) => {}
+            Framing::Chunked | Framing::UntilClose => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+        }
+        if let Some(protocol) = self.inbound.upgrade {
+            out.extend_from_slice(b"connection: upgrade\r\n");
+            put_field(&mut out, "upgrade", protocol);
+        }
+        out.extend_from_slice(b"\r\n");
+        Ok(OutboundHead::Http1 { bytes: out, host_at })
+    }
+
+    fn http2(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
+        let canonical = self.permit.request();
+        let mut target = Vec::new();
+        canonical.write_target(&mut target);
+        let mut fields = HeaderMap::with_capacity(self.inbound.fields.len() + 8);
+        let mut append = |name: &str, value: &[u8]| {
+            // Both were checked by a parser or made from checked text; what still does not fit is left out.
+            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
+                fields.append(name, value);
+            }
+        };
+        for field in self.inbound.fields {
+            if self.passes(field) && !self.replaces_trace(field.name) {
+                append(field.name, field.value);
+            } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
+                append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
+            }
+        }
+        self.own_fields(worker, &mut append)?;
+        if let Framing::Length(n) = self.inbound.framing
+            && (n > 0 || self.inbound.has_length)
+        {
+            append("content-length", n.to_string().as_bytes());
+        }
+        let scheme = if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
+        let uri = Uri::builder()
+            .scheme(scheme)
+            .authority(canonical.authority())
+            .path_and_query(target)
+            .build()
+            .unwrap_or_default();
+        let mut request = Request::new(());
+        *request.method_mut() = canonical.method().parse().unwrap_or_default();
+        *request.uri_mut() = uri;
+        *request.headers_mut() = fields;
+        Ok(OutboundHead::Http2(Box::new(request)))
+    }
+}
+
+/// Sends a permitted request and brings back its answer; or says what to answer, as long as nothing of the
+/// upstream's was passed on.
+pub(crate) async fn exchange<D: Downstream>(
+    outbound: Outbound,
+    down: &mut D,
+    deadline: &Deadline,
+    record: &mut Record,
+) -> Result<Relayed, Refusal> {
+    let Some(place) = outbound.pool.enter() else { return Err(Refusal::Overloaded) };
+    record.outcome = Outcome::Allowed;
+    record.forwarded = Some(record.started);
+    let relayed = match outbound.pool.lease_idle() {
+        Some(lease) => over(lease, place, outbound, down, deadline, record).await?,
+        None => {
+            let lease = outbound.pool.lease(false).await.map_err(|e| unreachable(&e))?;
+            over(lease, place, outbound, down, deadline, record).await?
+        }
+    };
+    record.bytes_up = relayed.bytes_up;
+    record.bytes_down = relayed.bytes_down;
+    record.answered = relayed.answered;
+    record.status = relayed.status.unwrap_or(0);
+    Ok(relayed)
+}
+
+fn unreachable(e: &ConnectError) -> Refusal {
+    tracing::warn!(error = %e, "upstream unreachable");
+    Refusal::UpstreamUnreachable
+}
+
+async fn over<D: Downstream>(
+    lease: Lease,
+    _place: Place,
+    outbound: Outbound,
+    down: &mut D,
+    deadline: &Deadline,
+    record: &mut Record,
+) -> Result<Relayed, Refusal> {
+    if record.text.is_some() {
+        record.endpoint = Some(lease.endpoint().to_string());
+    }
+    match outbound.head {
+        OutboundHead::Http1 { mut bytes, host_at } => {
+            if let Some(at) = host_at {
+                let host = format!("host: {}\r\n", lease.host());
+                bytes.splice(at..at, host.bytes());
+            }
+            let plan = Http1Plan { head: bytes, framing: outbound.framing, head_request: outbound.head_request };
+            over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
+        }
+        OutboundHead::Http2(request) => {
+            over_http2(lease, &outbound.pool, *request, outbound.framing, (down, deadline, &outbound.terms)).await
+        }
+    }
+}
+
+struct Http1Plan {
+    head: Vec<u8>,
+    framing: Framing,
+    head_request: bool,
+}
+
+async fn over_http1<D: Downstream>(
+    mut lease: Lease,
+    pool: Rc<Pool>,
+    plan: Http1Plan,
+    down: &mut D,
+    deadline: &Deadline,
+    terms: &Terms,
+) -> Result<Relayed, Refusal> {
+    let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
+    connection.put_head(plan.head);
+    connection.frame_body(plan.framing);
+    connection.head_request = plan.head_request;
+    let mut progress = Progress::default();
+    loop {
+        let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
+        let relayed = relay(down, connection, deadline, terms, &mut progress).await;
+        let stale = matches!(relayed.fault, Some(Fault::UpstreamClosed(_))) && relayed.status.is_none();
+        if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
+            // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
+            lease.retried();
+            let mut fresh = pool.lease(true).await.map_err(|e| unreachable(&e))?;
+            if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
+                && new.take_over(old)
+            {
+                lease = fresh;
+                continue;
+            }
+        }
+        return settle(lease, relayed);
+    }
+}
+
+async fn over_http2<D: Downstream>(
+    mut lease: Lease,
+    pool: &Rc<Pool>,
+    request: Request<()>,
+    framing: Framing,
+    (down, deadline, terms): (&mut D, &Deadline, &Terms),
+) -> Result<Relayed, Refusal> {
+    let end = framing == Framing::Length(0);
+    loop {
+        let Link::Http2(send) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
+        match send.send_request(request.clone(), end) {
+            Ok((response, body)) => {
+                let mut up = ClientStream::new(response, (!end).then_some(body));
+                let relayed = relay(down, &mut up, deadline, terms, &mut Progress::default()).await;
+                return settle(lease, relayed);
+            }
+            // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
+            Err(error) if lease.reused => {
+                tracing::debug!(%error, "upstream http/2 connection went away");
+                lease.retried();
+                lease = pool.lease(true).await.map_err(|e| unreachable(&e))?;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "upstream http/2 request");
+                lease.fail(false);
+                return Err(Refusal::UpstreamClosed);
+            }
+        }
+    }
+}
+
+/// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
+fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
+    let Some(fault) = &relayed.fault else {
+        lease.release();
+        return Ok(relayed);
+    };
+    match fault {
+        Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
+            tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            lease.fail(false);
+        }
+        Fault::UpstreamTimeout => lease.fail(true),
+        Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
+        Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}
+    }
+    match fault.refusal() {
+        Some(refusal) if relayed.status.is_none() => Err(refusal),
+        _ => Ok(relayed),
+    }
+}
+
+impl Fault {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+        }
+    }
+}

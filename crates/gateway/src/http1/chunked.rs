@@ -1,0 +1,297 @@
+//! Chunked transfer coding (RFC 9112 §7.1), without any I/O.
+//!
+//! Owns: finding payload inside the coding, strictly: sizes are hexadecimal digits followed by an optional,
+//! bounded extension; every line ends in CRLF; trailer sections are bounded in bytes and count. Does not
+//! own: buffers, what trailers mean.
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// Bytes of one chunk-size line, extension included.
+const MAX_SIZE_LINE: usize = 256;
+/// Bytes of extensions over one body: they carry nothing, so a body made of them is an attack.
+const MAX_EXTENSIONS: usize = 8 * 1024;
+/// Bytes of a trailer section.
+const MAX_TRAILER_BYTES: usize = 8 * 1024;
+/// Fields of a trailer section.
+const MAX_TRAILERS: usize = 64;
+
+/// Why a chunked body is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ChunkFault {
+    /// A chunk size that is not 1 to 16 hexadecimal digits, or beyond 2^63.
+    #[error("malformed chunk size")]
+    Size,
+    /// Extensions over the bound, or with control characters.
+    #[error("malformed or too large chunk extension")]
+    Extension,
+    /// A line or chunk not ended by CRLF.
+    #[error("chunk not ended by CRLF")]
+    LineEnd,
+    /// A malformed, too large or too long trailer section.
+    #[error("malformed or too large trailer section")]
+    Trailers,
+}
+
+/// What stands at the front of the buffer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decoded {
+    /// `consumed` bytes are done with; more are needed.
+    More {
+        /// Bytes to take off the front.
+        consumed: usize,
+    },
+    /// After `skip` bytes of coding come `len` bytes of payload. Take off `skip`, use the payload, and tell
+    /// [`Decoder::took`] how much of it was used.
+    Data {
+        /// Bytes of coding to take off the front.
+        skip: usize,
+        /// Payload bytes that follow; at least 1.
+        len: usize,
+    },
+    /// The body has ended `consumed` bytes from here.
+    End {
+        /// Bytes to take off the front.
+        consumed: usize,
+        /// The trailer section, when there was one.
+        trailers: Option<Box<HeaderMap>>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Size,
+    Data(u64),
+    DataEnd,
+    Trailers,
+    Ended,
+}
+
+/// The state between two looks at the buffer.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    state: State,
+    extensions: usize,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { state: State::Size, extensions: 0 }
+    }
+}
+
+impl Decoder {
+    /// Looks at `buf`, whose front is the first byte not yet taken off.
+    pub fn decode(&mut self, buf: &[u8]) -> Result<Decoded, ChunkFault> {
+        let mut at = 0;
+        loop {
+            match self.state {
+                State::Size => match self.size_line(&buf[at..])? {
+                    None => return Ok(Decoded::More { consumed: at }),
+                    Some((0, line)) => {
+                        at += line;
+                        self.state = State::Trailers;
+                    }
+                    Some((size, line)) => {
+                        at += line;
+                        self.state = State::Data(size);
+                    }
+                },
+                State::Data(left) => {
+                    let here = buf.len() - at;
+                    if here == 0 {
+                        return Ok(Decoded::More { consumed: at });
+                    }
+                    let len = usize::try_from(left).unwrap_or(usize::MAX).min(here);
+                    return Ok(Decoded::Data { skip: at, len });
+                }
+                State::DataEnd => match &buf[at..] {
+                    [b'\r', b'\n', ..] => {
+                        at += 2;
+                        self.state = State::Size;
+                    }
+                    [] | [b'\r'] => return Ok(Decoded::More { consumed: at }),
+                    _ => return Err(ChunkFault::LineEnd),
+                },
+                State::Trailers => {
+                    return match trailers(&buf[at..])? {
+                        None => Ok(Decoded::More { consumed: at }),
+                        Some((len, trailers)) => {
+                            self.state = State::Ended;
+                            Ok(Decoded::End { consumed: at + len, trailers })
+                        }
+                    };
+                }
+                State::Ended => return Ok(Decoded::End { consumed: at, trailers: None }),
+            }
+        }
+    }
+
+    /// Tells that `n` bytes of payload were taken off.
+    pub fn took(&mut self, n: usize) {
+        if let State::Data(left) = self.state {
+            let left = left.saturating_sub(n as u64);
+            self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
+        }
+    }
+
+    /// The size on a complete size line and the line's length.
+    fn size_line(&mut self, buf: &[u8]) -> Result<Option<(u64, usize)>, ChunkFault> {
+        let window = &buf[..buf.len().min(MAX_SIZE_LINE)];
+        let Some(end) = memchr::memchr(b'\n', window) else {
+            let digits = window.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+            if window.len() == MAX_SIZE_LINE {
+                return Err(ChunkFault::Extension);
+            }
+            // Refuse nonsense at once instead of waiting for its line to end.
+            return if digits > 16 || !matches!(window.get(digits), None | Some(b';' | b'\r')) {
+                Err(ChunkFault::Size)
+            } else {
+                Ok(None)
+            };
+        };
+        if end == 0 || window[end - 1] != b'\r' {
+            return Err(ChunkFault::LineEnd);
+        }
+        let line = &window[..end - 1];
+        let digits = line.iter().take_while(|b| b.is_ascii_hexdigit()).count();
+        if digits == 0 || digits > 16 {
+            return Err(ChunkFault::Size);
+        }
+        match line.get(digits) {
+            None => {}
+            Some(b';') => {
+                self.extensions += line.len() - digits;
+                if self.extensions > MAX_EXTENSIONS || line[digits..].iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f) {
+                    return Err(ChunkFault::Extension);
+                }
+            }
+            Some(_) => return Err(ChunkFault::Size),
+        }
+        let size = line[..digits].iter().fold(0u64, |n, d| n << 4 | u64::from(hex(*d)));
+        if size > i64::MAX as u64 { Err(ChunkFault::Size) } else { Ok(Some((size, end + 1))) }
+    }
+}
+
+fn hex(digit: u8) -> u8 {
+    match digit {
+        b'0'..=b'9' => digit - b'0',
+        b'a'..=b'f' => digit - b'a' + 10,
+        _ => digit - b'A' + 10,
+    }
+}
+
+/// A complete trailer section (its final empty line included) and its length.
+#[allow(clippy::type_complete, reason = "a pair of what was found and how long it is")]
+fn trailers(buf: &[u8]) -> Result<Option<(usize, Option<Box<HeaderMap>>)>, ChunkFault> {
+    match buf {
+        [b'\r', b'\n', ..] => return Ok(Some((2, None))),
+        [] | [b'\r'] => return Ok(None),
+        _ => {}
+    }
+    let mut line = 0;
+    loop {
+        let Some(offset) = memchr::memchr(b'\n', &buf[line..]) else {
+            return if buf.len() > MAX_TRAILER_BYTES { Err(ChunkFault::Trailers) } else { Ok(None) };
+        };
+        let end = line + offset;
+        if end == line || buf[end - 1] != b'\r' {
+            return Err(ChunkFault::LineEnd);
+        }
+        if end > MAX_TRAILER_BYTES {
+            return Err(ChunkFault::Trailers);
+        }
+        if end - 1 == line {
+            return parse_trailers(&buf[..=end]).map(|t| Some((end + 1, t)));
+        }
+        line = end + 1;
+    }
+}
+
+fn parse_trailers(section: &[u8]) -> Result<Option<Box<HeaderMap>>, ChunkFault> {
+    let mut lines = [httparse::EMPTY_HEADER; MAX_TRAILERS];
+    let Ok(httparse::Status::Complete((_, lines))) = httparse::parse_headers(section, &mut lines) else {
+        return Err(ChunkFault::Trailers);
+    };
+    let mut map = HeaderMap::with_capacity(lines.len());
+    for line in lines {
+        let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| ChunkFault::Trailers)?;
+        let value = HeaderValue::from_bytes(super::head::trim(line.value)).map_err(|_| ChunkFault::Trailers)?;
+        map.append(name, value);
+    }
+    Ok(Some(Box::new(map)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Decodes `coded` handed over in pieces of `step` bytes.
+    fn decode_in_steps(coded: &[u8], step: usize) -> Result<(Vec<u8>, Option<HeaderMap>, usize), ChunkFault> {
+        let mut decoder = Decoder::default();
+        let (mut body, mut start, mut end) = (Vec::new(), 0, 0);
+        loop {
+            match decoder.decode(&coded[start..end])? {
+                Decoded::More { consumed } => {
+                    start += consumed;
+                    assert!(end < coded.len(), "decoder wants more than there is");
+                    end = (end + step).min(coded.len());
+                }
+                Decoded::Data { skip, len } => {
+                    body.extend_from_slice(&coded[start + skip..start + skip + len]);
+                    decoder.took(len);
+                    start += skip + len;
+                }
+                Decoded::End { consumed, trailers } => return Ok((body, trailers.map(|t| *t), start + consumed)),
+            }
+        }
+    }
+
+    #[test]
+    fn payload_is_the_same_however_the_bytes_arrive() {
+        let coded = b"5\r\nhello\r\n6;ext=1\r\n world\r\n0\r\nX-Sum: 1\r\nX-Two: b\r\n\r\nnext";
+        for step in 1..coded.len() {
+            let (body, trailers, used) = decode_in_steps(coded, step).unwrap();
+            assert_eq!(body, b"hello world");
+            assert_eq!(trailers.unwrap()["x-sum"], "1");
+            assert_eq!(used, coded.len() - 4);
+        }
+    }
+
+    #[test]
+    fn malformed_coding_is_refused() {
+        let cases: [(&[u8], ChunkFault); 17] = [
+            (b"\r\n", ChunkFault::Size),
+            (b"x\r\n", ChunkFault::Size),
+            (b"0x5\r\nhello\r\n", ChunkFault::Size),
+            (b"+5\r\nhello\r\n", ChunkFault::Size),
+            (b" 5\r\nhello\r\n", ChunkFault::Size),
+            (b"5 \r\nhello\r\n", ChunkFault::Size),
+            (b"5\nhello\r\n", ChunkFault::LineEnd),
+            (b"5\r\nhelloX\r\n", ChunkFault::LineEnd),
+            (b"5\r\nhello\n0\r\n\r\n", ChunkFault::LineEnd),
+            (b"5\r\nhello\r0\r\n\r\n", ChunkFault::LineEnd),
+            (b"8000000000000000\r\n", ChunkFault::Size),
+            (b"00000000000000005\r\nhello", ChunkFault::Size),
+            (b"5;a=\x01\r\nhello", ChunkFault::Extension),
+            (b"0\r\nA b: c\r\n\r\n", ChunkFault::Trailers),
+            (b"0\r\nA: b\n\r\n", ChunkFault::LineEnd),
+            (b"0\r\n fold: b\r\n\r\n", ChunkFault::Trailers),
+            (b"5\r;\nhello", ChunkFault::LineEnd),
+        ];
+        for (coded, expected) in cases {
+            assert_eq!(decode_in_steps(coded, coded.len()).unwrap_err(), expected, "{}", coded.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_bounded() {
+        let long = format!("1;{}\r\na\r\n", "e".repeat(MAX_SIZE_LINE));
+        assert_eq!(decode_in_steps(long.as_bytes(), long.len()), Err(ChunkFault::Extension));
+        let many = format!("1;{}\r\na\r\n", "e".repeat(200)).repeat(60);
+        assert_eq!(decode_in_steps(many.as_bytes(), many.len()), Err(ChunkFault::Extension));
+        let trailers = format!("0\r\n{}\r\n", "a: b\r\n".repeat(MAX_TRAILERS + 1));
+        assert_eq!(decode_in_steps(trailers.as_bytes(), trailers.len()), Err(ChunkFault::Trailers));
+        let large = format!("0\r\na: {}\r\n\r\n", "b".repeat(MAX_TRAILER_BYTES));
+        assert_eq!(decode_in_steps(large.as_bytes(), large.len()), Err(ChunkFault::Trailers));
+    }
+}

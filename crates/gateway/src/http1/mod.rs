@@ -1,0 +1,9 @@
+//! HTTP/1.1, both sides, strict (RFC 9112).
+//!
+//! Owns: the grammar ([`head`], [`chunked`]), the connection that serves either role ([`connection`]), the
+//! downstream request loop ([`server`]). Does not own: decisions, the choice of an upstream, the relay.
+
+pub mod chunked;
+pub(crate) mod connection;
+pub mod head;
+pub(crate) mod server;

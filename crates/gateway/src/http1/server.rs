@@ -1,0 +1,406 @@
+//! The downstream HTTP/1 connection: one request after the other.
+//!
+//! Owns: waiting for heads under their deadlines, handing each to the pipeline, carrying the exchange on
+//! this connection, and when the connection may go on. Does not own: the grammar ([`super::head`]), the
+//! decision, the relay.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use super::connection::{Connection, put_decimal, put_field, put_response, response_framing};
+use super::head::{Framing, RequestHead, Version, parse_request, parse_target};
+use crate::answer::{Answer, Refusal};
+use crate::deadline::Deadline;
+use crate::forward::{Outbound, exchange};
+use crate::http1::head::HeadFault;
+use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
+use crate::access_log::RequestProtocol;
+use crate::phases::{Phase, server_timing};
+use crate::pipeline::{Admission, Inbound, Peer, admit};
+use crate::record::Record;
+use crate::worker::{Running, Worker};
+
+/// Request body read and thrown away so that the connection can go on after an answer of our own.
+const MAX_DRAIN: u64 = 64 * 1024;
+/// Bytes read and thrown away after the last answer, so that it is not lost to a reset.
+const MAX_LINGER: usize = 256 * 1024;
+/// How long to wait for the client to close after the last answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, connection: Connection) {
+    let deadline = worker.deadlines.register();
+    let mut session = Session { worker, peer, connection, deadline };
+    loop {
+        match session.next().await {
+            Next::Continue => {}
+            Next::Close => return session.close().await,
+            Next::Abort => return,
+        }
+    }
+}
+
+/// What follows a request.
+enum Next {
+    /// The next request may come.
+    Continue,
+    /// The connection ends after what was sent.
+    Close,
+    /// The connection is of no use any more.
+    Abort,
+}
+
+struct Session {
+    worker: Rc<Worker>,
+    peer: Peer,
+    connection: Connection,
+    deadline: Deadline,
+}
+
+/// What of a head outlives the read buffer.
+#[derive(Clone, Copy)]
+struct Seen {
+    len: usize,
+    framing: Framing,
+    version: Version,
+    head_request: bool,
+    persists: bool,
+}
+
+impl Session {
+    async fn next(&mut self) -> Next {
+        let limits = &self.peer.listener().limits;
+        let head = match self.head(limits.header_bytes, limits.header_fields).await {
+            Ok(0) => return Next::Abort,
+            Ok(n) => n,
+            Err(refusal) => return self.refuse_head(refusal).await,
+        };
+        let started = crate::pipeline::begun(&self.worker);
+        self.worker.metrics.request_begun();
+        let timed = self.peer.sees_timing || self.worker.times_phases();
+        let mut record = Record::begin(started, timed, self.worker.describes());
+        let running = self.worker.running();
+        let next = self.request(head, &running, &mut record).await;
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
+        next
+    }
+
+    /// Waits for a complete head; 0 when the client closed or the connection has rested long enough.
+    async fn head(&mut self, max_bytes: usize, max_fields: usize) -> Result<usize, Refusal> {
+        let timeouts = &self.peer.listener().timeouts;
+        let rested = self.deadline.millis_at(timeouts.idle);
+        let mut complete_by = None;
+        let (worker, connection, deadline) = (&self.worker, &mut self.connection, &self.deadline);
+        let head = poll_fn(|cx| {
+            match connection.poll_head(cx, max_bytes, max_fields) {
+                Poll::Ready(Ok(n)) => return Poll::Ready(Ok(n)),
+                Poll::Ready(Err(LegError::Head(fault))) => return Poll::Ready(Err(Refusal::Head(fault))),
+                // Nobody is left to be told.
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(0)),
+                Poll::Pending => {}
+            }
+            if connection.unread().is_empty() {
+                connection.rest();
+                deadline.set_at(worker.draining.get().map_or(rested, |until| until.min(rested)));
+                deadline.poll_due(cx).map(|()| Ok(0))
+            } else {
+                let by = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
+                deadline.set_at(by);
+                deadline.poll_due(cx).map(|()| Err(Refusal::HeadTimeout))
+            }
+        })
+        .await;
+        self.deadline.clear();
+        head
+    }
+
+    /// Answers a head that could not be read; nothing after it can be framed.
+    async fn refuse_head(&mut self, refusal: Refusal) -> Next {
+        let running = self.worker.running();
+        self.worker.metrics.request_begun();
+        let mut record = Record::begin(Instant::now(), false, self.worker.describes());
+        let answer = refusal.answer(&running.config.authentication.realm);
+        self.connection.stop_reading();
+        let seen = Seen {
+            len: 0,
+            framing: Framing::Length(0),
+            version: Version::Http11,
+            head_request: false,
+            persists: false,
+        };
+        let next = self.answer(&answer, seen, &mut record).await;
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
+        next
+    }
+
+    async fn request(&mut self, head: usize, running: &Rc<Running>, record: &mut Record) -> Next {
+        let mut resolved = None;
+        loop {
+            let (admission, seen) = self.admit(head, running, resolved.take(), record);
+            match admission {
+                Admission::Forward(outbound) => {
+                    self.connection.begin_body(head, seen.framing);
+                    return self.forward(*outbound, seen, running, record).await;
+                }
+                Admission::Answer(answer) => {
+                    if seen.len > 0 {
+                        self.connection.begin_body(head, seen.framing);
+                    } else {
+                        self.connection.stop_reading();
+                    }
+                    return self.answer(&answer, seen, record).await;
+                }
+                Admission::Authenticate(token) => {
+                    let now = || self.worker.clock.refresh();
+                    resolved = Some(running.authenticator.authenticate(&token, now).await);
+                }
+            }
+        }
+    }
+
+    /// Parses the head at the front of the buffer and takes it to its decision. All of it borrows from the
+    /// buffer and lives on the stack: nothing but the conclusion leaves this function.
+    fn admit(
+        &self,
+        head: usize,
+        running: &Rc<Running>,
+        resolved: Option<crate::pipeline::Resolved>,
+        record: &mut Record,
+    ) -> (Admission, Seen) {
+        let bytes = &self.connection.unread()[..head];
+        let mut seen = Seen {
+            len: 0,
+            framing: Framing::Length(0),
+            version: Version::Http11,
+            head_request: false,
+            persists: false,
+        };
+        let refuse = |fault| {
+            let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
+            Admission::Answer(Box::new(answer))
+        };
+        let parsed = match parse_request(bytes, self.peer.listener().limits.target_bytes) {
+            Ok(parsed) => parsed,
+            Err(fault) => return (refuse(fault), seen),
+        };
+        seen = Seen {
+            len: head,
+            framing: parsed.framing,
+            version: parsed.version,
+            head_request: parsed.method == "HEAD",
+            persists: parsed.connection.persists(parsed.version),
+        };
+        let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
+            return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
+        };
+        let inbound = inbound(&parsed, authority, target);
+        (admit(&self.worker, running, &self.peer, &inbound, resolved, record), seen)
+    }
+
+    async fn forward(&mut self, outbound: Outbound, seen: Seen, running: &Rc<Running>, record: &mut Record) -> Next {
+        let mut client = Client {
+            worker: &self.worker,
+            connection: &mut self.connection,
+            version: seen.version,
+            head_request: seen.head_request,
+            close: !seen.persists,
+            timing: None,
+        };
+        if self.peer.sees_timing {
+            let mut line = Vec::new();
+            let phases = record.phases.get_or_insert_with(|| crate::phases::Recorder::start(record.started));
+            let authority = record.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
+            server_timing(phases, record.cache, authority, &mut line);
+            client.timing = Some(line);
+        }
+        let result = exchange(outbound, &mut client, &self.deadline, record).await;
+        let close = client.close;
+        let relayed = match result {
+            Ok(relayed) => relayed,
+            Err(refusal) => {
+                let answer = refusal.answer(&running.config.authentication.realm);
+                return self.answer(&answer, seen, record).await;
+            }
+        };
+        record.end(Phase::Respond);
+        match relayed.fault {
+            Some(fault) => {
+                record.failed(&fault);
+                // A short answer that broke off before any of it was sent can still be a proper refusal.
+                if let Some(refusal) = fault.refusal()
+                    && self.connection.take_back()
+                {
+                    let answer = refusal.answer(&running.config.authentication.realm);
+                    return self.answer(&answer, Seen { persists: false, ..seen }, record).await;
+                }
+                // The client must not take a cut answer for a whole one.
+                self.connection.reset_on_close();
+                Next::Abort
+            }
+            None if relayed.switched => Next::Abort,
+            None if close || !self.connection.body_read() => Next::Close,
+            None => {
+                self.connection.next_message();
+                Next::Continue
+            }
+        }
+    }
+
+    /// Sends an answer of our own, and reads what is left of the request if that is little.
+    async fn answer(&mut self, answer: &Answer, seen: Seen, record: &mut Record) -> Next {
+        record.answered_by_us(answer);
+        let draining = self.worker.draining.get().is_some();
+        let drains = self.connection.body_read()
+            || matches!(seen.framing, Framing::Length(n) if n <= MAX_DRAIN)
+            || seen.framing == Framing::Chunked;
+        let mut keep = seen.persists && !answer.close && !draining && drains;
+        let connection = match (keep, seen.version) {
+            (false, _) => Some("close"),
+            (true, Version::Http10) => Some("keep-alive"),
+            (true, Version::Http11) => None,
+        };
+        answer.put_http1(self.connection.out(), seen.head_request, connection);
+        self.deadline.set(self.peer.listener().timeouts.stall);
+        let sent = self.before_deadline(|connection, cx| connection.poll_flush_io(cx)).await;
+        if !matches!(sent, Some(Ok(()))) {
+            return Next::Abort;
+        }
+        if keep {
+            let mut budget = MAX_DRAIN;
+            self.deadline.set(LINGER);
+            keep = matches!(self.before_deadline(|c, cx| poll_drain(c, cx, &mut budget)).await, Some(true));
+        }
+        self.deadline.clear();
+        if keep {
+            self.connection.next_message();
+            Next::Continue
+        } else {
+            Next::Close
+        }
+    }
+
+    /// Polls until ready or the deadline has passed.
+    async fn before_deadline<T>(
+        &mut self,
+        mut poll: impl FnMut(&mut Connection, &mut Context<'_>) -> Poll<T>,
+    ) -> Option<T> {
+        let (connection, deadline) = (&mut self.connection, &self.deadline);
+        poll_fn(|cx| match poll(connection, cx) {
+            Poll::Ready(v) => Poll::Ready(Some(v)),
+            Poll::Pending => deadline.poll_due(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// Closes so that the client gets the last answer whole: our side first, then its rest is read and
+    /// forgotten (RFC 9112 §9.6).
+    async fn close(mut self) {
+        self.deadline.set(LINGER);
+        let mut budget = MAX_LINGER;
+        if matches!(self.before_deadline(|c, cx| c.poll_shutdown(cx)).await, Some(Ok(()))) {
+            let _ = self.before_deadline(|c, cx| c.poll_discard(cx, &mut budget)).await;
+        }
+    }
+}
+
+fn inbound<'a>(head: &'a RequestHead<'a>, authority: Option<&'a [u8]>, target: &'a [u8]) -> Inbound<'a> {
+    let connection = &head.connection;
+    Inbound {
+        method: head.method,
+        authority,
+        host: connection.host,
+        target,
+        fields: &head.fields,
+        framing: head.framing,
+        has_length: head.has_length,
+        upgrade: connection.protocol.filter(|_| connection.upgrade && head.version == Version::Http11),
+        nominates: connection.nominates,
+        via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
+    }
+}
+
+/// Reads a request body to its end and forgets it; false when it is longer than the budget or broken.
+fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u64) -> Poll<bool> {
+    loop {
+        let n = match ready!(connection.poll_fill(cx)) {
+            Ok(Fill::End(_)) => return Poll::Ready(true),
+            Ok(Fill::Data(data)) => data.len(),
+            Err(_) => return Poll::Ready(false),
+        };
+        connection.consume(n);
+        match budget.checked_sub(n as u64) {
+            Some(left) => *budget = left,
+            None => return Poll::Ready(false),
+        }
+    }
+}
+
+/// The client's side of an exchange over HTTP/1.
+struct Client<'a> {
+    worker: &'a Worker,
+    connection: &'a mut Connection,
+    version: Version,
+    head_request: bool,
+    /// The connection ends with this response.
+    close: bool,
+    /// Value of `Server-Timing`, for peers that may see it.
+    timing: Option<Vec<u8>>,
+}
+
+impl Downstream for Client<'_> {
+    type Leg = Connection;
+
+    fn leg(&mut self) -> &mut Connection {
+        self.connection
+    }
+
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+        // HTTP/1.0 has no interim responses (RFC 9110 §15.2).
+        if self.version == Version::Http11 {
+            let out = self.connection.out();
+            put_response(out, response);
+            out.extend_from_slice(b"\r\n");
+        }
+        Ok(())
+    }
+
+    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+        let status = response.status;
+        let framing = response_framing(status, response.body, self.head_request, self.version == Version::Http11);
+        self.close |= framing == Framing::UntilClose || self.worker.draining.get().is_some();
+        self.connection.begin_message();
+        let out = self.connection.out();
+        put_response(out, response);
+        if let Some(timing) = &self.timing {
+            put_field(out, "server-timing", timing);
+        }
+        match (framing, response.body) {
+            (Framing::Chunked, _) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            (Framing::Length(_), BodyLength::Known(n)) if !matches!(status, 100..=199 | 204 | 304) => {
+                out.extend_from_slice(b"content-length: ");
+                put_decimal(out, n);
+                out.extend_from_slice(b"\r\n");
+            }
+            _ => {}
+        }
+        if status == 101 {
+            out.extend_from_slice(b"connection: upgrade\r\n");
+            for field in response.fields.iter().filter(|f| f.name.eq_ignore_ascii_case("upgrade")) {
+                put_field(out, "upgrade", field.value);
+            }
+        } else if self.close {
+            out.extend_from_slice(b"connection: close\r\n");
+        } else if self.version == Version::Http10 {
+            out.extend_from_slice(b"connection: keep-alive\r\n");
+        }
+        out.extend_from_slice(b"\r\n");
+        self.connection.frame_body(framing);
+        Ok(())
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.connection.poll_closed(cx)
+    }
+}

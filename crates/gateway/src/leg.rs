@@ -1,0 +1,141 @@
+//! One side of an exchange, whatever protocol it speaks.
+//!
+//! A gateway holds two conversations at once. Each is a [`Leg`]: a body that can be read, and a body that
+//! can be written. The relay moves bytes between two legs and knows nothing of chunks, frames or sockets.
+//! After a protocol switch a leg is a raw byte stream, and the same relay is the tunnel.
+
+use std::io;
+use std::task::{Context, Poll};
+
+use auth::request::Field;
+use http::HeaderMap;
+
+use crate::http1::chunked::ChunkFault;
+use crate::http1::head::HeadFault;
+
+/// What a body has to give.
+pub(crate) enum Fill<'a> {
+    /// At least one byte. What is not consumed is given again.
+    Data(&'a [u8]),
+    /// The end, with the trailer section when there was one.
+    End(Option<Box<HeaderMap>>),
+}
+
+/// One side of an exchange.
+pub(crate) trait Leg {
+    /// The next bytes of the body being read.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>>;
+    /// Takes `n` bytes of the last fill.
+    fn consume(&mut self, n: usize);
+    /// Accepts up to `data.len()` bytes of the body being written; may hold them back until a flush.
+    fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<Result<usize, LegError>>;
+    /// Ends the body being written.
+    fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError>;
+    /// Sends what is held back.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>>;
+    /// From now on both directions are raw bytes until either side closes (after 101, RFC 9110 §7.8).
+    fn switch_protocol(&mut self);
+}
+
+/// The client's side.
+pub(crate) trait Downstream {
+    /// The bodies of this side.
+    type Leg: Leg;
+    /// The bodies of this side.
+    fn leg(&mut self) -> &mut Self::Leg;
+    /// Sends an interim response (RFC 9110 §15.2).
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
+    /// Starts the final response.
+    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
+    /// Ready when the client has gone away although it is our turn to speak.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// The upstream's side.
+pub(crate) trait Upstream: Leg {
+    /// The next response head, interim or final, shown to `f`.
+    fn poll_response<R>(
+        &mut self,
+        cx: &mut Context<'_>,
+        f: impl FnOnce(&ResponseView<'_>) -> R,
+    ) -> Poll<Result<R, LegError>>;
+}
+
+/// A response head in passing: what the upstream said, for the client's codec to write.
+pub(crate) struct ResponseView<'a> {
+    /// Status code.
+    pub status: u16,
+    /// Fields as received, the hop's own among them: the writer skips those (see [`passes_downstream`]).
+    pub fields: &'a [Field<'a>],
+    /// Length of the body to come.
+    pub body: BodyLength,
+}
+
+/// How long a body is going to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyLength {
+    /// Known; 0 is none.
+    Known(u64),
+    /// Known only when it ends.
+    Unknown,
+}
+
+/// Why a leg failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LegError {
+    /// The socket failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The peer closed in the middle of a message.
+    #[error("connection closed in the middle of a message")]
+    Truncated,
+    /// The peer closed before the first byte of the message that was due.
+    #[error("connection closed before a response")]
+    Closed,
+    /// The peer's head is outside the grammar.
+    #[error("{0}")]
+    Head(#[from] HeadFault),
+    /// The peer's chunked coding is outside the grammar.
+    #[error("{0}")]
+    Chunk(#[from] ChunkFault),
+    /// An HTTP/2 stream or connection error.
+    #[error("{0}")]
+    Http2(#[from] h2::Error),
+    /// The peer sent what its protocol does not allow at this point.
+    #[error("{0}")]
+    Protocol(&'static str),
+}
+
+/// Whether a response field passes on to the client: not when it speaks of the hop behind us, nor when it
+/// frames the body, which the writer does anew.
+pub(crate) fn passes_downstream(name: &str) -> bool {
+    match name.len() {
+        2 => !name.eq_ignore_ascii_case("te"),
+        7 => !name.eq_ignore_ascii_case("upgrade"),
+        10 => !(name.eq_ignore_ascii_case("connection") || name.eq_ignore_ascii_case("keep-alive")),
+        14 => !name.eq_ignore_ascii_case("content-length"),
+        16 => !name.eq_ignore_ascii_case("proxy-connection"),
+        17 => !name.eq_ignore_ascii_case("transfer-encoding"),
+        18 => !name.eq_ignore_ascii_case("proxy-authenticate"),
+        25 => !name.eq_ignore_ascii_case("proxy-authentication-info"),
+        _ => true,
+    }
+}
+
+/// The response fields that pass on: hop-by-hop fields and those a `Connection` field nominates stay behind.
+pub(crate) fn passing<'a, 'f>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
+    let nominated = fields
+        .iter()
+        .filter(|f| f.name.len() == 10 && f.name.eq_ignore_ascii_case("connection"))
+        .any(|f| !f.value.eq_ignore_ascii_case(b"close") && !f.value.eq_ignore_ascii_case(b"keep-alive"));
+    fields.iter().filter(move |f| passes_downstream(f.name) && !(nominated && is_nominated(fields, f.name)))
+}
+
+/// Whether a `Connection` field nominates `name` (RFC 9110 §7.6.1); whether it may is the caller's question.
+pub(crate) fn is_nominated(fields: &[Field<'_>], name: &str) -> bool {
+    fields
+        .iter()
+        .filter(|f| f.name.eq_ignore_ascii_case("connection"))
+        .flat_map(|f| f.value.split(|b| *b == b','))
+        .any(|option| crate::http1::head::trim(option).eq_ignore_ascii_case(name.as_bytes()))
+}

@@ -1,0 +1,258 @@
+//! One request on its way to a decision: canonical form, route, credential, permit.
+//!
+//! Owns: the order of the steps and what each refusal of theirs becomes. Both codecs enter here with what
+//! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
+//! ([`crate::authenticate`]), the decision (`auth::decide`), what is sent upstream ([`crate::forward`]).
+//!
+//! Flow: `admit → Forward | Answer | Authenticate`; the last is answered by `Authenticator::authenticate` and
+//! another `admit` of the same bytes, so that a cached decision takes one synchronous call without a future.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use auth::credential;
+use auth::decide::{Permit, decide};
+use auth::decide::explain::NoTrace;
+use auth::policy::rule::Policy;
+use auth::request::{Canonical, Field, RawRequest, Scheme};
+
+use crate::answer::{Answer, Refusal};
+use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
+use crate::config::{Config, Listener, Rewrite, Route};
+use crate::forward::Outbound;
+use crate::http1::head::Framing;
+use crate::metrics::ListenerMetrics;
+use crate::phases::{CacheUse, Phase};
+use crate::record::Record;
+use crate::worker::{Running, Worker};
+
+/// A request head as a codec parsed it.
+pub(crate) struct Inbound<'a> {
+    pub(crate) method: &'a str,
+    /// `:authority`, or the authority of an absolute-form target.
+    pub(crate) authority: Option<&'a [u8]>,
+    /// The one `Host` field.
+    pub(crate) host: Option<&'a [u8]>,
+    /// Path and query.
+    pub(crate) target: &'a [u8],
+    pub(crate) fields: &'a [Field<'a>],
+    pub(crate) framing: Framing,
+    /// The head said how long the body is, even if that is 0.
+    pub(crate) has_length: bool,
+    /// Protocol to switch to (`Upgrade`), when the connection asks for it.
+    pub(crate) upgrade: Option<&'a [u8]>,
+    /// A `Connection` field nominates fields beyond the standard ones.
+    pub(crate) nominates: bool,
+    /// For `Via` (RFC 9110 §7.6.3): the protocol the request came in on.
+    pub(crate) via: &'static str,
+}
+
+/// Who is at the other end of a connection.
+pub(crate) struct Peer {
+    /// The client's address, from the PROXY header where one was given.
+    pub(crate) address: SocketAddr,
+    pub(crate) scheme: Scheme,
+    /// What the client certificate proved, when one was presented.
+    pub(crate) certificate: Option<Arc<Verified>>,
+    /// `X-Forwarded-For` and `-Proto` as HTTP/1 lines: the same for every request of the connection.
+    pub(crate) forwarded: Vec<(&'static str, String)>,
+    pub(crate) listener: Arc<Config>,
+    pub(crate) listener_index: usize,
+    pub(crate) counts: Arc<ListenerMetrics>,
+    /// May see `Server-Timing`.
+    pub(crate) sees_timing: bool,
+}
+
+impl Peer {
+    /// The listener the connection came in on, as configured when it was accepted.
+    pub(crate) fn listener(&self) -> &Listener {
+        &self.listener.listeners[self.listener_index]
+    }
+}
+
+/// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
+pub(crate) type Resolved = Outcome;
+
+/// What becomes of a request.
+pub(crate) enum Admission {
+    /// It is permitted: here is what to send.
+    Forward(Box<Outbound>),
+    /// It is answered here.
+    Answer(Box<Answer>),
+    /// Its token is not known yet: verify it, then admit again.
+    Authenticate(Vec<u8>),
+}
+
+/// Takes a request to its decision.
+pub(crate) fn admit(
+    worker: &Worker,
+    running: &Rc<Running>,
+    peer: &Peer,
+    inbound: &Inbound<'_>,
+    resolved: Option<Resolved>,
+    record: &mut Record,
+) -> Admission {
+    match try_admit(worker, running, peer, inbound, resolved, record) {
+        Ok(admission) => admission,
+        Err(refusal) => Admission::Answer(Box::new(refusal.answer(&running.config.authentication.realm))),
+    }
+}
+
+fn try_admit(
+    worker: &Worker,
+    running: &Rc<Running>,
+    peer: &Peer,
+    inbound: &Inbound<'_>,
+    resolved: Option<Resolved>,
+    record: &mut Record,
+) -> Result<Admission, Refusal> {
+    let config = &*running.config;
+    let raw = RawRequest {
+        method: inbound.method,
+        scheme: peer.scheme,
+        authority: inbound.authority,
+        host: inbound.host,
+        target: inbound.target,
+    };
+    worker.begin_trace(inbound.fields, record);
+    let request = Canonical::parse(&raw).map_err(Refusal::Malformed)?;
+    record.describe(&request);
+    record.end(Phase::Parse);
+    if let Some(document) = own_document(running, &request) {
+        return Ok(Admission::Answer(Box::new(document)));
+    }
+    let index = config.table.find(&request, inbound.fields).ok_or(Refusal::NoRoute)?;
+    let route = &config.routes[index];
+    record.route = Some(index);
+    record.end(Phase::Match);
+    let verified = match credential(worker, running, peer, route, inbound, &request, resolved, record)? {
+        Found::Known(verified) => verified,
+        Found::Unknown(token) => return Ok(Admission::Authenticate(token)),
+    };
+    record.end(Phase::Authenticate);
+    let facts = verified.as_ref().map(|v| &v.facts);
+    let now = worker.clock.at(record.started).wall;
+    let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
+    // Whom a refusal concerned belongs into the log as well.
+    record.caller = verified.clone();
+    let permit = rewrite(config, permit?, inbound.fields, now)?;
+    record.end(Phase::Decide);
+    if let Some(protocol) = inbound.upgrade
+        && !route.upgrades.iter().any(|p| p.as_bytes().eq_ignore_ascii_case(protocol))
+    {
+        return Err(Refusal::UpgradeRefused);
+    }
+    if let (Framing::Length(n), Some(max)) = (inbound.framing, route.body_bytes)
+        && n > max
+    {
+        return Err(Refusal::BodyTooLarge);
+    }
+    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
+    Ok(Admission::Forward(Box::new(outbound)))
+}
+
+enum Found {
+    Known(Option<Arc<Verified>>),
+    Unknown(Vec<u8>),
+}
+
+/// What the request's credential proves: nothing on a public route, where nobody asks.
+#[allow(clippy::too_many_arguments, reason = "one step of `try_admit`, split off for its length")]
+fn credential(
+    worker: &Worker,
+    running: &Running,
+    peer: &Peer,
+    route: &Route,
+    inbound: &Inbound<'_>,
+    request: &Canonical<'_>,
+    resolved: Option<Resolved>,
+    record: &mut Record,
+) -> Result<Found, Refusal> {
+    if matches!(route.policy, Policy::Public) {
+        return Ok(Found::Known(None));
+    }
+    let token = credential::bearer(inbound.fields, request.query()).map_err(|fault| Refusal::Credential {
+        error: "invalid_request",
+        code: fault.code(),
+        text: fault.to_string().into(),
+    })?;
+    let Some(token) = token else { return Ok(Found::Known(peer.certificate.clone())) };
+    let (outcome, cache) = match resolved {
+        Some(resolved) => resolved,
+        None => match running.authenticator.lookup(token, worker.clock.at(record.started)) {
+            Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
+            Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
+            Lookup::Unknown => return Ok(Found::Unknown(token.to_vec())),
+        },
+    };
+    record.cache = Some(cache);
+    outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
+        Rejection::Invalid(fault) => Refusal::Credential {
+            error: "invalid_token",
+            code: fault.code(),
+            text: fault.to_string().into(),
+        },
+        Rejection::Unavailable { retry_after, .. } => {
+            Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
+        }
+    })
+}
+
+/// Exchanges the path where the route says so. The route's policy decides again about the new path, and so
+/// does that of another route that serves the new path on the same upstream: a prefix that is taken off must
+/// not lead around the rules that guard what is behind it.
+fn rewrite<'r>(
+    config: &Config,
+    permit: Permit<'r>,
+    fields: &[Field<'_>],
+    now: auth::time::Timestamp,
+) -> Result<Permit<'r>, Refusal> {
+    let index = permit.route();
+    let route = &config.routes[index];
+    let Some(rewrite) = &route.rewrite else { return Ok(permit) };
+    let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
+    let permit = permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)?;
+    match config.table.find(permit.request(), fields) {
+        Some(other) if other != index && config.routes[other].upstream == route.upstream => {
+            permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)
+        }
+        _ => Ok(permit),
+    }
+}
+
+impl Rewrite {
+    /// The new path; `None` when the old one is not below the prefix and stays.
+    pub fn apply(&self, request: &Canonical<'_>) -> Option<String> {
+        match self {
+            Self::StripPrefix(prefix) => request.path_below(prefix).map(str::to_owned),
+            Self::ReplacePrefix { from, to } => {
+                let rest = request.path_below(from)?;
+                let to = to.strip_suffix('/').unwrap_or(to);
+                Some(if rest == "/" && !to.is_empty() && !request.path().ends_with('/') {
+                    to.to_owned()
+                } else {
+                    format!("{to}{rest}")
+                })
+            }
+        }
+    }
+}
+
+/// Documents the gateway serves itself: the keys of its assertions.
+fn own_document(running: &Running, request: &Canonical<'_>) -> Option<Answer> {
+    let assertion = running.config.assertion.as_ref()?;
+    let minter = running.minter.as_ref()?;
+    if request.path() != &*assertion.jwks_path || request.right() != "GET" {
+        return None;
+    }
+    Some(Answer::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
+}
+
+/// When a request began; what the phases count from.
+pub(crate) fn begun(worker: &Worker) -> Instant {
+    let now = Instant::now();
+    worker.noticed(now);
+    now
+}

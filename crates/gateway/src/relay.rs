@@ -1,0 +1,377 @@
+//! Moves one exchange between its two legs: request body up, response head and body down, both at once.
+//!
+//! Owns: the order of things (a response may begin while the request still streams; interim responses pass
+//! as they come; after 101 both directions are a tunnel), the limits that hold while bytes move, and the
+//! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use http::HeaderMap;
+
+use crate::deadline::Deadline;
+use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
+
+/// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
+const MAX_INTERIM: u32 = 16;
+
+/// What holds while an exchange runs.
+pub(crate) struct Terms {
+    /// Request sent to response head.
+    pub response_header: Duration,
+    /// No byte moving because the upstream does not take or give any.
+    pub upstream_stall: Duration,
+    /// No byte moving because the client does not take or give any.
+    pub client_stall: Duration,
+    /// End of the whole exchange, in milliseconds after the worker's start.
+    pub until: Option<u64>,
+    /// Largest request body.
+    pub body_bytes: Option<u64>,
+    /// The request asked for a protocol switch that the route allows.
+    pub may_switch: bool,
+    /// Whether a request trailer of that name passes: trailers are fields, and are stripped like fields.
+    pub trailer_passes: Box<dyn Fn(&str) -> bool>,
+}
+
+/// Why an exchange failed.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The client's connection or stream failed or was closed.
+    ClientGone,
+    /// The client's body is outside the grammar.
+    ClientBody(LegError),
+    /// The client did not send (or take) a byte in time.
+    ClientStalled,
+    /// The request body grew over the limit.
+    BodyTooLarge,
+    /// The upstream's connection failed or closed before a response.
+    UpstreamClosed(LegError),
+    /// The upstream sent what cannot be framed or was not asked for.
+    UpstreamProtocol(LegError),
+    /// The upstream did not answer, or stopped moving, in time.
+    UpstreamTimeout,
+    /// The whole exchange took longer than its route allows.
+    RequestTimeout,
+}
+
+/// How far an exchange has come; survives a change of the upstream connection before anything was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    upload: Flow,
+    download: Flow,
+    interim: u32,
+}
+
+/// What happened.
+pub(crate) struct Relayed {
+    /// Status of the response that was started, if one was.
+    pub status: Option<u16>,
+    /// Bytes of request body passed up.
+    pub bytes_up: u64,
+    /// Bytes of response body passed down.
+    pub bytes_down: u64,
+    /// When the final response head arrived.
+    pub answered: Option<Instant>,
+    /// Whether the request body was passed on to its end.
+    pub uploaded: bool,
+    /// Whether the connection became a tunnel.
+    pub switched: bool,
+    /// Why it ended early, if it did.
+    pub fault: Option<Fault>,
+}
+
+/// Runs one exchange to its end.
+pub(crate) async fn relay<D: Downstream, U: Upstream>(
+    down: &mut D,
+    up: &mut U,
+    deadline: &Deadline,
+    terms: &Terms,
+    progress: &mut Progress,
+) -> Relayed {
+    let mut relay = Relay {
+        down,
+        up,
+        deadline,
+        terms,
+        progress,
+        moved_at: deadline.millis_at(Duration::ZERO),
+        status: None,
+        answered: None,
+        switched: false,
+    };
+    let end = poll_fn(|cx| relay.poll(cx)).await;
+    deadline.clear();
+    Relayed {
+        status: relay.status,
+        bytes_up: relay.progress.upload.bytes,
+        bytes_down: relay.progress.download.bytes,
+        answered: relay.answered,
+        uploaded: relay.progress.upload.state == FlowState::Done,
+        switched: relay.switched,
+        fault: end.err(),
+    }
+}
+
+struct Relay<'a, D, U> {
+    down: &'a mut D,
+    up: &'a mut U,
+    deadline: &'a Deadline,
+    terms: &'a Terms,
+    progress: &'a mut Progress,
+    /// When the last byte moved, in milliseconds after the worker's start.
+    moved_at: u64,
+    status: Option<u16>,
+    answered: Option<Instant>,
+    switched: bool,
+}
+
+impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let before = (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status);
+        let step = self.poll_step(cx);
+        if step.is_ready() {
+            return step;
+        }
+        if before != (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status) {
+            self.moved_at = self.deadline.millis_at(Duration::ZERO);
+        }
+        self.poll_deadline(cx)
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
+            match self.progress.upload.poll(cx, self.down.leg(), self.up, &self.terms.trailer_passes) {
+                Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
+                // The upstream may have answered before it stopped reading: the answer decides.
+                Poll::Ready(Err(PumpFault::Sink(e))) => {
+                    if self.status.is_some() {
+                        self.progress.upload.state = FlowState::Broken;
+                    } else {
+                        return self.poll_last_words(cx, e);
+                    }
+                }
+                Poll::Ready(Ok(())) | Poll::Pending => {}
+            }
+            if self.terms.body_bytes.is_some_and(|max| self.progress.upload.bytes > max) && !self.switched {
+                return Poll::Ready(Err(Fault::BodyTooLarge));
+            }
+        }
+        if self.status.is_none() {
+            match self.poll_response(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
+                Poll::Pending => {
+                    if self.progress.upload.state == FlowState::Done {
+                        ready!(self.down.poll_gone(cx));
+                        return Poll::Ready(Err(Fault::ClientGone));
+                    }
+                    return Poll::Pending;
+                }
+            }
+            if self.switched && self.progress.upload.state != FlowState::Copy {
+                self.progress.upload.state = FlowState::Copy;
+                return self.poll_step(cx);
+            }
+        }
+        match self.progress.download.poll(cx, self.up, self.down.leg(), &response_trailer_passes) {
+            Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
+            Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
+            // A tunnel whose client has hung up ends; the upstream is told by the close.
+            Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => Poll::Ready(Ok(())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Response heads: interim ones pass, the final one starts the way down.
+    fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        loop {
+            let (down, may_switch) = (&mut *self.down, self.terms.may_switch);
+            let shown = ready!(self.up.poll_response(cx, |response| {
+                let sent = match response.status {
+                    101 if !may_switch => return Err(Fault::UpstreamProtocol(LegError::Protocol("101 that was not asked for"))),
+                    100 | 102..=199 => down.inform(response),
+                    _ => down.respond(response),
+                };
+                sent.map(|()| response.status).map_err(|_| Fault::ClientGone)
+            }));
+            let status = match shown {
+                Ok(Ok(status)) => status,
+                Ok(Err(fault)) => return Poll::Ready(Err(fault)),
+                Err(e) => return Poll::Ready(Err(upstream_fault(e))),
+            };
+            if matches!(status, 100 | 102..=199) {
+                self.progress.interim += 1;
+                if self.progress.interim > MAX_INTERIM {
+                    let e = LegError::Protocol("too many interim responses");
+                    return Poll::Ready(Err(Fault::UpstreamProtocol(e)));
+                }
+                if self.down.leg().poll_flush(cx).is_ready_and(|r| r.is_err()) {
+                    return Poll::Ready(Err(Fault::ClientGone));
+                }
+                continue;
+            }
+            self.status = Some(status);
+            self.answered = Some(Instant::now());
+            if status == 101 {
+                self.switched = true;
+                self.up.switch_protocol();
+                self.down.leg().switch_protocol();
+            }
+            return Poll::Ready(Ok(()));
+        }
+    }
+
+    /// The upstream stopped taking the request: pass on what it had said before, if anything.
+    fn poll_last_words(&mut self, cx: &mut Context<'_>, e: LegError) -> Poll<Result<(), Fault>> {
+        match self.poll_response(cx) {
+            Poll::Ready(Ok(())) => {
+                self.progress.upload.state = FlowState::Broken;
+                self.poll_step(cx)
+            }
+            Poll::Ready(Err(fault)) => Poll::Ready(Err(fault)),
+            Poll::Pending => Poll::Ready(Err(upstream_fault(e))),
+        }
+    }
+
+    /// Which limit the exchange is waiting under, and whether it has passed.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+        let (limit, client) = if self.status.is_some() {
+            let client = self.progress.download.blocked == Blocked::Sink;
+            (if client { self.terms.client_stall } else { self.terms.upstream_stall }, client)
+        } else {
+            match (self.progress.upload.state, self.progress.upload.blocked) {
+                (FlowState::Copy, Blocked::Source) => (self.terms.client_stall, true),
+                (FlowState::Copy | FlowState::Flush, _) => (self.terms.upstream_stall, false),
+                _ => (self.terms.response_header, false),
+            }
+        };
+        let stall = self.moved_at.saturating_add(millis(limit));
+        let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
+        self.deadline.set_at(stall.min(until));
+        ready!(self.deadline.poll_due(cx));
+        Poll::Ready(Err(match (until <= stall, client) {
+            (true, _) => Fault::RequestTimeout,
+            (false, true) => Fault::ClientStalled,
+            (false, false) => Fault::UpstreamTimeout,
+        }))
+    }
+}
+
+fn client_fault(e: LegError) -> Fault {
+    match e {
+        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::ClientGone,
+        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Fault::ClientBody(e),
+    }
+}
+
+fn upstream_fault(e: LegError) -> Fault {
+    match e {
+        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::UpstreamClosed(e),
+        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Fault::UpstreamProtocol(e),
+    }
+}
+
+trait PollExt<T> {
+    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool;
+}
+
+impl<T> PollExt<T> for Poll<T> {
+    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool {
+        match self {
+            Poll::Ready(v) => f(v),
+            Poll::Pending => false,
+        }
+    }
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum FlowState {
+    #[default]
+    Copy,
+    Flush,
+    Done,
+    /// The sink is gone; nothing more is read for it.
+    Broken,
+}
+
+/// Which side a flow waits for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Blocked {
+    #[default]
+    Source,
+    Sink,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+struct Flow {
+    state: FlowState,
+    blocked: Blocked,
+    bytes: u64,
+}
+
+/// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
+fn response_trailer_passes(name: &str) -> bool {
+    crate::leg::passes_downstream(name) && !auth::headers::is_hop_by_hop(name)
+}
+
+/// The trailers that pass; `None` when none does.
+fn passing_trailers(mut trailers: HeaderMap, passes: &dyn Fn(&str) -> bool) -> Option<Box<HeaderMap>> {
+    let refused: Vec<_> = trailers.keys().filter(|name| !passes(name.as_str())).cloned().collect();
+    for name in refused {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then(|| Box::new(trailers))
+}
+
+enum PumpFault {
+    Source(LegError),
+    Sink(LegError),
+}
+
+impl Flow {
+    /// Moves what can be moved. What the source has at hand gathers in the sink and is flushed when the
+    /// source has no more: a small message leaves in one system call, a slow stream is never held back.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut impl Leg,
+        sink: &mut impl Leg,
+        passes: &dyn Fn(&str) -> bool,
+    ) -> Poll<Result<(), PumpFault>> {
+        loop {
+            match self.state {
+                FlowState::Copy => match source.poll_fill(cx) {
+                    Poll::Pending => {
+                        // A flush that cannot finish waits for the sink, beside the source.
+                        let flushed = sink.poll_flush(cx).map_err(PumpFault::Sink)?;
+                        self.blocked = if flushed.is_ready() { Blocked::Source } else { Blocked::Sink };
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
+                    Poll::Ready(Ok(Fill::Data(data))) => {
+                        let Poll::Ready(n) = sink.poll_write(cx, data).map_err(PumpFault::Sink)? else {
+                            self.blocked = Blocked::Sink;
+                            return Poll::Pending;
+                        };
+                        source.consume(n);
+                        self.bytes += n as u64;
+                    }
+                    Poll::Ready(Ok(Fill::End(trailers))) => {
+                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes))).map_err(PumpFault::Sink)?;
+                        self.state = FlowState::Flush;
+                    }
+                },
+                FlowState::Flush => {
+                    self.blocked = Blocked::Sink;
+                    ready!(sink.poll_flush(cx)).map_err(PumpFault::Sink)?;
+                    self.state = FlowState::Done;
+                }
+                FlowState::Done | FlowState::Broken => return Poll::Ready(Ok(())),
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The connections of one upstream on one worker, and which endpoint gets the next request.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use tokio::sync::Semaphore;
+
+use super::connect::{ConnectError, handshake_http2, open};
+use crate::config::{Upstream, UpstreamProtocol};
+use crate::deadline::Deadlines;
+use crate::http1::connection::Connection;
+use crate::metrics::{self, EndpointMetrics};
+
+/// HTTP/2 connections per endpoint and worker; another is opened when those there are full.
+const MAX_HTTP2_CONNECTIONS: usize = 8;
+
+/// The connections of one upstream on one worker.
+pub(crate) struct Pool {
+    pub(crate) config: Arc<Upstream>,
+    endpoints: Vec<EndpointState>,
+    in_flight: Cell<usize>,
+    /// Breaks ties so that equal endpoints take turns.
+    turn: Cell<usize>,
+    deadlines: Rc<Deadlines>,
+    metrics: Rc<metrics::Worker>,
+}
+
+struct EndpointState {
+    idle: RefCell<Vec<Idle>>,
+    http2: RefCell<Vec<SendRequest<Bytes>>>,
+    /// One HTTP/2 handshake at a time: the requests that arrive meanwhile share its connection.
+    connecting: Semaphore,
+    in_flight: Cell<usize>,
+    failures: Cell<u32>,
+    /// Resting until then, in milliseconds after the worker's start; 0 when in use.
+    out_until: Cell<u64>,
+    counts: Arc<EndpointMetrics>,
+}
+
+struct Idle {
+    connection: Box<Connection>,
+    since: u64,
+}
+
+/// A place among the requests under way; given back on drop.
+pub(crate) struct Place {
+    pool: Rc<Pool>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.pool.in_flight.set(self.pool.in_flight.get() - 1);
+    }
+}
+
+/// A connection for one exchange with one endpoint.
+pub(crate) struct Lease {
+    pool: Rc<Pool>,
+    /// Index of the endpoint.
+    pub(crate) endpoint: usize,
+    /// What to speak over.
+    pub(crate) link: Link,
+    /// The connection was resting in the pool, so that the peer may have closed it meanwhile.
+    pub(crate) reused: bool,
+}
+
+/// What to speak over.
+pub(crate) enum Link {
+    /// A whole HTTP/1 connection.
+    Http1(Option<Box<Connection>>),
+    /// A handle that opens a stream.
+    Http2(SendRequest<Bytes>),
+}
+
+impl Pool {
+    pub(crate) fn new(
+        config: Arc<Upstream>,
+        counts: Vec<Arc<EndpointMetrics>>,
+        metrics: Rc<metrics::Worker>,
+        deadlines: Rc<Deadlines>,
+    ) -> Rc<Self> {
+        let endpoints = counts
+            .into_iter()
+            .map(|counts| EndpointState {
+                idle: RefCell::default(),
+                http2: RefCell::default(),
+                connecting: Semaphore::new(1),
+                in_flight: Cell::new(0),
+                failures: Cell::new(0),
+                out_until: Cell::new(0),
+                counts,
+            })
+            .collect();
+        Rc::new(Self { config, endpoints, in_flight: Cell::new(0), turn: Cell::new(0), deadlines, metrics })
+    }
+
+    /// A place among the requests under way, or `None` when the upstream has all it may have.
+    pub(crate) fn enter(self: &Rc<Self>) -> Option<Place> {
+        let n = self.in_flight.get();
+        if n >= self.config.max_requests {
+            return None;
+        }
+        self.in_flight.set(n + 1);
+        Some(Place { pool: self.clone() })
+    }
+
+    /// A connection to the endpoint with the fewest requests under way. An endpoint that cannot be reached
+    /// costs it its health and the next one is tried: nothing was sent yet.
+    pub(crate) async fn lease(self: &Rc<Self>, fresh: bool) -> Result<Lease, ConnectError> {
+        let mut tried = Vec::new();
+        loop {
+            let at = self.choose(&tried);
+            match self.lease_from(at, fresh).await {
+                Ok(lease) => return Ok(lease),
+                Err(e) => {
+                    self.endpoints[at].counts.connect_failed(&self.metrics);
+                    self.failed(at);
+                    tried.push(at);
+                    if tried.len() >= self.endpoints.len().min(3) {
+                        return Err(e);
+                    }
+                    self.endpoints[at].counts.retried(&self.metrics);
+                }
+            }
+        }
+    }
+
+    /// A connection resting in the pool, without waiting: the common case costs no future.
+    pub(crate) fn lease_idle(self: &Rc<Self>) -> Option<Lease> {
+        if self.config.protocol != UpstreamProtocol::Http1 {
+            return None;
+        }
+        let at = self.choose(&[]);
+        let connection = self.endpoints[at].pop_idle()?;
+        Some(self.leased(at, Link::Http1(Some(connection)), true))
+    }
+
+    async fn lease_from(self: &Rc<Self>, at: usize, fresh: bool) -> Result<Lease, ConnectError> {
+        let (state, endpoint) = (&self.endpoints[at], &self.config.endpoints[at]);
+        match self.config.protocol {
+            UpstreamProtocol::Http1 => {
+                if !fresh && let Some(connection) = state.pop_idle() {
+                    return Ok(self.leased(at, Link::Http1(Some(connection)), true));
+                }
+                let stream = open(&self.config, endpoint).await?;
+                let connection = Box::new(Connection::new(stream, &[]).counted(self.counted(at)));
+                Ok(self.leased(at, Link::Http1(Some(connection)), false))
+            }
+            UpstreamProtocol::Http2 => {
+                if let Some(send) = state.ready_http2() {
+                    return Ok(self.leased(at, Link::Http2(send), true));
+                }
+                let _one_at_a_time = state.connecting.acquire().await;
+                if let Some(send) = state.ready_http2() {
+                    return Ok(self.leased(at, Link::Http2(send), true));
+                }
+                let full = state.http2.borrow().first().cloned();
+                if let Some(send) = full
+                    && state.http2.borrow().len() >= MAX_HTTP2_CONNECTIONS
+                    && let Ok(send) = send.ready().await
+                {
+                    return Ok(self.leased(at, Link::Http2(send), true));
+                }
+                let stream = open(&self.config, endpoint).await?;
+                let send = handshake_http2(stream, endpoint, self.counted(at)).await?;
+                state.http2.borrow_mut().push(send.clone());
+                Ok(self.leased(at, Link::Http2(send), false))
+            }
+        }
+    }
+
+    fn leased(self: &Rc<Self>, at: usize, link: Link, reused: bool) -> Lease {
+        let state = &self.endpoints[at];
+        self.turn.set(at + 1);
+        state.in_flight.set(state.in_flight.get() + 1);
+        state.counts.request_begun(&self.metrics);
+        Lease { pool: self.clone(), endpoint: at, link, reused }
+    }
+
+    /// Least requests under way among the endpoints in use; when all rest, the one that has rested longest
+    /// (a doubtful endpoint is better than a certain refusal).
+    fn choose(&self, tried: &[usize]) -> usize {
+        let n = self.endpoints.len();
+        if n == 1 {
+            return 0;
+        }
+        let now = self.deadlines.now_millis();
+        let first = self.turn.get() % n;
+        let order = (first..n).chain(0..first).filter(|at| !tried.contains(at));
+        let in_use = order.clone().filter(|at| self.endpoints[*at].out_until.get() <= now);
+        in_use
+            .min_by_key(|at| self.endpoints[*at].in_flight.get())
+            .or_else(|| order.min_by_key(|at| self.endpoints[*at].out_until.get()))
+            .unwrap_or(first)
+    }
+
+    fn failed(&self, at: usize) {
+        let state = &self.endpoints[at];
+        state.failures.set(state.failures.get().saturating_add(1));
+        if state.failures.get() >= self.config.unhealthy_after {
+            if state.out_until.get() == 0 {
+                state.counts.set_ejected(&self.metrics, true);
+                tracing::warn!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint taken out");
+            }
+            let rest = u64::try_from(self.config.unhealthy_for.as_millis()).unwrap_or(u64::MAX);
+            state.out_until.set(self.deadlines.now_millis().saturating_add(rest).max(1));
+        }
+    }
+
+    fn succeeded(&self, at: usize) {
+        let state = &self.endpoints[at];
+        state.failures.set(0);
+        if state.out_until.replace(0) != 0 {
+            state.counts.set_ejected(&self.metrics, false);
+            tracing::info!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint back in use");
+        }
+    }
+
+    /// Closes connections that rested too long or that their peer has closed.
+    pub(crate) fn sweep(&self) {
+        let now = self.deadlines.now_millis();
+        let limit = u64::try_from(self.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
+        for state in &self.endpoints {
+            state.idle.borrow_mut().retain_mut(|idle| {
+                now.saturating_sub(idle.since) < limit && idle.connection.is_quiet()
+            });
+            let mut cx = Context::from_waker(Waker::noop());
+            state.http2.borrow_mut().retain_mut(|send| !matches!(send.poll_ready(&mut cx), Poll::Ready(Err(_))));
+        }
+    }
+
+    /// Counts a connection to an endpoint until dropped.
+    fn counted(&self, at: usize) -> Counted {
+        Counted::new(self.metrics.clone(), self.endpoints[at].counts.clone())
+    }
+}
+
+/// Counts an open upstream connection until dropped.
+pub(crate) struct Counted {
+    metrics: Rc<metrics::Worker>,
+    counts: Arc<EndpointMetrics>,
+}
+
+impl Counted {
+    fn new(metrics: Rc<metrics::Worker>, counts: Arc<EndpointMetrics>) -> Self {
+        counts.connected(&metrics);
+        Self { metrics, counts }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.counts.disconnected(&self.metrics);
+    }
+}
+
+impl EndpointState {
+    fn pop_idle(&self) -> Option<Box<Connection>> {
+        // The one used last is the likeliest to be alive, and lets the surplus age.
+        loop {
+            let mut idle = self.idle.borrow_mut().pop()?;
+            if idle.connection.is_quiet() {
+                return Some(idle.connection);
+            }
+        }
+    }
+
+    fn ready_http2(&self) -> Option<SendRequest<Bytes>> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut open = self.http2.borrow_mut();
+        let mut found = None;
+        open.retain_mut(|send| match send.poll_ready(&mut cx) {
+            Poll::Ready(Err(_)) => false,
+            Poll::Ready(Ok(())) => {
+                if found.is_none() {
+                    found = Some(send.clone());
+                }
+                true
+            }
+            Poll::Pending => true,
+        });
+        found
+    }
+}
+
+impl Lease {
+    /// Tells that the exchange ended well: the endpoint is healthy, and the connection rests in the pool if
+    /// it can carry another request.
+    pub(crate) fn release(mut self) {
+        self.pool.succeeded(self.endpoint);
+        if let Link::Http1(connection) = &mut self.link
+            && let Some(mut connection) = connection.take()
+            && connection.persists
+            && connection.body_read()
+            && connection.is_quiet()
+        {
+            let state = &self.pool.endpoints[self.endpoint];
+            let mut idle = state.idle.borrow_mut();
+            if idle.len() < self.pool.config.idle_connections {
+                connection.next_message();
+                connection.rest();
+                idle.push(Idle { connection, since: self.pool.deadlines.now_millis() });
+            }
+        }
+    }
+
+    /// Tells that the exchange failed by the endpoint's fault: it broke off, or did not answer in time.
+    pub(crate) fn fail(self, timed_out: bool) {
+        self.pool.failed(self.endpoint);
+        let counts = &self.pool.endpoints[self.endpoint].counts;
+        if timed_out {
+            counts.timed_out(&self.pool.metrics);
+        } else {
+            counts.reset(&self.pool.metrics);
+        }
+    }
+
+    /// Counts that the request is sent again elsewhere because nothing had been sent.
+    pub(crate) fn retried(&self) {
+        self.pool.endpoints[self.endpoint].counts.retried(&self.pool.metrics);
+    }
+
+    /// The HTTP/1 connection, when that is what is leased.
+    pub(crate) fn http1(&mut self) -> Option<&mut Connection> {
+        match &mut self.link {
+            Link::Http1(connection) => connection.as_deref_mut(),
+            Link::Http2(_) => None,
+        }
+    }
+
+    /// `Host` of the endpoint itself; `localhost` for a Unix socket, as is customary.
+    pub(crate) fn host(&self) -> String {
+        match self.endpoint() {
+            crate::config::Endpoint::Unix(_) => "localhost".into(),
+            tcp => tcp.to_string(),
+        }
+    }
+
+    /// The endpoint, for logs.
+    pub(crate) fn endpoint(&self) -> &crate::config::Endpoint {
+        &self.pool.config.endpoints[self.endpoint]
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let state = &self.pool.endpoints[self.endpoint];
+        state.in_flight.set(state.in_flight.get() - 1);
+        state.counts.request_ended(&self.pool.metrics);
+    }
+}

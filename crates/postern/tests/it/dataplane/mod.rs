@@ -1,0 +1,13 @@
+//! The data plane driven over real sockets: raw bytes in, judged by what the upstream received.
+
+mod canonical;
+mod exchange;
+mod framing;
+mod harness;
+mod http2;
+mod identity;
+mod lifecycle;
+mod limits;
+mod tls;
+mod tokens;
+mod upgrade;
