@@ -9,7 +9,7 @@
 //! Does not own: sockets, clocks, caches, files. This crate is pure: bytes, a time and a configuration in,
 //! a value out. That is what makes each step testable to the last byte and fuzzable.
 //!
-//! Flow: `request::parse → policy::route → token::jwt::verify → decide → Permit | Denial → headers::write`.
+//! Flow: `Canonical::parse → RouteTable::find → jwt::verify → decide → Permit | Denial → IdentityHeaders`.
 
 pub mod credential;
 pub mod decide;

@@ -13,7 +13,7 @@ use auth::headers::{IdentityHeaders, StripSet};
 use auth::mapping::CertificateMapping;
 use auth::policy::route::RouteTable;
 use auth::policy::rule::Policy;
-use auth::token::jwt::IssuerConfig;
+use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
 /// Everything one generation of the gateway runs on.

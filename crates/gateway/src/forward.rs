@@ -5,14 +5,13 @@
 //! when nothing was sent; what each fault of the exchange becomes. Does not own: connections, the relay.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use auth::decide::Permit;
 use auth::headers::is_hop_by_hop;
 use auth::request::Field;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
-use crate::answer::{Answer, Refusal};
+use crate::answer::Refusal;
 use crate::authenticate::Verified;
 use crate::buffer::borrow_vec;
 use crate::config::{Route, UpstreamProtocol};
@@ -20,9 +19,8 @@ use crate::deadline::Deadline;
 use crate::http1::connection::{put_decimal, put_field};
 use crate::http1::head::Framing;
 use crate::http2::stream::ClientStream;
-use crate::leg::{Downstream, LegError, is_nominated};
+use crate::leg::{Downstream, is_nominated};
 use crate::metrics::Outcome;
-use crate::phases::Phase;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
 use crate::relay::{Fault, Progress, Relayed, Terms, relay};
@@ -55,14 +53,14 @@ impl Outbound {
         peer: &Peer,
         inbound: &Inbound<'_>,
         caller: Option<&Verified>,
-        record: &mut Record,
-    ) -> Self {
+        record: &Record,
+    ) -> Result<Self, Refusal> {
         let route = &running.config.routes[permit.route()];
         let pool = running.pools[route.upstream].clone();
         let draft = Draft { permit: &permit, running, route, peer, inbound, caller, record };
         let head = match pool.config.protocol {
-            UpstreamProtocol::Http1 => draft.http1(worker),
-            UpstreamProtocol::Http2 => draft.http2(worker),
+            UpstreamProtocol::Http1 => draft.http1(worker)?,
+            UpstreamProtocol::Http2 => draft.http2(worker)?,
         };
         let timeouts = &pool.config.timeouts;
         let terms = Terms {
@@ -74,9 +72,20 @@ impl Outbound {
             }),
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
+            trailer_passes: trailer_filter(running.clone()),
         };
-        Self { pool, head, framing: inbound.framing, head_request: permit.request().method() == "HEAD", terms }
+        let head_request = permit.request().method() == "HEAD";
+        Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
     }
+}
+
+/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
+/// that was decided from the head (RFC 9110 §6.5.1).
+fn trailer_filter(running: Rc<Running>) -> Box<dyn Fn(&str) -> bool> {
+    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
+    Box::new(move |name| {
+        !is_hop_by_hop(name) && !running.config.strip.strips(name) && !NEVER.iter().any(|n| n.eq_ignore_ascii_case(name))
+    })
 }
 
 /// The parts a request head is written from.
@@ -87,7 +96,7 @@ struct Draft<'a, 'r> {
     peer: &'a Peer,
     inbound: &'a Inbound<'a>,
     caller: Option<&'a Verified>,
-    record: &'a mut Record,
+    record: &'a Record,
 }
 
 impl Draft<'_, '_> {
@@ -113,7 +122,7 @@ impl Draft<'_, '_> {
     }
 
     /// Calls `put` with every field the gateway sets itself.
-    fn own_fields(&mut self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) {
+    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
         }
@@ -125,14 +134,24 @@ impl Draft<'_, '_> {
             }
             if let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion) {
                 let upstream = &self.running.config.upstreams[self.route.upstream].name;
-                if let Some(token) = minter.assertion(caller, upstream, worker.clock.at(self.record.started)) {
-                    put(&assertion.header, token.as_bytes());
-                }
+                let now = worker.clock.at(self.record.started);
+                // An upstream that was promised a signature must not be asked without one.
+                let token = minter.assertion(caller, upstream, now).map_err(|error| {
+                    tracing::error!(%error, "assertion cannot be signed");
+                    Refusal::AuthUnavailable { retry_after: 1 }
+                })?;
+                put(&assertion.header, token.as_bytes());
             }
         }
-        if let Some(trace) = &self.record.trace {
-            trace.put_fields(&mut put);
+        if let Some((trace, state)) = &self.record.trace {
+            let mut parent = Vec::with_capacity(64);
+            trace.outgoing().write(&mut parent);
+            put("traceparent", &parent);
+            if let Some(state) = state {
+                put("tracestate", state.as_bytes());
+            }
         }
+        Ok(())
     }
 
     /// Whether the trace fields of the client are replaced by ours.
@@ -141,7 +160,7 @@ impl Draft<'_, '_> {
             && (name.eq_ignore_ascii_case("traceparent") || name.eq_ignore_ascii_case("tracestate"))
     }
 
-    fn http1(mut self, worker: &Worker) -> OutboundHead {
+    fn http1(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
         let request = self.permit.request();
         let mut out = borrow_vec();
         out.extend_from_slice(request.method().as_bytes());
@@ -159,7 +178,7 @@ impl Draft<'_, '_> {
                 put_field(&mut out, field.name, field.value);
             }
         }
-        self.own_fields(worker, |name, value| put_field(&mut out, name, value));
+        self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {
             Framing::Length(n) if n > 0 || self.inbound.has_length => {
                 out.extend_from_slice(b"content-length: ");
@@ -174,10 +193,10 @@ impl Draft<'_, '_> {
             put_field(&mut out, "upgrade", protocol);
         }
         out.extend_from_slice(b"\r\n");
-        OutboundHead::Http1 { bytes: out, host_at }
+        Ok(OutboundHead::Http1 { bytes: out, host_at })
     }
 
-    fn http2(mut self, worker: &Worker) -> OutboundHead {
+    fn http2(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
         let canonical = self.permit.request();
         let mut target = Vec::new();
         canonical.write_target(&mut target);
@@ -195,7 +214,7 @@ impl Draft<'_, '_> {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
             }
         }
-        self.own_fields(worker, &mut append);
+        self.own_fields(worker, &mut append)?;
         if let Framing::Length(n) = self.inbound.framing
             && (n > 0 || self.inbound.has_length)
         {
@@ -212,7 +231,7 @@ impl Draft<'_, '_> {
         *request.method_mut() = canonical.method().parse().unwrap_or_default();
         *request.uri_mut() = uri;
         *request.headers_mut() = fields;
-        OutboundHead::Http2(Box::new(request))
+        Ok(OutboundHead::Http2(Box::new(request)))
     }
 }
 
@@ -334,7 +353,7 @@ async fn over_http2<D: Downstream>(
             }
             Err(error) => {
                 tracing::warn!(%error, "upstream http/2 request");
-                lease.fail();
+                lease.fail(false);
                 return Err(Refusal::UpstreamClosed);
             }
         }
@@ -343,36 +362,37 @@ async fn over_http2<D: Downstream>(
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
 fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
-    let refusal = match &relayed.fault {
-        None => {
-            lease.release();
-            return Ok(relayed);
-        }
-        Some(Fault::ClientGone) => None,
-        Some(Fault::ClientBody(_)) => Some(Refusal::Body),
-        Some(Fault::ClientStalled) => Some(Refusal::ClientStalled),
-        Some(Fault::BodyTooLarge) => Some(Refusal::BodyTooLarge),
-        Some(Fault::RequestTimeout) => Some(Refusal::RequestTimeout),
-        Some(Fault::UpstreamClosed(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream closed");
-            lease.fail(false);
-            Some(Refusal::UpstreamClosed)
-        }
-        Some(Fault::UpstreamProtocol(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream answer refused");
-            lease.fail(false);
-            Some(match e {
-                LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Refusal::UpstreamProtocol,
-                _ => Refusal::UpstreamClosed,
-            })
-        }
-        Some(Fault::UpstreamTimeout) => {
-            lease.fail(true);
-            Some(Refusal::UpstreamTimeout)
-        }
+    let Some(fault) = &relayed.fault else {
+        lease.release();
+        return Ok(relayed);
     };
-    match refusal {
+    match fault {
+        Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
+            tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            lease.fail(false);
+        }
+        Fault::UpstreamTimeout => lease.fail(true),
+        Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
+        Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}
+    }
+    match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),
         _ => Ok(relayed),
+    }
+}
+
+impl Fault {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+        }
     }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Stream {
     ClientTls(Box<tokio_rustls::client::TlsStream<Box<Stream>>>),
     /// Bytes already taken from the socket while its protocol was being found out, then the socket.
     Replayed(Box<Replayed>),
+    /// Taken away.
+    Closed,
 }
 
 /// A stream whose first bytes were read ahead.
@@ -44,6 +46,17 @@ impl Stream {
         }
     }
 
+    /// Makes the close a TCP reset: the peer learns that what it got is not all.
+    pub(crate) fn reset_on_close(&mut self) {
+        match self {
+            // Fails only on a socket that is closed already.
+            Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(std::time::Duration::ZERO))),
+            Self::ServerTls(s) => s.get_mut().0.reset_on_close(),
+            Self::Replayed(r) => r.inner.reset_on_close(),
+            Self::Unix(_) | Self::ClientTls(_) | Self::Closed => {}
+        }
+    }
+
     /// Whether a connection resting in a pool is still fit for use: nothing to read and not closed. A peer
     /// that sent anything while nothing was asked cannot be trusted with the next request.
     pub(crate) fn is_quiet(&mut self) -> bool {
@@ -64,6 +77,7 @@ macro_rules! each {
                 let $s = &mut r.inner;
                 $body
             }
+            Stream::Closed => Poll::Ready(Err(io::ErrorKind::NotConnected.into())),
         }
     };
 }
@@ -107,6 +121,7 @@ impl AsyncWrite for Stream {
             Self::ServerTls(s) => s.is_write_vectored(),
             Self::ClientTls(s) => s.is_write_vectored(),
             Self::Replayed(r) => r.inner.is_write_vectored(),
+            Self::Closed => false,
         }
     }
 

@@ -1,1 +1,39 @@
-//! The gateway.
+//! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
+//!
+//! Owns: sockets and protocols ([`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
+//! verified and remembered ([`authenticate`], [`cache`]); the way up and back (`pipeline`, `forward`, `relay`,
+//! `upstream`); and what is told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
+//!
+//! Does not own: what a request means and who may what (`auth`), the configuration's text (the binary).
+//!
+//! Flow of a request: `server → http1 | http2 → pipeline::admit → Permit → forward → relay ⇄ upstream`. One
+//! thread per core; what a request needs is on its thread, and a cached decision waits for nothing.
+
+pub mod access_log;
+pub mod admin;
+mod answer;
+pub mod assertion;
+pub mod authenticate;
+mod buffer;
+pub mod cache;
+pub mod cgroup;
+pub mod clock;
+pub mod config;
+mod deadline;
+mod forward;
+pub mod http1;
+mod http2;
+mod io;
+mod leg;
+pub mod metrics;
+pub mod phases;
+mod pipeline;
+pub mod process;
+pub mod proxy_protocol;
+mod record;
+mod relay;
+pub mod server;
+pub mod tls;
+pub mod trace;
+mod upstream;
+mod worker;

@@ -14,12 +14,12 @@ use std::time::Instant;
 
 use auth::credential;
 use auth::decide::{Permit, decide};
-use auth::decide::explain::Silent;
+use auth::decide::explain::NoTrace;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 
 use crate::answer::{Answer, Refusal};
-use crate::authenticate::{Lookup, Rejection, Verified};
+use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
@@ -73,7 +73,7 @@ impl Peer {
 }
 
 /// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
-pub(crate) type Resolved = (Result<Arc<Verified>, Rejection>, CacheUse);
+pub(crate) type Resolved = Outcome;
 
 /// What becomes of a request.
 pub(crate) enum Admission {
@@ -116,6 +116,7 @@ fn try_admit(
         host: inbound.host,
         target: inbound.target,
     };
+    worker.begin_trace(inbound.fields, record);
     let request = Canonical::parse(&raw).map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
@@ -133,7 +134,7 @@ fn try_admit(
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
     let now = worker.clock.at(record.started).wall;
-    let permit = decide(&route.policy, index, &request, facts, now, &mut Silent).map_err(Refusal::Denied);
+    let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
     record.caller = verified.clone();
     let permit = rewrite(config, permit?, now)?;
@@ -148,7 +149,7 @@ fn try_admit(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record);
+    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
@@ -173,7 +174,7 @@ fn credential(
         return Ok(Found::Known(None));
     }
     let token = credential::bearer(inbound.fields, request.query()).map_err(|fault| Refusal::Credential {
-        error: fault.error(),
+        error: "invalid_request",
         code: fault.code(),
         text: fault.to_string().into(),
     })?;
@@ -187,17 +188,16 @@ fn credential(
         },
     };
     record.cache = Some(cache);
-    match outcome {
-        Ok(verified) => Ok(Found::Known(Some(verified))),
-        Err(Rejection::Invalid(fault)) => Err(Refusal::Credential {
+    outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
+        Rejection::Invalid(fault) => Refusal::Credential {
             error: "invalid_token",
             code: fault.code(),
-            text: fault.public_text().into(),
-        }),
-        Err(Rejection::Unavailable { retry_after, .. }) => {
-            Err(Refusal::AuthUnavailable { retry_after: retry_after.as_secs() })
+            text: fault.to_string().into(),
+        },
+        Rejection::Unavailable { retry_after, .. } => {
+            Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }
-    }
+    })
 }
 
 /// Exchanges the path where the route says so; decided again, also by whoever else serves the new path.
@@ -205,7 +205,7 @@ fn rewrite<'r>(config: &Config, permit: Permit<'r>, now: auth::time::Timestamp) 
     let route = &config.routes[permit.route()];
     let Some(rewrite) = &route.rewrite else { return Ok(permit) };
     let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
-    permit.rewrite(&route.policy, &path, now, &mut Silent).map_err(Refusal::Denied)
+    permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)
 }
 
 impl Rewrite {

@@ -5,9 +5,11 @@ use std::time::Instant;
 
 use auth::request::Canonical;
 
+use crate::answer::Answer;
 use crate::authenticate::Verified;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder};
+use crate::relay::Fault;
 
 /// What is remembered of a request.
 pub(crate) struct Record {
@@ -39,8 +41,8 @@ pub(crate) struct Record {
     pub(crate) answered: Option<Instant>,
     /// When it was sent upstream.
     pub(crate) forwarded: Option<Instant>,
-    /// The trace it belongs to.
-    pub(crate) trace: Option<crate::trace::Context>,
+    /// The trace it belongs to, and the caller's `tracestate`.
+    pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
 }
 
 /// The parts of a request that the log names.
@@ -80,6 +82,30 @@ impl Record {
             request.host().clone_into(&mut text.host);
             request.path().clone_into(&mut text.path);
         }
+    }
+
+    /// The gateway answered by itself.
+    pub(crate) fn answered_by_us(&mut self, answer: &Answer) {
+        self.outcome = answer.outcome;
+        self.status = answer.status;
+        self.reason = (answer.outcome != Outcome::Local).then_some(answer.code);
+        self.bytes_down = answer.body.len() as u64;
+    }
+
+    /// The exchange broke off after the answer had begun, or with nobody left to answer.
+    pub(crate) fn failed(&mut self, fault: &Fault) {
+        let (outcome, reason) = match fault {
+            Fault::ClientGone => (Outcome::ClientAborted, "client_gone"),
+            Fault::ClientBody(_) => (Outcome::Malformed, "malformed_body"),
+            Fault::ClientStalled => (Outcome::Timeout, "client_stalled"),
+            Fault::BodyTooLarge => (Outcome::TooLarge, "body_too_large"),
+            Fault::UpstreamClosed(_) => (Outcome::UpstreamError, "upstream_closed"),
+            Fault::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
+            Fault::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
+            Fault::RequestTimeout => (Outcome::Timeout, "request_timeout"),
+        };
+        self.outcome = outcome;
+        self.reason = Some(reason);
     }
 
     /// Ends a phase, if this request is timed.

@@ -8,6 +8,8 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use http::HeaderMap;
+
 use crate::deadline::Deadline;
 use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
 
@@ -28,6 +30,8 @@ pub(crate) struct Terms {
     pub body_bytes: Option<u64>,
     /// The request asked for a protocol switch that the route allows.
     pub may_switch: bool,
+    /// Whether a request trailer of that name passes: trailers are fields, and are stripped like fields.
+    pub trailer_passes: Box<dyn Fn(&str) -> bool>,
 }
 
 /// Why an exchange failed.
@@ -137,7 +141,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
-            match self.progress.upload.poll(cx, self.down.leg(), self.up) {
+            match self.progress.upload.poll(cx, self.down.leg(), self.up, &self.terms.trailer_passes) {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
                 // The upstream may have answered before it stopped reading: the answer decides.
                 Poll::Ready(Err(PumpFault::Sink(e))) => {
@@ -170,7 +174,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                 return self.poll_step(cx);
             }
         }
-        match self.progress.download.poll(cx, self.up, self.down.leg()) {
+        match self.progress.download.poll(cx, self.up, self.down.leg(), &response_trailer_passes) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
@@ -309,6 +313,20 @@ struct Flow {
     bytes: u64,
 }
 
+/// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
+fn response_trailer_passes(name: &str) -> bool {
+    crate::leg::passes_downstream(name) && !auth::headers::is_hop_by_hop(name)
+}
+
+/// The trailers that pass; `None` when none does.
+fn passing_trailers(mut trailers: HeaderMap, passes: &dyn Fn(&str) -> bool) -> Option<Box<HeaderMap>> {
+    let refused: Vec<_> = trailers.keys().filter(|name| !passes(name.as_str())).cloned().collect();
+    for name in refused {
+        trailers.remove(name);
+    }
+    (!trailers.is_empty()).then(|| Box::new(trailers))
+}
+
 enum PumpFault {
     Source(LegError),
     Sink(LegError),
@@ -317,7 +335,13 @@ enum PumpFault {
 impl Flow {
     /// Moves what can be moved. What the source has at hand gathers in the sink and is flushed when the
     /// source has no more: a small message leaves in one system call, a slow stream is never held back.
-    fn poll(&mut self, cx: &mut Context<'_>, source: &mut impl Leg, sink: &mut impl Leg) -> Poll<Result<(), PumpFault>> {
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        source: &mut impl Leg,
+        sink: &mut impl Leg,
+        passes: &dyn Fn(&str) -> bool,
+    ) -> Poll<Result<(), PumpFault>> {
         loop {
             match self.state {
                 FlowState::Copy => match source.poll_fill(cx) {
@@ -337,7 +361,7 @@ impl Flow {
                         self.bytes += n as u64;
                     }
                     Poll::Ready(Ok(Fill::End(trailers))) => {
-                        sink.finish(trailers).map_err(PumpFault::Sink)?;
+                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes))).map_err(PumpFault::Sink)?;
                         self.state = FlowState::Flush;
                     }
                 },

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-use crate::access_log;
+use auth::request::Field;
+
+use crate::access_log::{self, RequestProtocol};
 use crate::assertion::AssertionMinter;
 use crate::authenticate::Authenticator;
 use crate::clock::CoarseClock;
 use crate::config::Config;
 use crate::deadline::Deadlines;
 use crate::metrics::{self, RouteMetrics};
-use crate::trace::Tracer;
+use crate::phases::nanos_between;
+use crate::pipeline::Peer;
+use crate::record::Record;
+use crate::trace::{Finished, IdGenerator, Incoming, Tracer};
 use crate::upstream::pool::Pool;
 
 /// One worker thread.
@@ -21,7 +26,7 @@ pub(crate) struct Worker {
     /// From 0; also the shard of the metrics.
     pub(crate) index: usize,
     /// The right to count.
-    pub(crate) metrics: metrics::Worker,
+    pub(crate) metrics: Rc<metrics::Worker>,
     /// Deadlines of all its connections.
     pub(crate) deadlines: Rc<Deadlines>,
     /// Wall and monotonic time.
@@ -30,6 +35,8 @@ pub(crate) struct Worker {
     pub(crate) log: RefCell<Option<access_log::Buffer>>,
     /// Spans, when traces are exported.
     pub(crate) tracer: Option<Arc<Tracer>>,
+    /// Makes the identifiers of spans.
+    ids: RefCell<IdGenerator>,
     /// The configuration in force, with what was made of it for this thread.
     pub(crate) running: RefCell<Rc<Running>>,
     /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
@@ -58,7 +65,7 @@ impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
         index: usize,
-        metrics: metrics::Worker,
+        metrics: Rc<metrics::Worker>,
         clock: CoarseClock,
         log: Option<access_log::Buffer>,
         tracer: Option<Arc<Tracer>>,
@@ -66,6 +73,10 @@ impl Worker {
         deadlines: Rc<Deadlines>,
         open: Arc<AtomicUsize>,
     ) -> Rc<Self> {
+        let random = aws_lc_rs::rand::SystemRandom::new();
+        let mut seed = [0; 32];
+        // Identifiers of spans need not be secret; without entropy they begin at a fixed place.
+        let _ = aws_lc_rs::rand::SecureRandom::fill(&random, &mut seed);
         Rc::new(Self {
             index,
             metrics,
@@ -73,6 +84,7 @@ impl Worker {
             clock,
             log: RefCell::new(log),
             tracer,
+            ids: RefCell::new(IdGenerator::from_seed(seed)),
             running: RefCell::new(Rc::new(running)),
             draining: Cell::new(None),
             open,
@@ -92,9 +104,91 @@ impl Worker {
         n == 0 || self.tracer.is_some()
     }
 
+    /// Whether requests are described for a log or a span.
+    pub(crate) fn describes(&self) -> bool {
+        self.tracer.is_some() || self.log.borrow().is_some()
+    }
+
+    /// Hands the lines of the access log to its writer.
+    pub(crate) fn flush_log(&self) {
+        if let Some(log) = &mut *self.log.borrow_mut() {
+            log.flush();
+        }
+    }
+
     /// Notes an instant that was read anyway.
     pub(crate) fn noticed(&self, now: Instant) {
         self.deadlines.set_now(now);
+    }
+
+    /// Which trace a request belongs to, when traces are kept.
+    pub(crate) fn begin_trace(&self, fields: &[Field<'_>], record: &mut Record) {
+        let Some(tracer) = &self.tracer else { return };
+        if record.trace.is_some() {
+            return; // the second look at a request whose token was not known
+        }
+        let incoming = Incoming::from_fields(fields.iter().map(|f| (f.name, f.value)));
+        let trace = tracer.begin(incoming.as_ref().map(|i| &i.parent), &mut self.ids.borrow_mut());
+        let state = incoming.and_then(|i| i.state).map(|s| s.as_str().to_owned());
+        record.trace = Some((trace, state));
+    }
+
+    /// Counts and logs a request that is over.
+    pub(crate) fn finish(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: Record) {
+        let total = nanos_between(record.started, Instant::now());
+        let counts = match record.route {
+            Some(route) => &running.routes[route],
+            None => self.metrics.metrics().unrouted(),
+        };
+        counts.finish(&self.metrics, record.outcome, record.status, total);
+        counts.bytes(&self.metrics, record.bytes_up, record.bytes_down);
+        if let Some(reason) = record.reason {
+            self.metrics.metrics().denied(reason);
+        }
+        if let Some(phases) = &record.phases {
+            self.metrics.phases(phases);
+        }
+        if self.describes() {
+            self.tell(running, peer, protocol, &record, total);
+        }
+        self.metrics.request_ended();
+    }
+
+    /// The line and the spans of a request.
+    fn tell(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: &Record, total: u64) {
+        let route = record.route.map(|at| &running.config.routes[at]);
+        let upstream = route.map(|r| &*running.config.upstreams[r.upstream].name);
+        let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
+            let nanos = record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
+            access_log::Forwarded { upstream, endpoint, nanos }
+        });
+        let target = record.text.as_ref().filter(|t| !t.method.is_empty());
+        let time = self.clock.at(record.started).wall;
+        let line = access_log::Record {
+            time,
+            listener: &peer.listener().name,
+            peer: peer.address,
+            protocol,
+            target: target.map(|t| access_log::Target { method: &t.method, host: &t.host, path: &t.path }),
+            status: record.status,
+            outcome: record.outcome,
+            reason: record.reason,
+            route: route.map(|r| &*r.name),
+            identity: record.caller.as_ref().map(|c| &c.facts.identity),
+            forwarded,
+            bytes_in: record.bytes_up,
+            bytes_out: record.bytes_down,
+            total_nanos: total,
+            cache: record.cache,
+            trace: record.trace.as_ref().map(|(trace, _)| trace.trace_id()),
+        };
+        if let (Some(tracer), Some((trace, state)), Some(phases)) = (&self.tracer, &record.trace, &record.phases) {
+            let start_unix_nanos = time.as_millis().saturating_mul(1_000_000);
+            tracer.finish(&Finished { trace, state: state.as_deref(), start_unix_nanos, phases, record: &line });
+        }
+        if let Some(log) = &mut *self.log.borrow_mut() {
+            log.log(&line);
+        }
     }
 
     /// Begins to drain: answers ask for the connection's end, and quiet connections close after `grace`.

@@ -1,1 +1,16 @@
-//! lab.
+//! The lab: what a server costs under load, measured from outside.
+//!
+//! Owns: the load driver ([`load`]), connections that do nothing or almost nothing ([`hold`]), the watch over
+//! processes ([`observe`]) and the reports of all three ([`report`]). Does not own: the servers it measures; a peer is
+//! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
+//!
+//! Flow of a load run: a [`load::Plan`] is checked, connections are opened, then the schedule hands arrivals to free
+//! connections; every answer goes into histograms by its class, measured from the moment the request *should* have
+//! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
+
+pub mod hold;
+pub mod load;
+pub mod observe;
+pub mod report;
+
+mod units;

@@ -55,6 +55,10 @@ pub(super) fn agreed<'a>(
 
 fn parse(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
     let raw = str::from_utf8(raw).map_err(|_| Malformed::Host)?;
+    // A normal name without port, as most are, is recognised in one pass.
+    if !raw.ends_with('.') && labels(raw) == Ok(Spelling::Normal) {
+        return Ok(Authority { text: Cow::Borrowed(raw), host: raw.len(), port: None });
+    }
     if raw.contains('@') {
         return Err(Malformed::UserInfo);
     }
@@ -138,7 +142,7 @@ fn without_root(name: &str) -> &str {
 }
 
 /// How far a name is from its normal form.
-#[derive(PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Spelling {
     Normal,
     UpperCase,

@@ -88,16 +88,35 @@ const CLASS: [Class; 256] = {
     }
 };
 
+/// Bytes that a path holds as they are, within a segment.
+const PLAIN: [bool; 256] = {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < set.len() {
+        set[byte] = matches!(CLASS[byte], Class::Plain);
+        byte += 1;
+    }
+    set
+};
+
+/// Bytes that a query holds as they are: all but `%` and those refused raw.
+pub(super) const PLAIN_IN_QUERY: [bool; 256] = {
+    let mut set = [false; 256];
+    let mut byte = 0;
+    while byte < set.len() {
+        set[byte] = !matches!(CLASS[byte], Class::Percent | Class::Refused(_));
+        byte += 1;
+    }
+    set
+};
+
 fn class(text: &[u8], at: usize) -> Class {
     text.get(at).map_or(Class::End, |&byte| CLASS[usize::from(byte)])
 }
 
-/// Refuses a byte that may stand raw neither in a path nor in a query.
+/// Why a byte may stand raw neither in a path nor in a query.
 pub(super) fn refused(byte: u8) -> Option<Malformed> {
-    match CLASS[usize::from(byte)] {
-        Class::Refused(fault) => Some(fault),
-        _ => None,
-    }
+    if let Class::Refused(fault) = CLASS[usize::from(byte)] { Some(fault) } else { None }
 }
 
 /// The normal path at the beginning of `target`, and where it ends: at the first `?` or at the end.
@@ -110,8 +129,8 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
     }
     let (mut start, mut at) = (1, 1);
     loop {
+        at += run(&bytes[at..], &PLAIN);
         match class(bytes, at) {
-            Class::Plain => {}
             Class::Slash => {
                 segment(&bytes[start..at], false)?;
                 start = at + 1;
@@ -124,6 +143,11 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
         }
         at += 1;
     }
+}
+
+/// How many bytes at the beginning of `text` are in `set`.
+pub(super) fn run(text: &[u8], set: &[bool; 256]) -> usize {
+    text.iter().position(|&byte| !set[usize::from(byte)]).unwrap_or(text.len())
 }
 
 /// Checks the decoded name of a segment, without its parameters.

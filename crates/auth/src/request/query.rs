@@ -9,20 +9,18 @@ use super::{Malformed, escape, path};
 pub(super) fn validate(query: &str) -> Result<(), Malformed> {
     let bytes = query.as_bytes();
     let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at] == b'%' {
-            let (character, length) = escape::character(bytes, at)?;
-            if character == '\0' {
-                return Err(Malformed::ForbiddenEscape);
-            }
-            at += length;
-        } else if let Some(fault) = path::refused(bytes[at]) {
+    loop {
+        at += path::run(&bytes[at..], &path::PLAIN_IN_QUERY);
+        let Some(&byte) = bytes.get(at) else { return Ok(()) };
+        if let Some(fault) = path::refused(byte) {
             return Err(fault);
-        } else {
-            at += 1;
         }
+        let (character, length) = escape::character(bytes, at)?;
+        if character == '\0' {
+            return Err(Malformed::ForbiddenEscape);
+        }
+        at += length;
     }
-    Ok(())
 }
 
 /// A name or value in form encoding.

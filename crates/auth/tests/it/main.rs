@@ -2,6 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod decide_permit;
+mod decide_rules;
+mod fixtures;
+mod headers_identity;
+mod headers_strip;
+mod policy_route;
+mod policy_rule;
+mod request_host;
+mod request_path;
+mod request_properties;
+mod request_target;
 mod token_credential;
 mod token_keyset;
 mod token_mapping;

@@ -15,6 +15,7 @@ use super::chunked::{Decoded, Decoder};
 use super::head::{Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
+use crate::upstream::pool::Counted;
 use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
 
 /// Bytes held back before a write must wait for the socket.
@@ -65,6 +66,8 @@ pub(crate) struct Connection {
     pub(crate) persists: bool,
     /// The next response belongs to a HEAD request and has no body (client role).
     pub(crate) head_request: bool,
+    /// Counts the connection while it is open (client role).
+    counted: Option<Counted>,
 }
 
 impl Connection {
@@ -81,7 +84,14 @@ impl Connection {
             sent: false,
             persists: true,
             head_request: false,
+            counted: None,
         }
+    }
+
+    /// Counted as open until dropped.
+    pub(crate) fn counted(mut self, counted: Counted) -> Self {
+        self.counted = Some(counted);
+        self
     }
 
     /// Bytes read and not consumed.
@@ -154,6 +164,24 @@ impl Connection {
         self.reading = Reading::Head(HeadScanner::default());
     }
 
+    /// Nothing that follows can be framed: it is not read as a message any more.
+    pub(crate) fn stop_reading(&mut self) {
+        let held = self.read.filled().len();
+        self.read.consume(held);
+        self.reading = Reading::Length(0);
+    }
+
+    /// The stream, with what was read and not consumed put back in front.
+    pub(crate) fn into_stream(mut self) -> Stream {
+        let ahead = self.read.take();
+        std::mem::replace(&mut self.io, Stream::Closed).replay(ahead)
+    }
+
+    /// Makes the coming close a reset, so that an answer cut short is not taken for a whole one.
+    pub(crate) fn reset_on_close(&mut self) {
+        self.io.reset_on_close();
+    }
+
     /// Gives buffers back while nothing moves.
     pub(crate) fn rest(&mut self) {
         self.read.rest();
@@ -164,7 +192,7 @@ impl Connection {
 
     /// Whether the connection can carry another message: everything read, everything written, peer silent.
     pub(crate) fn is_quiet(&mut self) -> bool {
-        self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
+        self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
     }
 
     /// The write buffer, to append a head to.
@@ -211,6 +239,20 @@ impl Connection {
     /// Whether a byte of the message being written has reached the socket.
     pub(crate) fn sent(&self) -> bool {
         self.sent
+    }
+
+    /// What is written from here on is a message of its own.
+    pub(crate) fn begin_message(&mut self) {
+        self.sent = !self.write.is_empty();
+    }
+
+    /// Takes back a message of which nothing was sent, so that another can be written in its place.
+    pub(crate) fn take_back(&mut self) -> bool {
+        if !self.sent {
+            self.write.clear();
+            self.writing = Writing::Idle;
+        }
+        !self.sent
     }
 
     pub(crate) fn poll_flush_io(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -369,6 +411,12 @@ impl Connection {
 
 }
 
+impl Drop for Connection {
+    fn drop(&mut self) {
+        return_vec(std::mem::take(&mut self.write));
+    }
+}
+
 impl Leg for Connection {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
         self.poll_body(cx)
@@ -416,6 +464,7 @@ impl Upstream for Connection {
             _ => BodyLength::Unknown,
         };
         let shown = f(&ResponseView { status: head.status, fields: &head.fields, body });
+        drop(head);
         if interim {
             self.skip_head(len);
         } else {

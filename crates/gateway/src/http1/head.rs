@@ -6,7 +6,7 @@
 //! one `chunked`. Token-level parsing is `httparse`'s. Does not own: sockets, what a request means.
 
 use arrayvec::ArrayVec;
-use auth::request::Field;
+use auth::request::{Field, Scheme};
 
 /// Fields one head may have, whatever the configuration allows.
 pub(crate) const MAX_FIELDS: usize = 128;
@@ -152,6 +152,8 @@ pub struct RequestHead<'a> {
     pub fields: ArrayVec<Field<'a>, MAX_FIELDS>,
     /// Body framing.
     pub framing: Framing,
+    /// `Content-Length` was given, even if it is 0.
+    pub has_length: bool,
     /// What the fields that steer the connection say.
     pub connection: ConnectionFields<'a>,
 }
@@ -212,7 +214,31 @@ pub fn parse_request(head: &[u8], target_bytes: usize) -> Result<RequestHead<'_>
         (true, None) => Framing::Chunked,
         (false, length) => Framing::Length(length.unwrap_or(0)),
     };
-    Ok(RequestHead { method, target: target.as_bytes(), version, fields, framing, connection })
+    let has_length = length.is_some();
+    Ok(RequestHead { method, target: target.as_bytes(), version, fields, framing, has_length, connection })
+}
+
+/// Authority and origin-form target of a request target (RFC 9112 §3.2): absolute form is split, origin and
+/// asterisk form have no authority. `None` when an absolute form is not of the connection's own scheme or has
+/// no authority: there is nothing here that serves it.
+pub(crate) fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8]>, &[u8])> {
+    if matches!(target, [b'/', ..] | b"*") {
+        return Some((None, target));
+    }
+    let at = scheme.as_str().len();
+    let rest = target
+        .get(..at)
+        .filter(|s| s.eq_ignore_ascii_case(scheme.as_str().as_bytes()))
+        .and_then(|_| target[at..].strip_prefix(b"://"))?;
+    let end = rest.iter().position(|b| matches!(b, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    match path {
+        _ if authority.is_empty() => None,
+        [] => Some((Some(authority), b"/")),
+        [b'/', ..] => Some((Some(authority), path)),
+        // `http://host?query` means the path `/`, which is not there to point at; refused rather than made up.
+        _ => None,
+    }
 }
 
 /// A parsed response head.
@@ -426,6 +452,18 @@ mod tests {
         }
         let long = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "a".repeat(8192));
         assert_eq!(request(&long).unwrap_err(), HeadFault::TargetTooLong);
+    }
+
+    #[test]
+    fn absolute_form_is_split_and_only_our_scheme_is_served() {
+        let split = |t: &'static str| parse_target(t.as_bytes(), Scheme::Http);
+        assert_eq!(split("/a?b"), Some((None, b"/a?b".as_slice())));
+        assert_eq!(split("*"), Some((None, b"*".as_slice())));
+        assert_eq!(split("HTTP://h:1/a?b"), Some((Some(b"h:1".as_slice()), b"/a?b".as_slice())));
+        assert_eq!(split("http://h"), Some((Some(b"h".as_slice()), b"/".as_slice())));
+        for refused in ["https://h/", "http:///a", "http://h?a", "h:443", "a", ""] {
+            assert_eq!(split(refused), None, "{refused}");
+        }
     }
 
     #[test]

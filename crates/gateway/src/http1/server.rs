@@ -16,11 +16,10 @@ use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
-use crate::metrics::{Outcome, Protocol};
-use crate::phases::{CacheUse, Phase, server_timing};
+use crate::access_log::RequestProtocol;
+use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, admit};
 use crate::record::Record;
-use crate::relay::Fault;
 use crate::worker::{Running, Worker};
 
 /// Request body read and thrown away so that the connection can go on after an answer of our own.
@@ -84,8 +83,7 @@ impl Session {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         let next = self.request(head, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, Protocol::Http1, record);
-        self.worker.metrics.request_ended();
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
         next
     }
 
@@ -133,8 +131,7 @@ impl Session {
             persists: false,
         };
         let next = self.answer(&answer, seen, &mut record).await;
-        self.worker.finish(&running, &self.peer, Protocol::Http1, record);
-        self.worker.metrics.request_ended();
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
         next
     }
 
@@ -231,6 +228,13 @@ impl Session {
         match relayed.fault {
             Some(fault) => {
                 record.failed(&fault);
+                // A short answer that broke off before any of it was sent can still be a proper refusal.
+                if let Some(refusal) = fault.refusal()
+                    && self.connection.take_back()
+                {
+                    let answer = refusal.answer(&running.config.authentication.realm);
+                    return self.answer(&answer, Seen { persists: false, ..seen }, record).await;
+                }
                 // The client must not take a cut answer for a whole one.
                 self.connection.reset_on_close();
                 Next::Abort
@@ -365,6 +369,7 @@ impl Downstream for Client<'_> {
         let status = response.status;
         let framing = response_framing(status, response.body, self.head_request, self.version == Version::Http11);
         self.close |= framing == Framing::UntilClose;
+        self.connection.begin_message();
         let out = self.connection.out();
         put_response(out, response);
         if let Some(timing) = &self.timing {

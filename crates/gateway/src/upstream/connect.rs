@@ -9,6 +9,7 @@ use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::config::{Endpoint, Upstream, UpstreamTls};
+use super::pool::Counted;
 use crate::io::Stream;
 
 /// Window an upstream may fill per stream before we have passed it on.
@@ -67,7 +68,11 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
 }
 
 /// Speaks HTTP/2 on a fresh stream; the connection runs as a task of its own until it closes.
-pub(crate) async fn handshake_http2(stream: Stream, endpoint: &Endpoint) -> Result<SendRequest<Bytes>, ConnectError> {
+pub(crate) async fn handshake_http2(
+    stream: Stream,
+    endpoint: &Endpoint,
+    counted: Counted,
+) -> Result<SendRequest<Bytes>, ConnectError> {
     if let Stream::ClientTls(tls) = &stream
         && tls.get_ref().1.alpn_protocol() != Some(b"h2")
     {
@@ -85,6 +90,7 @@ pub(crate) async fn handshake_http2(stream: Stream, endpoint: &Endpoint) -> Resu
         if let Err(error) = connection.await {
             tracing::debug!(%error, "upstream http/2 connection ended");
         }
+        drop(counted);
     });
     Ok(send)
 }

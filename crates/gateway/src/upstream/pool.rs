@@ -3,9 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -15,26 +13,10 @@ use super::connect::{ConnectError, handshake_http2, open};
 use crate::config::{Upstream, UpstreamProtocol};
 use crate::deadline::Deadlines;
 use crate::http1::connection::Connection;
+use crate::metrics::{self, EndpointMetrics};
 
 /// HTTP/2 connections per endpoint and worker; another is opened when those there are full.
 const MAX_HTTP2_CONNECTIONS: usize = 8;
-
-/// What metrics tell of an endpoint, over all workers.
-#[derive(Debug, Default)]
-pub struct EndpointStats {
-    /// Connections opened.
-    pub opened: AtomicU64,
-    /// Connections that could not be opened.
-    pub connect_errors: AtomicU64,
-    /// Exchanges that failed after connecting (reset, timeout, protocol).
-    pub failures: AtomicU64,
-    /// Requests sent again on another connection because nothing had been sent.
-    pub retries: AtomicU64,
-    /// Requests under way.
-    pub in_flight: AtomicU64,
-    /// Workers that have taken the endpoint out.
-    pub resting: AtomicU64,
-}
 
 /// The connections of one upstream on one worker.
 pub(crate) struct Pool {
@@ -44,6 +26,7 @@ pub(crate) struct Pool {
     /// Breaks ties so that equal endpoints take turns.
     turn: Cell<usize>,
     deadlines: Rc<Deadlines>,
+    metrics: Rc<metrics::Worker>,
 }
 
 struct EndpointState {
@@ -55,7 +38,7 @@ struct EndpointState {
     failures: Cell<u32>,
     /// Resting until then, in milliseconds after the worker's start; 0 when in use.
     out_until: Cell<u64>,
-    stats: Arc<EndpointStats>,
+    counts: Arc<EndpointMetrics>,
 }
 
 struct Idle {
@@ -94,20 +77,25 @@ pub(crate) enum Link {
 }
 
 impl Pool {
-    pub(crate) fn new(config: Arc<Upstream>, stats: &[Arc<EndpointStats>], deadlines: Rc<Deadlines>) -> Rc<Self> {
-        let endpoints = stats
-            .iter()
-            .map(|stats| EndpointState {
+    pub(crate) fn new(
+        config: Arc<Upstream>,
+        counts: Vec<Arc<EndpointMetrics>>,
+        metrics: Rc<metrics::Worker>,
+        deadlines: Rc<Deadlines>,
+    ) -> Rc<Self> {
+        let endpoints = counts
+            .into_iter()
+            .map(|counts| EndpointState {
                 idle: RefCell::default(),
                 http2: RefCell::default(),
                 connecting: Semaphore::new(1),
                 in_flight: Cell::new(0),
                 failures: Cell::new(0),
                 out_until: Cell::new(0),
-                stats: stats.clone(),
+                counts,
             })
             .collect();
-        Rc::new(Self { config, endpoints, in_flight: Cell::new(0), turn: Cell::new(0), deadlines })
+        Rc::new(Self { config, endpoints, in_flight: Cell::new(0), turn: Cell::new(0), deadlines, metrics })
     }
 
     /// A place among the requests under way, or `None` when the upstream has all it may have.
@@ -129,13 +117,13 @@ impl Pool {
             match self.lease_from(at, fresh).await {
                 Ok(lease) => return Ok(lease),
                 Err(e) => {
-                    self.endpoints[at].stats.connect_errors.fetch_add(1, Ordering::Relaxed);
+                    self.endpoints[at].counts.connect_failed(&self.metrics);
                     self.failed(at);
                     tried.push(at);
                     if tried.len() >= self.endpoints.len().min(3) {
                         return Err(e);
                     }
-                    self.endpoints[at].stats.retries.fetch_add(1, Ordering::Relaxed);
+                    self.endpoints[at].counts.retried(&self.metrics);
                 }
             }
         }
@@ -159,8 +147,7 @@ impl Pool {
                     return Ok(self.leased(at, Link::Http1(Some(connection)), true));
                 }
                 let stream = open(&self.config, endpoint).await?;
-                state.stats.opened.fetch_add(1, Ordering::Relaxed);
-                let connection = Box::new(Connection::new(stream, &[]));
+                let connection = Box::new(Connection::new(stream, &[]).counted(self.counted(at)));
                 Ok(self.leased(at, Link::Http1(Some(connection)), false))
             }
             UpstreamProtocol::Http2 => {
@@ -179,8 +166,7 @@ impl Pool {
                     return Ok(self.leased(at, Link::Http2(send), true));
                 }
                 let stream = open(&self.config, endpoint).await?;
-                let send = handshake_http2(stream, endpoint).await?;
-                state.stats.opened.fetch_add(1, Ordering::Relaxed);
+                let send = handshake_http2(stream, endpoint, self.counted(at)).await?;
                 state.http2.borrow_mut().push(send.clone());
                 Ok(self.leased(at, Link::Http2(send), false))
             }
@@ -190,7 +176,7 @@ impl Pool {
     fn leased(self: &Rc<Self>, at: usize, link: Link, reused: bool) -> Lease {
         let state = &self.endpoints[at];
         state.in_flight.set(state.in_flight.get() + 1);
-        state.stats.in_flight.fetch_add(1, Ordering::Relaxed);
+        state.counts.request_begun(&self.metrics);
         Lease { pool: self.clone(), endpoint: at, link, reused }
     }
 
@@ -217,7 +203,7 @@ impl Pool {
         state.failures.set(state.failures.get().saturating_add(1));
         if state.failures.get() >= self.config.unhealthy_after {
             if state.out_until.get() == 0 {
-                state.stats.resting.fetch_add(1, Ordering::Relaxed);
+                state.counts.set_ejected(&self.metrics, true);
                 tracing::warn!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint taken out");
             }
             let rest = u64::try_from(self.config.unhealthy_for.as_millis()).unwrap_or(u64::MAX);
@@ -229,7 +215,7 @@ impl Pool {
         let state = &self.endpoints[at];
         state.failures.set(0);
         if state.out_until.replace(0) != 0 {
-            state.stats.resting.fetch_sub(1, Ordering::Relaxed);
+            state.counts.set_ejected(&self.metrics, false);
             tracing::info!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint back in use");
         }
     }
@@ -247,9 +233,28 @@ impl Pool {
         }
     }
 
-    /// How long to wait before asking again, for `Retry-After`.
-    pub(crate) fn retry_after(&self) -> Duration {
-        Duration::from_secs(1)
+    /// Counts a connection to an endpoint until dropped.
+    fn counted(&self, at: usize) -> Counted {
+        Counted::new(self.metrics.clone(), self.endpoints[at].counts.clone())
+    }
+}
+
+/// Counts an open upstream connection until dropped.
+pub(crate) struct Counted {
+    metrics: Rc<metrics::Worker>,
+    counts: Arc<EndpointMetrics>,
+}
+
+impl Counted {
+    fn new(metrics: Rc<metrics::Worker>, counts: Arc<EndpointMetrics>) -> Self {
+        counts.connected(&metrics);
+        Self { metrics, counts }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.counts.disconnected(&self.metrics);
     }
 }
 
@@ -303,15 +308,36 @@ impl Lease {
         }
     }
 
-    /// Tells that the exchange failed by the endpoint's fault.
-    pub(crate) fn fail(self) {
+    /// Tells that the exchange failed by the endpoint's fault: it broke off, or did not answer in time.
+    pub(crate) fn fail(self, timed_out: bool) {
         self.pool.failed(self.endpoint);
-        self.pool.endpoints[self.endpoint].stats.failures.fetch_add(1, Ordering::Relaxed);
+        let counts = &self.pool.endpoints[self.endpoint].counts;
+        if timed_out {
+            counts.timed_out(&self.pool.metrics);
+        } else {
+            counts.reset(&self.pool.metrics);
+        }
     }
 
     /// Counts that the request is sent again elsewhere because nothing had been sent.
     pub(crate) fn retried(&self) {
-        self.pool.endpoints[self.endpoint].stats.retries.fetch_add(1, Ordering::Relaxed);
+        self.pool.endpoints[self.endpoint].counts.retried(&self.pool.metrics);
+    }
+
+    /// The HTTP/1 connection, when that is what is leased.
+    pub(crate) fn http1(&mut self) -> Option<&mut Connection> {
+        match &mut self.link {
+            Link::Http1(connection) => connection.as_deref_mut(),
+            Link::Http2(_) => None,
+        }
+    }
+
+    /// `Host` of the endpoint itself; `localhost` for a Unix socket, as is customary.
+    pub(crate) fn host(&self) -> String {
+        match self.endpoint() {
+            crate::config::Endpoint::Unix(_) => "localhost".into(),
+            tcp => tcp.to_string(),
+        }
     }
 
     /// The endpoint, for logs.
@@ -324,6 +350,6 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let state = &self.pool.endpoints[self.endpoint];
         state.in_flight.set(state.in_flight.get() - 1);
-        state.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
+        state.counts.request_ended(&self.pool.metrics);
     }
 }

@@ -163,8 +163,8 @@ fn check(route: RouteMatch, index: usize, faults: &mut Faults) -> Checked {
         for problem in problems {
             faults.add(format!("{at}.path"), problem);
         }
-        // Stands in until the faults are reported: no table is built from it.
-        Path::Any
+        // Stands in until the faults are reported, and is like no other route's.
+        Path::Exact(at.as_str().into())
     });
     check_methods(&route.methods, &format!("{at}.methods"), faults);
     // GET includes HEAD, so HEAD itself says nothing more.

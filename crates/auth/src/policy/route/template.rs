@@ -142,7 +142,9 @@ impl Segment {
 
 /// The first segment, and what is behind its slash; `None` when there is no slash.
 pub(super) fn split_first(path: &str) -> (&str, Option<&str>) {
-    path.split_once('/').map_or((path, None), |(segment, rest)| (segment, Some(rest)))
+    // Segments are short: a plain loop ends before a vectorised search has begun.
+    let end = path.bytes().position(|byte| byte == b'/');
+    end.map_or((path, None), |end| (&path[..end], Some(&path[end + 1..])))
 }
 
 /// What a template captured: names with the text of the path in its normal (escaped) form, in order. Reads

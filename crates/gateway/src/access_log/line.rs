@@ -1,0 +1,300 @@
+//! The two spellings of a line.
+//!
+//! Owns: field names and order, escaping, and the time's text. Everything is appended to a byte buffer
+//! without allocation.
+//!
+//! Whatever a field contains, a line stays one line and shows what it says: control characters, line and
+//! paragraph separators and the characters that turn text around (bidirectional controls) are written as
+//! `\u` escapes in both styles.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use auth::time::Timestamp;
+
+use super::Record;
+use crate::phases::push_millis;
+
+/// How lines are spelt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Style {
+    /// One JSON object (RFC 8259) per line.
+    #[default]
+    Json,
+    /// `key=value` pairs, values in quotes where needed (logfmt).
+    Text,
+}
+
+/// Longest text written of one field, bytes before escaping. A path may have 8 KiB; its beginning suffices.
+const LONGEST: usize = 2048;
+
+/// Appends lines in one style.
+#[derive(Debug)]
+pub(super) struct Formatter {
+    style: Style,
+    clock: Clock,
+}
+
+impl Formatter {
+    pub(super) fn new(style: Style) -> Self {
+        Self { style, clock: Clock::default() }
+    }
+
+    /// Appends `record` as one line, `\n` included.
+    pub(super) fn append(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
+        let mut line = Line { out, style: self.style, first: true };
+        line.plain("time", self.clock.text(record.time));
+        line.text("listener", record.listener);
+        line.key("peer");
+        line.peer(record.peer);
+        line.plain("protocol", record.protocol.as_str());
+        if let Some(target) = &record.target {
+            line.text("method", target.method);
+            line.text("host", target.host);
+            line.text("path", target.path);
+        }
+        if record.status != 0 {
+            line.number("status", record.status.into());
+        }
+        line.plain("outcome", record.outcome.as_str());
+        if let Some(reason) = record.reason {
+            line.text("reason", reason);
+        }
+        if let Some(route) = record.route {
+            line.text("route", route);
+        }
+        if let Some(identity) = record.identity {
+            line.text("subject", &identity.subject);
+            if let Some(user) = &identity.user {
+                line.text("user", user);
+            }
+            line.text("issuer", &identity.issuer);
+        }
+        if let Some(forwarded) = &record.forwarded {
+            line.text("upstream", forwarded.upstream);
+            line.text("endpoint", forwarded.endpoint);
+            line.millis("upstream_ms", forwarded.nanos);
+        }
+        line.number("bytes_in", record.bytes_in);
+        line.number("bytes_out", record.bytes_out);
+        line.millis("duration_ms", record.total_nanos);
+        if let Some(cache) = record.cache {
+            line.plain("cache", cache.as_str());
+        }
+        if let Some(trace) = record.trace {
+            line.plain("trace", trace.hex().as_str());
+        }
+        line.end();
+    }
+}
+
+/// A line being written. Keys come from the program text and need no escaping.
+struct Line<'o> {
+    out: &'o mut Vec<u8>,
+    style: Style,
+    first: bool,
+}
+
+impl Line<'_> {
+    fn key(&mut self, key: &'static str) {
+        match (self.style, self.first) {
+            (Style::Json, true) => self.out.extend_from_slice(b"{\""),
+            (Style::Json, false) => self.out.extend_from_slice(b",\""),
+            (Style::Text, true) => {}
+            (Style::Text, false) => self.out.push(b' '),
+        }
+        self.first = false;
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(if self.style == Style::Json { b"\":" } else { b"=" });
+    }
+
+    fn quote(&mut self) {
+        if self.style == Style::Json {
+            self.out.push(b'"');
+        }
+    }
+
+    /// A word of ours: no quote, no blank, nothing to escape.
+    fn plain(&mut self, key: &'static str, word: &str) {
+        self.key(key);
+        self.quote();
+        self.out.extend_from_slice(word.as_bytes());
+        self.quote();
+    }
+
+    fn number(&mut self, key: &'static str, n: u64) {
+        self.key(key);
+        self.out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+    }
+
+    fn millis(&mut self, key: &'static str, nanos: u64) {
+        self.key(key);
+        push_millis(self.out, nanos);
+    }
+
+    fn peer(&mut self, peer: SocketAddr) {
+        self.quote();
+        match peer {
+            // by hand: the formatter's padding machinery costs more than the rest of the line
+            SocketAddr::V4(peer) => {
+                let mut digits = itoa::Buffer::new();
+                for (i, octet) in peer.ip().octets().into_iter().enumerate() {
+                    if i > 0 {
+                        self.out.push(b'.');
+                    }
+                    self.out.extend_from_slice(digits.format(octet).as_bytes());
+                }
+                self.out.push(b':');
+                self.out.extend_from_slice(digits.format(peer.port()).as_bytes());
+            }
+            // writing to a vector does not fail
+            SocketAddr::V6(_) => drop(write!(self.out, "{peer}")),
+        }
+        self.quote();
+    }
+
+    /// A text of somebody else's.
+    fn text(&mut self, key: &'static str, text: &str) {
+        self.key(key);
+        let shown = clip(text, LONGEST);
+        let bare = self.style == Style::Text && !shown.is_empty() && shown.bytes().all(is_bare);
+        if bare && shown.len() == text.len() {
+            self.out.extend_from_slice(shown.as_bytes());
+            return;
+        }
+        self.out.push(b'"');
+        escape(shown, self.out);
+        if shown.len() < text.len() {
+            self.out.extend_from_slice("…".as_bytes());
+        }
+        self.out.push(b'"');
+    }
+
+    fn end(self) {
+        if self.style == Style::Json {
+            self.out.push(b'}');
+        }
+        self.out.push(b'\n');
+    }
+}
+
+/// At most `longest` bytes of `text`, cut between characters.
+fn clip(text: &str, longest: usize) -> &str {
+    if text.len() <= longest { text } else { &text[..text.floor_char_boundary(longest)] }
+}
+
+/// Bytes a logfmt value may have without quotes.
+const fn is_bare(byte: u8) -> bool {
+    byte > b' ' && byte < 0x7f && !matches!(byte, b'"' | b'\\' | b'=')
+}
+
+/// Appends the inside of a JSON string (RFC 8259 §7).
+fn escape(text: &str, out: &mut Vec<u8>) {
+    let mut rest = text;
+    // runs that need no care go over in one piece; that is nearly always all of it
+    while let Some(at) =
+        rest.bytes().position(|byte| !(b' '..0x7f).contains(&byte) || matches!(byte, b'"' | b'\\'))
+    {
+        let (run, special) = rest.split_at(at);
+        out.extend_from_slice(run.as_bytes());
+        let mut chars = special.chars();
+        if let Some(c) = chars.next() {
+            escape_char(c, out);
+        }
+        rest = chars.as_str();
+    }
+    out.extend_from_slice(rest.as_bytes());
+}
+
+fn escape_char(c: char, out: &mut Vec<u8>) {
+    match c {
+        '"' => out.extend_from_slice(b"\\\""),
+        '\\' => out.extend_from_slice(b"\\\\"),
+        '\n' => out.extend_from_slice(b"\\n"),
+        '\r' => out.extend_from_slice(b"\\r"),
+        '\t' => out.extend_from_slice(b"\\t"),
+        c if c.is_control() || deceives(c) => {
+            const HEX: &[u8; 16] = b"0123456789abcdef";
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                let nibble = |shift: u32| HEX[usize::from((*unit >> shift) & 0xf)];
+                out.extend_from_slice(&[b'\\', b'u', nibble(12), nibble(8), nibble(4), nibble(0)]);
+            }
+        }
+        c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
+/// Characters that end a line for some readers, are invisible, or change the order of what is displayed.
+const fn deceives(c: char) -> bool {
+    matches!(c,
+        '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Writes instants as RFC 3339 in UTC with milliseconds. Remembers the second it wrote last: most lines
+/// differ in the milliseconds only.
+#[derive(Debug, Default)]
+struct Clock {
+    second: Option<u64>,
+    text: String,
+}
+
+impl Clock {
+    /// `2026-11-21T05:10:11.123Z`. Years after 9999 show as their last instant.
+    fn text(&mut self, time: Timestamp) -> &str {
+        let millis = time.as_millis().min(253_402_300_799_999);
+        let second = millis / 1000;
+        if self.second != Some(second) {
+            self.second = Some(second);
+            self.render(second);
+        }
+        self.text.truncate(20);
+        push_padded(&mut self.text, millis % 1000, 3);
+        self.text.push('Z');
+        &self.text
+    }
+
+    fn render(&mut self, second: u64) {
+        let (year, month, day) = civil(second / 86_400);
+        let of_day = second % 86_400;
+        self.text.clear();
+        for (n, width, after) in [
+            (year, 4, '-'),
+            (month, 2, '-'),
+            (day, 2, 'T'),
+            (of_day / 3600, 2, ':'),
+            (of_day / 60 % 60, 2, ':'),
+            (of_day % 60, 2, '.'),
+        ] {
+            push_padded(&mut self.text, n, width);
+            self.text.push(after);
+        }
+    }
+}
+
+fn push_padded(out: &mut String, n: u64, width: u32) {
+    for place in (0..width).rev() {
+        let digit = n / 10u64.pow(place) % 10;
+        out.push(char::from(b'0' + u8::try_from(digit).unwrap_or(0)));
+    }
+}
+
+/// Year, month and day of the proleptic Gregorian calendar, `days` after 1970-01-01.
+///
+/// Counts from 1 March of year 0, so that the leap day is the last day of a year and the lengths of the
+/// months before it repeat every five: 153 days.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (era * 400 + year_of_era + next, month, day)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,368 @@
+//! Who is calling: from a credential to verified facts, through the cache.
+//!
+//! Owns: choosing the issuer, verification with its current keys, what a failure means, the key sets and
+//! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
+//!
+//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for an unknown key
+//! fetch, wait within bounds, verify again) `→ Verified | Rejection`.
+//!
+//! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
+//! [`Rejection::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
+//! `Retry-After`, never 403, never cached, never let pass.
+
+mod certificate;
+mod fetch;
+mod key_source;
+mod key_store;
+mod url;
+mod verified;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::headers::IdentityHeaders;
+use auth::identity::Facts;
+use auth::mapping::CertificateMapping;
+use auth::token::jwt::{self, MAX_TOKEN_BYTES};
+use auth::token::{IssuerConfig, TokenError};
+use rustls_pki_types::CertificateDer;
+
+pub use self::certificate::CertificateError;
+pub use self::fetch::FetchError;
+pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
+use self::key_source::Source;
+pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
+use self::key_store::{KeyStore, Means, Renewal, Schedule};
+pub use self::url::{Url, UrlFault};
+pub use self::verified::Verified;
+use crate::assertion::Reserve;
+use crate::cache::{
+    self, DecisionCache, Generation, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
+};
+use crate::clock::{Clock, Now};
+use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
+use crate::phases::CacheUse;
+
+/// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
+/// or cancelled requests in between.
+const ROUNDS: usize = 8;
+/// Fetching keys for one token, so often at most.
+const RENEWALS: usize = 2;
+
+/// Why a credential was not accepted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Rejection {
+    /// The token is bad: 401 `invalid_token` (RFC 6750 section 3.1).
+    #[error(transparent)]
+    Invalid(TokenError),
+    /// Nobody can tell now: 503.
+    #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
+    Unavailable {
+        /// The issuer's configured name.
+        issuer: Arc<str>,
+        /// When to ask again, at least 1 s.
+        retry_after: Duration,
+    },
+}
+
+impl Rejection {
+    /// Short name for logs and metrics.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Invalid(error) => error.code(),
+            Self::Unavailable { .. } => "keys_unavailable",
+        }
+    }
+}
+
+/// What is known of a token at once.
+pub enum Lookup {
+    /// Verified before, and still to be believed.
+    Hit(Arc<Verified>),
+    /// Rejected a moment ago.
+    Denied(Rejection),
+    /// To be found out by [`Authenticator::authenticate`].
+    Unknown,
+}
+
+/// What came of a token, and what the cache had to do with it.
+pub type Outcome = (Result<Arc<Verified>, Rejection>, CacheUse);
+
+/// What an authenticator needs of the process; the same for all that replace each other.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Tells the time to those who fetch keys.
+    pub clock: Arc<dyn Clock>,
+    /// The runtime that fetches keys: not a worker's.
+    pub control: tokio::runtime::Handle,
+    /// Drawn once per process.
+    pub secret: Secret,
+    /// Voids cached facts; advanced here when keys change.
+    pub generation: Generation,
+}
+
+/// The parts of the configuration that authentication rests on.
+#[derive(Clone, Copy)]
+pub struct Setup<'a> {
+    /// Issuers, certificates, cache bounds.
+    pub authentication: &'a Authentication,
+    /// What is rendered for the upstream.
+    pub identity_headers: &'a IdentityHeaders,
+    /// What is signed for the upstream; only its weight in the cache matters here.
+    pub assertion: Option<&'a Assertion>,
+}
+
+impl<'a> From<&'a Config> for Setup<'a> {
+    fn from(config: &'a Config) -> Self {
+        Self {
+            authentication: &config.authentication,
+            identity_headers: &config.identity_headers,
+            assertion: config.assertion.as_ref(),
+        }
+    }
+}
+
+/// Answers who is calling. Shared by all workers; replaced as a whole on reload.
+pub struct Authenticator {
+    issuers: Box<[Vouching]>,
+    certificates: Option<CertificateMapping>,
+    rendering: Rendering,
+    cache: DecisionCache<Verified, Rejection>,
+    limits: CacheLimits,
+    scope: Scope,
+    version: u64,
+    surroundings: Surroundings,
+}
+
+/// An issuer with its keys.
+struct Vouching {
+    config: Arc<IssuerConfig>,
+    name: Arc<str>,
+    keys: Arc<KeyStore>,
+}
+
+/// What shapes a cached value beside the facts.
+struct Rendering {
+    headers: IdentityHeaders,
+    reserve: Reserve,
+    /// Counts the changes of the other two within this process.
+    variant: u64,
+}
+
+impl Authenticator {
+    /// The first of a process: an empty cache, and keys being fetched from now on.
+    pub fn new(setup: Setup<'_>, surroundings: Surroundings) -> Self {
+        Self::build(setup, surroundings, None)
+    }
+
+    /// The successor under a new configuration. Keeps the key sets of issuers whose keys come from where they
+    /// came from, and the cached facts when [`Authentication::version`], the cache's bounds and the rendering
+    /// are what they were. Both may be used side by side until the last request of the old one is done.
+    #[must_use]
+    pub fn rebuild(&self, setup: Setup<'_>) -> Self {
+        Self::build(setup, self.surroundings.clone(), Some(self))
+    }
+
+    fn build(setup: Setup<'_>, surroundings: Surroundings, before: Option<&Self>) -> Self {
+        let Authentication { issuers, certificates, cache: limits, version, .. } = setup.authentication;
+        let (headers, reserve) = (setup.identity_headers.clone(), Reserve::of(setup.assertion));
+        let variant = before.map_or(0, |before| {
+            let old = &before.rendering;
+            old.variant + u64::from(old.headers != headers || old.reserve != reserve)
+        });
+        // Keys of another version or variant are never looked up again; an own cache frees their bytes.
+        let kept = before.filter(|before| {
+            before.version == *version && before.rendering.variant == variant && before.limits == *limits
+        });
+        let cache = kept.map_or_else(
+            || DecisionCache::new(limits, surroundings.generation.clone()),
+            |before| before.cache.clone(),
+        );
+        Self {
+            issuers: issuers.iter().map(|issuer| Vouching::new(issuer, &surroundings, before)).collect(),
+            certificates: certificates.clone(),
+            rendering: Rendering { headers, reserve, variant },
+            cache,
+            limits: limits.clone(),
+            scope: surroundings.secret.scope(*version, variant),
+            version: *version,
+            surroundings,
+        }
+    }
+
+    /// What is known of a token at once: the hot path. `now` may be a coarse reading.
+    pub fn lookup(&self, token: &[u8], now: Now) -> Lookup {
+        // Nothing longer is ever a fact; its digest is not worth computing.
+        if token.len() > MAX_TOKEN_BYTES {
+            return Lookup::Denied(Rejection::Invalid(TokenError::TooLarge));
+        }
+        match self.cache.peek(self.scope.key(token), now) {
+            Some(Known::Fact(verified)) => Lookup::Hit(verified),
+            Some(Known::Denied(why)) => Lookup::Denied(why),
+            None => Lookup::Unknown,
+        }
+    }
+
+    /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
+    /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
+    /// reads the clock; waiting makes an earlier reading old.
+    pub async fn authenticate(&self, token: &[u8], now: impl Fn() -> Now) -> Outcome {
+        if token.len() > MAX_TOKEN_BYTES {
+            return (Err(Rejection::Invalid(TokenError::TooLarge)), CacheUse::Denied);
+        }
+        let key = self.scope.key(token);
+        for _ in 0..ROUNDS {
+            match self.cache.lookup(key, now()) {
+                cache::Lookup::Hit(verified) => return (Ok(verified), CacheUse::Hit),
+                cache::Lookup::Denied(why) => return (Err(why), CacheUse::Denied),
+                cache::Lookup::Pending(flight) => match flight.land().await {
+                    Landing::Known(verified) => return (Ok(verified), CacheUse::Coalesced),
+                    Landing::Denied(why) => return (Err(why), CacheUse::Coalesced),
+                    Landing::Again => {}
+                },
+                cache::Lookup::Miss(ticket) => match self.find_out(token, ticket, &now).await {
+                    Ok(answer) => return (answer, CacheUse::Miss),
+                    Err(Voided) => {}
+                },
+            }
+        }
+        // Flushes outran every attempt: keys change faster than a signature is checked.
+        let issuer = self.issuers.first().map_or_else(|| "none".into(), |issuer| issuer.name.clone());
+        (Err(Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }), CacheUse::Miss)
+    }
+
+    /// Who holds a client certificate whose chain was verified in the handshake; the end-entity certificate
+    /// is meant. Not cached here: ask once per connection, keep the answer with it, and judge
+    /// [`auth::identity::Facts::valid_at`] for each request.
+    ///
+    /// # Errors
+    /// When certificates are no credential here, or this one says nothing usable.
+    pub fn certificate(&self, end_entity: &CertificateDer<'_>, now: Now) -> Result<Arc<Verified>, CertificateError> {
+        let mapping = self.certificates.as_ref().ok_or(CertificateError::NotConfigured)?;
+        let facts = certificate::facts(end_entity, mapping, now.wall)?;
+        Ok(Arc::new(self.rendering.verified(facts, None)))
+    }
+
+    /// How the key set of each issuer stands, in configured order.
+    pub fn key_sets(&self) -> Vec<KeySetStatus> {
+        let now = self.surroundings.clock.now();
+        self.issuers.iter().map(|issuer| issuer.keys.status(now)).collect()
+    }
+
+    /// Returns once keys were asked for at least once for every issuer, with or without success.
+    pub async fn first_fetches(&self) {
+        for issuer in &self.issuers {
+            issuer.keys.first_attempt().await;
+        }
+    }
+
+    /// What the cache holds, for metrics.
+    pub fn cache_usage(&self) -> Usage {
+        self.cache.usage()
+    }
+
+    /// Verifies and tells the cache.
+    async fn find_out(
+        &self,
+        token: &[u8],
+        ticket: Ticket<Verified, Rejection>,
+        now: &impl Fn() -> Now,
+    ) -> Result<Result<Arc<Verified>, Rejection>, Voided> {
+        let verified = self.verify(token, now).await;
+        let now = now();
+        match verified {
+            Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
+            Err(why) => {
+                match why {
+                    // The next key set may know the key, and nothing was computed that is worth keeping.
+                    Rejection::Unavailable { .. } | Rejection::Invalid(TokenError::UnknownKey) => {
+                        ticket.fail(why.clone());
+                    }
+                    Rejection::Invalid(_) => ticket.deny(why.clone(), now),
+                }
+                Ok(Err(why))
+            }
+        }
+    }
+
+    async fn verify(&self, token: &[u8], now: &impl Fn() -> Now) -> Result<(Verified, Lifetime), Rejection> {
+        for _ in 0..=RENEWALS {
+            let now = now();
+            let (issuer, seen, unknown_key) = match self.attempt(token, now) {
+                Attempt::Done(answer) => return answer.map_err(Rejection::Invalid),
+                Attempt::NeedsKeys { issuer, seen, unknown_key } => (&self.issuers[issuer], seen, unknown_key),
+            };
+            let unavailable =
+                |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
+            match issuer.keys.renew(seen, now).await {
+                Renewal::Newer => {}
+                Renewal::Fresh if unknown_key => return Err(Rejection::Invalid(TokenError::UnknownKey)),
+                Renewal::Fresh => return unavailable(Duration::from_secs(1)),
+                Renewal::Failed { retry_after } => return unavailable(retry_after),
+            }
+        }
+        // As many newer sets did not know the key.
+        Err(Rejection::Invalid(TokenError::UnknownKey))
+    }
+
+    /// Parses and verifies with the keys at hand; waits for nothing.
+    fn attempt(&self, token: &[u8], now: Now) -> Attempt {
+        let unverified = match jwt::parse(token) {
+            Ok(unverified) => unverified,
+            Err(error) => return Attempt::Done(Err(error)),
+        };
+        // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
+        let Some(at) = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer()) else {
+            return Attempt::Done(Err(TokenError::WrongIssuer));
+        };
+        let issuer = &self.issuers[at];
+        let Some(held) = issuer.keys.current(now) else {
+            return Attempt::NeedsKeys { issuer: at, seen: 0, unknown_key: false };
+        };
+        Attempt::Done(match unverified.verify(&issuer.config, &held.set, now.wall) {
+            Err(TokenError::UnknownKey) => {
+                return Attempt::NeedsKeys { issuer: at, seen: held.attempt, unknown_key: true };
+            }
+            Err(error) => Err(error),
+            Ok(facts) => {
+                let expires = facts.expires;
+                // A fact ends with the key set it was proven by, should that not be confirmed in time.
+                let until = Some(issuer.keys.usable_until(&held));
+                Ok((self.rendering.verified(facts, Some(at)), Lifetime { expires, until }))
+            }
+        })
+    }
+}
+
+/// How far verification comes without waiting.
+enum Attempt {
+    Done(Result<(Verified, Lifetime), TokenError>),
+    /// No usable set, or one that lacks the token's key.
+    NeedsKeys { issuer: usize, seen: u64, unknown_key: bool },
+}
+
+impl Rendering {
+    fn verified(&self, facts: Facts, issuer: Option<usize>) -> Verified {
+        let reserve = self.reserve.bytes(&facts.identity);
+        Verified::new(facts, &self.headers, issuer, reserve)
+    }
+}
+
+impl Vouching {
+    fn new(issuer: &Issuer, surroundings: &Surroundings, before: Option<&Authenticator>) -> Self {
+        let config = issuer.config.clone();
+        let source = Source::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());
+        let schedule = Schedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
+        let earlier = before.and_then(|before| {
+            before.issuers.iter().find(|earlier| earlier.config.issuer() == config.issuer())
+        });
+        let means = Means {
+            clock: surroundings.clock.clone(),
+            control: surroundings.control.clone(),
+            secret: surroundings.secret.clone(),
+            generation: surroundings.generation.clone(),
+        };
+        let keys = KeyStore::start(config.name(), source, schedule, means, earlier.map(|e| &e.keys));
+        Self { name: config.name().into(), config, keys }
+    }
+}

@@ -1,0 +1,52 @@
+//! A verified credential as the cache keeps it: the facts, and what is sent upstream of them, ready to copy.
+
+use auth::headers::IdentityHeaders;
+use auth::identity::{Facts, Identity};
+
+use crate::assertion::Assertions;
+use crate::cache::Weigh;
+
+/// A verified credential. Shared by all requests that present it.
+#[derive(Debug)]
+pub struct Verified {
+    /// Who, and for how long to believe it. Rules are evaluated on these for each request.
+    pub facts: Facts,
+    /// The identity header fields for the upstream, in configured order.
+    pub upstream_fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// The same as lines of an HTTP/1.1 head: `Name: value\r\n` each, one after the other.
+    pub http1_block: Box<[u8]>,
+    /// Index into [`crate::config::Authentication::issuers`]; `None` for a client certificate. Metrics only:
+    /// after a reload it may be an index of the configuration before.
+    pub issuer: Option<usize>,
+    /// Signed statements for upstreams, made when first needed.
+    pub(crate) assertions: Assertions,
+    /// Bytes set aside for those statements.
+    reserve: usize,
+}
+
+impl Verified {
+    pub(super) fn new(facts: Facts, headers: &IdentityHeaders, issuer: Option<usize>, reserve: usize) -> Self {
+        let upstream_fields = headers.render(&facts.identity);
+        let mut block = Vec::new();
+        for (name, value) in &upstream_fields {
+            for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+                block.extend_from_slice(part);
+            }
+        }
+        let http1_block = block.into();
+        Self { facts, upstream_fields, http1_block, issuer, assertions: Assertions::default(), reserve }
+    }
+}
+
+impl Weigh for Verified {
+    fn weight(&self) -> usize {
+        let field = |(name, value): &(Box<str>, Box<[u8]>)| {
+            size_of::<(Box<str>, Box<[u8]>)>() + name.len() + value.len()
+        };
+        // The `Arc` adds its two counts.
+        size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.weight() - size_of::<Identity>()
+            + self.upstream_fields.iter().map(field).sum::<usize>()
+            + self.http1_block.len()
+            + self.reserve
+    }
+}

@@ -1,0 +1,133 @@
+//! What a credential is called inside the cache.
+//!
+//! A [`Key`] is a 128-bit pseudo-random function (SipHash-2-4-128) of a scope and the *whole* credential,
+//! keyed with a secret drawn once per process. No raw token is kept, a memory dump names none, and nobody
+//! outside the process can construct two tokens with one key.
+
+use std::hash::Hasher as _;
+
+use aws_lc_rs::rand::SecureRandom;
+use siphasher::sip128::SipHasher24;
+
+/// The per-process secret under all keys. Its `Debug` prints nothing of it.
+#[derive(Clone)]
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    /// From bytes that must be random and unknown outside the process.
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// Draws a secret.
+    ///
+    /// # Errors
+    /// When the operating system gives no randomness.
+    pub fn generate(random: &dyn SecureRandom) -> Result<Self, aws_lc_rs::error::Unspecified> {
+        let mut bytes = [0; 16];
+        random.fill(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// The name space of one configuration: `version` digests what shapes a fact, `variant` what shapes
+    /// its rendering. Keys of two scopes never meet, whatever the credential.
+    pub fn scope(&self, version: u64, variant: u64) -> Scope {
+        let mut state = SipHasher24::new_with_key(&self.0);
+        // Fixed width, hence no credential of one scope spells a prefix of another.
+        state.write(&version.to_le_bytes());
+        state.write(&variant.to_le_bytes());
+        Scope(state)
+    }
+
+    /// A number that looks random to others and is the same for the same label and count: spreads timers.
+    pub fn spread(&self, label: &str, count: u64) -> u64 {
+        let mut state = SipHasher24::new_with_key(&self.0);
+        state.write(&count.to_le_bytes());
+        state.hash(label.as_bytes()).h1
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Makes the keys of one configuration; the scope is already absorbed, a key costs only its credential.
+#[derive(Clone)]
+pub struct Scope(SipHasher24);
+
+impl Scope {
+    /// The key of a whole credential, as received.
+    pub fn key(&self, credential: &[u8]) -> Key {
+        Key(self.0.hash(credential).into())
+    }
+}
+
+impl std::fmt::Debug for Scope {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Scope")
+    }
+}
+
+/// Names a credential in the cache.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key(u128);
+
+impl Key {
+    /// Picks the shard; independent of [`Key::hash`].
+    pub(super) fn shard(self, mask: usize) -> usize {
+        usize::try_from(self.0 >> 96).unwrap_or(0) & mask
+    }
+
+    /// The hash within a shard.
+    #[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+    pub(super) fn hash(self) -> u64 {
+        self.0 as u64
+    }
+
+    /// 16 uniformly distributed bits that neither the shard nor the bucket depends on: jitter.
+    pub(super) fn jitter(self) -> u32 {
+        u32::from((self.0 >> 64) as u16)
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn key_is_siphash_2_4_128_of_scope_and_whole_credential() {
+        let secret = Secret::new(*b"0123456789abcdef");
+        let mut whole = Vec::from(7_u64.to_le_bytes());
+        whole.extend(9_u64.to_le_bytes());
+        whole.extend(b"token");
+        let expected: u128 = SipHasher24::new_with_key(b"0123456789abcdef").hash(&whole).into();
+        assert_eq!(secret.scope(7, 9).key(b"token"), Key(expected));
+    }
+
+    #[test]
+    fn version_variant_secret_and_every_byte_count() {
+        let secret = Secret::new([1; 16]);
+        let base = secret.scope(1, 1).key(b"token");
+        assert_ne!(base, secret.scope(2, 1).key(b"token"));
+        assert_ne!(base, secret.scope(1, 2).key(b"token"));
+        assert_ne!(base, Secret::new([2; 16]).scope(1, 1).key(b"token"));
+        assert_ne!(base, secret.scope(1, 1).key(b"tokem"));
+        assert_ne!(base, secret.scope(1, 1).key(b"token\0"));
+        assert_eq!(base, secret.scope(1, 1).key(b"token"));
+    }
+
+    #[test]
+    fn debug_prints_nothing_secret() {
+        let secret = Secret::new([0x5a; 16]);
+        let text = format!("{secret:?}{:?}{:?}", secret.scope(1, 1), secret.scope(1, 1).key(b"token"));
+        assert_eq!(text, "SecretScopeKey");
+    }
+}

@@ -1,0 +1,419 @@
+//! The downstream HTTP/2 connection and its streams.
+//!
+//! Owns: the handshake under its deadline, accepting streams, one task per stream, and the end of the
+//! connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use auth::request::Field;
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+
+use super::stream::Stream as Bodies;
+use crate::answer::{Answer, Refusal};
+use crate::forward::{Outbound, exchange};
+use crate::http1::connection::response_framing;
+use crate::http1::head::{Fields, Framing, HeadFault};
+use crate::io::Stream;
+use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
+use crate::access_log::RequestProtocol;
+use crate::phases::{Phase, server_timing};
+use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
+use crate::record::Record;
+use crate::worker::{Running, Worker};
+
+/// Window a client may fill per stream before we have passed it on.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// Window over all streams of a connection.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// How long a connection may take to end after GOAWAY before it is dropped.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Request body read and thrown away after an answer of our own, so that a client that does not look at the
+/// answer before it has sent everything is not reset.
+const MAX_DRAIN: usize = 64 * 1024;
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
+    let listener = peer.listener();
+    let (header, idle) = (listener.timeouts.header, listener.timeouts.idle);
+    let deadline = worker.deadlines.register();
+    deadline.set(header);
+    let mut handshake = Box::pin(
+        Builder::new()
+            .max_concurrent_streams(listener.limits.concurrent_streams)
+            .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .handshake::<_, Bytes>(io),
+    );
+    let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
+        Poll::Ready(done) => Poll::Ready(done.ok()),
+        Poll::Pending => deadline.poll_due(cx).map(|()| None),
+    });
+    let Some(mut connection) = ready.await else { return };
+    let peer = Rc::new(peer);
+    let streams = Rc::new(Cell::new(0usize));
+    let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
+    loop {
+        let next = poll_fn(|cx| {
+            if let Poll::Ready(next) = connection.poll_accept(cx) {
+                return Poll::Ready(next);
+            }
+            resting.poll(cx, &worker, &deadline, streams.get(), &mut connection).map(|()| None)
+        });
+        match next.await {
+            Some(Ok((request, respond))) => {
+                resting.limit = idle;
+                let open = Open::new(&streams);
+                let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
+                tokio::task::spawn_local(stream.run(request, respond));
+            }
+            Some(Err(error)) => {
+                tracing::debug!(%error, peer = %peer.address, "http/2 connection failed");
+                return;
+            }
+            None => return,
+        }
+    }
+}
+
+/// When a connection without streams ends.
+struct Resting {
+    /// When the last stream ended, in milliseconds after the worker's start.
+    since: u64,
+    limit: Duration,
+    /// GOAWAY was sent.
+    leaving: bool,
+}
+
+impl Resting {
+    /// Ready when the connection is to be dropped.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        deadline: &crate::deadline::Deadline,
+        streams: usize,
+        connection: &mut Connection<Stream, Bytes>,
+    ) -> Poll<()> {
+        loop {
+            let now = deadline.millis_at(Duration::ZERO);
+            if streams > 0 && !self.leaving {
+                self.since = now;
+            }
+            let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
+            let mut due = self.since.saturating_add(millis);
+            if worker.draining.get().is_some() && !self.leaving {
+                due = now; // streams under way are finished, new ones are refused from here on
+            }
+            if now < due {
+                // A stream's end does not wake this task; the deadline does, and finds `since` moved on.
+                deadline.set_at(due);
+                return deadline.poll_due(cx);
+            }
+            if self.leaving {
+                return if streams == 0 { Poll::Ready(()) } else { self.wait(cx, deadline, now) };
+            }
+            connection.graceful_shutdown();
+            self.leaving = true;
+            self.since = now;
+            self.limit = LAST_WORDS;
+            if let Poll::Ready(None | Some(Err(_))) = connection.poll_accept(cx) {
+                return Poll::Ready(());
+            }
+        }
+    }
+
+    fn wait(&mut self, cx: &mut Context<'_>, deadline: &crate::deadline::Deadline, now: u64) -> Poll<()> {
+        self.since = now;
+        deadline.set(self.limit);
+        deadline.poll_due(cx)
+    }
+}
+
+/// Counts an open stream until dropped.
+struct Open(Rc<Cell<usize>>);
+
+impl Open {
+    fn new(streams: &Rc<Cell<usize>>) -> Self {
+        streams.set(streams.get() + 1);
+        Self(streams.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+struct StreamTask {
+    worker: Rc<Worker>,
+    peer: Rc<Peer>,
+    _open: Open,
+}
+
+impl StreamTask {
+    async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+        let started = crate::pipeline::begun(&self.worker);
+        self.worker.metrics.request_begun();
+        let timed = self.peer.sees_timing || self.worker.times_phases();
+        let mut record = Record::begin(started, timed, self.worker.describes());
+        let running = self.worker.running();
+        self.request(request, respond, &running, &mut record).await;
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
+    }
+
+    async fn request(
+        &self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) {
+        let (head, body) = request.into_parts();
+        let framing = framing(&head, &body);
+        let mut client = Client {
+            respond,
+            bodies: Bodies::new(None, Some(body)),
+            head_request: head.method == http::Method::HEAD,
+            timing: None,
+        };
+        let mut resolved = None;
+        loop {
+            match self.admit(&head, framing, running, resolved.take(), record) {
+                Admission::Forward(outbound) => {
+                    drop(head);
+                    return self.forward(*outbound, client, running, record).await;
+                }
+                Admission::Answer(answer) => return self.answer(&answer, &mut client, record).await,
+                Admission::Authenticate(token) => {
+                    let now = || self.worker.clock.refresh();
+                    resolved = Some(running.authenticator.authenticate(&token, now).await);
+                }
+            }
+        }
+    }
+
+    fn admit(
+        &self,
+        head: &Parts,
+        framing: Framing,
+        running: &Rc<Running>,
+        resolved: Option<Resolved>,
+        record: &mut Record,
+    ) -> Admission {
+        let refuse = |fault| {
+            Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
+        };
+        let limits = &self.peer.listener().limits;
+        let target = head.uri.path_and_query().map_or("", |p| p.as_str());
+        if target.len() > limits.target_bytes {
+            return refuse(HeadFault::TargetTooLong);
+        }
+        let cookies = joined_cookies(head);
+        let mut fields = Fields::new();
+        let crumbs = head.headers.get_all(http::header::COOKIE).iter().count();
+        if head.headers.len() + crumbs.saturating_sub(1) > limits.header_fields {
+            return refuse(HeadFault::TooManyFields);
+        }
+        let mut host = None;
+        for (name, value) in &head.headers {
+            if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
+                return refuse(HeadFault::RepeatedHost);
+            }
+            let crumb = name == http::header::COOKIE && cookies.is_some();
+            if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
+                return refuse(HeadFault::TooManyFields);
+            }
+        }
+        if let Some(cookies) = &cookies
+            && fields.try_push(Field { name: "cookie", value: cookies }).is_err()
+        {
+            return refuse(HeadFault::TooManyFields);
+        }
+        let inbound = Inbound {
+            method: head.method.as_str(),
+            authority: head.uri.authority().map(|a| a.as_str().as_bytes()),
+            host,
+            target: target.as_bytes(),
+            fields: &fields,
+            framing,
+            has_length: head.headers.contains_key(http::header::CONTENT_LENGTH),
+            upgrade: None,
+            nominates: false,
+            via: "2.0 postern",
+        };
+        admit(&self.worker, running, &self.peer, &inbound, resolved, record)
+    }
+
+    async fn forward(&self, outbound: Outbound, mut client: Client, running: &Rc<Running>, record: &mut Record) {
+        if self.peer.sees_timing
+            && let Some(phases) = &record.phases
+        {
+            let authority = record.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
+            let mut line = Vec::new();
+            server_timing(phases, record.cache, authority, &mut line);
+            client.timing = HeaderValue::from_bytes(&line).ok();
+        }
+        let deadline = self.worker.deadlines.register();
+        match exchange(outbound, &mut client, &deadline, record).await {
+            Err(refusal) => {
+                let answer = refusal.answer(&running.config.authentication.realm);
+                self.answer(&answer, &mut client, record).await;
+            }
+            Ok(relayed) => {
+                record.end(Phase::Respond);
+                if let Some(fault) = relayed.fault {
+                    record.failed(&fault);
+                    client.reset(Reason::INTERNAL_ERROR);
+                } else if !relayed.uploaded {
+                    // The answer is whole and the rest of the request is not wanted (RFC 9113 §8.1).
+                    client.reset(Reason::NO_ERROR);
+                }
+            }
+        }
+    }
+
+    async fn answer(&self, answer: &Answer, client: &mut Client, record: &mut Record) {
+        record.answered_by_us(answer);
+        if client.answer(answer).is_err() {
+            return;
+        }
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.peer.listener().timeouts.stall);
+        let mut budget = MAX_DRAIN;
+        let drained = poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+            Poll::Ready(done) => Poll::Ready(done),
+            Poll::Pending => deadline.poll_due(cx).map(|()| false),
+        });
+        if !drained.await {
+            client.reset(Reason::NO_ERROR);
+        }
+    }
+}
+
+/// Reads a body to its end and forgets it; false when it is longer than the budget or broken.
+fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<bool> {
+    loop {
+        let n = match std::task::ready!(bodies.poll_fill(cx)) {
+            Ok(Fill::End(_)) => return Poll::Ready(true),
+            Ok(Fill::Data(data)) => data.len(),
+            Err(_) => return Poll::Ready(false),
+        };
+        bodies.consume(n);
+        match budget.checked_sub(n) {
+            Some(left) => *budget = left,
+            None => return Poll::Ready(false),
+        }
+    }
+}
+
+/// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
+fn framing(head: &Parts, body: &RecvStream) -> Framing {
+    if body.is_end_stream() {
+        return Framing::Length(0);
+    }
+    let length = head.headers.get(http::header::CONTENT_LENGTH);
+    length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).map_or(Framing::Chunked, Framing::Length)
+}
+
+/// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
+fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
+    let mut crumbs = head.headers.get_all(http::header::COOKIE).iter();
+    let (first, second) = (crumbs.next()?, crumbs.next()?);
+    let mut joined = first.as_bytes().to_vec();
+    for crumb in std::iter::once(second).chain(crumbs) {
+        joined.extend_from_slice(b"; ");
+        joined.extend_from_slice(crumb.as_bytes());
+    }
+    Some(joined)
+}
+
+/// The client's side of an exchange over HTTP/2.
+struct Client {
+    respond: SendResponse<Bytes>,
+    bodies: Bodies,
+    head_request: bool,
+    timing: Option<HeaderValue>,
+}
+
+impl Client {
+    fn answer(&mut self, answer: &Answer) -> Result<(), LegError> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        for (name, value) in &answer.fields {
+            if let Ok(value) = HeaderValue::from_str(value) {
+                response.headers_mut().append(*name, value);
+            }
+        }
+        response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
+        let end = self.head_request || answer.body.is_empty();
+        let mut send = self.respond.send_response(response, end)?;
+        if !end {
+            send.send_data(Bytes::copy_from_slice(&answer.body), true)?;
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self, reason: Reason) {
+        match &mut self.bodies.send {
+            Some(send) => send.send_reset(reason),
+            None => self.respond.send_reset(reason),
+        }
+    }
+}
+
+/// The head of a response in the form the `h2` crate takes.
+fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
+    let mut response = Response::new(());
+    *response.status_mut() =
+        StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
+    let headers = response.headers_mut();
+    for field in passing(view.fields) {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        headers.append(name, value);
+    }
+    Ok(response)
+}
+
+impl Downstream for Client {
+    type Leg = Bodies;
+
+    fn leg(&mut self) -> &mut Bodies {
+        &mut self.bodies
+    }
+
+    fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+        Ok(self.respond.send_informational(response_head(response)?)?)
+    }
+
+    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+        let mut head = response_head(response)?;
+        if let Some(timing) = self.timing.take() {
+            head.headers_mut().append("server-timing", timing);
+        }
+        let framing = response_framing(response.status, response.body, self.head_request, true);
+        if let BodyLength::Known(n) = response.body
+            && !matches!(response.status, 204 | 304)
+        {
+            head.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(n));
+        }
+        let end = framing == Framing::Length(0);
+        let send = self.respond.send_response(head, end)?;
+        self.bodies.send = (!end).then_some(send);
+        Ok(())
+    }
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.respond.poll_reset(cx).map(drop)
+    }
+}

@@ -1,0 +1,175 @@
+//! Histograms of durations with bounds fixed at compile time.
+//!
+//! Owns: the bounds, the index computation, the per-worker buckets and their sum. Bounds go from 100 ns to
+//! 100 s, six per decade (1, 1.5, 2.5, 3.5, 5, 7.5), so that the usual objectives (1 ms, 250 ms, 5 s) are
+//! bounds and no bucket is wider than two thirds of its lower bound.
+
+use super::local::Local;
+
+/// Steps within a decade, as hundreds of the decade's first bound.
+const STEPS: [u64; 6] = [100, 150, 250, 350, 500, 750];
+/// From 100 ns up to, not including, 100 s.
+const DECADES: usize = 9;
+/// Finite bounds: the steps of each decade and the closing 100 s.
+pub(super) const BOUNDS: usize = STEPS.len() * DECADES + 1;
+/// Buckets: one per bound and one above all.
+const BUCKETS: usize = BOUNDS + 1;
+
+/// Upper bounds in nanoseconds, inclusive, ascending. Three unreachable ones follow, so that the index
+/// computation needs no range check.
+const NANOS: [u64; BOUNDS + 3] = {
+    let mut bounds = [u64::MAX; BOUNDS + 3];
+    let mut scale = 1;
+    let mut i = 0;
+    while i < BOUNDS {
+        bounds[i] = STEPS[i % STEPS.len()] * scale;
+        i += 1;
+        if i.is_multiple_of(STEPS.len()) {
+            scale *= 10;
+        }
+    }
+    bounds
+};
+
+/// For each power of two the first bound that is not below it.
+#[expect(clippy::cast_possible_truncation, reason = "BOUNDS is 55")]
+const FIRST: [u8; 64] = {
+    let mut first = [0; 64];
+    let mut e = 0;
+    while e < 64 {
+        let mut i = 0;
+        while i < BOUNDS && NANOS[i] < 1 << e {
+            i += 1;
+        }
+        first[e] = i as u8;
+        e += 1;
+    }
+    first
+};
+
+/// The bucket of a duration: the first whose bound is not below it.
+///
+/// The highest set bit finds the first bound of the octave; at most three bounds lie within a factor of two,
+/// so three comparisons finish it without a branch.
+#[inline]
+pub(super) fn index(nanos: u64) -> usize {
+    let first = FIRST[63 - (nanos | 1).leading_zeros() as usize] as usize;
+    first
+        + usize::from(nanos > NANOS[first])
+        + usize::from(nanos > NANOS[first + 1])
+        + usize::from(nanos > NANOS[first + 2])
+}
+
+/// The upper bound of bucket `i` in seconds.
+pub(super) fn bound_seconds(i: usize) -> f64 {
+    NANOS[i] as f64 / 1e9
+}
+
+/// One worker's buckets and the sum of what went in.
+#[derive(Debug)]
+pub(super) struct Histogram {
+    buckets: [Local; BUCKETS],
+    sum: Local,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { buckets: std::array::from_fn(|_| Local::default()), sum: Local::default() }
+    }
+}
+
+impl Histogram {
+    #[inline]
+    pub(super) fn record(&self, nanos: u64) {
+        self.buckets[index(nanos)].add(1);
+        self.sum.add(nanos);
+    }
+}
+
+/// Several workers' histograms added up.
+#[derive(Debug, Clone)]
+pub(super) struct Total {
+    buckets: [u64; BUCKETS],
+    sum_nanos: u64,
+}
+
+impl Total {
+    pub(super) fn of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
+        let mut total = Self { buckets: [0; BUCKETS], sum_nanos: 0 };
+        for histogram in histograms {
+            for (sum, bucket) in total.buckets.iter_mut().zip(&histogram.buckets) {
+                *sum += bucket.get();
+            }
+            total.sum_nanos = total.sum_nanos.wrapping_add(histogram.sum.get());
+        }
+        total
+    }
+
+    /// How many durations lie at or below bound `i` (all of them for `i == BOUNDS`).
+    pub(super) fn cumulative(&self) -> impl Iterator<Item = u64> + '_ {
+        self.buckets.iter().scan(0, |sum, n| {
+            *sum += n;
+            Some(*sum)
+        })
+    }
+
+    /// How many durations there are: by construction what the last bucket says, never one more or less.
+    pub(super) fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    pub(super) fn sum_seconds(&self) -> f64 {
+        self.sum_nanos as f64 / 1e9
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn slow_index(nanos: u64) -> usize {
+        NANOS[..BOUNDS].iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS)
+    }
+
+    #[test]
+    fn bounds_ascend_and_hold_the_usual_objectives() {
+        assert!(NANOS[..BOUNDS].is_sorted_by(|a, b| a < b));
+        assert_eq!((NANOS[0], NANOS[BOUNDS - 1]), (100, 100_000_000_000));
+        for millis in [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000] {
+            assert!(NANOS.contains(&(millis * 1_000_000)), "{millis} ms");
+        }
+    }
+
+    #[test]
+    fn every_bound_and_its_neighbours() {
+        for bound in NANOS[..BOUNDS].iter().copied() {
+            for nanos in [bound - 1, bound, bound + 1] {
+                assert_eq!(index(nanos), slow_index(nanos), "{nanos}");
+            }
+        }
+        assert_eq!((index(0), index(u64::MAX)), (0, BOUNDS));
+    }
+
+    proptest! {
+        #[test]
+        fn quick_index_is_the_slow_one(shift in 0u32..64, bits: u64) {
+            let nanos = bits >> shift;
+            prop_assert_eq!(index(nanos), slow_index(nanos));
+        }
+    }
+
+    #[test]
+    fn totals_add_up() {
+        let (a, b) = (Histogram::default(), Histogram::default());
+        a.record(100);
+        a.record(101);
+        b.record(200_000_000_000);
+        let total = Total::of([&a, &b].into_iter());
+        assert_eq!(total.count(), 3);
+        assert_eq!(total.cumulative().take(3).collect::<Vec<_>>(), [1, 2, 2]);
+        assert_eq!(total.cumulative().last(), Some(3));
+        assert!((total.sum_seconds() - 200.000_000_201).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,271 @@
+//! The gateway as a whole: its threads, its listeners, and how it changes while it runs.
+//!
+//! Owns: one thread per core with a runtime of its own, the sockets bound for each, sharing new connections
+//! fairly between them, configurations put into force, draining. Does not own: what a connection does.
+//!
+//! Every worker has its own socket on every address (`SO_REUSEPORT`), so that accepting needs no lock and no
+//! hand-over. The kernel's choice among them is blind, so a worker that has clearly more connections than
+//! another passes a new one on.
+
+mod accept;
+mod worker_thread;
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::access_log;
+use crate::assertion::AssertionMinter;
+use crate::authenticate::{Authenticator, Setup, Surroundings};
+use crate::cache;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::trace::Tracer;
+
+use worker_thread::{Command, Share};
+
+/// Descriptors kept free for upstream connections, files and the admin listener.
+const RESERVED_DESCRIPTORS: usize = 256;
+
+/// What the gateway is given besides its configuration.
+#[derive(Clone)]
+pub struct Services {
+    /// Wall and monotonic time.
+    pub clock: Arc<dyn Clock>,
+    /// Where everything is counted; made for at least as many workers as are started.
+    pub metrics: Arc<Metrics>,
+    /// Where requests are logged, if they are.
+    pub access_log: Option<access_log::AccessLog>,
+    /// Where spans go, if they do.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Runs what is not on the request path: fetching keys.
+    pub control: tokio::runtime::Handle,
+    /// Keys the digests that name cached facts; drawn once per process.
+    pub secret: cache::Secret,
+    /// Voids cached facts when it advances.
+    pub generation: cache::Generation,
+}
+
+/// Why the gateway did not start, or did not take a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// An address cannot be listened on.
+    #[error("listener {name:?}: listening on {address}: {source}; is another process using the port?")]
+    Bind {
+        /// The listener.
+        name: String,
+        /// Its address.
+        address: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A worker thread could not be started.
+    #[error("starting worker {index}: {source}")]
+    Thread {
+        /// From 0.
+        index: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// A running gateway.
+pub struct Gateway {
+    workers: Vec<WorkerHandle>,
+    applied: Mutex<Applied>,
+}
+
+struct WorkerHandle {
+    commands: UnboundedSender<Command>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is in force.
+struct Applied {
+    config: Arc<Config>,
+    authenticator: Arc<Authenticator>,
+    /// Listening addresses by configured address; those with port 0 have got one.
+    addresses: HashMap<SocketAddr, SocketAddr>,
+}
+
+/// A configuration with all that workers share of it.
+#[derive(Clone)]
+pub(crate) struct Generation {
+    pub(crate) config: Arc<Config>,
+    pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) minter: Option<Arc<AssertionMinter>>,
+}
+
+impl Gateway {
+    /// Binds every listener, then starts `workers` threads.
+    ///
+    /// # Errors
+    /// [`StartError`]; nothing is left running then.
+    pub fn start(config: Config, workers: usize, services: Services) -> Result<Self, StartError> {
+        let config = Arc::new(config);
+        let surroundings = Surroundings {
+            clock: services.clock.clone(),
+            control: services.control.clone(),
+            secret: services.secret.clone(),
+            generation: services.generation.clone(),
+        };
+        let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
+        let generation = generation(&config, &authenticator);
+        let workers = workers.max(1);
+        let limit = connection_limit();
+        let mut addresses = HashMap::new();
+        let mut sockets = Vec::new();
+        for _ in 0..workers {
+            sockets.push(bind_new(&config, &mut addresses)?);
+        }
+        let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
+        let mut handles = Vec::new();
+        for (index, sockets) in sockets.into_iter().enumerate() {
+            let (commands, inbox) = unbounded_channel();
+            shares[index].set_commands(commands.clone());
+            let start = worker_thread::Start {
+                index,
+                generation: generation.clone(),
+                sockets,
+                services: services.clone(),
+                shares: shares.clone(),
+                connection_limit: limit,
+            };
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || worker_thread::run(start, inbox))
+                .map_err(|source| StartError::Thread { index, source })?;
+            handles.push(WorkerHandle { commands, thread: Some(thread) });
+        }
+        let applied = Mutex::new(Applied { config, authenticator, addresses });
+        Ok(Self { workers: handles, applied })
+    }
+
+    /// Puts another configuration into force. Connections stay; each request finishes under the configuration
+    /// it began with. Key sets, pools and cached facts whose configuration did not change are kept.
+    ///
+    /// # Errors
+    /// [`StartError::Bind`] when a new address cannot be listened on; the old configuration stays in force.
+    pub fn reload(&self, mut config: Config) -> Result<(), StartError> {
+        let mut applied = self.applied.lock();
+        config.generation = applied.config.generation + 1;
+        let config = Arc::new(config);
+        let mut addresses = applied.addresses.clone();
+        addresses.retain(|configured, _| config.listeners.iter().any(|l| l.address == *configured));
+        let kept: Vec<_> = addresses.keys().copied().collect();
+        let mut sockets = Vec::new();
+        for _ in &self.workers {
+            let mut own = bind_new(&config, &mut addresses)?;
+            own.retain(|(configured, _)| !kept.contains(configured));
+            sockets.push(own);
+        }
+        let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
+        let generation = generation(&config, &authenticator);
+        for (worker, sockets) in self.workers.iter().zip(sockets) {
+            // A worker that has ended cannot be reached; draining is the only way it ends.
+            let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
+        }
+        *applied = Applied { config, authenticator, addresses };
+        Ok(())
+    }
+
+    /// The configuration in force.
+    pub fn config(&self) -> Arc<Config> {
+        self.applied.lock().config.clone()
+    }
+
+    /// The authenticator in force, for readiness and metrics.
+    pub fn authenticator(&self) -> Arc<Authenticator> {
+        self.applied.lock().authenticator.clone()
+    }
+
+    /// Name and address of each listener; port 0 has become the port that was given.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        let applied = self.applied.lock();
+        let address = |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
+        applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
+    }
+
+    /// Stops accepting, lets what is under way finish for at most `timeout`, then ends. True when everything
+    /// finished by itself. Blocks; call it from a thread that may.
+    pub fn drain(mut self, timeout: Duration) -> bool {
+        let until = Instant::now() + timeout;
+        for worker in &self.workers {
+            let _ = worker.commands.send(Command::Drain { timeout });
+        }
+        let mut clean = true;
+        for worker in &mut self.workers {
+            let Some(thread) = worker.thread.take() else { continue };
+            while !thread.is_finished() && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            clean &= thread.is_finished();
+            let _ = worker.commands.send(Command::Stop);
+            // A worker that panicked has said so; there is nothing to add.
+            let _ = thread.join();
+        }
+        clean
+    }
+}
+
+fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
+    let minter = config.assertion.as_ref().map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
+    Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
+}
+
+/// Binds the addresses of `config`, the first time with the configured port and then with the port it got.
+fn bind_new(
+    config: &Config,
+    addresses: &mut HashMap<SocketAddr, SocketAddr>,
+) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, StartError> {
+    let mut sockets = Vec::new();
+    for listener in &config.listeners {
+        let address = addresses.get(&listener.address).copied().unwrap_or(listener.address);
+        let socket = bind(address)
+            .map_err(|source| StartError::Bind { name: listener.name.to_string(), address, source })?;
+        if let Ok(got) = socket.local_addr() {
+            addresses.insert(listener.address, got);
+        }
+        sockets.push((listener.address, socket));
+    }
+    Ok(sockets)
+}
+
+fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    use socket2::{Domain, Protocol, Socket, Type};
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // `[::]` means IPv6 alone: IPv4 is a listener of its own, with its own trust lists.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket.into())
+}
+
+/// Connections that may be open at once, given the descriptors this process may have. Raises the soft limit
+/// to the hard one first: a gateway that runs out at 1024 helps nobody.
+fn connection_limit() -> usize {
+    let descriptors = crate::process::raise_descriptor_limit();
+    // Each connection may need one towards its upstream.
+    (descriptors.saturating_sub(RESERVED_DESCRIPTORS) / 2).max(64)
+}
+
+/// Open connections of all workers.
+pub(crate) fn total(shares: &[Share]) -> usize {
+    shares.iter().map(|s| s.open.load(Ordering::Relaxed)).sum()
+}
+
+/// A counter that other workers read.
+pub(crate) type OpenCount = Arc<AtomicUsize>;

@@ -1,0 +1,336 @@
+//! From an accepted socket to a codec: limits, PROXY header, TLS, which protocol.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use auth::request::Scheme;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::worker_thread::{Accepted, Command, Share};
+use super::total;
+use crate::authenticate::Verified;
+use crate::config::{Config, Listener};
+use crate::http1::connection::Connection;
+use crate::io::Stream;
+use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
+use crate::pipeline::Peer;
+use crate::proxy_protocol::{self, Origin, Progress};
+use crate::worker::Worker;
+
+/// What an HTTP/2 client says first (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// A worker passes a new connection on when it has this many more than another, and an eighth more.
+const UNFAIR: usize = 4;
+/// Pause after the system refused to accept for want of descriptors or memory.
+const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+
+/// What accepting needs.
+pub(crate) struct Context {
+    pub(crate) worker: Rc<Worker>,
+    pub(crate) shares: Arc<[Share]>,
+    pub(crate) connection_limit: usize,
+}
+
+/// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends it: a client that goes away before it is accepted,
+/// and a process out of descriptors, are both everyday.
+pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: TcpListener) {
+    // Never due: it wakes this task when the worker begins to drain.
+    let wake = context.worker.deadlines.register();
+    loop {
+        let next = poll_fn(|cx| match socket.poll_accept(cx) {
+            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+            // Whoever is queued already was promised a connection; nobody new is.
+            Poll::Pending if context.worker.draining.get().is_some() => Poll::Ready(None),
+            Poll::Pending => wake.poll_due(cx).map(|()| None),
+        });
+        match next.await {
+            None => return,
+            Some(Ok((stream, peer))) => accepted(&context, address, stream, peer),
+            Some(Err(error)) => {
+                if let Some((_, counts)) = listener(&context.worker, address) {
+                    counts.accept_failed(&context.worker.metrics);
+                }
+                if is_out_of_resources(&error) {
+                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_out_of_resources(error: &io::Error) -> bool {
+    // ENFILE, EMFILE, ENOBUFS, ENOMEM
+    matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
+}
+
+/// The listener configured at an address now, and its counts.
+fn listener(worker: &Worker, address: SocketAddr) -> Option<(usize, Arc<ListenerMetrics>)> {
+    let running = worker.running();
+    let index = running.config.listeners.iter().position(|l| l.address == address)?;
+    let counts = worker.metrics.metrics().listener(&running.config.listeners[index].name);
+    Some((index, counts))
+}
+
+fn accepted(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: SocketAddr) {
+    let Some(other) = fairer(context) else { return begin(context, address, stream, peer) };
+    // Only a socket the system has taken back cannot be passed on; then there is nobody to serve either.
+    let Ok(socket) = stream.into_std() else { return };
+    let accepted = Accepted { socket, peer, listener: address };
+    if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
+        adopt(context, accepted);
+    }
+}
+
+/// Takes a connection over from another worker.
+pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
+    if let Ok(stream) = TcpStream::from_std(accepted.socket) {
+        begin(context, accepted.listener, stream, accepted.peer);
+    }
+}
+
+/// A worker with clearly fewer connections than this one.
+fn fairer(context: &Context) -> Option<usize> {
+    let own = context.worker.open.load(Ordering::Relaxed);
+    if own < UNFAIR {
+        return None;
+    }
+    let open = |at: &usize| context.shares[*at].open.load(Ordering::Relaxed);
+    let least = (0..context.shares.len()).min_by_key(open)?;
+    (open(&least) + UNFAIR + own / 8 < own).then_some(least)
+}
+
+fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: SocketAddr) {
+    let worker = &context.worker;
+    let Some((index, counts)) = listener(worker, address) else { return };
+    let config = worker.running().config.clone();
+    let limit = config.listeners[index].limits.connections.min(context.connection_limit);
+    if total(&context.shares) >= limit {
+        counts.refused(&worker.metrics, Refusal::Limit);
+        return;
+    }
+    counts.accepted(&worker.metrics);
+    let open = OpenConnection::new(worker.clone());
+    tokio::task::spawn_local(async move {
+        let socket = Incoming { worker: open.worker.clone(), config, index, counts, peer };
+        socket.serve(stream).await;
+        drop(open);
+    });
+}
+
+/// Counts an open connection until dropped.
+struct OpenConnection {
+    worker: Rc<Worker>,
+}
+
+impl OpenConnection {
+    fn new(worker: Rc<Worker>) -> Self {
+        worker.open.fetch_add(1, Ordering::Relaxed);
+        Self { worker }
+    }
+}
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.worker.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+struct Incoming {
+    worker: Rc<Worker>,
+    config: Arc<Config>,
+    index: usize,
+    counts: Arc<ListenerMetrics>,
+    peer: SocketAddr,
+}
+
+/// The protocol a connection turned out to speak.
+enum Spoken {
+    Http1(Connection),
+    Http2(Stream),
+}
+
+impl Incoming {
+    fn listener(&self) -> &Listener {
+        &self.config.listeners[self.index]
+    }
+
+    async fn serve(mut self, stream: TcpStream) {
+        // Answers leave in one write; waiting for more to join it only delays them.
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let limit = self.listener().timeouts.handshake;
+        let stream = match tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await {
+            Ok(Some(stream)) => stream,
+            Ok(None) | Err(_) => return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol),
+        };
+        let Some((spoken, certificate)) = self.secured(stream, limit).await else { return };
+        let protocol = match &spoken {
+            Spoken::Http1(_) => Protocol::Http1,
+            Spoken::Http2(_) => Protocol::Http2,
+        };
+        let (worker, counts) = (self.worker.clone(), self.counts.clone());
+        counts.opened(&worker.metrics, protocol);
+        let peer = self.into_peer(certificate);
+        match spoken {
+            Spoken::Http1(connection) => crate::http1::server::serve(worker.clone(), peer, connection).await,
+            Spoken::Http2(stream) => crate::http2::server::serve(worker.clone(), peer, stream).await,
+        }
+        counts.closed(&worker.metrics, protocol);
+    }
+
+    fn into_peer(self, certificate: Option<Arc<Verified>>) -> Peer {
+        let scheme = if self.listener().tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let address = self.peer.ip().to_canonical();
+        let forwarded =
+            vec![("x-forwarded-for", address.to_string()), ("x-forwarded-proto", scheme.as_str().to_owned())];
+        let sees_timing = self.config.server_timing.iter().any(|net| net.contains(&address));
+        Peer {
+            address: self.peer,
+            scheme,
+            certificate,
+            forwarded,
+            sees_timing,
+            listener: self.config,
+            listener_index: self.index,
+            counts: self.counts,
+        }
+    }
+
+    /// Reads the PROXY header of peers that must send one; theirs alone is believed.
+    async fn proxied(&mut self, mut stream: Stream) -> Option<Stream> {
+        let ip = self.peer.ip().to_canonical();
+        if !self.listener().proxy_protocol.iter().any(|net| net.contains(&ip)) {
+            return Some(stream);
+        }
+        let mut held = Vec::new();
+        loop {
+            match proxy_protocol::parse(&held) {
+                Ok(Progress::NeedMore) => {
+                    let mut chunk = [0; 512];
+                    let n = stream.read(&mut chunk).await.ok()?;
+                    if n == 0 {
+                        return None;
+                    }
+                    held.extend_from_slice(&chunk[..n]);
+                }
+                Ok(Progress::Done(header)) => {
+                    if let Origin::Relayed { source, .. } = header.origin {
+                        self.peer = source;
+                    }
+                    return Some(stream.replay(held.split_off(header.consumed)));
+                }
+                Err(error) => {
+                    tracing::debug!(peer = %self.peer, %error, "proxy header refused");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// TLS, and which protocol is spoken inside.
+    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Arc<Verified>>)> {
+        let Some(tls) = &self.listener().tls else {
+            return Some((self.sniffed(stream).await?, None));
+        };
+        let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream));
+        let stream = match tokio::time::timeout(limit, handshake).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => {
+                self.counts.handshake_failed(&self.worker.metrics, handshake_failure(&error));
+                tracing::debug!(peer = %self.peer, %error, "tls handshake failed");
+                return None;
+            }
+            Err(_) => {
+                self.counts.handshake_failed(&self.worker.metrics, HandshakeFailure::Timeout);
+                return None;
+            }
+        };
+        let (_, session) = stream.get_ref();
+        let certificate = match session.peer_certificates() {
+            Some([leaf, ..]) if tls.client_certificates => {
+                let now = self.worker.clock.now();
+                match self.worker.running().authenticator.certificate(leaf, now) {
+                    Ok(verified) => Some(verified),
+                    Err(error) => {
+                        // The chain is good but names nobody we know how to name: no credential.
+                        tracing::debug!(peer = %self.peer, %error, "client certificate not mapped");
+                        None
+                    }
+                }
+            }
+            _ => None,
+        };
+        let http2 = session.alpn_protocol() == Some(b"h2");
+        let stream = Stream::ServerTls(Box::new(stream));
+        let spoken = if http2 {
+            Spoken::Http2(stream)
+        } else if self.listener().http1 {
+            Spoken::Http1(Connection::new(stream, &[]))
+        } else {
+            self.counts.refused(&self.worker.metrics, Refusal::Protocol);
+            return None;
+        };
+        Some((spoken, certificate))
+    }
+
+    /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else HTTP/1.
+    async fn sniffed(&self, stream: Stream) -> Option<Spoken> {
+        let mut connection = Connection::new(stream, &[]);
+        if !self.listener().http2 {
+            return Some(Spoken::Http1(connection));
+        }
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.listener().timeouts.idle);
+        let mut begun = false;
+        loop {
+            let held = connection.unread();
+            let compared = held.len().min(PREFACE.len());
+            if held[..compared] != PREFACE[..compared] {
+                if self.listener().http1 {
+                    return Some(Spoken::Http1(connection));
+                }
+                self.counts.refused(&self.worker.metrics, Refusal::Protocol);
+                return None;
+            }
+            if compared == PREFACE.len() {
+                return Some(Spoken::Http2(connection.into_stream()));
+            }
+            if compared > 0 && !std::mem::replace(&mut begun, true) {
+                deadline.set(self.listener().timeouts.header);
+            }
+            let read = poll_fn(|cx| match connection.poll_read(cx, PREFACE.len()) {
+                Poll::Ready(read) => Poll::Ready(read.ok()),
+                Poll::Pending => {
+                    connection.rest();
+                    if self.worker.draining.get().is_some() {
+                        return Poll::Ready(None);
+                    }
+                    deadline.poll_due(cx).map(|()| None)
+                }
+            });
+            if !matches!(read.await, Some(n) if n > 0) {
+                return None;
+            }
+        }
+    }
+}
+
+fn handshake_failure(error: &io::Error) -> HandshakeFailure {
+    let tls = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented) => {
+            HandshakeFailure::Certificate
+        }
+        Some(_) => HandshakeFailure::Protocol,
+        None => HandshakeFailure::Disconnected,
+    }
+}

@@ -1,0 +1,239 @@
+//! One worker thread from start to end.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::JoinHandle;
+
+use super::{Generation, OpenCount, Services, accept};
+use crate::clock::CoarseClock;
+use crate::config::UpstreamProtocol;
+use crate::deadline::{Deadlines, TICK};
+use crate::upstream::pool::Pool;
+use crate::worker::{Running, Worker};
+
+/// Ticks between two looks at the pools: a second.
+const SWEEP_TICKS: u32 = 10;
+/// Longest time a kept-alive connection may rest while draining, so that a client about to use it gets an
+/// answer that says "close" instead of a reset.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// What a worker is told.
+pub(crate) enum Command {
+    /// Put a configuration into force; the sockets are those of its new addresses.
+    Apply(Box<Generation>, Vec<(SocketAddr, std::net::TcpListener)>),
+    /// A connection another worker accepted.
+    Adopt(Accepted),
+    /// Accept no more; end when the last connection has, or after `timeout`.
+    Drain { timeout: Duration },
+    /// End now.
+    Stop,
+}
+
+/// A connection not yet served.
+pub(crate) struct Accepted {
+    pub(crate) socket: std::net::TcpStream,
+    pub(crate) peer: SocketAddr,
+    /// Configured address of the listener.
+    pub(crate) listener: SocketAddr,
+}
+
+/// What the other workers see of one.
+#[derive(Default)]
+pub(crate) struct Share {
+    /// Its open connections.
+    pub(crate) open: OpenCount,
+    commands: OnceLock<UnboundedSender<Command>>,
+}
+
+impl Share {
+    pub(crate) fn set_commands(&self, commands: UnboundedSender<Command>) {
+        // Set once, before the worker starts.
+        let _ = self.commands.set(commands);
+    }
+
+    pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
+        match self.commands.get() {
+            Some(commands) => commands.send(command).map_err(|e| e.0),
+            None => Err(command),
+        }
+    }
+}
+
+/// What a worker starts with.
+pub(crate) struct Start {
+    pub(crate) index: usize,
+    pub(crate) generation: Generation,
+    pub(crate) sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+    pub(crate) services: Services,
+    pub(crate) shares: Arc<[Share]>,
+    pub(crate) connection_limit: usize,
+}
+
+/// The thread's body.
+pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) {
+    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            tracing::error!(%error, "worker runtime cannot be started");
+            return;
+        }
+    };
+    runtime.block_on(live(start, inbox));
+}
+
+async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
+    let Start { index, generation, sockets, services, shares, connection_limit } = start;
+    let Some(metrics) = services.metrics.worker(index) else {
+        tracing::error!(index, "no metrics shard is free for this worker");
+        return;
+    };
+    let metrics = Rc::new(metrics);
+    let deadlines = Deadlines::new(Instant::now());
+    let running = running(&generation, None, &metrics, &deadlines);
+    let worker = Worker::new(
+        index,
+        metrics,
+        CoarseClock::new(services.clock.clone()),
+        services.access_log.as_ref().map(crate::access_log::AccessLog::buffer),
+        services.tracer.clone(),
+        running,
+        deadlines,
+        shares[index].open.clone(),
+    );
+    let context = Rc::new(accept::Context { worker: worker.clone(), shares, connection_limit });
+    let mut acceptors = HashMap::new();
+    listen(&context, &mut acceptors, sockets);
+    let ticker = tokio::task::spawn_local(tick(worker.clone()));
+    let mut stop_at = None;
+    loop {
+        let command = tokio::select! {
+            command = inbox.recv() => command,
+            () = drained(&worker, stop_at) => None,
+        };
+        match command {
+            Some(Command::Apply(generation, sockets)) => {
+                apply(&worker, &generation);
+                acceptors.retain(|address, task: &mut JoinHandle<()>| {
+                    let kept = generation.config.listeners.iter().any(|l| l.address == *address);
+                    if !kept {
+                        task.abort();
+                    }
+                    kept
+                });
+                listen(&context, &mut acceptors, sockets);
+            }
+            Some(Command::Adopt(accepted)) => accept::adopt(&context, accepted),
+            Some(Command::Drain { timeout }) => {
+                // Each empties its queue and closes its socket.
+                acceptors.clear();
+                worker.drain(QUIET.min(timeout / 2));
+                stop_at = Some(tokio::time::Instant::now() + timeout);
+            }
+            Some(Command::Stop) | None => break,
+        }
+    }
+    ticker.abort();
+    worker.flush_log();
+}
+
+fn listen(
+    context: &Rc<accept::Context>,
+    acceptors: &mut HashMap<SocketAddr, JoinHandle<()>>,
+    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+) {
+    for (address, socket) in sockets {
+        match tokio::net::TcpListener::from_std(socket) {
+            Ok(socket) => {
+                let task = tokio::task::spawn_local(accept::accept(context.clone(), address, socket));
+                acceptors.insert(address, task);
+            }
+            Err(error) => tracing::error!(%address, %error, "listener cannot be served"),
+        }
+    }
+}
+
+/// Ready when draining and nothing is left, or the time for it is over.
+async fn drained(worker: &Worker, stop_at: Option<tokio::time::Instant>) {
+    let Some(stop_at) = stop_at else { return std::future::pending().await };
+    while worker.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < stop_at {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The worker's heartbeat: deadlines, pools, log.
+async fn tick(worker: Rc<Worker>) {
+    let mut interval = tokio::time::interval(TICK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut ticks = 0u32;
+    loop {
+        interval.tick().await;
+        worker.clock.refresh();
+        worker.deadlines.tick(Instant::now());
+        worker.flush_log();
+        ticks = ticks.wrapping_add(1);
+        if ticks.is_multiple_of(SWEEP_TICKS) {
+            for pool in &worker.running().pools {
+                pool.sweep();
+            }
+        }
+    }
+}
+
+fn apply(worker: &Worker, generation: &Generation) {
+    let old = worker.running();
+    let new = running(generation, Some(&old), &worker.metrics, &worker.deadlines);
+    *worker.running.borrow_mut() = Rc::new(new);
+}
+
+/// What this worker makes of a configuration; pools of unchanged upstreams are taken over.
+fn running(
+    generation: &Generation,
+    old: Option<&Running>,
+    metrics: &Rc<crate::metrics::Worker>,
+    deadlines: &Rc<Deadlines>,
+) -> Running {
+    let config = generation.config.clone();
+    let all = metrics.metrics().clone();
+    let pools = config
+        .upstreams
+        .iter()
+        .map(|upstream| {
+            let same = old.and_then(|old| old.pools.iter().find(|pool| pool.config.serves_like(upstream)));
+            same.cloned().unwrap_or_else(|| {
+                let counts =
+                    upstream.endpoints.iter().map(|e| all.endpoint(&upstream.name, &e.to_string())).collect();
+                Pool::new(upstream.clone(), counts, metrics.clone(), deadlines.clone())
+            })
+        })
+        .collect();
+    let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
+    Running {
+        authenticator: generation.authenticator.clone(),
+        minter: generation.minter.clone(),
+        pools,
+        routes,
+        config,
+    }
+}
+
+impl crate::config::Upstream {
+    /// Whether connections made for one may be used for the other.
+    fn serves_like(&self, other: &Self) -> bool {
+        let tls = |u: &Self| u.tls.as_ref().map(|t| (t.version, t.server_name.clone()));
+        let protocol = |u: &Self| matches!(u.protocol, UpstreamProtocol::Http2);
+        self.name == other.name
+            && self.endpoints == other.endpoints
+            && protocol(self) == protocol(other)
+            && tls(self) == tls(other)
+            && self.timeouts == other.timeouts
+            && (self.idle_connections, self.max_requests) == (other.idle_connections, other.max_requests)
+            && (self.unhealthy_after, self.unhealthy_for) == (other.unhealthy_after, other.unhealthy_for)
+    }
+}

@@ -1,0 +1,106 @@
+//! Answers: JSON that nobody stores, and the one place where a [`Fault`] is logged and sent.
+//!
+//! Owns: response headers of every answer ([`harden`]), success and error bodies.
+//! Does not own: which fault means what ([`crate::oauth::error`]).
+
+use axum::{
+    body::{Body, Bytes},
+    http::{
+        HeaderMap, HeaderName, HeaderValue, StatusCode,
+        header::{
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, PRAGMA, REFERRER_POLICY, WWW_AUTHENTICATE,
+            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+        },
+    },
+    response::Response,
+};
+use serde::Serialize;
+
+use crate::oauth::error::{Fault, Loudness};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// A JSON answer that no cache keeps (RFC 6749 §5.1).
+pub fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let Ok(body) = serde_json::to_vec(body) else {
+        // our own types do not fail to serialise; say so without a body should one ever
+        return with_headers(StatusCode::INTERNAL_SERVER_ERROR, Body::empty(), &[(CACHE_CONTROL, NO_STORE)]);
+    };
+    let no_cache = HeaderValue::from_static("no-cache");
+    with_headers(
+        status,
+        Body::from(body),
+        &[(CONTENT_TYPE, JSON), (CACHE_CONTROL, NO_STORE), (PRAGMA, no_cache)],
+    )
+}
+
+/// A public document.
+pub fn document(body: Bytes, cache: &HeaderValue) -> Response {
+    with_headers(StatusCode::OK, Body::from(body), &[(CONTENT_TYPE, JSON), (CACHE_CONTROL, cache.clone())])
+}
+
+#[derive(Serialize)]
+struct ErrorBody {
+    error: &'static str,
+    error_description: &'static str,
+}
+
+/// The answer to a refused request, and its log line. `challenge` goes with 401 (RFC 9110 §15.5.2); `client`
+/// is the authenticated one, for the log alone.
+pub fn refuse(fault: &Fault, challenge: &HeaderValue, client: Option<&str>) -> Response {
+    let row = fault.row();
+    log(fault, row.loudness, client);
+    let mut response = json(row.status, &ErrorBody { error: row.code, error_description: row.text });
+    if row.status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge.clone());
+    }
+    response
+}
+
+fn log(fault: &Fault, loudness: Loudness, client: Option<&str>) {
+    let error = fault.row().code;
+    match loudness {
+        Loudness::Debug => tracing::debug!(error, reason = %fault, client, "request refused"),
+        Loudness::Info => tracing::info!(error, reason = %fault, client, "request refused"),
+        Loudness::Warn => tracing::warn!(error, reason = %fault, client, "request refused"),
+        Loudness::Error => tracing::error!(error, reason = %fault, client, "request failed"),
+    }
+}
+
+/// Headers that every answer of the provider carries: nothing of it is sniffed, framed, or tells its address
+/// to others; and what does not say otherwise is not stored.
+pub async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let policy = "default-src 'none'; frame-ancestors 'none'";
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+    response
+}
+
+fn with_headers(status: StatusCode, body: Body, fields: &[(HeaderName, HeaderValue)]) -> Response {
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers: &mut HeaderMap = response.headers_mut();
+    for (name, value) in fields {
+        headers.insert(name, value.clone());
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_say_otherwise_is_not_stored() {
+        let bare = harden(Response::new(Body::empty())).await;
+        assert_eq!(bare.headers()[CACHE_CONTROL], "no-store");
+        let public = harden(document(Bytes::new(), &HeaderValue::from_static("public"))).await;
+        assert_eq!(public.headers()[CACHE_CONTROL], "public");
+        assert_eq!(public.headers().get_all(CACHE_CONTROL).iter().count(), 1);
+    }
+}

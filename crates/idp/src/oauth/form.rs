@@ -1,0 +1,194 @@
+//! `application/x-www-form-urlencoded`, strictly (RFC 6749 appendix B).
+//!
+//! Owns: bytes → pairs, refusing what two readers could understand differently: bad percent-escapes, raw
+//! spaces, controls and non-ASCII bytes, invalid UTF-8, and parameters sent twice (RFC 6749 §3.1 and §3.2).
+//! Does not own: the meaning of any parameter, except that [`REPEATABLE`] ones may come again.
+
+use std::fmt;
+
+/// Most parameters of one request.
+pub const MAX_PARAMETERS: usize = 64;
+
+/// Parameters that may be sent more than once: RFC 8707 §2 says so of `resource`, RFC 8693 §2.1 of `audience`.
+pub const REPEATABLE: [&str; 2] = ["resource", "audience"];
+
+/// Why bytes are not an acceptable form.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FormFault {
+    /// `%` without two hexadecimal digits.
+    #[error("a percent sign is not followed by two hexadecimal digits")]
+    Escape,
+    /// A byte that must be percent-encoded: space, control or non-ASCII.
+    #[error("a raw space, control character or non-ASCII byte: percent-encode it")]
+    RawByte,
+    /// The decoded text is not UTF-8.
+    #[error("a name or value is not UTF-8")]
+    Utf8,
+    /// The decoded text has a control character other than tab.
+    #[error("a name or value has a control character")]
+    Control,
+    /// A pair without a name.
+    #[error("a parameter has no name")]
+    NoName,
+    /// More than [`MAX_PARAMETERS`].
+    #[error("more than {MAX_PARAMETERS} parameters")]
+    TooMany,
+    /// A parameter that is not [`REPEATABLE`] came twice; holds its name as sent, at most 64 characters of it.
+    #[error("parameter {0:?} was sent more than once")]
+    Duplicate(Box<str>),
+}
+
+/// A parsed form: decoded pairs in the order sent.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Form {
+    pairs: Vec<(String, String)>,
+}
+
+impl Form {
+    /// Parses a whole body. Empty pieces between `&` are skipped, as HTML's own parser does; a piece without
+    /// `=` is a parameter with an empty value.
+    pub fn parse(body: &[u8]) -> Result<Self, FormFault> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        for piece in body.split(|&b| b == b'&').filter(|p| !p.is_empty()) {
+            if pairs.len() == MAX_PARAMETERS {
+                return Err(FormFault::TooMany);
+            }
+            let at = piece.iter().position(|&b| b == b'=');
+            let (name, value) = at.map_or((piece, &[][..]), |at| (&piece[..at], &piece[at + 1..]));
+            let (name, value) = (decode(name)?, decode(value)?);
+            if name.is_empty() {
+                return Err(FormFault::NoName);
+            }
+            if !REPEATABLE.contains(&name.as_str()) && pairs.iter().any(|(n, _)| *n == name) {
+                return Err(FormFault::Duplicate(name.chars().take(64).collect()));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// The value of a parameter. One sent without a value counts as not sent (RFC 6749 §3.2).
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+
+    /// Every non-empty value of a repeatable parameter, in the order sent.
+    pub fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        self.pairs.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
+    }
+}
+
+/// Names only: values may be secrets.
+impl fmt::Debug for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.pairs.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// Decodes one form-encoded name or value (`+` is a space). HTTP Basic credentials of clients are encoded
+/// the same way (RFC 6749 §2.3.1).
+pub fn decode(encoded: &[u8]) -> Result<String, FormFault> {
+    let mut out = Vec::with_capacity(encoded.len());
+    let mut bytes = encoded.iter().copied();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let high = bytes.next().and_then(hex).ok_or(FormFault::Escape)?;
+                let low = bytes.next().and_then(hex).ok_or(FormFault::Escape)?;
+                high << 4 | low
+            }
+            b'+' => b' ',
+            0x21..=0x7e => byte,
+            _ => return Err(FormFault::RawByte),
+        });
+    }
+    let text = String::from_utf8(out).map_err(|_| FormFault::Utf8)?;
+    if text.chars().any(|c| c.is_control() && c != '\t') {
+        return Err(FormFault::Control);
+    }
+    Ok(text)
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decodes_names_and_values() {
+        let form = Form::parse(b"a=1&b%5f=x+y%2B&flag&&c=%C3%A9&e=&d==&").unwrap();
+        assert_eq!(form.get("a"), Some("1"));
+        assert_eq!(form.get("b_"), Some("x y+"));
+        assert_eq!(form.get("c"), Some("é"));
+        assert_eq!(form.get("d"), Some("="));
+        assert_eq!(form.get("e"), None, "an empty value counts as not sent");
+        assert_eq!(form.get("flag"), None);
+        assert_eq!(form.get("missing"), None);
+        assert_eq!(Form::parse(b"").unwrap().get("a"), None);
+    }
+
+    #[test]
+    fn refuses_what_readers_could_disagree_about() {
+        for (body, fault) in [
+            (&b"a=%"[..], FormFault::Escape),
+            (b"a=%2", FormFault::Escape),
+            (b"a=%2g", FormFault::Escape),
+            (b"a=%+1", FormFault::Escape),
+            (b"%zz=1", FormFault::Escape),
+            (b"a=b c", FormFault::RawByte),
+            (b"a=1\n", FormFault::RawByte),
+            (b"a=\xc3\xa9", FormFault::RawByte),
+            (b"a=\x7f", FormFault::RawByte),
+            (b"a=%ff", FormFault::Utf8),
+            (b"a=%C0%AF", FormFault::Utf8),
+            (b"a=%00", FormFault::Control),
+            (b"a=x%0d%0ay", FormFault::Control),
+            (b"a=%C2%85", FormFault::Control),
+            (b"=1", FormFault::NoName),
+            (b"=", FormFault::NoName),
+            (b"a=1&a=1", FormFault::Duplicate("a".into())),
+            (b"a=1&%61=2", FormFault::Duplicate("a".into())),
+            (b"a=&a=2", FormFault::Duplicate("a".into())),
+            (b"Resource=1&Resource=2", FormFault::Duplicate("Resource".into())),
+        ] {
+            assert_eq!(Form::parse(body), Err(fault), "{}", body.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn resource_and_audience_may_repeat() {
+        let form = Form::parse(b"resource=a&resource=&resource=b&audience=c&audience=c").unwrap();
+        assert_eq!(form.all("resource").collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(form.all("audience").collect::<Vec<_>>(), ["c", "c"]);
+    }
+
+    #[test]
+    fn counts_parameters() {
+        let body = |n: usize| (0..n).map(|i| format!("p{i}=1")).collect::<Vec<_>>().join("&");
+        assert!(Form::parse(body(MAX_PARAMETERS).as_bytes()).is_ok());
+        assert_eq!(Form::parse(body(MAX_PARAMETERS + 1).as_bytes()), Err(FormFault::TooMany));
+    }
+
+    #[test]
+    fn a_long_duplicate_name_is_cut() {
+        let name = "%C3%A9".repeat(100);
+        let Err(FormFault::Duplicate(kept)) = Form::parse(format!("{name}=1&{name}=2").as_bytes()) else {
+            panic!("accepted");
+        };
+        assert_eq!(kept.chars().count(), 64);
+    }
+
+    #[test]
+    fn debug_shows_no_value() {
+        let form = Form::parse(b"client_secret=hunter2").unwrap();
+        assert_eq!(format!("{form:?}"), r#"{"client_secret"}"#);
+    }
+}

@@ -1,0 +1,58 @@
+//! Resource indicators (RFC 8707): where a token is to be used.
+//!
+//! Owns: the grammar of an audience and of a `resource`. Does not own: which a client may name
+//! ([`crate::client`]).
+
+/// Most targets one request may name.
+pub const MAX_TARGETS: usize = 8;
+/// Longest audience in bytes.
+pub const MAX_TARGET: usize = 512;
+
+/// Whether `text` can be an audience: 1 to [`MAX_TARGET`] bytes of visible ASCII.
+pub fn is_audience(text: &str) -> bool {
+    (1..=MAX_TARGET).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+/// Whether `text` can be a `resource`: an absolute URI (RFC 3986 §4.3) without fragment, as RFC 8707 §2 demands.
+pub fn is_resource(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once(':') else { return false };
+    let scheme_good = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b));
+    let rest_good = !matches!(rest, "" | "/" | "//")
+        && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:/?[]@!$&'()*+,;=%".contains(&b));
+    is_audience(text) && scheme_good && rest_good
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resources_are_absolute_uris_without_fragment() {
+        for good in ["https://api.example.com", "https://api.example.com/a?b=c", "urn:example:api", "a+b:c"] {
+            assert!(is_resource(good), "{good}");
+        }
+        for bad in [
+            "",
+            "api",
+            "/api",
+            "//host/a",
+            ":a",
+            "1a:b",
+            "https:",
+            "https://",
+            "https://a#b",
+            "https://a b",
+            "urn:é",
+        ] {
+            assert!(!is_resource(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn audiences_are_visible_ascii() {
+        assert!(is_audience("orders") && is_audience("https://api"));
+        assert!(!is_audience("") && !is_audience("a b") && !is_audience("é"));
+        assert!(!is_audience(&"a".repeat(MAX_TARGET + 1)));
+    }
+}

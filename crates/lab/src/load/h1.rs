@@ -1,0 +1,195 @@
+//! Requests over HTTP/1.1 (RFC 9112): one connection, one request at a time.
+//!
+//! Owns: the exchange on a connection and its renewal. Does not own: when to send, where a response ends
+//! ([`super::response`]). A request is one write of prepared bytes, an answer usually one read.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::task::JoinSet;
+
+use super::response::{Answer, Broken, Reader};
+use super::session::{PAUSE, wants_pause};
+use super::timer::Deadline;
+use super::{Failure, Fault, Io, OPENING, Session};
+
+/// A connection between two exchanges.
+pub(crate) struct Connection {
+    io: Io,
+    reader: Reader,
+}
+
+/// Opens the run's connections, some at a time; `None` stands where one could not be opened: its first request will
+/// try again and record what happens.
+pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Option<Connection>> {
+    let mut connections = Vec::with_capacity(count);
+    let mut opening = JoinSet::new();
+    for _ in 0..count {
+        if opening.len() >= OPENING {
+            connections.extend(opening.join_next().await.and_then(Result::ok));
+        }
+        let session = Rc::clone(session);
+        opening.spawn_local(async move {
+            let timeout = std::time::Duration::from_nanos(session.timeout);
+            let opened = tokio::time::timeout(timeout, Connection::open(&session)).await;
+            opened.ok().and_then(Result::ok)
+        });
+    }
+    while let Some(opened) = opening.join_next().await {
+        connections.extend(opened.ok());
+    }
+    connections
+}
+
+impl Connection {
+    pub(crate) async fn open(session: &Session) -> Result<Self, Failure> {
+        Ok(Self { io: session.open().await?, reader: Reader::new(session.head_only) })
+    }
+
+    /// Whether the peer closed the connection, or said something unasked, while it was idle. Costs no system call as
+    /// long as nothing arrived.
+    fn is_stale(&mut self, cx: &mut Context<'_>) -> bool {
+        let mut space = ReadBuf::new(self.reader.space());
+        Pin::new(&mut self.io).poll_read(cx, &mut space).is_ready()
+    }
+
+    /// Sends `request` and reads its answer. Reads while writing, because a server may answer (and close) before it
+    /// has taken a long body.
+    pub(crate) async fn exchange(&mut self, request: &[u8], session: &Session) -> Result<Answer, Failure> {
+        let mut sending = Sending { rest: request, flushed: false, error: None };
+        poll_fn(|cx| {
+            sending.poll(&mut self.io, cx);
+            self.poll_answer(&sending, session, cx)
+        })
+        .await
+    }
+
+    fn poll_answer(
+        &mut self,
+        sending: &Sending<'_>,
+        session: &Session,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Answer, Failure>> {
+        loop {
+            let mut space = ReadBuf::new(self.reader.space());
+            let result = match Pin::new(&mut self.io).poll_read(cx, &mut space) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(result) => result,
+            };
+            let read = space.filled().len();
+            if let Err(error) = result {
+                return Poll::Ready(Err(Failure::io(sending.error.as_ref().unwrap_or(&error))));
+            }
+            if read == 0 {
+                return Poll::Ready(self.reader.closed().ok_or_else(|| self.cut_off(sending)));
+            }
+            session.count_received(read);
+            match self.reader.filled(read) {
+                Ok(None) => {}
+                Ok(Some(answer)) => {
+                    let reusable = answer.reusable && sending.rest.is_empty();
+                    return Poll::Ready(Ok(Answer { reusable, ..answer }));
+                }
+                Err(Broken(why)) => return Poll::Ready(Err(Failure::new(Fault::Protocol, why))),
+            }
+        }
+    }
+
+    fn cut_off(&self, sending: &Sending<'_>) -> Failure {
+        match &sending.error {
+            Some(error) => Failure::io(error),
+            None if self.reader.begun() => Failure::new(Fault::Closed, "closed inside the answer"),
+            None => Failure::new(Fault::Closed, "closed without an answer"),
+        }
+    }
+}
+
+/// The part of a request that is not yet sent.
+struct Sending<'a> {
+    rest: &'a [u8],
+    flushed: bool,
+    /// Why sending stopped. The answer is still waited for: it may say why.
+    error: Option<io::Error>,
+}
+
+impl Sending<'_> {
+    fn poll(&mut self, io: &mut Io, cx: &mut Context<'_>) {
+        while !self.rest.is_empty() && self.error.is_none() {
+            match Pin::new(&mut *io).poll_write(cx, self.rest) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(written)) => self.rest = &self.rest[written..],
+                Poll::Ready(Err(error)) => self.error = Some(error),
+            }
+        }
+        if !self.flushed && self.error.is_none() {
+            match Pin::new(io).poll_flush(cx) {
+                Poll::Pending => {}
+                Poll::Ready(Ok(())) => self.flushed = true,
+                Poll::Ready(Err(error)) => self.error = Some(error),
+            }
+        }
+    }
+}
+
+/// One slot: its connection, and the requests it is given.
+pub(crate) struct Worker {
+    pub(crate) session: Rc<Session>,
+    pub(crate) requests: Rc<[Box<[u8]>]>,
+    pub(crate) slot: usize,
+    pub(crate) closed: bool,
+}
+
+impl Worker {
+    pub(crate) async fn run(self, mut connection: Option<Connection>) {
+        let deadline = Deadline::new();
+        let session = &*self.session;
+        while let Some(arrival) = session.next(self.slot).await {
+            let started = session.start(&arrival);
+            let until = started.saturating_add(session.timeout);
+            let mut connecting = true;
+            let work = exchange(session, &mut connection, &mut connecting, &self.requests[arrival.variant]);
+            let ending = deadline.limit(&session.clock, until, work).await;
+            let ending = ending.unwrap_or_else(|| {
+                // What is left of the exchange must not be taken for the next answer.
+                connection = None;
+                Err(if connecting {
+                    Failure::new(Fault::Connect, "not within the timeout")
+                } else {
+                    Failure::timeout()
+                })
+            });
+            let pause = self.closed && wants_pause(&ending);
+            session.end(&arrival, started, ending);
+            if pause {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn exchange(
+    session: &Session,
+    slot: &mut Option<Connection>,
+    connecting: &mut bool,
+    request: &[u8],
+) -> Result<u16, Failure> {
+    if let Some(idle) = slot
+        && poll_fn(|cx| Poll::Ready(idle.is_stale(cx))).await
+    {
+        *slot = None;
+    }
+    let mut connection = match slot.take() {
+        Some(connection) => connection,
+        None => Connection::open(session).await?,
+    };
+    *connecting = false;
+    let answer = connection.exchange(request, session).await?;
+    if answer.reusable && session.keep_alive {
+        *slot = Some(connection);
+    }
+    Ok(answer.status)
+}

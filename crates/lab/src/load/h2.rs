@@ -1,0 +1,166 @@
+//! Requests over HTTP/2 (RFC 9113): some connections, some streams on each.
+//!
+//! Owns: connections and their renewal. Does not own: framing (the `h2` crate), when to send.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{self, SendRequest};
+use http::Request;
+use tokio::sync::Mutex;
+
+use super::session::{PAUSE, wants_pause};
+use super::timer::Deadline;
+use super::{Failure, Fault, Session};
+
+/// What one stream, and one connection, may send before we take it: large, so that flow control never is what is
+/// measured.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 24;
+
+/// A place for a connection, which is renewed when it fails.
+pub(crate) struct Link {
+    session: Rc<Session>,
+    current: Mutex<Option<Live>>,
+    opened: Cell<u64>,
+}
+
+#[derive(Clone)]
+struct Live {
+    /// Tells the streams of a failed connection from those of its successor.
+    generation: u64,
+    sender: SendRequest<Bytes>,
+}
+
+/// Opens the run's connections; one that fails is tried again by its first request.
+pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Rc<Link>> {
+    let mut links = Vec::with_capacity(count);
+    for _ in 0..count {
+        let link = Link { session: Rc::clone(session), current: Mutex::new(None), opened: Cell::new(0) };
+        let _ = tokio::time::timeout(Duration::from_nanos(session.timeout), link.live()).await;
+        links.push(Rc::new(link));
+    }
+    links
+}
+
+impl Link {
+    async fn live(&self) -> Result<Live, Failure> {
+        // Held while connecting, so that the streams of a lost connection share one attempt.
+        let mut current = self.current.lock().await;
+        if let Some(live) = &*current {
+            return Ok(live.clone());
+        }
+        let io = self.session.open().await?;
+        let mut builder = client::Builder::new();
+        builder
+            .enable_push(false)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW);
+        let (sender, connection) = builder.handshake(io).await.map_err(|error| failure(&error))?;
+        // Its errors reach every stream on it.
+        tokio::task::spawn_local(async move { connection.await.ok() });
+        self.opened.set(self.opened.get() + 1);
+        let live = Live { generation: self.opened.get(), sender };
+        *current = Some(live.clone());
+        Ok(live)
+    }
+
+    async fn forget(&self, generation: u64) {
+        let mut current = self.current.lock().await;
+        if current.as_ref().is_some_and(|live| live.generation == generation) {
+            *current = None;
+        }
+    }
+
+    /// A sender that takes a request now. A connection that ended while idle is replaced: no request was lost on it.
+    async fn ready(&self) -> Result<Live, Failure> {
+        let live = self.live().await?;
+        if let Ok(sender) = live.sender.ready().await {
+            return Ok(Live { sender, ..live });
+        }
+        self.forget(live.generation).await;
+        let live = self.live().await?;
+        let sender = live.sender.ready().await.map_err(|error| failure(&error))?;
+        Ok(Live { sender, ..live })
+    }
+
+    async fn exchange(&self, request: Request<()>, connecting: &Cell<bool>) -> Result<u16, Failure> {
+        let Live { generation, mut sender } = self.ready().await?;
+        connecting.set(false);
+        let result = send(&mut sender, request, &self.session).await;
+        if let Err(error) = &result
+            && !error.is_reset()
+        {
+            self.forget(generation).await;
+        }
+        result.map_err(|error| failure(&error))
+    }
+}
+
+async fn send(
+    sender: &mut SendRequest<Bytes>,
+    request: Request<()>,
+    session: &Session,
+) -> Result<u16, h2::Error> {
+    let (response, mut content) = sender.send_request(request, session.body.is_empty())?;
+    if !session.body.is_empty() {
+        // Queued until the window opens; the bytes are shared, so a stream costs no copy.
+        content.send_data(session.body.clone(), true)?;
+    }
+    let response = response.await?;
+    let status = response.status().as_u16();
+    let mut body = response.into_body();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        session.count_received(data.len());
+        body.flow_control().release_capacity(data.len())?;
+    }
+    body.trailers().await?;
+    Ok(status)
+}
+
+fn failure(error: &h2::Error) -> Failure {
+    let fault = match error.get_io() {
+        Some(io) => Failure::io(io).fault,
+        None if error.is_library() => Fault::Protocol,
+        None if error.is_go_away() => Fault::Closed,
+        None if error.is_reset() => Fault::Reset,
+        None => Fault::Protocol,
+    };
+    Failure::new(fault, error.to_string())
+}
+
+/// One slot: a stream at a time on its connection.
+pub(crate) struct Worker {
+    pub(crate) session: Rc<Session>,
+    pub(crate) link: Rc<Link>,
+    pub(crate) requests: Rc<[Request<()>]>,
+    pub(crate) slot: usize,
+    pub(crate) closed: bool,
+}
+
+impl Worker {
+    pub(crate) async fn run(self) {
+        let deadline = Deadline::new();
+        let session = &*self.session;
+        while let Some(arrival) = session.next(self.slot).await {
+            let started = session.start(&arrival);
+            let until = started.saturating_add(session.timeout);
+            let connecting = Cell::new(true);
+            let work = self.link.exchange(self.requests[arrival.variant].clone(), &connecting);
+            let ending = deadline.limit(&session.clock, until, work).await;
+            let ending = ending.unwrap_or_else(|| {
+                let not_connected =
+                    || Failure::new(Fault::Connect, "no connection or stream within the timeout");
+                Err(if connecting.get() { not_connected() } else { Failure::timeout() })
+            });
+            let pause = self.closed && wants_pause(&ending);
+            session.end(&arrival, started, ending);
+            if pause {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}

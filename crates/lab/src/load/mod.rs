@@ -1,0 +1,299 @@
+//! The load driver: one thread that sends requests on time and records what became of them.
+//!
+//! Owns: plans and runs. Does not own: the report's shape ([`crate::report`]). One thread, because the driver usually
+//! shares a machine with what it measures; it says so when that thread is the bottleneck.
+//!
+//! Flow: [`Plan::check`] → connections are opened → the clock starts → [`feed`] hands arrivals of the [`schedule`] to
+//! free slots ([`h1`], [`h2`]) → [`recorder`]. The wait of a request for a free slot is part of its latency.
+
+mod feed;
+mod flow;
+mod h1;
+mod h2;
+mod outcome;
+mod own_use;
+mod random;
+mod recorder;
+pub(crate) mod response;
+mod schedule;
+mod session;
+mod target;
+mod timer;
+
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinSet;
+
+pub use flow::{Choice, Flow, FlowError};
+pub(crate) use outcome::Outcome;
+pub(crate) use own_use::OwnUse;
+pub use recorder::{Fault, Latency, Second};
+pub(crate) use recorder::{Latencies, Recorder};
+pub use schedule::{Open, Schedule, Spacing, Step, Stop};
+pub(crate) use session::{Failure, Session};
+pub(crate) use target::Io;
+pub use target::{Protocol, Target, TargetError, Trust};
+pub(crate) use timer::Clock;
+
+use self::feed::{Feed, Source, Wake};
+use self::random::Random;
+use self::schedule::{Arrivals, Closed};
+use self::timer::FineTimer;
+use crate::observe::{Watch, Watched};
+use crate::report::LoadReport;
+use crate::units::nanos;
+
+/// Connections opened at once before the clock starts: below the backlog of every usual listener.
+const OPENING: usize = 128;
+/// Shortest sleep between two looks at the schedule. It bounds what timing costs (10 000 wake-ups a second at most)
+/// and the lag it adds; requests that end in between send what is due without waiting for it.
+const QUANTUM: u64 = 100_000;
+
+/// A load run.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where to.
+    pub target: Target,
+    /// What to send.
+    pub flow: Flow,
+    /// When to send it.
+    pub schedule: Schedule,
+    /// When to end.
+    pub stop: Stop,
+    /// Load before the measured phase, at the same (or the first) rate.
+    pub warmup: Duration,
+    /// Connections kept open; for a closed loop, at most the concurrency.
+    pub connections: usize,
+    /// Requests in flight at once on one connection: 1 for HTTP/1.1.
+    pub streams: usize,
+    /// From sending a request to the end of its answer, and longest wait for a free connection.
+    pub timeout: Duration,
+    /// Seed of arrival times and token choice.
+    pub seed: u64,
+    /// Processes to watch during the run.
+    pub watch: Vec<Watched>,
+}
+
+/// Why a run could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The plan's numbers do not fit together.
+    #[error("{0}")]
+    Plan(String),
+    /// What to send cannot be sent.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// A watched process cannot be read.
+    #[error(transparent)]
+    Observe(#[from] crate::observe::ObserveError),
+    /// Timer or event queue.
+    #[error("cannot set up the event loop: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+impl Plan {
+    /// Requests that can be in flight at once.
+    pub fn slots(&self) -> usize {
+        self.connections.saturating_mul(self.streams)
+    }
+
+    fn check(&self) -> Result<(), LoadError> {
+        let refuse = |why: &str| Err(LoadError::Plan(why.to_owned()));
+        if self.slots() == 0 {
+            return refuse("at least one connection with one request at a time is needed");
+        }
+        if self.target.protocol == Protocol::Http1 && self.streams != 1 {
+            return refuse("HTTP/1.1 carries one request at a time; streams need HTTP/2");
+        }
+        if self.target.protocol == Protocol::Http2 && !self.flow.keep_alive {
+            return refuse("a connection per request is offered for HTTP/1.1 only");
+        }
+        if self.timeout.is_zero() {
+            return refuse("a timeout of zero answers nothing");
+        }
+        match &self.schedule {
+            Schedule::Closed { concurrency } if *concurrency != self.slots() => {
+                refuse("the concurrency of a closed loop must be its connections times their streams")
+            }
+            Schedule::Open(open) if open.steps.is_empty() => refuse("an open loop needs a rate"),
+            Schedule::Open(open) if open.steps.iter().any(|step| !(0.0..=1e7).contains(&step.rate)) => {
+                refuse("a rate must be a number from 0 to 10 000 000 requests per second")
+            }
+            _ => Ok(self.flow.check(&self.target)?),
+        }
+    }
+
+    fn feed(&self) -> Feed {
+        let source = match &self.schedule {
+            Schedule::Open(open) => {
+                Source::Open(Arrivals::new(open, self.warmup, self.stop, Random::new(self.seed)))
+            }
+            Schedule::Closed { .. } => Source::Closed(Closed {
+                warmup: nanos(self.warmup),
+                stop: self.stop,
+                measured: 0,
+                finished: false,
+            }),
+        };
+        // Another stream of numbers than the arrivals', so that tokens and times are independent.
+        let pick = self.flow.pick(Random::new(!self.seed));
+        Feed::new(source, pick, self.slots(), nanos(self.timeout))
+    }
+
+    /// The measured phase in nanoseconds since the start; its end is open when requests are counted.
+    fn window(&self) -> (u64, u64) {
+        let from = nanos(self.warmup);
+        match self.stop {
+            Stop::After(duration) => (from, from.saturating_add(nanos(duration))),
+            Stop::Count(_) => (from, u64::MAX),
+        }
+    }
+}
+
+/// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
+pub fn run(plan: &Plan) -> Result<LoadReport, LoadError> {
+    plan.check()?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let outcome = runtime.block_on(drive(plan))?;
+    Ok(LoadReport::new(plan, &outcome))
+}
+
+async fn drive(plan: &Plan) -> Result<Outcome, LoadError> {
+    let recorder = Recorder::new(plan.window());
+    let session = Rc::new(Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder));
+    let timer = FineTimer::new()?;
+    let mut slots = JoinSet::new();
+    // The clock starts when every connection is open: opening them is not what is measured.
+    match plan.target.protocol {
+        Protocol::Http1 => {
+            let requests: Rc<[Box<[u8]>]> = plan.flow.http1(&plan.target).into();
+            let connections = h1::open(&session, plan.connections).await;
+            session.clock.restart();
+            for (slot, connection) in connections.into_iter().enumerate() {
+                let closed = matches!(plan.schedule, Schedule::Closed { .. });
+                let work =
+                    h1::Worker { session: Rc::clone(&session), requests: Rc::clone(&requests), slot, closed };
+                slots.spawn_local(work.run(connection));
+            }
+        }
+        Protocol::Http2 => {
+            let requests: Rc<[http::Request<()>]> = plan.flow.http2(&plan.target).into();
+            let links = h2::open(&session, plan.connections).await;
+            session.clock.restart();
+            for slot in 0..plan.slots() {
+                let closed = matches!(plan.schedule, Schedule::Closed { .. });
+                let work = h2::Worker {
+                    session: Rc::clone(&session),
+                    link: Rc::clone(&links[slot % links.len()]),
+                    requests: Rc::clone(&requests),
+                    slot,
+                    closed,
+                };
+                slots.spawn_local(work.run());
+            }
+        }
+    }
+    let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
+    let own = supervise(&session, timer, slots).await?;
+    Ok(Outcome::new(&session, own, watch.stop()))
+}
+
+/// Runs until every slot has ended; what the generator itself used in the measured window.
+async fn supervise(
+    session: &Rc<Session>,
+    timer: FineTimer,
+    mut slots: JoinSet<()>,
+) -> Result<OwnUse, LoadError> {
+    let ticking = tick(session, timer);
+    let keeping = keep_time(session);
+    let mut ticking = std::pin::pin!(ticking);
+    let mut keeping = std::pin::pin!(keeping);
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let (mut ticked, mut kept, mut stopped) = (false, None, false);
+    loop {
+        tokio::select! {
+            biased;
+            joined = slots.join_next() => match joined {
+                Some(ended) => ended.map_err(io::Error::other)?,
+                None => break,
+            },
+            result = &mut ticking, if !ticked => {
+                result?;
+                ticked = true;
+            }
+            own = &mut keeping, if kept.is_none() => kept = Some(own),
+            _ = &mut interrupted, if !stopped => {
+                stopped = true;
+                session.feed.borrow_mut().stop();
+            }
+        }
+    }
+    let now = session.clock.now();
+    let mut recorder = session.recorder.borrow_mut();
+    recorder.finish(now);
+    // A counted or interrupted run ends with its last answer, a timed one with its time.
+    if recorder.window.1 == u64::MAX || stopped {
+        recorder.window.1 = recorder.window.1.min(now);
+    }
+    drop(recorder);
+    Ok(match kept {
+        Some(own) => own,
+        None => session.own_start.get().until(OwnUse::read()),
+    })
+}
+
+/// Looks at the schedule whenever something is due and a slot is free for it.
+async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
+    loop {
+        let wake = session.feed.borrow().wake();
+        match wake {
+            Wake::Never => return Ok(()),
+            Wake::WhenIdle => {
+                let mut registered = false;
+                std::future::poll_fn(|cx| {
+                    if std::mem::replace(&mut registered, true) {
+                        return std::task::Poll::Ready(());
+                    }
+                    session.feed.borrow_mut().register_clock(cx);
+                    std::task::Poll::Pending
+                })
+                .await;
+            }
+            Wake::At(at) => {
+                let now = session.clock.now();
+                if at > now {
+                    timer.sleep(Duration::from_nanos((at - now).max(QUANTUM))).await?;
+                }
+            }
+        }
+        session.dispatch();
+    }
+}
+
+/// Closes the timeline's rows on time, and takes the generator's own use at both ends of the measured window.
+async fn keep_time(session: &Session) -> OwnUse {
+    let (from, until) = session.recorder.borrow().window;
+    let mut next = 1_000_000_000;
+    let mut started = from == 0;
+    session.own_start.set(OwnUse::read());
+    loop {
+        let at = if started { next.min(until) } else { next.min(from) };
+        tokio::time::sleep_until(session.clock.instant(at)).await;
+        if !started && at == from {
+            started = true;
+            session.own_start.set(OwnUse::read());
+        }
+        if at == next {
+            next += 1_000_000_000;
+            let now = session.clock.now();
+            let feed = session.feed.borrow();
+            session.recorder.borrow_mut().roll(now, feed.in_flight, feed.waiting(now));
+        }
+        if at == until {
+            return session.own_start.get().until(OwnUse::read());
+        }
+    }
+}

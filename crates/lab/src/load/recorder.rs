@@ -1,0 +1,362 @@
+//! What happened, counted: histograms by class and a line per second.
+//!
+//! Owns: the figures of a run. Does not own: their presentation. Memory is bounded whatever the run's length and
+//! rate: one histogram (about 200 KB) per class, one small row per second.
+
+use std::collections::BTreeMap;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::units::{micros, nanos_of_seconds, ratio};
+
+/// Longest latency that is told apart: an hour.
+const LONGEST: u64 = 3_600_000_000_000;
+/// Different status codes with a histogram of their own; further ones share one under status 0.
+const STATUSES: usize = 16;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// No connection: refused, unreachable, out of ports or descriptors, or not within the timeout.
+    Connect,
+    /// The TLS handshake failed, or HTTP/2 was not agreed.
+    Tls,
+    /// Not answered within the timeout.
+    Timeout,
+    /// The peer reset the connection or the stream.
+    Reset,
+    /// The peer closed the connection before the answer was complete.
+    Closed,
+    /// The answer breaks the protocol.
+    Protocol,
+    /// No connection was free for it within the timeout: the request was due, but never sent.
+    Unsent,
+}
+
+/// How a request ended.
+pub(crate) type Ending = Result<u16, Fault>;
+
+/// A latency distribution.
+pub(crate) struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    pub(crate) fn new() -> Self {
+        Self(Histogram::new_with_bounds(1000, LONGEST, 3).expect("the bounds are constants"))
+    }
+
+    pub(crate) fn record(&mut self, nanos: u64) {
+        self.0.saturating_record(nanos);
+    }
+
+    pub(crate) fn quantile(&self, quantile: f64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.value_at_quantile(quantile).min(self.0.max()) }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub(crate) fn summary(&self) -> Latency {
+        let at = |quantile| micros(self.quantile(quantile));
+        let extreme = |value: u64| if self.0.is_empty() { 0.0 } else { micros(value) };
+        Latency {
+            count: self.0.len(),
+            mean: extreme(nanos_of_seconds(self.0.mean() / 1e9)),
+            deviation: extreme(nanos_of_seconds(self.0.stdev() / 1e9)),
+            min: extreme(self.0.min()),
+            p50: at(0.5),
+            p75: at(0.75),
+            p90: at(0.9),
+            p95: at(0.95),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: extreme(self.0.max()),
+        }
+    }
+
+    /// Points of the cumulative distribution, denser towards the tail: (share of requests, µs).
+    pub(crate) fn curve(&self) -> Vec<(f64, f64)> {
+        let steps = self.0.iter_quantiles(2);
+        let mut curve: Vec<(f64, f64)> = steps
+            .map(|step| (step.quantile_iterated_to(), micros(step.value_iterated_to().min(self.0.max()))))
+            .collect();
+        curve.dedup_by(|later, earlier| (later.0 - earlier.0).abs() < 1e-9);
+        curve
+    }
+}
+
+/// A latency distribution in microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Requests in the distribution.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// Shortest.
+    pub min: f64,
+    /// Median.
+    pub p50: f64,
+    /// Three of four were not longer.
+    pub p75: f64,
+    /// Nine of ten were not longer.
+    pub p90: f64,
+    /// 95 of 100 were not longer.
+    pub p95: f64,
+    /// 99 of 100 were not longer.
+    pub p99: f64,
+    /// 999 of 1000 were not longer.
+    pub p999: f64,
+    /// Longest.
+    pub max: f64,
+}
+
+/// One second of the run, by completion time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Second {
+    /// Seconds since the start of the run.
+    pub second: u64,
+    /// The whole second lies after the warm-up and before the end of the schedule.
+    pub measured: bool,
+    /// Requests that ended, however.
+    pub completed: u64,
+    /// Requests answered with a status below 400.
+    pub ok: u64,
+    /// Requests by status; status 0 collects the rarer ones.
+    pub by_status: BTreeMap<u16, u64>,
+    /// Requests without an answer.
+    pub faults: BTreeMap<Fault, u64>,
+    /// Median latency of the requests below 400, µs from their intended start.
+    pub p50_us: f64,
+    /// 99th percentile of the same.
+    pub p99_us: f64,
+    /// Maximum of the same.
+    pub max_us: f64,
+    /// Requests in flight at the end of the second.
+    pub in_flight: u64,
+    /// How long the oldest due request had waited for a connection at the end of the second, µs.
+    pub waiting_us: f64,
+}
+
+/// Counts and distributions of one run.
+pub(crate) struct Recorder {
+    pub(crate) ok: Latencies,
+    pub(crate) service: Latencies,
+    pub(crate) all: Latencies,
+    /// How late requests were sent although a slot was free.
+    pub(crate) lag: Latencies,
+    /// How long due requests waited for a free slot.
+    pub(crate) wait: Latencies,
+    pub(crate) statuses: BTreeMap<u16, Latencies>,
+    pub(crate) faults: BTreeMap<Fault, Latencies>,
+    pub(crate) timeline: Vec<Second>,
+    /// Requests that ended inside the measured window, whenever they started: what the server delivered.
+    pub(crate) in_window: u64,
+    pub(crate) ok_in_window: u64,
+    /// Nanoseconds in flight inside the window, summed over requests: the mean concurrency times its length.
+    pub(crate) busy: u64,
+    /// The measured window; its end moves when the run ends early.
+    pub(crate) window: (u64, u64),
+    current: Second,
+    second: Latencies,
+}
+
+/// The times of one request, nanoseconds since the start of the run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    pub(crate) intended: u64,
+    pub(crate) started: u64,
+    pub(crate) finished: u64,
+    pub(crate) measured: bool,
+}
+
+impl Recorder {
+    pub(crate) fn new(window: (u64, u64)) -> Self {
+        Self {
+            ok: Latencies::new(),
+            service: Latencies::new(),
+            all: Latencies::new(),
+            lag: Latencies::new(),
+            wait: Latencies::new(),
+            statuses: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            timeline: Vec::new(),
+            in_window: 0,
+            ok_in_window: 0,
+            busy: 0,
+            window,
+            current: Second::default(),
+            second: Latencies::new(),
+        }
+    }
+
+    /// Records how a request ended.
+    pub(crate) fn record(&mut self, times: Times, ending: Ending) {
+        self.roll(times.finished, 0, 0);
+        let latency = times.finished.saturating_sub(times.intended);
+        let ok = ending.is_ok_and(|status| status < 400);
+        self.count_second(ending, ok, latency);
+        let (from, until) = self.window;
+        if ending != Err(Fault::Unsent) {
+            self.busy += times.finished.min(until).saturating_sub(times.started.max(from));
+            let inside = u64::from((from..until).contains(&times.finished));
+            self.in_window += inside;
+            self.ok_in_window += if ok { inside } else { 0 };
+        }
+        if !times.measured {
+            return;
+        }
+        self.all.record(latency);
+        if ok {
+            self.ok.record(latency);
+            self.service.record(times.finished.saturating_sub(times.started));
+        }
+        match ending {
+            Ok(status) => {
+                let known = self.statuses.contains_key(&status) || self.statuses.len() < STATUSES;
+                let key = if known { status } else { 0 };
+                self.statuses.entry(key).or_insert_with(Latencies::new).record(latency);
+            }
+            Err(fault) => self.faults.entry(fault).or_insert_with(Latencies::new).record(latency),
+        }
+    }
+
+    fn count_second(&mut self, ending: Ending, ok: bool, latency: u64) {
+        let row = &mut self.current;
+        row.completed += 1;
+        match ending {
+            Ok(status) => {
+                let known = row.by_status.contains_key(&status) || row.by_status.len() < STATUSES;
+                *row.by_status.entry(if known { status } else { 0 }).or_default() += 1;
+            }
+            Err(fault) => *row.faults.entry(fault).or_default() += 1,
+        }
+        if ok {
+            row.ok += 1;
+            self.second.record(latency);
+        }
+    }
+
+    /// Closes the rows of seconds that are over at `now`. A request may close them before the clock's tick does; the
+    /// state at the end of the second is then filled in by the tick.
+    pub(crate) fn roll(&mut self, now: u64, in_flight: u64, waiting: u64) {
+        let second = now / 1_000_000_000;
+        while self.current.second < second {
+            self.close_row();
+        }
+        if let Some(row) = self.timeline.last_mut()
+            && in_flight + waiting > 0
+        {
+            (row.in_flight, row.waiting_us) = (in_flight, micros(waiting));
+        }
+    }
+
+    fn close_row(&mut self) {
+        let next = self.current.second + 1;
+        let mut row = std::mem::replace(&mut self.current, Second { second: next, ..Second::default() });
+        let (from, until) = (row.second * 1_000_000_000, next * 1_000_000_000);
+        row.measured = from >= self.window.0 && until <= self.window.1;
+        row.p50_us = micros(self.second.quantile(0.5));
+        row.p99_us = micros(self.second.quantile(0.99));
+        row.max_us = micros(self.second.quantile(1.0));
+        self.second.0.reset();
+        self.timeline.push(row);
+    }
+
+    /// Ends the recording: closes the last row, unless nothing happened in it.
+    pub(crate) fn finish(&mut self, now: u64) {
+        self.roll(now, 0, 0);
+        if self.current.completed > 0 {
+            self.close_row();
+        }
+    }
+
+    /// Mean requests in flight inside the window.
+    pub(crate) fn mean_in_flight(&self) -> f64 {
+        ratio(self.busy as f64, self.window.1.saturating_sub(self.window.0) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn times(intended: u64, started: u64, finished: u64) -> Times {
+        Times { intended: intended * MS, started: started * MS, finished: finished * MS, measured: true }
+    }
+
+    #[test]
+    fn latency_counts_from_the_intended_start() {
+        let mut recorder = Recorder::new((0, 10_000 * MS));
+        recorder.record(times(0, 900, 1000), Ok(200));
+        assert!((recorder.ok.summary().p50 - 1e6).abs() < 2e3);
+        assert!((recorder.service.summary().p50 - 1e5).abs() < 2e2);
+    }
+
+    #[test]
+    fn classes_are_kept_apart() {
+        let mut recorder = Recorder::new((0, 10_000 * MS));
+        recorder.record(times(0, 0, 1), Ok(200));
+        recorder.record(times(0, 0, 2), Ok(503));
+        recorder.record(times(0, 0, 5000), Err(Fault::Timeout));
+        assert_eq!(recorder.ok.count(), 1);
+        assert_eq!(recorder.all.count(), 3);
+        assert_eq!(recorder.statuses.keys().copied().collect::<Vec<_>>(), [200, 503]);
+        assert!((recorder.faults[&Fault::Timeout].summary().max - 5e6).abs() < 5e3);
+    }
+
+    #[test]
+    fn warm_up_is_in_the_timeline_only() {
+        let mut recorder = Recorder::new((1000 * MS, 2000 * MS));
+        recorder.record(Times { measured: false, ..times(0, 0, 500) }, Ok(200));
+        recorder.record(times(1100, 1100, 1200), Ok(200));
+        recorder.finish(2100 * MS);
+        assert_eq!(recorder.all.count(), 1);
+        assert_eq!(recorder.in_window, 1);
+        assert_eq!(
+            recorder.timeline.iter().map(|row| (row.completed, row.measured)).collect::<Vec<_>>(),
+            [(1, false), (1, true)]
+        );
+    }
+
+    #[test]
+    fn a_silent_second_has_a_row() {
+        let mut recorder = Recorder::new((0, 10_000 * MS));
+        recorder.record(times(0, 0, 10), Ok(200));
+        recorder.roll(1000 * MS, 7, 5 * MS);
+        recorder.record(times(20, 20, 2500), Ok(200));
+        recorder.finish(2600 * MS);
+        assert_eq!(recorder.timeline.iter().map(|row| row.completed).collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(recorder.timeline[0].in_flight, 7);
+        assert!((recorder.timeline[0].waiting_us - 5000.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn mean_concurrency_is_time_in_flight_over_the_window() {
+        let mut recorder = Recorder::new((1000 * MS, 2000 * MS));
+        recorder.record(times(500, 500, 1500), Ok(200));
+        recorder.record(times(1000, 1000, 3000), Ok(200));
+        assert!((recorder.mean_in_flight() - 1.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rare_statuses_share_a_histogram() {
+        let mut recorder = Recorder::new((0, 10_000 * MS));
+        for status in 200..300 {
+            recorder.record(times(0, 0, 1), Ok(status));
+        }
+        assert_eq!(recorder.statuses.len(), STATUSES + 1);
+        assert_eq!(recorder.statuses[&0].count(), 84);
+    }
+
+    #[test]
+    fn an_empty_distribution_is_all_zero() {
+        assert_eq!(Latencies::new().summary(), Latency::default());
+        assert_eq!(Latencies::new().curve(), []);
+    }
+}

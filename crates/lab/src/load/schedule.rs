@@ -1,0 +1,274 @@
+//! When requests should start.
+//!
+//! Owns: arrival times and the choice of token for each. Does not own: clocks and connections. Everything here is a
+//! function of the plan and its seed, so that a run can be repeated and the backlog of an overloaded server needs no
+//! queue: what is due and not yet started is simply what the cursor has not passed.
+
+use std::time::Duration;
+
+use super::random::Random;
+use crate::units::{nanos, nanos_of_seconds};
+
+/// How requests arrive.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Schedule {
+    /// Each of the given workers starts its next request when its last one ended. Throughput is then only
+    /// concurrency ÷ latency, and a stall hides the requests that were never sent.
+    Closed {
+        /// Requests in flight at once.
+        concurrency: usize,
+    },
+    /// Requests start at their own times, whatever the server does.
+    Open(Open),
+}
+
+/// Open-loop arrivals.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Open {
+    /// How the time between two arrivals is drawn.
+    pub spacing: Spacing,
+    /// Rates one after the other; the warm-up runs before them at the first one's rate, the last one never ends by
+    /// itself.
+    pub steps: Vec<Step>,
+}
+
+/// The time between two arrivals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spacing {
+    /// Always the same.
+    Constant,
+    /// Exponentially distributed: independent users.
+    Poisson,
+}
+
+/// A rate for a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// Requests per second; 0 is a pause.
+    pub rate: f64,
+    /// How long it lasts.
+    pub duration: Duration,
+}
+
+/// When a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// No request starts later than this after the warm-up.
+    After(Duration),
+    /// Exactly this many requests after the warm-up.
+    Count(u64),
+}
+
+/// One request that should start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Nanoseconds since the start of the run.
+    pub(crate) at: u64,
+    /// Past the warm-up.
+    pub(crate) measured: bool,
+}
+
+/// The cursor over an open-loop schedule.
+pub(crate) struct Arrivals {
+    spacing: Spacing,
+    /// Ends of the steps in nanoseconds since the start of the run, warm-up included in the first.
+    steps: Vec<(f64, u64)>,
+    current: usize,
+    /// Start of the current step, and arrivals since: a constant rate is computed, not summed, so it does not drift.
+    origin: u64,
+    emitted: u64,
+    next: Option<u64>,
+    warmup: u64,
+    stop: Stop,
+    measured: u64,
+    random: Random,
+}
+
+impl Arrivals {
+    pub(crate) fn new(open: &Open, warmup: Duration, stop: Stop, random: Random) -> Self {
+        let warmup = nanos(warmup);
+        let mut end = warmup;
+        let last = open.steps.len().saturating_sub(1);
+        let steps = open.steps.iter().enumerate().map(|(index, step)| {
+            end = if index == last { u64::MAX } else { end.saturating_add(nanos(step.duration)) };
+            (step.rate, end)
+        });
+        let steps = steps.collect();
+        let mut arrivals = Self {
+            spacing: open.spacing,
+            steps,
+            current: 0,
+            origin: 0,
+            emitted: 0,
+            next: Some(0),
+            warmup,
+            stop,
+            measured: 0,
+            random,
+        };
+        arrivals.advance(0);
+        arrivals
+    }
+
+    /// The next request to start; `None` when the schedule is exhausted.
+    pub(crate) fn peek(&self) -> Option<Due> {
+        let at = self.next?;
+        let measured = at >= self.warmup;
+        let ended = match self.stop {
+            Stop::After(duration) => at >= self.warmup.saturating_add(nanos(duration)),
+            Stop::Count(count) => measured && self.measured >= count,
+        };
+        (!ended).then_some(Due { at, measured })
+    }
+
+    /// Moves past the arrival that [`Arrivals::peek`] shows.
+    pub(crate) fn pop(&mut self) {
+        let Some(due) = self.peek() else { return };
+        self.measured += u64::from(due.measured);
+        self.advance(due.at);
+    }
+
+    /// Ends the schedule now.
+    pub(crate) fn finish(&mut self) {
+        self.next = None;
+    }
+
+    /// Finds the arrival after `last`, passing into later steps where needed.
+    fn advance(&mut self, last: u64) {
+        let mut last = last;
+        while let Some(&(rate, end)) = self.steps.get(self.current) {
+            if let Some(at) = self.draw(rate, last)
+                && at < end
+            {
+                self.emitted += 1;
+                self.next = Some(at);
+                return;
+            }
+            if end == u64::MAX {
+                break;
+            }
+            // An exponential wait has no memory: drawing it anew from the boundary is exact, not an approximation.
+            (self.current, self.origin, self.emitted, last) = (self.current + 1, end, 0, end);
+        }
+        self.next = None;
+    }
+
+    fn draw(&mut self, rate: f64, last: u64) -> Option<u64> {
+        if rate <= 0.0 {
+            return None;
+        }
+        let wait = match self.spacing {
+            Spacing::Constant => {
+                return Some(self.origin.saturating_add(nanos_of_seconds(self.emitted as f64 / rate)));
+            }
+            Spacing::Poisson => self.random.exponential() / rate,
+        };
+        Some(last.saturating_add(nanos_of_seconds(wait)))
+    }
+}
+
+/// Closed-loop arrivals: a request starts whenever a worker asks.
+pub(crate) struct Closed {
+    pub(crate) warmup: u64,
+    pub(crate) stop: Stop,
+    pub(crate) measured: u64,
+    pub(crate) finished: bool,
+}
+
+impl Closed {
+    pub(crate) fn next(&mut self, now: u64) -> Option<Due> {
+        let measured = now >= self.warmup;
+        self.finished |= match self.stop {
+            Stop::After(duration) => now >= self.warmup.saturating_add(nanos(duration)),
+            Stop::Count(count) => self.measured >= count,
+        };
+        if self.finished {
+            return None;
+        }
+        self.measured += u64::from(measured);
+        Some(Due { at: now, measured })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(open: &Open, warmup: Duration, stop: Stop) -> Vec<Due> {
+        let mut arrivals = Arrivals::new(open, warmup, stop, Random::new(7));
+        std::iter::from_fn(|| {
+            let due = arrivals.peek();
+            arrivals.pop();
+            due
+        })
+        .collect()
+    }
+
+    fn steady(spacing: Spacing, rate: f64) -> Open {
+        Open { spacing, steps: vec![Step { rate, duration: Duration::ZERO }] }
+    }
+
+    #[test]
+    fn constant_rate_is_exact_and_does_not_drift() {
+        let dues =
+            all(&steady(Spacing::Constant, 3.0), Duration::ZERO, Stop::After(Duration::from_secs(1000)));
+        assert_eq!(dues.len(), 3000);
+        assert_eq!(dues[0].at, 0);
+        assert_eq!(dues[2999].at, 999_666_666_666);
+    }
+
+    #[test]
+    fn poisson_rate_has_the_mean_and_spread_of_independent_users() {
+        let dues =
+            all(&steady(Spacing::Poisson, 1000.0), Duration::ZERO, Stop::After(Duration::from_secs(100)));
+        let count = dues.len() as f64;
+        assert!((count - 100_000.0).abs() < 1500.0, "{count}");
+        let gaps: Vec<f64> = dues.windows(2).map(|pair| (pair[1].at - pair[0].at) as f64).collect();
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!(
+            (variance.sqrt() / mean - 1.0).abs() < 0.03,
+            "deviation equals mean: {}",
+            variance.sqrt() / mean
+        );
+    }
+
+    #[test]
+    fn warm_up_is_not_measured_and_comes_first() {
+        let dues = all(&steady(Spacing::Constant, 10.0), Duration::from_secs(1), Stop::Count(5));
+        assert_eq!(dues.iter().filter(|due| !due.measured).count(), 10);
+        assert_eq!(dues.iter().filter(|due| due.measured).count(), 5);
+        assert_eq!(dues.last().map(|due| due.at), Some(1_400_000_000));
+    }
+
+    #[test]
+    fn steps_follow_each_other_and_a_rate_of_zero_is_a_pause() {
+        let second = Duration::from_secs(1);
+        let steps = [10.0, 0.0, 20.0].map(|rate| Step { rate, duration: second }).to_vec();
+        for spacing in [Spacing::Constant, Spacing::Poisson] {
+            let open = Open { spacing, steps: steps.clone() };
+            let dues = all(&open, Duration::ZERO, Stop::After(3 * second));
+            let within =
+                |low: u64, high: u64| dues.iter().filter(|due| (low..high).contains(&due.at)).count();
+            assert_eq!(within(1_000_000_000, 2_000_000_000), 0);
+            if spacing == Spacing::Constant {
+                assert_eq!(within(0, 1_000_000_000), 10);
+                assert_eq!(within(2_000_000_000, 3_000_000_000), 20);
+            } else {
+                assert!(within(2_000_000_000, 3_000_000_000) > 5);
+            }
+        }
+    }
+
+    #[test]
+    fn a_last_step_of_zero_ends_the_schedule() {
+        let dues = all(&steady(Spacing::Poisson, 0.0), Duration::ZERO, Stop::Count(5));
+        assert_eq!(dues, []);
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_arrivals() {
+        let open = steady(Spacing::Poisson, 100.0);
+        assert_eq!(all(&open, Duration::ZERO, Stop::Count(50)), all(&open, Duration::ZERO, Stop::Count(50)));
+    }
+}

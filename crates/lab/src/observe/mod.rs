@@ -1,0 +1,257 @@
+//! What a process uses, sampled from outside while it works.
+//!
+//! Owns: reading `/proc` ([`process`]), the sampling thread, and the figures of a window. Does not own: the processes;
+//! any peer is watched the same way. A process is watched with its descendants, so that a master with workers counts
+//! as one.
+
+mod process;
+
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+pub use process::{ObserveError, Usage};
+
+use self::process::Tree;
+use crate::units::{nanos, ratio, seconds};
+
+/// Time between two samples. Shorter than the kernel's accounting of a stall anyone would feel, and cheap: about
+/// 0.1 % of a core for a process of ten threads.
+pub const INTERVAL: Duration = Duration::from_millis(100);
+/// Most samples kept of one process; then every second one is dropped and the interval doubled.
+const SAMPLES: usize = 20_000;
+
+/// A process to watch, with its descendants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Watched {
+    /// How the report calls it.
+    pub name: String,
+    /// Process id.
+    pub pid: u32,
+}
+
+/// One look at a process.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Sample {
+    /// Milliseconds since the start of the run.
+    pub at_ms: u64,
+    /// What it had used by then.
+    #[serde(flatten)]
+    pub usage: Usage,
+}
+
+/// All samples of one process.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// Which process.
+    pub watched: Watched,
+    /// In time order.
+    pub samples: Vec<Sample>,
+    /// It ended while it was watched.
+    pub ended: bool,
+}
+
+/// A process over a window of time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Observation {
+    /// How the report calls it.
+    pub name: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds between the first and the last sample in the window.
+    pub seconds: f64,
+    /// Seconds of CPU in user mode in the window.
+    pub cpu_user_s: f64,
+    /// Seconds of CPU in the kernel in the window.
+    pub cpu_system_s: f64,
+    /// Cores in use on average: user and system time over wall time.
+    pub cpu_cores: f64,
+    /// User and system microseconds per request, when requests were counted.
+    pub cpu_us_per_request: Option<f64>,
+    /// Largest resident memory, bytes.
+    pub rss_max_bytes: u64,
+    /// Resident memory at the end of the window, bytes.
+    pub rss_last_bytes: u64,
+    /// Most threads.
+    pub threads_max: u64,
+    /// Times it gave up the core by itself, per second.
+    pub voluntary_switches_per_s: f64,
+    /// Times the core was taken from it, per second.
+    pub involuntary_switches_per_s: f64,
+    /// It ended while it was watched.
+    pub ended: bool,
+    /// The samples of the whole run.
+    pub series: Vec<Sample>,
+}
+
+impl Series {
+    /// The figures between two moments (since the start of the run); `rate` is requests per second in that window.
+    pub fn over(&self, from: Duration, until: Duration, rate: Option<f64>) -> Observation {
+        let (from, until) = (nanos(from) / 1_000_000, nanos(until) / 1_000_000);
+        let inside: Vec<&Sample> =
+            self.samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms)).collect();
+        let (first, last) = match (inside.first(), inside.last()) {
+            (Some(first), Some(last)) => (**first, **last),
+            _ => (Sample { at_ms: 0, usage: Usage::default() }, Sample { at_ms: 0, usage: Usage::default() }),
+        };
+        let wall = seconds((last.at_ms - first.at_ms) * 1_000_000);
+        let used = last.usage.since(&first.usage);
+        let cpu = used.user_ms + used.system_ms;
+        let cores = ratio(cpu as f64 / 1e3, wall);
+        Observation {
+            name: self.watched.name.clone(),
+            pid: self.watched.pid,
+            seconds: wall,
+            cpu_user_s: used.user_ms as f64 / 1e3,
+            cpu_system_s: used.system_ms as f64 / 1e3,
+            cpu_cores: cores,
+            cpu_us_per_request: rate
+                .filter(|rate| *rate > 0.0)
+                .map(|rate| (cores / rate * 1e8).round() / 1e2),
+            rss_max_bytes: inside.iter().map(|sample| sample.usage.rss_bytes).max().unwrap_or(0),
+            rss_last_bytes: last.usage.rss_bytes,
+            threads_max: inside.iter().map(|sample| sample.usage.threads).max().unwrap_or(0),
+            voluntary_switches_per_s: ratio(used.voluntary_switches as f64, wall),
+            involuntary_switches_per_s: ratio(used.involuntary_switches as f64, wall),
+            ended: self.ended,
+            series: self.samples.clone(),
+        }
+    }
+}
+
+/// A thread that samples processes until it is stopped.
+pub struct Watch {
+    running: Option<(mpsc::Sender<()>, JoinHandle<Vec<Series>>)>,
+}
+
+impl Watch {
+    /// Starts watching; the samples' times count from `origin`. Fails when a process cannot be read at the start.
+    pub fn start(watched: &[Watched], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
+        if watched.is_empty() {
+            return Ok(Self { running: None });
+        }
+        let mut sampler = Sampler::new(watched, interval, origin)?;
+        let (stop, stopped) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("watch".to_owned()).spawn(move || {
+            while matches!(stopped.recv_timeout(sampler.wait()), Err(RecvTimeoutError::Timeout)) {
+                sampler.sample();
+            }
+            sampler.sample();
+            sampler.series
+        });
+        Ok(Self { running: Some((stop, thread.map_err(ObserveError::Thread)?)) })
+    }
+
+    /// Takes a last sample and ends.
+    pub fn stop(self) -> Vec<Series> {
+        let Some((stop, thread)) = self.running else { return Vec::new() };
+        drop(stop);
+        thread.join().unwrap_or_default()
+    }
+}
+
+struct Sampler {
+    origin: Instant,
+    interval: Duration,
+    next: Instant,
+    trees: Vec<Tree>,
+    series: Vec<Series>,
+}
+
+impl Sampler {
+    fn new(watched: &[Watched], interval: Duration, origin: Instant) -> Result<Self, ObserveError> {
+        let trees: Vec<Tree> = watched.iter().map(|watched| Tree::new(watched.pid)).collect();
+        let series = watched.iter().map(|watched| Series {
+            watched: watched.clone(),
+            samples: Vec::new(),
+            ended: false,
+        });
+        let mut sampler = Self { origin, interval, next: Instant::now(), trees, series: series.collect() };
+        sampler.sample();
+        match sampler.series.iter().find(|series| series.ended) {
+            Some(missing) => Err(ObserveError::Missing(missing.watched.pid)),
+            None => Ok(sampler),
+        }
+    }
+
+    fn wait(&self) -> Duration {
+        self.next.saturating_duration_since(Instant::now())
+    }
+
+    fn sample(&mut self) {
+        let now = Instant::now();
+        // From the time that was planned, so that intervals do not add up their own delays.
+        self.next = (self.next + self.interval).max(now);
+        let at_ms = nanos(now.saturating_duration_since(self.origin)) / 1_000_000;
+        for (tree, series) in self.trees.iter_mut().zip(&mut self.series) {
+            match tree.read() {
+                Some(usage) if !series.ended => series.samples.push(Sample { at_ms, usage }),
+                _ => series.ended = true,
+            }
+        }
+        if self.series.iter().any(|series| series.samples.len() >= SAMPLES) {
+            self.interval *= 2;
+            for series in &mut self.series {
+                let mut keep = false;
+                series.samples.retain(|_| {
+                    keep = !keep;
+                    keep
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(at_ms: u64, user_ms: u64, rss_bytes: u64) -> Sample {
+        Sample { at_ms, usage: Usage { user_ms, rss_bytes, threads: 2, ..Usage::default() } }
+    }
+
+    fn series(samples: Vec<Sample>) -> Series {
+        Series { watched: Watched { name: "x".to_owned(), pid: 1 }, samples, ended: false }
+    }
+
+    #[test]
+    fn figures_are_those_of_the_window() {
+        let series =
+            series(vec![sample(0, 0, 9), sample(1000, 100, 5), sample(2000, 600, 7), sample(3000, 5000, 8)]);
+        let seen = series.over(Duration::from_secs(1), Duration::from_secs(2), Some(10_000.0));
+        assert!((seen.cpu_user_s - 0.5).abs() < 1e-9);
+        assert!((seen.cpu_cores - 0.5).abs() < 1e-9);
+        assert_eq!(seen.cpu_us_per_request, Some(50.0));
+        assert_eq!((seen.rss_max_bytes, seen.rss_last_bytes, seen.threads_max), (7, 7, 2));
+    }
+
+    #[test]
+    fn a_window_without_samples_is_zero() {
+        let seen =
+            series(vec![sample(0, 50, 9)]).over(Duration::from_secs(5), Duration::from_secs(6), Some(1.0));
+        assert!(seen.seconds.abs() < 1e-9 && seen.cpu_cores.abs() < 1e-9);
+        assert_eq!(seen.rss_max_bytes, 0);
+    }
+
+    #[test]
+    fn long_series_are_thinned_not_grown() {
+        let watched = [Watched { name: "self".to_owned(), pid: std::process::id() }];
+        let mut sampler = Sampler::new(&watched, INTERVAL, Instant::now()).unwrap();
+        let filler = sampler.series[0].samples[0];
+        sampler.series[0].samples.resize(SAMPLES - 1, filler);
+        sampler.sample();
+        assert_eq!(sampler.series[0].samples.len(), SAMPLES / 2);
+        assert_eq!(sampler.interval, 2 * INTERVAL);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_refused() {
+        let watched = [Watched { name: "gone".to_owned(), pid: u32::MAX }];
+        assert!(matches!(
+            Watch::start(&watched, INTERVAL, Instant::now()),
+            Err(ObserveError::Missing(u32::MAX))
+        ));
+    }
+}

@@ -1,0 +1,192 @@
+//! Reads what a process and its descendants have used from `/proc` (see proc(5)).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+
+use rustix::param::{clock_ticks_per_second, page_size};
+use serde::Serialize;
+
+use crate::units::count;
+
+/// Why a process cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum ObserveError {
+    /// No such process, or it may not be read.
+    #[error("no process {0} to watch")]
+    Missing(u32),
+    /// The sampling thread did not start.
+    #[error("cannot start the sampling thread: {0}")]
+    Thread(io::Error),
+}
+
+/// What a process has used since it started; memory and threads: at the moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Usage {
+    /// CPU in user mode, milliseconds (in steps of the kernel's clock tick, usually 10).
+    pub user_ms: u64,
+    /// CPU in the kernel, milliseconds.
+    pub system_ms: u64,
+    /// Resident memory, bytes; memory that several processes of the tree share counts for each.
+    pub rss_bytes: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Times it gave up the core by itself.
+    pub voluntary_switches: u64,
+    /// Times the core was taken from it.
+    pub involuntary_switches: u64,
+    /// Processes in the tree.
+    pub processes: u64,
+}
+
+impl Usage {
+    /// What was used between `earlier` and this; memory, threads and processes are this one's.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            user_ms: self.user_ms.saturating_sub(earlier.user_ms),
+            system_ms: self.system_ms.saturating_sub(earlier.system_ms),
+            voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
+            involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
+            ..*self
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.user_ms += other.user_ms;
+        self.system_ms += other.system_ms;
+        self.rss_bytes += other.rss_bytes;
+        self.threads += other.threads;
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.processes += other.processes;
+    }
+
+    fn read(pid: u32) -> Option<Self> {
+        let stat = Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        let mut usage = Self {
+            user_ms: stat.user_ticks * 1000 / clock_ticks_per_second(),
+            system_ms: stat.system_ticks * 1000 / clock_ticks_per_second(),
+            rss_bytes: stat.rss_pages * count(page_size()),
+            threads: stat.threads,
+            processes: 1,
+            ..Self::default()
+        };
+        // The process's own status file counts the switches of its first thread only.
+        for task in fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten() {
+            let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+            usage.voluntary_switches += status_field(&status, "voluntary_ctxt_switches:");
+            usage.involuntary_switches += status_field(&status, "nonvoluntary_ctxt_switches:");
+        }
+        Some(usage)
+    }
+}
+
+/// A process with its descendants. What a descendant used stays counted when it ends.
+pub(super) struct Tree {
+    root: u32,
+    seen: BTreeMap<u32, Usage>,
+}
+
+impl Tree {
+    pub(super) fn new(root: u32) -> Self {
+        Self { root, seen: BTreeMap::new() }
+    }
+
+    /// The sum over the tree; `None` when the root is gone.
+    pub(super) fn read(&mut self) -> Option<Usage> {
+        let now = Usage::read(self.root)?;
+        for usage in self.seen.values_mut() {
+            // Of a process that ended only its past counts.
+            (usage.rss_bytes, usage.threads, usage.processes) = (0, 0, 0);
+        }
+        self.seen.insert(self.root, now);
+        let mut waiting = children(self.root);
+        while let Some(pid) = waiting.pop() {
+            if let Some(usage) = Usage::read(pid) {
+                self.seen.insert(pid, usage);
+                waiting.extend(children(pid));
+            }
+        }
+        let mut sum = Usage::default();
+        self.seen.values().for_each(|usage| sum.add(usage));
+        Some(sum)
+    }
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Fields of `/proc/PID/stat`.
+struct Stat {
+    user_ticks: u64,
+    system_ticks: u64,
+    threads: u64,
+    rss_pages: u64,
+}
+
+impl Stat {
+    fn parse(text: &str) -> Option<Self> {
+        // The second field is the program's name in parentheses and may itself hold spaces and parentheses.
+        let rest = &text[text.rfind(')')? + 1..];
+        let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
+        // `rest` begins with field 3.
+        let field = |number: usize| fields.get(number - 3)?.parse().ok();
+        Some(Self {
+            user_ticks: field(14)?,
+            system_ticks: field(15)?,
+            threads: field(20)?,
+            rss_pages: field(24)?,
+        })
+    }
+}
+
+fn status_field(text: &str, name: &str) -> u64 {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
+        let text =
+            "12 (a) (b c) S 1 12 12 0 -1 4194560 100 0 0 0 77 33 0 0 20 0 5 0 100 1000000 250 184467 1 1 0 0";
+        let stat = Stat::parse(text).unwrap();
+        assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.rss_pages), (77, 33, 5, 250));
+        assert!(Stat::parse("12 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn reads_this_process() {
+        let usage = Usage::read(std::process::id()).unwrap();
+        assert!(usage.rss_bytes > 1 << 20 && usage.threads >= 1, "{usage:?}");
+        assert!(usage.voluntary_switches + usage.involuntary_switches > 0, "{usage:?}");
+    }
+
+    #[test]
+    fn descendants_count_and_stay_counted() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let mut tree = Tree::new(std::process::id());
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while tree.read().unwrap().processes < 3 {
+            assert!(std::time::Instant::now() < until, "the child and its own child are found");
+            std::thread::yield_now();
+        }
+        let grandchild = children(child.id())[0];
+        tree.seen.get_mut(&grandchild).unwrap().user_ms = 12_345;
+        let killed = std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
+        assert!(killed.success());
+        child.wait().unwrap();
+        let after = tree.read().unwrap();
+        assert!(after.user_ms >= 12_345, "{after:?}");
+        assert!(tree.seen.len() > usize::try_from(after.processes).unwrap(), "ended ones are remembered");
+    }
+}

@@ -1,0 +1,276 @@
+//! The report of a load run.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::SCHEMA;
+use super::findings::{self, Finding};
+use crate::load::{Choice, Fault, Latency, Outcome, Plan, Protocol, Schedule, Second, Spacing, Stop};
+use crate::observe::Observation;
+use crate::units::{ratio, seconds};
+
+/// What a load run measured.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LoadReport {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// `load`.
+    pub kind: &'static str,
+    /// What makes the figures doubtful, the generator's own limits first.
+    pub findings: Vec<Finding>,
+    /// What the generator itself used.
+    pub generator: GeneratorUse,
+    /// What was asked for.
+    pub plan: PlanFacts,
+    /// Counts of the measured phase.
+    pub totals: Totals,
+    /// Requests answered with a status below 400, µs from their *intended* start to the end of the answer.
+    pub latency_us: Latency,
+    /// The same requests from the moment they were really sent: leaves out the wait for a free connection.
+    pub service_us: Latency,
+    /// How long due requests waited for a free connection, µs.
+    pub connection_wait_us: Latency,
+    /// Every measured request, failed ones included, µs from the intended start.
+    pub all_us: Latency,
+    /// Cumulative distribution of `latency_us`: pairs of share and µs.
+    pub latency_curve: Vec<(f64, f64)>,
+    /// Answers by status.
+    pub statuses: Vec<StatusCount>,
+    /// Requests without an answer, by class.
+    pub faults: Vec<FaultCount>,
+    /// The run second by second, warm-up included.
+    pub timeline: Vec<Second>,
+    /// Processes watched during the run, over the measured phase.
+    pub watched: Vec<Observation>,
+}
+
+/// What the generator itself used in the measured phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GeneratorUse {
+    /// Version of this crate.
+    pub version: &'static str,
+    /// Share of one core that its thread ran; absent where the kernel does not tell.
+    pub cpu_share: Option<f64>,
+    /// CPU microseconds per completed request.
+    pub cpu_us_per_request: Option<f64>,
+    /// Share of the time that its thread was ready to run and waited for a core.
+    pub core_wait_share: Option<f64>,
+    /// How much later than due *and* possible requests were sent, µs.
+    pub lag_us: Latency,
+    /// The generator, not the target, is what limits or distorts the figures.
+    pub limited: bool,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PlanFacts {
+    /// Target URL.
+    pub url: String,
+    /// `http/1.1` or `h2`.
+    pub protocol: &'static str,
+    /// Encrypted.
+    pub tls: bool,
+    /// `closed`, `constant` or `poisson`.
+    pub arrivals: &'static str,
+    /// Requests per second and seconds, one pair per step; empty for a closed loop.
+    pub steps: Vec<(f64, f64)>,
+    /// Connections.
+    pub connections: usize,
+    /// Requests in flight at once on one connection.
+    pub streams: usize,
+    /// Connections carry more than one request.
+    pub keep_alive: bool,
+    /// Warm-up, seconds.
+    pub warmup_s: f64,
+    /// Measured phase, seconds; absent when requests are counted.
+    pub duration_s: Option<f64>,
+    /// Measured requests; absent when the run ends by time.
+    pub requests: Option<u64>,
+    /// Timeout, seconds.
+    pub timeout_s: f64,
+    /// Method.
+    pub method: String,
+    /// Bytes of content per request.
+    pub body_bytes: usize,
+    /// Different bearer tokens.
+    pub tokens: usize,
+    /// Exponent of the Zipf choice of tokens; absent for round robin.
+    pub zipf: Option<f64>,
+    /// Seed of arrivals and token choice.
+    pub seed: u64,
+}
+
+/// Counts of the measured phase.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Totals {
+    /// Requests that should have started in the measured phase.
+    pub planned: u64,
+    /// Of these, answered with a status below 400.
+    pub ok: u64,
+    /// Of these, answered with a status from 400.
+    pub refused: u64,
+    /// Of these, not answered.
+    pub failed: u64,
+    /// Length of the measured phase, seconds.
+    pub seconds: f64,
+    /// Answers below 400 per second of the measured phase, counted when they ended.
+    pub ok_per_s: f64,
+    /// Ended requests per second of the measured phase, whatever became of them; never-sent ones excepted.
+    pub ended_per_s: f64,
+    /// Requests in flight on average: Little's law says rate × time in flight.
+    pub mean_in_flight: f64,
+    /// Connections opened during the whole run.
+    pub connections_opened: u64,
+    /// Bytes received during the whole run (HTTP/2: content only).
+    pub bytes_received: u64,
+}
+
+/// Answers with one status.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct StatusCount {
+    /// Status; 0 collects the rarer ones.
+    pub status: u16,
+    /// How many.
+    pub count: u64,
+    /// How long they took, µs from the intended start.
+    pub latency_us: Latency,
+}
+
+/// Requests that failed in one way.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FaultCount {
+    /// The class.
+    pub class: Fault,
+    /// How many.
+    pub count: u64,
+    /// After how long, µs from the intended start.
+    pub latency_us: Latency,
+    /// The first one in words.
+    pub example: String,
+}
+
+impl LoadReport {
+    pub(crate) fn new(plan: &Plan, outcome: &Outcome) -> Self {
+        let recorder = &outcome.recorder;
+        let totals = totals(outcome);
+        let (from, until) = recorder.window;
+        let window = (Duration::from_nanos(from), Duration::from_nanos(until));
+        let mut report = Self {
+            schema: SCHEMA,
+            kind: "load",
+            findings: Vec::new(),
+            generator: generator(outcome, totals.ended_per_s),
+            plan: PlanFacts::new(plan),
+            latency_us: recorder.ok.summary(),
+            service_us: recorder.service.summary(),
+            connection_wait_us: recorder.wait.summary(),
+            all_us: recorder.all.summary(),
+            latency_curve: recorder.ok.curve(),
+            statuses: statuses(outcome),
+            faults: faults(outcome),
+            timeline: recorder.timeline.clone(),
+            watched: outcome
+                .watched
+                .iter()
+                .map(|series| series.over(window.0, window.1, Some(totals.ended_per_s)))
+                .collect(),
+            totals,
+        };
+        report.findings = findings::of_load(&report);
+        report.generator.limited = report.findings.iter().any(|finding| finding.limits_generator);
+        report
+    }
+
+    /// Measured requests that were not answered with a status below 400.
+    pub fn unsuccessful(&self) -> u64 {
+        self.totals.refused + self.totals.failed
+    }
+}
+
+impl PlanFacts {
+    fn new(plan: &Plan) -> Self {
+        let (arrivals, steps) = match &plan.schedule {
+            Schedule::Closed { .. } => ("closed", Vec::new()),
+            Schedule::Open(open) => {
+                let name = if open.spacing == Spacing::Constant { "constant" } else { "poisson" };
+                (name, open.steps.iter().map(|step| (step.rate, step.duration.as_secs_f64())).collect())
+            }
+        };
+        let (duration, requests) = match plan.stop {
+            Stop::After(duration) => (Some(duration.as_secs_f64()), None),
+            Stop::Count(count) => (None, Some(count)),
+        };
+        Self {
+            url: plan.target.url.clone(),
+            protocol: if plan.target.protocol == Protocol::Http1 { "http/1.1" } else { "h2" },
+            tls: plan.target.is_tls(),
+            arrivals,
+            steps,
+            connections: plan.connections,
+            streams: plan.streams,
+            keep_alive: plan.flow.keep_alive,
+            warmup_s: plan.warmup.as_secs_f64(),
+            duration_s: duration,
+            requests,
+            timeout_s: plan.timeout.as_secs_f64(),
+            method: plan.flow.method.to_string(),
+            body_bytes: plan.flow.body.len(),
+            tokens: plan.flow.tokens.len(),
+            zipf: match plan.flow.choice {
+                Choice::RoundRobin => None,
+                Choice::Zipf(exponent) => Some(exponent),
+            },
+            seed: plan.seed,
+        }
+    }
+}
+
+fn totals(outcome: &Outcome) -> Totals {
+    let recorder = &outcome.recorder;
+    let answered: u64 = recorder.statuses.values().map(crate::load::Latencies::count).sum();
+    let length = seconds(recorder.window.1.saturating_sub(recorder.window.0));
+    Totals {
+        planned: outcome.planned,
+        ok: recorder.ok.count(),
+        refused: answered - recorder.ok.count(),
+        failed: recorder.all.count() - answered,
+        seconds: length,
+        ok_per_s: ratio(recorder.ok_in_window as f64, length),
+        ended_per_s: ratio(recorder.in_window as f64, length),
+        mean_in_flight: recorder.mean_in_flight(),
+        connections_opened: outcome.opened,
+        bytes_received: outcome.received,
+    }
+}
+
+fn generator(outcome: &Outcome, rate: f64) -> GeneratorUse {
+    let wall = outcome.own.wall as f64;
+    let share = |part: Option<u64>| part.map(|part| ratio(part as f64, wall));
+    let cpu_share = share(outcome.own.running);
+    GeneratorUse {
+        version: env!("CARGO_PKG_VERSION"),
+        cpu_share,
+        cpu_us_per_request: cpu_share.filter(|_| rate > 0.0).map(|share| ratio(share * 1e6, rate)),
+        core_wait_share: share(outcome.own.waiting),
+        lag_us: outcome.recorder.lag.summary(),
+        limited: false,
+    }
+}
+
+fn statuses(outcome: &Outcome) -> Vec<StatusCount> {
+    let rows = outcome.recorder.statuses.iter();
+    rows.map(|(&status, seen)| StatusCount { status, count: seen.count(), latency_us: seen.summary() })
+        .collect()
+}
+
+fn faults(outcome: &Outcome) -> Vec<FaultCount> {
+    let rows = outcome.recorder.faults.iter();
+    rows.map(|(&class, seen)| FaultCount {
+        class,
+        count: seen.count(),
+        latency_us: seen.summary(),
+        example: outcome.examples.get(&class).map_or_else(String::new, ToString::to_string),
+    })
+    .collect()
+}

@@ -1,0 +1,67 @@
+//! The command line: what can be asked for, and how a command ends.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::cmd;
+use crate::terminal::ERROR;
+
+/// An access gateway: finds out who is calling, decides whether they may, and passes the request on.
+#[derive(Debug, Parser)]
+#[command(name = "postern", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(after_help = "\
+Start with `postern demo`, which needs nothing else.
+
+Exit codes:
+  0  all is well
+  1  the answer is no: a faulty configuration, a refused request, a difference found
+  2  the command line is not understood
+  3  it cannot be done here: a port in use, no network, no permission")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Echo(cmd::echo::Arguments),
+}
+
+/// How a command ended that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// All is well.
+    Good,
+    /// The answer is no. The command has said why.
+    No,
+}
+
+/// Why a command could not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    message: String,
+}
+
+impl Failure {
+    /// From a message in lower case, without a full stop.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into() }
+    }
+}
+
+/// Runs the command that the process was started with.
+pub fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Echo(arguments) => cmd::echo::run(arguments),
+    };
+    match outcome {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::No) => ExitCode::from(1),
+        Err(failure) => {
+            anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
+            ExitCode::from(3)
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The fixed answer: as little work per request as HTTP/1.1 allows.
+//!
+//! One loop per connection: one receive, one parse per request in the buffer, one send for all of their
+//! answers. Bodies are read and dropped. This is the backend of the benchmarks, where each microsecond spent
+//! here is one missing from what is measured.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::message::{self, Body, Head};
+
+/// Room for requests in one receive; a head must fit.
+const BUFFER: usize = 64 * 1024;
+
+/// What is sent for every request.
+#[derive(Debug, Clone)]
+pub(super) struct Answer {
+    whole: Vec<u8>,
+    /// Bytes of `whole` before the body.
+    head: usize,
+    delay: Duration,
+}
+
+impl Answer {
+    /// An answer with a text of `body_bytes` bytes, sent after `delay`.
+    pub(super) fn new(body_bytes: usize, delay: Duration) -> Self {
+        const TEXT: &[u8] =
+            b"the quick brown fox jumps over the lazy dog, and the lazy dog does not mind it at all\n";
+        let mut whole =
+            format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {body_bytes}\r\n\r\n")
+                .into_bytes();
+        let head = whole.len();
+        whole.extend(TEXT.iter().cycle().take(body_bytes));
+        Self { whole, head, delay }
+    }
+}
+
+/// Answers on one connection until it ends.
+pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    answer: &Answer,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER];
+    let mut out = Vec::with_capacity(answer.whole.len());
+    let (mut filled, mut open) = (0, None::<Head>);
+    loop {
+        let received = stream.read(&mut buffer[filled..]).await?;
+        if received == 0 {
+            return Ok(());
+        }
+        filled += received;
+        let round = Round { answer, out: &mut out };
+        let (used, outcome) = round.requests(&buffer[..filled], &mut open);
+        if !out.is_empty() {
+            if !answer.delay.is_zero() {
+                tokio::time::sleep(answer.delay).await;
+            }
+            stream.write_all(&out).await?;
+            out.clear();
+        }
+        if outcome == Outcome::Close || (used == 0 && filled == BUFFER) {
+            return stream.shutdown().await;
+        }
+        buffer.copy_within(used..filled, 0);
+        filled -= used;
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    More,
+    Close,
+}
+
+/// The requests of one receive.
+struct Round<'a> {
+    answer: &'a Answer,
+    out: &'a mut Vec<u8>,
+}
+
+impl Round<'_> {
+    /// Answers every request that ends in `bytes`; `open` is the one whose body has not ended. Tells how many
+    /// bytes were used.
+    fn requests(self, bytes: &[u8], open: &mut Option<Head>) -> (usize, Outcome) {
+        let mut used = 0;
+        while used < bytes.len() {
+            let mut head = match open.take() {
+                Some(head) => head,
+                None => match message::head(&bytes[used..]) {
+                    Ok(Some(head)) => {
+                        used += head.length;
+                        if head.expects && !head.body.is_done() {
+                            self.out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+                        }
+                        head
+                    }
+                    Ok(None) => return (used, Outcome::More),
+                    Err(_) => return self.refuse(used),
+                },
+            };
+            if head.body != Body::Sized(0) {
+                match head.body.take(&bytes[used..], |_| ()) {
+                    Ok(taken) => used += taken,
+                    Err(_) => return self.refuse(used),
+                }
+                if !head.body.is_done() {
+                    *open = Some(head);
+                    return (used, Outcome::More);
+                }
+            }
+            let end = if head.bodiless { self.answer.head } else { self.answer.whole.len() };
+            self.out.extend_from_slice(&self.answer.whole[..end]);
+            if head.close {
+                return (used, Outcome::Close);
+            }
+        }
+        (used, Outcome::More)
+    }
+
+    fn refuse(self, used: usize) -> (usize, Outcome) {
+        self.out
+            .extend_from_slice(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        (used, Outcome::Close)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What comes back for `input` sent in one piece, and byte by byte.
+    fn answers(input: &[u8]) -> String {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let answer = Answer::new(3, Duration::ZERO);
+        let run = |step: usize| {
+            runtime.block_on(async {
+                let (mut client, server) = tokio::io::duplex(1 << 16);
+                let feed = async {
+                    for part in input.chunks(step) {
+                        // the server may have closed already, which is what some inputs are for
+                        if client.write_all(part).await.is_err() {
+                            break;
+                        }
+                        tokio::task::yield_now().await;
+                    }
+                    let _ = client.shutdown().await;
+                    let mut out = String::new();
+                    client.read_to_string(&mut out).await.unwrap();
+                    out
+                };
+                tokio::join!(connection(server, &answer), feed).1
+            })
+        };
+        let whole = run(input.len());
+        assert_eq!(run(1), whole);
+        whole
+    }
+
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\n";
+
+    #[test]
+    fn pipelined_requests_are_answered_in_one_go() {
+        let get = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+        let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+        let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n";
+        let all = format!("{get}{post}{chunked}{get}");
+        assert_eq!(answers(all.as_bytes()), format!("{OK}the").repeat(4));
+    }
+
+    #[test]
+    fn head_has_no_body_and_close_closes() {
+        assert_eq!(answers(b"HEAD / HTTP/1.1\r\nConnection: close\r\n\r\nGET / HTTP/1.1\r\n\r\n"), OK);
+    }
+
+    #[test]
+    fn expectation_is_answered_before_the_body() {
+        let request = b"PUT / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\nhi";
+        assert_eq!(answers(request), format!("HTTP/1.1 100 Continue\r\n\r\n{OK}the"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        assert!(answers(b"\0\r\n\r\n").starts_with("HTTP/1.1 400 "));
+        assert!(
+            answers(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
+                .starts_with("HTTP/1.1 400 ")
+        );
+    }
+}

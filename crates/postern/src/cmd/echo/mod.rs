@@ -1,0 +1,260 @@
+//! `postern echo`: a light HTTP/1.1 upstream to try, test and measure against.
+//!
+//! Owns: the listener and its threads. The answers are in [`fixed`] (as fast as can be) and [`reflect`]
+//! (tells what arrived, and plays a few scenes).
+
+mod fixed;
+mod message;
+mod reflect;
+mod scenes;
+mod websocket;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::LocalOptions;
+use tokio::sync::watch;
+
+use crate::cli::{Failure, Outcome};
+use crate::terminal::{BOLD, GOOD};
+
+/// Arguments of `postern echo`.
+#[derive(Debug, Clone, clap::Args)]
+#[command(after_help = scenes::HELP)]
+pub struct Arguments {
+    /// IP address and port to listen on; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9000")]
+    listen: SocketAddr,
+    /// Listen on a Unix socket instead; an old socket of that name is replaced
+    #[arg(long, value_name = "PATH", conflicts_with = "listen")]
+    unix: Option<PathBuf>,
+    /// Answer with the request as it arrived, as JSON, instead of a fixed text
+    #[arg(long)]
+    reflect: bool,
+    /// Print each request as a line of JSON (with --reflect)
+    #[arg(long, requires = "reflect")]
+    log: bool,
+    /// Bytes of the fixed answer's body
+    #[arg(long, value_name = "N", default_value_t = 100, conflicts_with = "reflect")]
+    body_bytes: usize,
+    /// Wait this long before answering, such as 20ms or 1s
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::config::parse_duration)]
+    delay: Duration,
+    /// Worker threads, each with a listener of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    workers: u16,
+}
+
+/// Where an echo upstream listens.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// IP address and port.
+    Tcp(SocketAddr),
+    /// Unix socket.
+    Unix(PathBuf),
+}
+
+/// What an echo upstream answers.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// A text of so many bytes.
+    Fixed {
+        /// Bytes of the body.
+        body_bytes: usize,
+    },
+    /// The request.
+    Reflect {
+        /// Print each request.
+        log: bool,
+    },
+}
+
+/// A running echo upstream. Ends when dropped.
+#[derive(Debug)]
+pub struct Echo {
+    address: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+}
+
+/// Runs `postern echo` until SIGINT or SIGTERM.
+pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
+    let place = arguments.unix.map_or(Place::Tcp(arguments.listen), Place::Unix);
+    let answer = if arguments.reflect {
+        Answer::Reflect { log: arguments.log }
+    } else {
+        Answer::Fixed { body_bytes: arguments.body_bytes }
+    };
+    let echo = Echo::start(&place, &answer, arguments.delay, arguments.workers)
+        .map_err(|error| Failure::new(format!("cannot listen on {place}: {error}")))?;
+    let shown = echo.address().map_or_else(|| place.to_string(), |address| format!("http://{address}"));
+    anstream::eprintln!("{GOOD}echo{GOOD:#} listens on {BOLD}{shown}{BOLD:#}");
+    crate::lifecycle::wait_for_stop()?;
+    echo.stop();
+    Ok(Outcome::Good)
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Echo {
+    /// Binds and answers from `workers` threads of its own.
+    pub fn start(place: &Place, answer: &Answer, delay: Duration, workers: u16) -> io::Result<Self> {
+        let (stop, stopped) = watch::channel(false);
+        let (mut address, mut sockets) = (None, Vec::new());
+        match place {
+            Place::Tcp(wanted) => {
+                let mut wanted = *wanted;
+                for _ in 0..workers.max(1) {
+                    let socket = listen(wanted)?;
+                    // the kernel chose the port for the first; the others share it
+                    wanted = socket.local_addr()?;
+                    sockets.push(Listening::Tcp(socket));
+                }
+                address = Some(wanted);
+            }
+            Place::Unix(path) => {
+                let socket = listen_unix(path)?;
+                for _ in 1..workers.max(1) {
+                    sockets.push(Listening::Unix(socket.try_clone()?));
+                }
+                sockets.push(Listening::Unix(socket));
+            }
+        }
+        let served = match answer {
+            Answer::Fixed { body_bytes } => Served::Fixed(fixed::Answer::new(*body_bytes, delay)),
+            Answer::Reflect { log } => Served::Reflect(reflect::Mirror::new(delay, *log)),
+        };
+        let spawn = |(index, socket): (usize, Listening)| {
+            let (served, stopped) = (served.clone(), stopped.clone());
+            std::thread::Builder::new()
+                .name(format!("echo-{index}"))
+                .spawn(move || work(socket, served, stopped))
+        };
+        let threads = sockets.into_iter().enumerate().map(spawn).collect::<io::Result<_>>()?;
+        Ok(Self { address, stop, threads })
+    }
+
+    /// Where it listens, unless on a Unix socket.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    /// Ends, connections included, and waits for the threads.
+    pub fn stop(mut self) {
+        self.stop.send_replace(true);
+        for thread in self.threads.drain(..) {
+            // a panic of a worker was printed when it happened
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+enum Listening {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener),
+}
+
+#[derive(Clone)]
+enum Served {
+    Fixed(fixed::Answer),
+    Reflect(reflect::Mirror),
+}
+
+fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(4096)?;
+    Ok(socket.into())
+}
+
+fn listen_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+    use std::os::unix::fs::FileTypeExt as _;
+    // only what a former run left behind is removed, never a file
+    if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let socket = std::os::unix::net::UnixListener::bind(path)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// One worker: a runtime and a listener of its own.
+fn work(socket: Listening, served: Served, mut stopped: watch::Receiver<bool>) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build_local(LocalOptions::default());
+    let accept = async {
+        let served = Rc::new(served);
+        match socket {
+            Listening::Tcp(socket) => accept_tcp(TcpListener::from_std(socket)?, &served).await,
+            Listening::Unix(socket) => accept_unix(UnixListener::from_std(socket)?, &served).await,
+        }
+    };
+    let outcome = runtime.and_then(|runtime| {
+        runtime.block_on(async {
+            tokio::select! {
+                outcome = accept => outcome,
+                _ = stopped.wait_for(|stop| *stop) => Ok(()),
+            }
+        })
+    });
+    if let Err(error) = outcome {
+        anstream::eprintln!("echo: a worker ended: {error}");
+    }
+}
+
+async fn accept_tcp(listener: TcpListener, served: &Rc<Served>) -> io::Result<()> {
+    let local = listener.local_addr()?.to_string();
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            // out of descriptors: those in use will be given back
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let _ = stream.set_nodelay(true);
+        let (served, ends) = (Rc::clone(served), (peer.to_string(), local.clone()));
+        tokio::task::spawn_local(async move { serve(stream, &served, ends).await });
+    }
+}
+
+async fn accept_unix(listener: UnixListener, served: &Rc<Served>) -> io::Result<()> {
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let (served, ends) = (Rc::clone(served), ("unix".to_owned(), "unix".to_owned()));
+        tokio::task::spawn_local(async move { serve(stream, &served, ends).await });
+    }
+}
+
+/// A connection that breaks is the client's affair; the next one is served all the same.
+async fn serve<S>(stream: S, served: &Served, ends: (String, String))
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    let _ = match served {
+        Served::Fixed(answer) => fixed::connection(stream, answer).await,
+        Served::Reflect(mirror) => reflect::connection(stream, mirror, ends).await,
+    };
+}

@@ -1,0 +1,260 @@
+//! The reflecting answer: tells a client, or a test, exactly what arrived here.
+//!
+//! Names, order, letter case and repetition of header fields are reported as received, which is why the
+//! request is read here and not by a library that tidies it up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use super::message::{self, Bad, Head, Lines};
+use super::scenes;
+
+/// Largest body that is told as text.
+const TEXT: usize = 64 * 1024;
+/// Largest head.
+const HEAD: usize = 256 * 1024;
+
+/// A request as it arrived.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Reflection {
+    pub(super) method: String,
+    pub(super) target: String,
+    pub(super) version: &'static str,
+    /// Name and value, in order of arrival; bytes that are not UTF-8 are shown as Latin-1.
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: BodyFacts,
+    pub(super) trailers: Vec<(String, String)>,
+    pub(super) connection: ConnectionFacts,
+}
+
+impl Reflection {
+    /// As JSON for people: one line per header field.
+    pub(super) fn pretty(&self) -> String {
+        let list = |fields: &[(String, String)]| match fields {
+            [] => "[]".to_owned(),
+            fields => {
+                let lines: Vec<String> = fields.iter().map(|pair| format!("    {}", json(pair))).collect();
+                format!("[\n{}\n  ]", lines.join(",\n"))
+            }
+        };
+        let members = [
+            ("method", json(&self.method)),
+            ("target", json(&self.target)),
+            ("version", json(&self.version)),
+            ("headers", list(&self.headers)),
+            ("body", json(&self.body)),
+            ("trailers", list(&self.trailers)),
+            ("connection", json(&self.connection)),
+        ];
+        let lines: Vec<String> =
+            members.iter().map(|(name, value)| format!("  \"{name}\": {value}")).collect();
+        format!("{{\n{}\n}}\n", lines.join(",\n"))
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct BodyFacts {
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+    /// Absent when it is long or no text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+}
+
+/// Where a request came from.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct ConnectionFacts {
+    pub(super) peer: String,
+    pub(super) local: String,
+    /// Counts connections from 1.
+    pub(super) number: u64,
+    /// Counts requests on the connection from 1.
+    pub(super) request: u64,
+}
+
+/// What all connections share.
+#[derive(Debug, Clone)]
+pub(super) struct Mirror {
+    pub(super) delay: Duration,
+    /// Print each request as a line of JSON on standard output.
+    pub(super) log: bool,
+    connections: Arc<AtomicU64>,
+}
+
+impl Mirror {
+    pub(super) fn new(delay: Duration, log: bool) -> Self {
+        Self { delay, log, connections: Arc::new(AtomicU64::new(0)) }
+    }
+}
+
+/// Bytes received and not used yet.
+pub(super) struct Inbox {
+    bytes: Vec<u8>,
+}
+
+impl Inbox {
+    /// Waits for more; `false` at the end of the stream.
+    async fn fill<S: AsyncRead + Unpin>(&mut self, stream: &mut S) -> std::io::Result<bool> {
+        Ok(stream.read_buf(&mut self.bytes).await? > 0)
+    }
+
+    /// Bytes that arrived behind a request that switched protocols.
+    pub(super) fn into_rest(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+/// Answers on one connection until it ends.
+pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    mirror: &Mirror,
+    (peer, local): (String, String),
+) -> std::io::Result<()> {
+    let number = mirror.connections.fetch_add(1, Ordering::Relaxed) + 1;
+    let mut facts = ConnectionFacts { peer, local, number, request: 0 };
+    let mut inbox = Inbox { bytes: Vec::with_capacity(16 * 1024) };
+    loop {
+        let (head, lines) = match next_head(&mut stream, &mut inbox).await? {
+            Ok(Some(parsed)) => parsed,
+            Ok(None) => return Ok(()),
+            Err(bad) => return refuse(&mut stream, bad).await,
+        };
+        facts.request += 1;
+        if scenes::is_upgrade(&lines) {
+            note(
+                mirror,
+                &reflection(
+                    &lines,
+                    BodyFacts::of(0, &[], digest::Context::new(&digest::SHA256)),
+                    &[],
+                    &facts,
+                ),
+            );
+            return scenes::upgrade(stream, inbox.into_rest(), &lines).await;
+        }
+        let (close, head_only) = (head.close, head.bodiless);
+        let (body, trailers) = match read_body(&mut stream, &mut inbox, head).await? {
+            Ok(read) => read,
+            Err(bad) => return refuse(&mut stream, bad).await,
+        };
+        let reflection = reflection(&lines, body, &trailers, &facts);
+        note(mirror, &reflection);
+        if !mirror.delay.is_zero() {
+            tokio::time::sleep(mirror.delay).await;
+        }
+        let stay = scenes::answer(&mut stream, &lines, &reflection, head_only).await?;
+        if close || !stay {
+            return stream.shutdown().await;
+        }
+    }
+}
+
+type Parsed = Result<Option<(Head, Lines)>, Bad>;
+
+async fn next_head<S: AsyncRead + Unpin>(stream: &mut S, inbox: &mut Inbox) -> std::io::Result<Parsed> {
+    loop {
+        if !inbox.bytes.is_empty() {
+            match message::head_with_lines(&inbox.bytes) {
+                Ok(None) if inbox.bytes.len() > HEAD => return Ok(Err(Bad::Head)),
+                Ok(None) => {}
+                Ok(Some((head, lines))) => {
+                    inbox.bytes.drain(..head.length);
+                    return Ok(Ok(Some((head, lines))));
+                }
+                Err(bad) => return Ok(Err(bad)),
+            }
+        }
+        if !inbox.fill(stream).await? {
+            return Ok(Ok(None));
+        }
+    }
+}
+
+type Received = Result<(BodyFacts, Vec<(String, Vec<u8>)>), Bad>;
+
+async fn read_body<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    inbox: &mut Inbox,
+    mut head: Head,
+) -> std::io::Result<Received> {
+    let (mut bytes, mut text, mut hash) = (0, Vec::new(), digest::Context::new(&digest::SHA256));
+    if head.expects && !head.body.is_done() && inbox.bytes.is_empty() {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+    }
+    loop {
+        let taken = head.body.take(&inbox.bytes, |part| {
+            bytes += part.len() as u64;
+            hash.update(part);
+            if text.len() <= TEXT {
+                text.extend_from_slice(part);
+            }
+        });
+        match taken {
+            Ok(taken) => drop(inbox.bytes.drain(..taken)),
+            Err(bad) => return Ok(Err(bad)),
+        }
+        if head.body.is_done() {
+            return Ok(Ok((BodyFacts::of(bytes, &text, hash), head.body.trailers().to_vec())));
+        }
+        if !inbox.fill(stream).await? {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+impl BodyFacts {
+    fn of(bytes: u64, text: &[u8], hash: digest::Context) -> Self {
+        let sha256 = crate::hex(hash.finish().as_ref());
+        let text = (text.len() <= TEXT).then(|| String::from_utf8(text.into()).ok()).flatten();
+        Self { bytes, sha256, text }
+    }
+}
+
+fn reflection(
+    lines: &Lines,
+    body: BodyFacts,
+    trailers: &[(String, Vec<u8>)],
+    connection: &ConnectionFacts,
+) -> Reflection {
+    Reflection {
+        method: lines.method.clone(),
+        target: lines.target.clone(),
+        version: lines.version,
+        headers: readable(&lines.fields),
+        body,
+        trailers: readable(trailers),
+        connection: connection.clone(),
+    }
+}
+
+fn readable(fields: &[(String, Vec<u8>)]) -> Vec<(String, String)> {
+    let latin1 = |bytes: &[u8]| bytes.iter().map(|b| char::from(*b)).collect();
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map_or_else(|_| latin1(bytes), str::to_owned);
+    fields.iter().map(|(name, value)| (name.clone(), text(value))).collect()
+}
+
+/// Strings, numbers and lists of them cannot fail to be JSON.
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+fn note(mirror: &Mirror, reflection: &Reflection) {
+    if mirror.log {
+        anstream::println!("{}", json(reflection));
+    }
+}
+
+async fn refuse<S: AsyncWrite + Unpin>(stream: &mut S, bad: Bad) -> std::io::Result<()> {
+    let text = format!("{bad}\n");
+    let head = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    stream.write_all((head + &text).as_bytes()).await?;
+    stream.shutdown().await
+}

@@ -1,0 +1,150 @@
+//! As much of WebSocket (RFC 6455) as an echo needs: frames in, the same frames out.
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+/// Largest frame.
+const FRAME: u64 = 16 << 20;
+
+const CLOSE: u8 = 8;
+const PING: u8 = 9;
+const PONG: u8 = 10;
+
+/// `Sec-WebSocket-Accept` for a key (RFC 6455 section 4.2.2).
+pub(super) fn accept(key: &[u8]) -> String {
+    let mut hash = digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY);
+    hash.update(key);
+    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    base64::engine::general_purpose::STANDARD.encode(hash.finish())
+}
+
+/// One frame, as far as it has arrived.
+#[derive(Debug, PartialEq, Eq)]
+struct Frame {
+    /// First byte: FIN, reserved bits and opcode.
+    first: u8,
+    payload: Vec<u8>,
+    /// Bytes the frame takes.
+    length: usize,
+}
+
+/// Reads a frame (RFC 6455 section 5.2) from the front of `bytes`; clients mask theirs.
+fn frame(bytes: &[u8]) -> Result<Option<Frame>, &'static str> {
+    let [first, second, rest @ ..] = bytes else { return Ok(None) };
+    if second & 0x80 == 0 {
+        return Err("the frame is not masked");
+    }
+    let wide = match second & 0x7f {
+        126 => 2,
+        127 => 8,
+        _ => 0,
+    };
+    if rest.len() < wide + 4 {
+        return Ok(None);
+    }
+    let (size, rest) = rest.split_at(wide);
+    let size = match wide {
+        0 => u64::from(second & 0x7f),
+        _ => size.iter().fold(0, |n, b| n << 8 | u64::from(*b)),
+    };
+    if size > FRAME {
+        return Err("the frame is too large");
+    }
+    let (mask, rest) = rest.split_at(4);
+    let size = usize::try_from(size).map_err(|_| "the frame is too large")?;
+    let Some(payload) = rest.get(..size) else { return Ok(None) };
+    let payload = payload.iter().zip(mask.iter().cycle()).map(|(b, m)| b ^ m).collect();
+    Ok(Some(Frame { first: *first, payload, length: 2 + wide + 4 + size }))
+}
+
+fn write(out: &mut Vec<u8>, first: u8, payload: &[u8]) {
+    out.push(first);
+    match (u8::try_from(payload.len()), u16::try_from(payload.len())) {
+        (Ok(size @ ..126), _) => out.push(size),
+        (_, Ok(size)) => {
+            out.push(126);
+            out.extend_from_slice(&size.to_be_bytes());
+        }
+        _ => {
+            out.push(127);
+            out.extend_from_slice(&(payload.len() as u64).to_be_bytes());
+        }
+    }
+    out.extend_from_slice(payload);
+}
+
+/// Sends every frame back until the client closes; `early` came with the handshake.
+pub(super) async fn echo<S: AsyncRead + AsyncWrite + Unpin>(
+    mut stream: S,
+    early: Vec<u8>,
+) -> std::io::Result<()> {
+    let mut bytes = early;
+    let mut out = Vec::new();
+    loop {
+        let mut used = 0;
+        let mut end = false;
+        while !end {
+            match frame(&bytes[used..]) {
+                Ok(Some(frame)) => {
+                    used += frame.length;
+                    match frame.first & 0x0f {
+                        PONG => {}
+                        PING => write(&mut out, 0x80 | PONG, &frame.payload),
+                        opcode => {
+                            end = opcode == CLOSE;
+                            write(&mut out, frame.first, &frame.payload);
+                        }
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    // 1002: protocol error
+                    write(&mut out, 0x80 | CLOSE, &1002u16.to_be_bytes());
+                    end = true;
+                }
+            }
+        }
+        stream.write_all(&out).await?;
+        out.clear();
+        bytes.drain(..used);
+        if end {
+            return stream.shutdown().await;
+        }
+        if stream.read_buf(&mut bytes).await? == 0 {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accept_is_the_example_of_the_rfc() {
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn frames_are_read_whole_or_not_at_all() {
+        // RFC 6455 section 5.7: a masked "Hello"
+        let hello = [0x81, 0x85, 0x37, 0xfa, 0x21, 0x3d, 0x7f, 0x9f, 0x4d, 0x51, 0x58];
+        for end in 0..hello.len() {
+            assert_eq!(frame(&hello[..end]), Ok(None), "{end}");
+        }
+        let frame = frame(&hello).unwrap().unwrap();
+        assert_eq!((frame.first, &frame.payload[..], frame.length), (0x81, &b"Hello"[..], 11));
+        assert!(super::frame(&[0x81, 0x05]).is_err());
+        assert!(super::frame(&[0x82, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]).is_err());
+    }
+
+    #[test]
+    fn lengths_are_written_in_the_shortest_form() {
+        for (size, head) in [(125, 2), (126, 4), (65_535, 4), (65_536, 10)] {
+            let mut out = Vec::new();
+            write(&mut out, 0x82, &vec![0; size]);
+            assert_eq!(out.len(), size + head);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Where requests come in.
+
+use std::net::SocketAddr;
+
+use gateway::config::{Limits, Listener, ListenerTimeouts, ListenerTls};
+use gateway::tls::Protocols;
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
+use super::super::scalar::ByteSize;
+use super::super::sound::Sound;
+use super::trust::TrustList;
+use super::{Context, unique};
+
+/// The longest target that has a canonical form.
+const TARGET: u64 = auth::request::MAX_TARGET as u64;
+
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
+    let listeners = sound.paths("listener", &sound.file.listener);
+    if listeners.is_empty() && !sound.any_unfit("listener") {
+        let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
+        context.faults.add(&KeyPath::default(), "there is no listener, so no request could come in", hint);
+    }
+    unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
+    addresses(sound, &listeners, context);
+    let vouching = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
+    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, context)).collect()
+}
+
+/// Two sockets on one address would share its connections between them by chance.
+fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
+    let admin = &sound.file.admin;
+    let admin = admin.enabled.then(|| (KeyPath::of("admin"), admin.address.0));
+    let mut seen = Vec::<(KeyPath, SocketAddr)>::new();
+    let all = admin.into_iter().chain(listeners.iter().map(|(path, l)| (path.clone(), l.address.0)));
+    for (path, address) in all.filter(|(_, address)| address.port() != 0) {
+        let clash = |other: &SocketAddr| {
+            let any = other.ip().is_unspecified() || address.ip().is_unspecified();
+            other.port() == address.port() && (other.ip() == address.ip() || any)
+        };
+        if let Some((first, _)) = seen.iter().find(|(_, other)| clash(other)) {
+            let what = format!("the address {address} is taken by {first}");
+            context.faults.add(&path.key("address"), what, "give each its own port");
+        }
+        seen.push((path, address));
+    }
+}
+
+fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Context<'_>) -> Option<Listener> {
+    let (http1, http2) = (raw.protocols.contains(&Protocol::Http1), raw.protocols.contains(&Protocol::Http2));
+    let tls = raw.tls.as_ref().map(|tls| {
+        let path = path.key("tls");
+        demand(tls, &path, vouching, context);
+        let server = context.tls_server(tls, Protocols { http1, http2 }, &path)?;
+        Some(ListenerTls { server, client_certificates: tls.client_certificates != Demand::Off && vouching })
+    });
+    let proxy_protocol = TrustList {
+        networks: &raw.proxy_protocol_from,
+        path: path.key("proxy_protocol_from"),
+        anyone: raw.proxy_protocol_from_anyone,
+        anyone_path: path.key("proxy_protocol_from_anyone"),
+        consequence: "could claim to be any address",
+    };
+    let proxy_protocol = proxy_protocol.check(context);
+    let limits = limits(&raw.limits, &path.key("limits"), context);
+    let at = path.key("timeouts");
+    let mut positive = |value, key: &str| context.positive(value, &at.key(key));
+    let timeouts = ListenerTimeouts {
+        handshake: positive(raw.timeouts.handshake.0, "handshake"),
+        header: positive(raw.timeouts.header.0, "header"),
+        idle: positive(raw.timeouts.idle.0, "idle"),
+        stall: positive(raw.timeouts.stall.0, "stall"),
+    };
+    Some(Listener {
+        name: raw.name.0.as_str().into(),
+        address: raw.address.0,
+        tls: match tls {
+            Some(None) => return None,
+            Some(tls) => tls,
+            None => None,
+        },
+        http1,
+        http2,
+        proxy_protocol,
+        limits,
+        timeouts,
+    })
+}
+
+fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut Context<'_>) {
+    match (tls.client_certificates, &tls.client_ca) {
+        (Demand::Off, Some(_)) => {
+            let hint = "write `client_certificates = \"optional\"` or \"required\", or take `client_ca` out";
+            context.faults.add(&path.key("client_ca"), "clients are not asked for a certificate", hint);
+        }
+        (Demand::Optional | Demand::Required, None) => {
+            let hint = "name a PEM file with the authorities that clients' certificates must come from";
+            context.faults.add(&path.key("client_ca"), "missing key `client_ca`", hint);
+        }
+        (Demand::Optional, Some(_)) if !vouching => {
+            let what = "certificates are asked for, but nobody is known by one";
+            context.faults.warn(&path.key("client_certificates"), what, "add [client_certificates]");
+        }
+        _ => {}
+    }
+}
+
+fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limits {
+    let mut bytes = |value: ByteSize, key: &str, low: u64, high: u64| {
+        if !(low..=high).contains(&value.0) {
+            let hint = format!("write a size between {} and {}", ByteSize(low), ByteSize(high));
+            context.faults.add(&path.key(key), format!("{value} is out of range"), hint);
+        }
+        usize::try_from(value.0).unwrap_or(usize::MAX)
+    };
+    Limits {
+        connections: raw.connections,
+        header_bytes: bytes(raw.header_size, "header_size", 1 << 10, 1 << 20),
+        header_fields: raw.header_fields,
+        target_bytes: bytes(raw.target_size, "target_size", 64, TARGET.min(raw.header_size.0.max(1 << 10))),
+        concurrent_streams: raw.concurrent_streams,
+    }
+}

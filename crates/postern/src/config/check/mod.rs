@@ -1,0 +1,172 @@
+//! From raw tables to the values the gateway runs on: whether the parts make sense, alone and together.
+//!
+//! Each submodule turns one part of the file into checked values and notes every fault it meets; none stops
+//! at the first. Only when nothing was noted is the whole put together.
+
+mod headers;
+mod issuers;
+mod listeners;
+mod routes;
+mod rules;
+mod settings;
+mod tls;
+mod trust;
+mod upstreams;
+
+use std::path::Path;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use aws_lc_rs::digest;
+use gateway::config::{Authentication, CacheLimits, Config};
+
+use super::fault::{Faults, KeyPath, nearest};
+use super::files::{Files, Reader};
+use super::raw;
+use super::scalar::Name;
+use super::sound::Sound;
+pub use settings::{Otlp, Settings};
+
+/// What the checks share.
+pub(super) struct Context<'f> {
+    pub(super) faults: Faults,
+    pub(super) reader: Reader<'f>,
+    files: &'f dyn Files,
+    now: Timestamp,
+}
+
+/// Everything a configuration says.
+pub(super) struct Checked {
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+}
+
+impl<'f> Context<'f> {
+    pub(super) fn new(files: &'f dyn Files, base: &Path, now: Timestamp) -> Self {
+        Self { faults: Faults::default(), reader: Reader::new(files, base), files, now }
+    }
+
+    /// Reads a file the configuration names; notes a fault when that fails.
+    fn read(&mut self, file: &Path, path: &KeyPath) -> Option<Vec<u8>> {
+        if file.as_os_str().is_empty() {
+            self.faults.add(path, "the path is empty", "name a file, or leave the key out");
+            return None;
+        }
+        match self.reader.read(file) {
+            Ok(content) => Some(content),
+            Err(what) => {
+                let hint = if file.is_relative() {
+                    "relative paths count from the folder of this file"
+                } else {
+                    "check the path, and that this user may read it"
+                };
+                self.faults.add(path, what, hint);
+                None
+            }
+        }
+    }
+
+    /// A step that takes no time at all cannot be what is meant.
+    fn positive(&mut self, value: Duration, path: &KeyPath) -> Duration {
+        if value.is_zero() {
+            self.faults.add(
+                path,
+                "the duration is zero",
+                "nothing could finish in no time; write at least \"1ms\"",
+            );
+        }
+        value
+    }
+}
+
+/// Judges a whole file. `None` exactly when a fault was noted.
+pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -> Option<Checked> {
+    let file = &sound.file;
+    let settings = settings::check(file, context);
+    let listeners = listeners::check(sound, context);
+    let wanted = rules::wanted_claims(sound, context);
+    let issuers = issuers::check(sound, &wanted, context);
+    let certificates = issuers::certificates(sound, &wanted, context);
+    let upstreams = upstreams::check(sound, context);
+    let policies = rules::policies(sound, &wanted, context);
+    let routes = routes::check(sound, &policies, &wanted, context);
+    let identity = headers::check(sound, context);
+    let assertion = headers::assertion(sound, context);
+    let server_timing = settings::server_timing(file, context);
+    if context.faults.refuse() {
+        return None;
+    }
+    let (table, routes) = routes?;
+    let (identity_headers, strip) = identity?;
+    let version = version([
+        serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
+        wanted.join("\n").as_bytes(),
+    ]);
+    let cache = &file.cache;
+    let authentication = Authentication {
+        issuers,
+        certificates,
+        cache: CacheLimits {
+            bytes: usize::try_from(cache.size.0).unwrap_or(usize::MAX),
+            ttl: cache.ttl.0,
+            deny_ttl: cache.deny_ttl.0,
+            deny_entries: cache.deny_entries,
+        },
+        realm: file.server.realm.as_str().into(),
+        version,
+    };
+    let config = Config {
+        generation,
+        listeners,
+        authentication,
+        table,
+        routes,
+        upstreams,
+        strip,
+        identity_headers,
+        assertion,
+        server_timing,
+    };
+    Some(Checked { config, settings: settings? })
+}
+
+/// A short digest that changes when a part does.
+fn version<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    let hash = hash.finish();
+    hash.as_ref().iter().take(8).fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+/// Notes each name that occurs twice.
+fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faults: &mut Faults) {
+    let mut seen = Vec::<(&str, KeyPath)>::new();
+    for (path, name) in names {
+        match seen.iter().find(|(other, _)| *other == name.0) {
+            Some((_, first)) => {
+                let hint =
+                    format!("{first} has that name; names are what logs, metrics and other tables refer to");
+                faults.add(&path.key("name"), format!("two {what} are called {:?}", name.0), hint);
+            }
+            None => seen.push((&name.0, path)),
+        }
+    }
+}
+
+/// The remedy for a reference to a name that does not exist.
+fn known_names<'n>(wrong: &str, known: impl Iterator<Item = &'n str> + Clone, section: &str) -> String {
+    match nearest(wrong, known.clone()) {
+        Some(meant) => format!("did you mean {meant:?}?"),
+        None if known.clone().next().is_none() => format!("there is no {section} at all; add one"),
+        None => format!("there are {}", known.map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+/// The file's own spelling of a name used as a key elsewhere.
+fn names<'s, T>(elements: &'s [T], name: impl Fn(&'s T) -> &'s Name) -> Vec<&'s str> {
+    elements.iter().map(|element| name(element).0.as_str()).collect()
+}

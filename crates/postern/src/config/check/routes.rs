@@ -1,0 +1,290 @@
+//! What is protected, and where it goes.
+
+use auth::policy::route::{HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::rule::Policy;
+use auth::request::{Canonical, RawRequest, Scheme};
+use gateway::config::{Rewrite, Route};
+
+use super::super::fault::{KeyPath, Step};
+use super::super::raw::{self, HeaderValue, PolicyChoice};
+use super::super::sound::Sound;
+use super::rules::{self, Policies};
+use super::{Context, known_names, names, unique};
+
+pub(super) fn check(
+    sound: &Sound,
+    policies: &Policies,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Option<(RouteTable, Vec<Route>)> {
+    let routes = sound.paths("route", &sound.file.route);
+    if routes.is_empty() && !sound.any_unfit("route") {
+        let hint = "add [[route]] with name, path, upstream and policy";
+        context.faults.add(
+            &KeyPath::default(),
+            "there is no route, so every request would be answered 404",
+            hint,
+        );
+    }
+    unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
+    nobody_vouches(sound, &routes, context);
+    let matches = routes.iter().map(|(path, route)| matcher(route, path, context)).collect();
+    let table = table(matches, &routes, context);
+    let built: Vec<_> = routes
+        .iter()
+        .map(|(path, route)| {
+            let policy = policy(route, path, sound, (policies, wanted), context);
+            one(route, path, sound, policy, context)
+        })
+        .collect();
+    Some((table?, built.into_iter().collect::<Option<_>>()?))
+}
+
+/// A policy needs somebody who can say who the caller is.
+fn nobody_vouches(sound: &Sound, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
+    let file = &sound.file;
+    let somebody = !file.issuer.is_empty() || file.client_certificates.is_some();
+    if somebody || sound.any_unfit("issuer") || sound.any_unfit("client_certificates") {
+        return;
+    }
+    if let Some((path, route)) = routes.iter().find(|(_, route)| route.policy.is_some()) {
+        let what = format!("the route {:?} asks for a credential, but nobody may issue one", route.name.0);
+        context.faults.add(&path.key("policy"), what, "add [[issuer]] or [client_certificates]");
+    }
+}
+
+fn matcher(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> RouteMatch {
+    let headers = route.headers.iter().map(|(name, value)| {
+        let value = match value {
+            HeaderValue::Exact(value) => Some(value.clone()),
+            HeaderValue::Present(present) => {
+                if !present.present {
+                    let what = "the absence of a header cannot be asked for";
+                    context.faults.add(
+                        &path.key("headers").key(name),
+                        what,
+                        "write `{ present = true }` or a value",
+                    );
+                }
+                None
+            }
+        };
+        HeaderMatch { name: name.clone(), value }
+    });
+    RouteMatch {
+        name: route.name.0.clone(),
+        hosts: route.hosts.clone(),
+        headers: headers.collect(),
+        methods: route.methods.iter().map(|method| method.0.clone()).collect(),
+        path: path_match(route.path.as_ref(), path, context),
+    }
+}
+
+fn path_match(raw: Option<&raw::Path>, path: &KeyPath, context: &mut Context<'_>) -> PathMatch {
+    let Some(raw) = raw else { return PathMatch::Any };
+    match (&raw.prefix, &raw.exact, &raw.template) {
+        (Some(prefix), None, None) => PathMatch::Prefix(prefix.clone()),
+        (None, Some(exact), None) => PathMatch::Exact(exact.clone()),
+        (None, None, Some(template)) => PathMatch::Template(template.clone()),
+        (None, None, None) => {
+            let hint = "write `prefix`, `exact` or `template`; without `path` every path is meant";
+            context.faults.add(&path.key("path"), "the path says nothing", hint);
+            PathMatch::Any
+        }
+        _ => {
+            let what = "only one of `prefix`, `exact` and `template` can hold";
+            context.faults.add(&path.key("path"), what, "keep one, or make several routes");
+            PathMatch::Any
+        }
+    }
+}
+
+fn table(
+    matches: Vec<RouteMatch>,
+    routes: &[(KeyPath, &raw::Route)],
+    context: &mut Context<'_>,
+) -> Option<RouteTable> {
+    let faults = match RouteTable::build(matches) {
+        Ok(table) => return Some(table),
+        Err(faults) => faults,
+    };
+    for fault in faults {
+        // `routes[3].headers[0]`: positions among the routes that could be read, and among their headers
+        let place = KeyPath::default().join(&fault.path);
+        let [_, Step::Index(index), rest @ ..] = place.steps() else { continue };
+        let Some((path, route)) = routes.get(*index) else { continue };
+        let mut at = path.clone();
+        for step in rest {
+            at = match (step, at.last_key()) {
+                (Step::Key(key), _) => at.key(key),
+                (Step::Index(i), Some("headers")) => {
+                    at.key(route.headers.keys().nth(*i).map_or("", String::as_str))
+                }
+                (Step::Index(i), _) => at.index(*i),
+            };
+        }
+        if at.last_key() == Some("path") {
+            let raw = route.path.clone().unwrap_or_default();
+            let kinds = [("prefix", raw.prefix), ("exact", raw.exact), ("template", raw.template)];
+            at = kinds.iter().find(|(_, given)| given.is_some()).map_or(at.clone(), |(kind, _)| at.key(kind));
+        }
+        rules::add_problem(&at, &fault.problem.to_string(), &mut context.faults);
+    }
+    None
+}
+
+fn policy(
+    route: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    (policies, wanted): (&Policies, &[String]),
+    context: &mut Context<'_>,
+) -> Option<Policy> {
+    let at = path.key("policy");
+    match (&route.policy, route.public) {
+        (None, true) => Some(Policy::Public),
+        (None, false) => {
+            let what = format!("the route {:?} has no policy", route.name.0);
+            let hint =
+                "say who may with `policy`; if everyone may, without any credential, write `public = true`";
+            context.faults.add(path, what, hint);
+            None
+        }
+        (Some(_), true) => {
+            let what = format!("the route {:?} is public and has a policy", route.name.0);
+            context.faults.add(
+                &path.key("public"),
+                what,
+                "a public route asks for nothing; keep one of the two",
+            );
+            None
+        }
+        (Some(PolicyChoice::Inline(policy)), false) => {
+            rules::build(policy, &at, sound, wanted, &mut context.faults).map(Policy::Rules)
+        }
+        (Some(PolicyChoice::Named(name)), false) => match policies.get(name) {
+            Some(rules) => rules.clone().map(Policy::Rules),
+            None => {
+                if !sound.may_be_unfit("policies", name) {
+                    let known = sound.file.policies.keys().map(String::as_str);
+                    let hint = known_names(name, known, "[policies]");
+                    context.faults.add(&at, format!("there is no policy {name:?}"), hint);
+                }
+                None
+            }
+        },
+    }
+}
+
+fn one(
+    raw: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    policy: Option<Policy>,
+    context: &mut Context<'_>,
+) -> Option<Route> {
+    let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
+    let upstream = upstreams.iter().position(|name| *name == raw.upstream.0);
+    if upstream.is_none() && !sound.may_be_unfit("upstream", &raw.upstream.0) {
+        let hint = known_names(&raw.upstream.0, upstreams.iter().copied(), "[[upstream]]");
+        context.faults.add(&path.key("upstream"), format!("there is no upstream {:?}", raw.upstream.0), hint);
+    }
+    if let Some(timeout) = raw.request_timeout.0 {
+        context.positive(timeout.0, &path.key("request_timeout"));
+    }
+    let rewrite = rewrite(raw, path, context);
+    for (index, protocol) in raw.upgrades.iter().enumerate() {
+        let token = super::super::scalar::is_token(&protocol.replace('/', ""));
+        let problem = match protocol.as_str() {
+            "h2c" => Some("HTTP/2 is spoken without an upgrade (RFC 9113 section 3.1)"),
+            other if !token || other.bytes().any(|b| b.is_ascii_uppercase()) => {
+                Some("it is a lower-case name")
+            }
+            _ => None,
+        };
+        if let Some(hint) = problem {
+            let what = format!("{protocol:?} is not a protocol to switch to");
+            context.faults.add(&path.key("upgrades").index(index), what, hint);
+        }
+    }
+    Some(Route {
+        name: raw.name.0.as_str().into(),
+        policy: policy?,
+        upstream: upstream?,
+        rewrite: rewrite.ok()?,
+        forward_authorization: raw.forward_authorization,
+        body_bytes: raw.body_size.0.map(|size| size.0),
+        request_timeout: raw.request_timeout.0.map(|timeout| timeout.0),
+        upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
+        preserve_host: raw.preserve_host,
+    })
+}
+
+/// `Err` when a fault was noted.
+fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Result<Option<Rewrite>, ()> {
+    let strip = path.key("strip_prefix");
+    let (from, to, at) = match (&raw.strip_prefix, &raw.replace_prefix) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(_)) => {
+            let what = "both `strip_prefix` and `replace_prefix` change the path";
+            context.faults.add(&strip, what, "keep one");
+            return Err(());
+        }
+        (Some(prefix), None) => (prefix, None, strip),
+        (None, Some(replace)) => (&replace.from, Some(&replace.to), path.key("replace_prefix").key("from")),
+    };
+    let from_path = plain_path(from, &at, context);
+    let to = match to {
+        Some(to) => Some(plain_path(to, &path.key("replace_prefix").key("to"), context).ok_or(())?),
+        None => None,
+    };
+    let from = from_path.ok_or(())?;
+    if from.is_empty() && to.is_none() {
+        context.faults.add(
+            &at,
+            "there is nothing to take off",
+            "write a prefix such as \"/api\", or leave the key out",
+        );
+        return Err(());
+    }
+    if !covers(&from, raw.path.as_ref()) {
+        let what = format!("not every path of the route begins with {from:?}");
+        let hint = format!("give the route a path below it, such as `path = {{ prefix = {from:?} }}`");
+        context.faults.add(&at, what, hint);
+        return Err(());
+    }
+    Ok(Some(match to {
+        None => Rewrite::StripPrefix(from.into()),
+        Some(to) => Rewrite::ReplacePrefix { from: from.into(), to: to.into() },
+    }))
+}
+
+/// A path in canonical form, without the slash at its end.
+fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+    let request = RawRequest {
+        method: "GET",
+        scheme: Scheme::Https,
+        authority: None,
+        host: Some(b"host.example"),
+        target: text.as_bytes(),
+    };
+    let problem = match Canonical::parse(&request) {
+        Ok(canonical) if canonical.path() == text && canonical.query().is_none() => {
+            return Some(text.trim_end_matches('/').to_owned());
+        }
+        Ok(canonical) => format!("it would be read as {:?}", canonical.path()),
+        Err(malformed) => malformed.to_string(),
+    };
+    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
+    None
+}
+
+/// Whether every path that the route takes begins with `prefix`, on a segment boundary.
+fn covers(prefix: &str, path: Option<&raw::Path>) -> bool {
+    let below = |text: &String| {
+        let rest = text.strip_prefix(prefix);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let Some(path) = path else { return prefix.is_empty() };
+    [&path.prefix, &path.exact, &path.template].into_iter().flatten().all(below)
+}

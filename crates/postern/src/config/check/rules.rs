@@ -1,0 +1,199 @@
+//! Policies: from conditions as written to rules the gateway evaluates.
+
+use std::collections::BTreeMap;
+
+use auth::policy::rule::{Attribute, ConditionSpec, RuleSet, RuleSpec, TestSpec, Vocabulary};
+use auth::policy::{Fault, Problem};
+
+use super::super::fault::{Faults, KeyPath};
+use super::super::raw::{self, Choice};
+use super::super::sound::Sound;
+use super::{Context, issuers, known_names, names};
+
+/// The shared policies that could be built.
+pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
+
+/// The claims that rules and headers speak of, sorted: they are kept whether or not `keep` lists them.
+pub(super) fn wanted_claims(sound: &Sound, context: &mut Context<'_>) -> Vec<String> {
+    let file = &sound.file;
+    let mut wanted = Vec::new();
+    for (path, policy) in all_policies(sound) {
+        for (list, rules) in [("allow", &policy.allow), ("deny", &policy.deny)] {
+            for (index, rule) in rules.iter().enumerate() {
+                for claim in rule.claims.keys() {
+                    let at = path.key(list).index(index).key("claims").key(claim);
+                    wanted.extend(issuers::claim(claim, &at, context).map(|claim| claim.as_str().to_owned()));
+                }
+            }
+        }
+    }
+    let of_headers =
+        file.identity_headers.fields.values().filter_map(|source| source.strip_prefix("claims."));
+    wanted.extend(of_headers.map(str::to_owned));
+    wanted.sort();
+    wanted.dedup();
+    wanted
+}
+
+/// Every policy in the file, shared or a route's own.
+fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
+    let shared = sound.file.policies.iter().map(|(name, policy)| (KeyPath::of("policies").key(name), policy));
+    let own = sound.paths("route", &sound.file.route).into_iter().filter_map(|(path, route)| {
+        match route.policy.as_ref()? {
+            raw::PolicyChoice::Inline(policy) => Some((path.key("policy"), policy)),
+            raw::PolicyChoice::Named(_) => None,
+        }
+    });
+    shared.chain(own).collect()
+}
+
+/// Builds the shared policies.
+pub(super) fn policies(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Policies {
+    let file = &sound.file;
+    let mut built = Policies::new();
+    for (name, policy) in &file.policies {
+        let path = KeyPath::of("policies").key(name);
+        let names =
+            |route: &raw::Route| matches!(&route.policy, Some(raw::PolicyChoice::Named(n)) if n == name);
+        if !file.route.iter().any(names) && !sound.any_unfit("route") {
+            let hint = "name it in a route's `policy`, or take it out";
+            context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
+        }
+        built.insert(name.clone(), build(policy, &path, sound, wanted, &mut context.faults));
+    }
+    built
+}
+
+/// Builds one policy, or notes every fault in it.
+pub(super) fn build(
+    policy: &raw::Policy,
+    path: &KeyPath,
+    sound: &Sound,
+    wanted: &[String],
+    faults: &mut Faults,
+) -> Option<RuleSet> {
+    let mut issuers = names(&sound.file.issuer, |issuer| &issuer.name);
+    issuers.extend(sound.file.client_certificates.as_ref().map(|c| c.name.0.as_str()));
+    let claims: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    let known = Vocabulary { issuers: &issuers, claims: &claims };
+    let (allow, deny) = (specs(&policy.allow), specs(&policy.deny));
+    empty_choices(policy, path, faults);
+    if issuers.len() > 1 {
+        ambiguous_callers(policy, path, faults);
+    }
+    match RuleSet::build(allow, deny, &known) {
+        Ok(rules) => Some(rules),
+        Err(list) => {
+            for fault in list {
+                note(&fault, path, sound, &issuers, faults);
+            }
+            None
+        }
+    }
+}
+
+fn note(fault: &Fault, path: &KeyPath, sound: &Sound, issuers: &[&str], faults: &mut Faults) {
+    let at = path.join(&fault.path);
+    match &fault.problem {
+        Problem::Issuer { issuer, .. } => {
+            let unfit = sound.may_be_unfit("issuer", issuer) || sound.any_unfit("client_certificates");
+            if !unfit {
+                let hint = known_names(issuer, issuers.iter().copied(), "[[issuer]]");
+                faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
+            }
+        }
+        // a claim path that is none was noted where it stands
+        Problem::Claim { .. } => {}
+        problem => add_problem(&at, &problem.to_string(), faults),
+    }
+}
+
+/// Messages of the policy crate carry their remedy behind a colon.
+pub(super) fn add_problem(path: &KeyPath, text: &str, faults: &mut Faults) {
+    match text.split_once(": ") {
+        Some((what, hint)) if what.matches('"').count().is_multiple_of(2) => faults.add(path, what, hint),
+        _ => faults.add(path, text, ""),
+    }
+}
+
+fn specs(rules: &[raw::Rule]) -> Vec<RuleSpec> {
+    rules.iter().map(spec).collect()
+}
+
+fn spec(rule: &raw::Rule) -> RuleSpec {
+    let claims = rule.claims.iter().map(|(path, choice)| (Attribute::Claim(path.as_str().into()), choice));
+    let query = rule.query.iter().map(|(name, choice)| (Attribute::Query(name.as_str().into()), choice));
+    let groups = rule.groups.iter().map(|choice| (Attribute::Groups, choice));
+    let scopes = rule.scopes.iter().map(|choice| (Attribute::Scopes, choice));
+    let choices = groups.chain(scopes).chain(claims).chain(query);
+    let mut conditions: Vec<ConditionSpec> =
+        choices.flat_map(|(attribute, c)| tests(&attribute, c)).collect();
+    let credentials = rule.credentials.iter().map(|kind| match kind {
+        raw::Credential::Jwt => "jwt".to_owned(),
+        raw::Credential::Certificate => "certificate".to_owned(),
+    });
+    let lists = [
+        (Attribute::Users, rule.users.clone()),
+        (Attribute::Subjects, rule.subjects.clone()),
+        (Attribute::Emails, rule.emails.clone()),
+        (Attribute::Clients, rule.clients.clone()),
+        (Attribute::Issuers, rule.issuers.iter().map(|name| name.0.clone()).collect()),
+        (Attribute::Credentials, credentials.collect()),
+        (Attribute::Methods, rule.methods.iter().map(|method| method.0.clone()).collect()),
+    ];
+    for (attribute, values) in lists.into_iter().filter(|(_, values)| !values.is_empty()) {
+        conditions.push(ConditionSpec { attribute, test: TestSpec::Any(values) });
+    }
+    RuleSpec { authenticated: rule.authenticated, conditions }
+}
+
+/// What a choice asks of an attribute, one test each.
+fn tests(attribute: &Attribute, choice: &Choice) -> Vec<ConditionSpec> {
+    let tests = match choice {
+        Choice::Any(values) => vec![TestSpec::Any(values.clone())],
+        Choice::Sets(sets) => {
+            let list = |values: &Vec<String>| (!values.is_empty()).then(|| values.clone());
+            let present = sets.present.then_some(TestSpec::Present);
+            let (any, all) = (list(&sets.any).map(TestSpec::Any), list(&sets.all).map(TestSpec::All));
+            present.into_iter().chain(any).chain(all).collect()
+        }
+    };
+    tests.into_iter().map(|test| ConditionSpec { attribute: attribute.clone(), test }).collect()
+}
+
+/// `{}` in place of a choice would say nothing, and a rule would lose a condition unnoticed.
+fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
+    for (list, rules) in [("allow", &policy.allow), ("deny", &policy.deny)] {
+        for (index, rule) in rules.iter().enumerate() {
+            let at = path.key(list).index(index);
+            let single = [("groups", &rule.groups), ("scopes", &rule.scopes)];
+            let single = single.into_iter().filter_map(|(key, c)| Some((at.key(key), c.as_ref()?)));
+            let claims = rule.claims.iter().map(|(name, c)| (at.key("claims").key(name), c));
+            let query = rule.query.iter().map(|(name, c)| (at.key("query").key(name), c));
+            for (at, choice) in single.chain(claims).chain(query) {
+                if matches!(choice, Choice::Sets(s) if s.any.is_empty() && s.all.is_empty() && !s.present) {
+                    let hint = "write a list of values, `any`, `all` or `present = true`";
+                    faults.add(&at, "the condition says nothing", hint);
+                }
+            }
+        }
+    }
+}
+
+/// With several issuers, a bare name may be anyone's: each issuer hands out names as it likes.
+fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
+    for (index, rule) in policy.allow.iter().enumerate() {
+        let by_name = [
+            ("users", !rule.users.is_empty()),
+            ("subjects", !rule.subjects.is_empty()),
+            ("clients", !rule.clients.is_empty()),
+            ("groups", rule.groups.is_some()),
+        ];
+        let Some((key, _)) = by_name.iter().find(|(_, named)| *named) else { continue };
+        if rule.issuers.is_empty() {
+            let what = format!("any of the issuers may vouch for these {key}");
+            let hint = "add `issuers` to the rule, so that one issuer cannot grant what is another's";
+            faults.warn(&path.key("allow").index(index).key(key), what, hint);
+        }
+    }
+}

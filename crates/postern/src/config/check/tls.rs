@@ -1,0 +1,148 @@
+//! Certificates, keys and authorities.
+//!
+//! The files are read here first, so that they are watched and a missing one is reported like any other;
+//! what they hold is judged by [`gateway::tls`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use gateway::tls::{Built, ClientCertificates, Files, Protocols, TlsError, TlsWarning};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use super::super::fault::KeyPath;
+use super::super::raw;
+use super::Context;
+
+/// Who vouches for a server, and who we are to it.
+pub(super) struct Client<'a> {
+    pub(super) ca: Option<&'a Path>,
+    /// Certificate and key.
+    pub(super) identity: Option<(&'a Path, &'a Path)>,
+    pub(super) protocols: Protocols,
+    /// Path of the table that holds the keys.
+    pub(super) path: &'a KeyPath,
+    /// Key of `ca`.
+    pub(super) ca_key: &'static str,
+}
+
+impl Context<'_> {
+    /// TLS towards a server, and a digest of all it was made from.
+    pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
+        let mut material = Vec::new();
+        let roots = match client.ca {
+            Some(ca) => {
+                let path = client.path.key(client.ca_key);
+                material.push(self.read(ca, &path)?);
+                let ca = self.reader.resolve(ca);
+                gateway::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?
+            }
+            None => self.system_roots(client.path)?,
+        };
+        let mut resolved = None;
+        if let Some((certificate, key)) = client.identity {
+            let (at_certificate, at_key) = (client.path.key("certificate"), client.path.key("key"));
+            let (read_certificate, read_key) =
+                (self.read(certificate, &at_certificate), self.read(key, &at_key));
+            material.extend([read_certificate?, read_key?]);
+            resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
+        }
+        let files = resolved.as_ref().map(|(certificate, key)| Files { certificate, key });
+        match gateway::tls::client_config(roots, files, client.protocols, self.now) {
+            Ok(Built { config, warnings }) => {
+                self.tls_warnings(client.path, &warnings);
+                Some((config, super::version(material.iter().map(Vec::as_slice))))
+            }
+            Err(error) => {
+                let key = match (&resolved, faulty_file(&error)) {
+                    (Some((_, key)), Some(file)) if file == key => "key",
+                    _ => "certificate",
+                };
+                self.tls_fault(&client.path.key(key), &error);
+                None
+            }
+        }
+    }
+
+    fn system_roots(&mut self, path: &KeyPath) -> Option<Arc<RootCertStore>> {
+        match self.files.system_roots() {
+            Ok((roots, warnings)) => {
+                self.tls_warnings(path, &warnings);
+                Some(roots)
+            }
+            Err(error) => {
+                self.tls_fault(path, &error);
+                None
+            }
+        }
+    }
+
+    /// TLS of a listener.
+    pub(super) fn tls_server(
+        &mut self,
+        tls: &raw::ListenerTls,
+        protocols: Protocols,
+        path: &KeyPath,
+    ) -> Option<Arc<ServerConfig>> {
+        let certificate = self.read(&tls.certificate, &path.key("certificate"));
+        let key = self.read(&tls.key, &path.key("key"));
+        let ca = match (&tls.client_ca, tls.client_certificates) {
+            (Some(ca), raw::ClientCertificateDemand::Optional | raw::ClientCertificateDemand::Required) => {
+                self.read(ca, &path.key("client_ca"))?;
+                Some(self.reader.resolve(ca))
+            }
+            _ => None,
+        };
+        let (_, _) = (certificate?, key?);
+        let clients = match (&ca, tls.client_certificates) {
+            (Some(ca), raw::ClientCertificateDemand::Optional) => ClientCertificates::Optional(ca),
+            (Some(ca), raw::ClientCertificateDemand::Required) => ClientCertificates::Required(ca),
+            _ => ClientCertificates::Ignored,
+        };
+        let (certificate, key) = (self.reader.resolve(&tls.certificate), self.reader.resolve(&tls.key));
+        let files = Files { certificate: &certificate, key: &key };
+        match gateway::tls::server_config(files, clients, protocols, self.now) {
+            Ok(Built { config, warnings }) => {
+                self.tls_warnings(path, &warnings);
+                Some(config)
+            }
+            Err(error) => {
+                let at = match faulty_file(&error) {
+                    Some(file) if Some(file) == ca.as_ref() => "client_ca",
+                    Some(file) if *file == key => "key",
+                    _ => "certificate",
+                };
+                self.tls_fault(&path.key(at), &error);
+                None
+            }
+        }
+    }
+
+    fn tls_fault(&mut self, path: &KeyPath, error: &TlsError) {
+        let text = error.to_string();
+        let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+        self.faults.add(path, what, hint);
+    }
+
+    fn tls_warnings(&mut self, path: &KeyPath, warnings: &[TlsWarning]) {
+        for warning in warnings {
+            let text = warning.to_string();
+            let (what, hint) = text.split_once("; ").unwrap_or((&text, ""));
+            self.faults.warn(path, what, hint);
+        }
+    }
+}
+
+/// The file an error is about.
+fn faulty_file(error: &TlsError) -> Option<&PathBuf> {
+    match error {
+        TlsError::Unreadable { path, .. }
+        | TlsError::NotPem { path, .. }
+        | TlsError::NoCertificate { path }
+        | TlsError::BadCertificate { path, .. }
+        | TlsError::NoKey { path }
+        | TlsError::EncryptedKey { path }
+        | TlsError::BadKey { path, .. }
+        | TlsError::KeyMismatch { key: path, .. } => Some(path),
+        TlsError::NoSystemRoots { .. } | TlsError::Refused(_) => None,
+    }
+}

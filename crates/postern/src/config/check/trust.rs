@@ -1,0 +1,56 @@
+//! Lists of networks that are trusted with something.
+
+use ipnet::{IpNet, Ipv6Net};
+
+use super::super::fault::KeyPath;
+use super::super::scalar::Network;
+use super::Context;
+
+/// A list of networks, with the key that says that everyone is meant.
+pub(super) struct TrustList<'a> {
+    pub(super) networks: &'a [Network],
+    pub(super) path: KeyPath,
+    /// Whether `anyone_key` is set.
+    pub(super) anyone: bool,
+    /// Path of that key.
+    pub(super) anyone_path: KeyPath,
+    /// What could then be done by anyone; completes "so anyone …".
+    pub(super) consequence: &'static str,
+}
+
+impl TrustList<'_> {
+    /// Refuses a list that covers every address, however it is cut, unless that is said to be meant.
+    pub(super) fn check(self, context: &mut Context<'_>) -> Vec<IpNet> {
+        let networks: Vec<IpNet> = self.networks.iter().map(|n| n.0).collect();
+        let everyone = IpNet::aggregate(&networks).into_iter().find(covers_a_family);
+        match (everyone, self.anyone) {
+            (Some(net), false) => {
+                let family = if net.network().is_ipv4() { "IPv4" } else { "IPv6" };
+                let what = format!("the list covers every {family} address, so anyone {}", self.consequence);
+                let key = self.anyone_path.last_key().unwrap_or_default();
+                let hint =
+                    format!("list the networks that are meant, or write `{key} = true` if it is everyone");
+                context.faults.add(&self.path, what, hint);
+            }
+            (None, true) => {
+                let what = "the list does not cover every address, so this says nothing";
+                context.faults.add(
+                    &self.anyone_path,
+                    what,
+                    "take this key out, or add \"0.0.0.0/0\" and \"::/0\"",
+                );
+            }
+            _ => {}
+        }
+        networks
+    }
+}
+
+/// All of IPv4, all of IPv6, or all of IPv4 in its IPv6 form.
+fn covers_a_family(net: &IpNet) -> bool {
+    const MAPPED: Ipv6Net = Ipv6Net::new_assert(std::net::Ipv6Addr::new(0, 0, 0, 0, 0, 0xffff, 0, 0), 96);
+    match net {
+        IpNet::V4(net) => net.prefix_len() == 0,
+        IpNet::V6(net) => net.contains(&MAPPED) || net.prefix_len() == 0,
+    }
+}

@@ -1,0 +1,139 @@
+//! The configuration file: text → raw → checked.
+//!
+//! Owns: the grammar, the keys with their defaults and descriptions ([`raw`]), their JSON schema ([`schema`]),
+//! and every message about what is wrong. Does not own: what the values do; that is the gateway's.
+//!
+//! Flow: [`load`] parses the text, compares it with the schema, reads it into raw tables, judges those, and
+//! answers a [`Loaded`] or a [`Refused`] that names every fault with its line. It reads the files that the
+//! configuration names and touches nothing else, so `postern check` and `postern serve` cannot differ.
+
+mod check;
+mod fault;
+mod files;
+pub mod raw;
+mod scalar;
+pub mod schema;
+mod shape;
+mod sound;
+mod text;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use auth::time::Timestamp;
+
+pub use check::{Otlp, Settings};
+use fault::Faults;
+pub use fault::{Fault, KeyPath, Report, Severity};
+pub use files::{Disk, Files, NoFiles};
+use scalar::Word as _;
+use sound::Sound;
+use text::Document;
+
+/// A configuration file and what it may look at.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// What messages call the file.
+    pub name: &'a str,
+    /// Its content.
+    pub text: &'a str,
+    /// The folder that relative paths count from.
+    pub base: &'a Path,
+    /// What can be read.
+    pub files: &'a dyn Files,
+}
+
+/// A configuration that holds.
+pub struct Loaded {
+    /// What the gateway runs on.
+    pub config: gateway::config::Config,
+    /// What the process is told besides.
+    pub settings: Settings,
+    /// The tables as written, defaults filled in.
+    pub raw: raw::File,
+    /// Warnings.
+    pub report: Report,
+    /// Every file that was read.
+    pub files: BTreeSet<PathBuf>,
+}
+
+/// A configuration that does not hold.
+#[derive(Debug)]
+pub struct Refused {
+    /// Every fault.
+    pub report: Report,
+    /// Every file that was read or asked for: one of them may change for the better.
+    pub files: BTreeSet<PathBuf>,
+}
+
+/// Reads and judges a configuration at a point in time (certificates have one).
+pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<Loaded>, Box<Refused>> {
+    let mut faults = Faults::default();
+    let Some(document) = Document::parse(source.text, &mut faults) else {
+        let report = faults.into_report(source.name, source.text, |_, _| 0..0);
+        return Err(Box::new(Refused { report, files: BTreeSet::new() }));
+    };
+    let places = document.clone();
+    let mut context = check::Context::new(source.files, source.base, now);
+    let checked = Sound::read(document, &mut faults).and_then(|sound| {
+        let checked = check::check(&sound, generation, &mut context)?;
+        Some((checked, sound.into_file()))
+    });
+    faults.append(context.faults);
+    let (refuse, files) = (faults.refuse(), context.reader.into_seen());
+    let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
+    match checked {
+        Some((checked, raw)) if !refuse => {
+            let check::Checked { config, settings } = checked;
+            Ok(Box::new(Loaded { config, settings, raw, report, files }))
+        }
+        _ => Err(Box::new(Refused { report, files })),
+    }
+}
+
+/// Reads and judges a file on disk.
+pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loaded>, Box<Refused>> {
+    let name = path.display().to_string();
+    let refused = |what: String| {
+        let report = Report::unreadable(&name, what);
+        Box::new(Refused { report, files: BTreeSet::from([path.to_owned()]) })
+    };
+    let bytes =
+        std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
+    let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
+    let base = path.parent().unwrap_or(Path::new(""));
+    let source = Source { name: &name, text: &text, base, files: &Disk };
+    match load(source, now, generation) {
+        Ok(mut loaded) => {
+            loaded.files.insert(path.to_owned());
+            Ok(loaded)
+        }
+        Err(mut refused) => {
+            refused.files.insert(path.to_owned());
+            Err(refused)
+        }
+    }
+}
+
+impl Loaded {
+    /// The configuration in use as a file, defaults filled in. Values that clients must know to take a route
+    /// are left out, for some use them as passwords.
+    pub fn effective(&self) -> String {
+        let mut shown = self.raw.clone();
+        for value in shown.route.iter_mut().flat_map(|route| route.headers.values_mut()) {
+            if let raw::HeaderValue::Exact(value) = value {
+                "[redacted]".clone_into(value);
+            }
+        }
+        toml::to_string(&shown).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
+    }
+}
+
+/// Reads a duration as the configuration file writes it, for arguments of the command line.
+pub fn parse_duration(text: &str) -> Result<std::time::Duration, String> {
+    let explain = |why: String| {
+        let colon = if why.is_empty() { "" } else { ": " };
+        format!("expected {}{colon}{why}", scalar::Timespan::EXPECTED)
+    };
+    scalar::Timespan::read(text).map(|span| span.0).map_err(explain)
+}

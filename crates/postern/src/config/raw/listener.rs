@@ -1,0 +1,135 @@
+//! Where requests come in.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::scalar::{Address, ByteSize, Name, Network, Timespan};
+use super::default::{count, count32, kib, secs};
+
+/// A socket that accepts requests.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Listener {
+    /// Names it in metrics and logs.
+    pub name: Name,
+    /// IP address and port. Read at start only.
+    pub address: Address,
+    /// Speak TLS with this certificate. Absent: plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<ListenerTls>,
+    /// What is spoken. With TLS the client chooses by ALPN; in plain text HTTP/2 needs prior knowledge.
+    #[serde(default = "protocols")]
+    #[schemars(length(min = 1))]
+    pub protocols: Vec<Protocol>,
+    /// Peers (load balancers) that begin each connection with a PROXY protocol header, version 1 or 2. They
+    /// must; nobody else may.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub proxy_protocol_from: Vec<Network>,
+    /// Says that a `proxy_protocol_from` that covers every address is meant: anyone may then claim to be any
+    /// address.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proxy_protocol_from_anyone: bool,
+    /// Bounds on what one connection may hold.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How long each step may take.
+    #[serde(default)]
+    pub timeouts: ListenerTimeouts,
+}
+
+fn protocols() -> Vec<Protocol> {
+    vec![Protocol::Http1, Protocol::Http2]
+}
+
+/// What is spoken on a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Protocol {
+    /// HTTP/1.1 (RFC 9112).
+    #[serde(rename = "http/1.1")]
+    Http1,
+    /// HTTP/2 (RFC 9113).
+    #[serde(rename = "h2")]
+    Http2,
+}
+
+/// TLS of a listener. Its files are read again when they change.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ListenerTls {
+    /// PEM file: the certificate, then the chain up to the authority.
+    pub certificate: PathBuf,
+    /// PEM file with the certificate's private key (PKCS#8, PKCS#1 or SEC1).
+    pub key: PathBuf,
+    /// PEM file with the authorities that client certificates must come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_ca: Option<PathBuf>,
+    /// Whether clients are asked for a certificate.
+    #[serde(default)]
+    pub client_certificates: ClientCertificateDemand,
+}
+
+/// Whether clients are asked for a certificate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificateDemand {
+    /// Not asked.
+    #[default]
+    Off,
+    /// Asked; a client without one may still bring a token.
+    Optional,
+    /// Asked; the handshake fails without one.
+    Required,
+}
+
+/// Bounds on what one connection may hold; counts as well as bytes.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Open connections on the listener, over all workers; further ones are closed at once.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub connections: usize,
+    /// Size of one request head (request line and fields), or of one trailer section. From 1KiB to 1MiB.
+    pub header_size: ByteSize,
+    /// Fields of one request head, cookie crumbs included.
+    #[schemars(range(min = 1, max = 1000))]
+    pub header_fields: usize,
+    /// Size of the request target (path and query). At most 8KiB.
+    pub target_size: ByteSize,
+    /// HTTP/2 streams open at once on one connection.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub concurrent_streams: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: count::<50_000>(),
+            header_size: kib::<32>(),
+            header_fields: count::<100>(),
+            target_size: kib::<8>(),
+            concurrent_streams: count32::<128>(),
+        }
+    }
+}
+
+/// How long each step of a client's connection may take.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListenerTimeouts {
+    /// TLS handshake, and PROXY protocol header.
+    pub handshake: Timespan,
+    /// From the first byte of a request to the end of its head.
+    pub header: Timespan,
+    /// No request on a connection that is kept alive.
+    pub idle: Timespan,
+    /// No byte of a request or response body moving although the client should read or write.
+    pub stall: Timespan,
+}
+
+impl Default for ListenerTimeouts {
+    fn default() -> Self {
+        Self { handshake: secs::<10>(), header: secs::<10>(), idle: secs::<60>(), stall: secs::<30>() }
+    }
+}

@@ -1,0 +1,218 @@
+//! What is protected, and by whom it may be reached.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::scalar::{Bound, ByteSize, Method, Name, Timespan};
+use super::default::{bound_mib, bound_secs, yes};
+
+/// One protected resource: which requests, who may, and where they go. It has a `policy`, or it says
+/// `public = true`; there is no third.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Route {
+    /// Names it in logs, metrics and `check`.
+    pub name: Name,
+    /// Hosts, without a port: `app.example`, or `*.app.example` for any name below it. Absent: every host.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub hosts: Vec<String>,
+    /// Paths. Absent: every path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<Path>,
+    /// Methods. Absent: every method. GET covers HEAD.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub methods: Vec<Method>,
+    /// Headers that must be there. They choose between routes and protect nothing: clients write them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, HeaderValue>,
+    /// Name of the upstream that answers.
+    pub upstream: Name,
+    /// The only way to be open: no credential is asked for. Excludes `policy`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub public: bool,
+    /// Who may: the name of a policy, or a policy written here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyChoice>,
+    /// Leading path taken off before forwarding, on a segment boundary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strip_prefix: Option<String>,
+    /// Leading path replaced before forwarding, on a segment boundary. Excludes `strip_prefix`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_prefix: Option<ReplacePrefix>,
+    /// Whether the client's `Authorization` reaches the upstream.
+    #[serde(default)]
+    pub forward_authorization: bool,
+    /// Whether the upstream sees the client's `Host` instead of the endpoint's own name.
+    #[serde(default = "yes")]
+    pub preserve_host: bool,
+    /// Largest request body, or `"unlimited"`.
+    #[serde(default = "bound_mib::<64>")]
+    pub body_size: Bound<ByteSize>,
+    /// From the first byte of the request to the last of the response, or `"unlimited"` for streams.
+    #[serde(default = "bound_secs::<60>")]
+    pub request_timeout: Bound<Timespan>,
+    /// Protocols a connection may be switched to (`Upgrade`).
+    #[serde(default = "upgrades")]
+    pub upgrades: Vec<String>,
+}
+
+fn upgrades() -> Vec<String> {
+    vec!["websocket".into()]
+}
+
+/// What a header must look like.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum HeaderValue {
+    /// Exactly this value.
+    Exact(String),
+    /// Any value.
+    Present(Present),
+}
+
+/// Any value at all.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Present {
+    /// Always `true`.
+    pub present: bool,
+}
+
+/// Which paths; exactly one of these.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Path {
+    /// The path and everything below it, on a segment boundary: `/api` matches `/api` and `/api/v1`, not `/apis`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// This path alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exact: Option<String>,
+    /// A path with `{name}` for one segment, or `{name...}` for the rest: `/users/{id}/photo`,
+    /// `/files/{path...}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+}
+
+/// A leading path replaced by another.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacePrefix {
+    /// What is taken off.
+    pub from: String,
+    /// What is put in its place.
+    pub to: String,
+}
+
+/// The name of a policy, or a policy.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum PolicyChoice {
+    /// A name from `[policies]`.
+    Named(String),
+    /// A policy for this route alone.
+    Inline(Policy),
+}
+
+/// Who may. Some `allow` rule must hold and no `deny` rule may.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// One of these must hold.
+    #[schemars(length(min = 1))]
+    pub allow: Vec<Rule>,
+    /// None of these may hold; they win over `allow`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+}
+
+/// Conditions that must all hold. At least one.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rule {
+    /// Holds for every caller with a valid credential. The only way to say so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub authenticated: bool,
+    /// The caller's groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Choice>,
+    /// The token's OAuth scopes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scopes: Option<Choice>,
+    /// User names, one of which is the caller's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub users: Vec<String>,
+    /// Subjects, one of which is the caller's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub subjects: Vec<String>,
+    /// E-mail addresses, one of which is the caller's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub emails: Vec<String>,
+    /// OAuth clients, one of which the token was issued to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub clients: Vec<String>,
+    /// Names of issuers (or of `[client_certificates]`), one of which vouches for the caller.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub issuers: Vec<Name>,
+    /// Kinds of credential, one of which was shown.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub credentials: Vec<Credential>,
+    /// Request methods, one of which is used. GET covers HEAD.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub methods: Vec<Method>,
+    /// Further claims by path; such a claim is kept from the token without being asked for in `keep`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub claims: BTreeMap<String, Choice>,
+    /// Query parameters by name. A parameter that is repeated, or spelt so that servers may disagree about it,
+    /// refuses the request.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub query: BTreeMap<String, Choice>,
+}
+
+/// Values of which one must be there, or a finer choice.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Choice {
+    /// One of these must be there; short for `{ any = [...] }`.
+    Any(#[schemars(length(min = 1))] Vec<String>),
+    /// A finer choice.
+    Sets(Sets),
+}
+
+/// What must be there. At least one of the three; all that are given must hold.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sets {
+    /// One of these must be there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub any: Vec<String>,
+    /// All of these must be there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub all: Vec<String>,
+    /// Something must be there, whatever it is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub present: bool,
+}
+
+/// A kind of credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Credential {
+    /// A signed JSON Web Token.
+    Jwt,
+    /// A TLS client certificate.
+    Certificate,
+}

@@ -1,0 +1,77 @@
+//! The JSON schema of the configuration file.
+//!
+//! Generated from the raw types, so that what editors check, what the reference says and what [`super::shape`]
+//! enforces are one and the same.
+
+use std::sync::LazyLock;
+
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::{Transform, transform_subschemas};
+use serde_json::Value;
+
+use super::raw;
+
+/// The schema as a JSON document, ending in a line feed.
+pub fn text() -> String {
+    format!("{:#}\n", *SCHEMA)
+}
+
+/// The schema.
+pub(super) static SCHEMA: LazyLock<Value> = LazyLock::new(|| {
+    let settings = SchemaSettings::draft2020_12().with_transform(NoNull).with_transform(OneLine);
+    let mut schema = settings.into_generator().into_root_schema_for::<raw::File>();
+    schema.insert("title".into(), "postern.toml".into());
+    schema.into()
+});
+
+/// TOML has no null: an optional key is absent.
+#[derive(Debug, Clone)]
+struct NoNull;
+
+impl Transform for NoNull {
+    fn transform(&mut self, schema: &mut Schema) {
+        transform_subschemas(self, schema);
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|t| t != "null");
+            if let [one] = types.as_slice() {
+                let one = one.clone();
+                schema.insert("type".into(), one);
+            }
+        }
+        if let Some(Value::Array(branches)) = schema.get_mut("anyOf") {
+            branches.retain(|b| b.get("type").is_none_or(|t| t != "null"));
+            if let [Value::Object(one)] = branches.as_slice() {
+                let one = one.clone();
+                schema.remove("anyOf");
+                for (key, value) in one {
+                    schema.insert(key, value);
+                }
+            }
+        }
+        if schema.get("default").is_some_and(Value::is_null) {
+            schema.remove("default");
+        }
+    }
+}
+
+/// Doc comments are wrapped for the source; a description is one line for the editor that shows it.
+#[derive(Debug, Clone)]
+struct OneLine;
+
+impl Transform for OneLine {
+    fn transform(&mut self, schema: &mut Schema) {
+        transform_subschemas(self, schema);
+        if let Some(Value::String(text)) = schema.get_mut("description") {
+            *text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        }
+    }
+}
+
+/// The schema a `$ref` stands for, or the schema itself.
+pub(super) fn resolve(schema: &Value) -> &Value {
+    match schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
+        Some(pointer) => SCHEMA.pointer(pointer).unwrap_or(schema),
+        None => schema,
+    }
+}

@@ -1,0 +1,231 @@
+//! Whether a file has the shape the schema asks for: known keys, right types, words with their grammar.
+//!
+//! Works on the parsed text, not on the raw types, so that every fault is found, not the first one. What is
+//! unfit is then taken out, and the rest is read and judged too: one misspelt key does not hide the others.
+
+use serde_json::Value;
+use toml::de::{DeTable, DeValue};
+
+use super::fault::{Faults, KeyPath, nearest, one_of};
+use super::scalar;
+use super::schema::{SCHEMA, resolve};
+
+/// What was found by [`check`].
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// Keys nobody knows: they are left out, what holds them is still good.
+    pub(super) unknown: Vec<KeyPath>,
+    /// Values of the wrong kind: what holds them cannot be judged any further.
+    pub(super) wrong: Vec<KeyPath>,
+}
+
+/// Compares a whole file with the schema.
+pub(super) fn check(root: &DeTable<'_>, faults: &mut Faults) -> Shape {
+    let mut checker = Checker { faults, shape: Shape::default() };
+    checker.table(&SCHEMA, root, &KeyPath::default());
+    checker.shape
+}
+
+struct Checker<'f> {
+    faults: &'f mut Faults,
+    shape: Shape,
+}
+
+impl Checker<'_> {
+    fn wrong(&mut self, path: &KeyPath, what: String, hint: impl Into<String>) {
+        self.faults.add(path, what, hint);
+        self.shape.wrong.push(path.clone());
+    }
+
+    fn value(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
+        let description = schema.get("description").and_then(Value::as_str).unwrap_or("");
+        let schema = resolve(schema);
+        if let Some(branches) = alternatives(schema) {
+            return self.alternatives(branches, value, path, description);
+        }
+        if !fits(schema, value) {
+            let what = format!("expected {}, found {}", kind(schema), found(value));
+            return self.wrong(path, what, meaning(path, description));
+        }
+        match value {
+            DeValue::Table(table) => self.table(schema, table, path),
+            DeValue::Array(array) => {
+                if array.is_empty() && schema.get("minItems").is_some() {
+                    self.wrong(path, "the list is empty".into(), "it needs at least one element");
+                }
+                if let Some(items) = schema.get("items") {
+                    for (index, item) in array.iter().enumerate() {
+                        self.value(items, item.get_ref(), &path.index(index));
+                    }
+                }
+            }
+            DeValue::String(text) => self.text(schema, text, path),
+            DeValue::Integer(_) | DeValue::Float(_) => self.number(schema, value, path),
+            DeValue::Boolean(_) | DeValue::Datetime(_) => {}
+        }
+    }
+
+    /// The branch whose type fits is the one that was meant; words with one spelling each are one list.
+    fn alternatives(&mut self, branches: &[Value], value: &DeValue<'_>, path: &KeyPath, description: &str) {
+        let words: Vec<&str> =
+            branches.iter().filter_map(|b| b.get("const").and_then(Value::as_str)).collect();
+        if words.len() == branches.len() {
+            if let DeValue::String(text) = value {
+                return self.word(&words, text, path);
+            }
+            let what = format!("expected {}, found {}", one_of(words), found(value));
+            return self.wrong(path, what, meaning(path, description));
+        }
+        if let Some(branch) = branches.iter().find(|b| fits(resolve(b), value)) {
+            return self.value(branch, value, path);
+        }
+        let kinds: Vec<String> = branches.iter().map(|b| kind(resolve(b))).collect();
+        let what = format!("expected {}, found {}", kinds.join(", or "), found(value));
+        self.wrong(path, what, meaning(path, description));
+    }
+
+    fn table(&mut self, schema: &Value, table: &DeTable<'_>, path: &KeyPath) {
+        let none = serde_json::Map::new();
+        let known = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+        let further = schema.get("additionalProperties").filter(|f| f.is_object());
+        for (key, value) in table {
+            let (key, at) = (key.get_ref().as_ref(), path.key(key.get_ref()));
+            match (known.get(key), further) {
+                (Some(schema), _) | (None, Some(schema)) => self.value(schema, value.get_ref(), &at),
+                (None, None) => {
+                    let hint = match nearest(key, known.keys().map(String::as_str)) {
+                        Some(meant) => format!("did you mean `{meant}`?"),
+                        None => {
+                            format!("known here: {}", known.keys().cloned().collect::<Vec<_>>().join(", "))
+                        }
+                    };
+                    self.faults.add_key(&at, format!("unknown key `{key}`"), hint);
+                    self.shape.unknown.push(at);
+                }
+            }
+        }
+        for required in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
+            let Some(key) = required.as_str().filter(|k| !table.contains_key(*k)) else { continue };
+            let description = known.get(key).and_then(|s| s.get("description")).and_then(Value::as_str);
+            self.wrong(
+                &path.key(key),
+                format!("missing key `{key}`"),
+                meaning(&path.key(key), description.unwrap_or("")),
+            );
+        }
+    }
+
+    fn text(&mut self, schema: &Value, text: &str, path: &KeyPath) {
+        if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            return self.word(&words, text, path);
+        }
+        let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
+        if let Err((what, hint)) = scalar::check(format, text) {
+            self.wrong(path, what, hint);
+        }
+    }
+
+    fn word(&mut self, words: &[&str], text: &str, path: &KeyPath) {
+        if !words.contains(&text) {
+            let hint = match nearest(text, words.iter().copied()) {
+                Some(meant) => format!("did you mean `{meant}`?"),
+                None => format!("write {}", one_of(words.iter().copied())),
+            };
+            self.wrong(path, format!("unknown value {text:?}"), hint);
+        }
+    }
+
+    fn number(&mut self, schema: &Value, value: &DeValue<'_>, path: &KeyPath) {
+        let text = match value {
+            DeValue::Integer(i) => i64::from_str_radix(i.as_str(), i.radix()).map(|n| n.to_string()).ok(),
+            DeValue::Float(f) => Some(f.as_str().to_owned()),
+            _ => None,
+        };
+        let number = text.as_deref().and_then(|t| t.parse::<f64>().ok()).unwrap_or(f64::NAN);
+        let bound = |key: &str| schema.get(key).and_then(Value::as_f64);
+        let (low, high) = (bound("minimum"), bound("maximum"));
+        if low.is_none_or(|low| number >= low) && high.is_none_or(|high| number <= high) && !number.is_nan() {
+            return;
+        }
+        let range = match (low, high) {
+            (Some(low), Some(high)) => format!("between {low} and {high}"),
+            (Some(low), None) => format!("from {low}"),
+            (None, Some(high)) => format!("up to {high}"),
+            (None, None) => "that fits 64 bits".into(),
+        };
+        self.wrong(
+            path,
+            format!("{} is out of range", text.as_deref().unwrap_or("it")),
+            format!("write a number {range}"),
+        );
+    }
+}
+
+fn alternatives(schema: &Value) -> Option<&[Value]> {
+    let branches = schema.get("anyOf").or_else(|| schema.get("oneOf"))?;
+    branches.as_array().map(Vec::as_slice)
+}
+
+/// Whether the type alone fits.
+fn fits(schema: &Value, value: &DeValue<'_>) -> bool {
+    let Some(kind) = schema.get("type").and_then(Value::as_str) else { return true };
+    match value {
+        DeValue::String(_) => kind == "string",
+        DeValue::Integer(_) => matches!(kind, "integer" | "number"),
+        DeValue::Float(_) => kind == "number",
+        DeValue::Boolean(_) => kind == "boolean",
+        DeValue::Array(_) => kind == "array",
+        DeValue::Table(_) => kind == "object",
+        DeValue::Datetime(_) => false,
+    }
+}
+
+/// What the schema asks for, in words.
+fn kind(schema: &Value) -> String {
+    let format = schema.get("format").and_then(Value::as_str).unwrap_or("");
+    if let Some(words) = schema.get("enum").and_then(Value::as_array) {
+        return one_of(words.iter().filter_map(Value::as_str));
+    }
+    match (schema.get("type").and_then(Value::as_str).unwrap_or(""), scalar::expected(format)) {
+        ("string", Some(expected)) => expected.into(),
+        ("string", None) => "a string".into(),
+        ("integer", _) => "a whole number".into(),
+        ("number", _) => "a number".into(),
+        ("boolean", _) => "true or false".into(),
+        ("array", _) => match schema.get("items").map(resolve) {
+            Some(items) if items.get("type").is_some_and(|t| t == "string") => "a list of strings".into(),
+            Some(items) if items.get("type").is_some_and(|t| t == "object") => "a list of tables".into(),
+            _ => "a list".into(),
+        },
+        _ => "a table".into(),
+    }
+}
+
+/// What stands in the file, in words.
+fn found(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "a whole number",
+        DeValue::Float(_) => "a fraction",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// What a key is for: the first sentence of its description, as a hint without capital and full stop.
+fn meaning(path: &KeyPath, description: &str) -> String {
+    let sentence = description.split(". ").next().unwrap_or("").trim_end_matches('.');
+    let mut chars = sentence.chars();
+    let sentence = match (chars.next(), chars.clone().next()) {
+        // an acronym keeps its capitals
+        (Some(first), Some(second)) if !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
+        _ => sentence.to_owned(),
+    };
+    match path.last_key() {
+        Some(key) if !sentence.is_empty() => format!("`{key}`: {sentence}"),
+        _ => sentence,
+    }
+}

@@ -1,0 +1,16 @@
+//! Postern, the binary: reads the configuration, wires the rooms together, runs the commands.
+//!
+//! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the process
+//! ([`lifecycle`]). Does not own: anything that happens to a request.
+
+pub mod cli;
+pub mod cmd;
+pub mod config;
+pub mod lifecycle;
+pub mod terminal;
+
+/// Bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect()
+}

@@ -1,0 +1,487 @@
+//! A gateway in this process, an upstream that writes down every byte, and a client that sends any bytes.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
+use auth::time::Timestamp;
+use gateway::cache::{Generation, Secret};
+use gateway::clock::SystemClock;
+use gateway::metrics::Metrics;
+use gateway::server::{Gateway, Services};
+use serde_json::{Value, json};
+
+/// How long a test waits for bytes that must come.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Runs what the gateway does beside requests.
+pub(crate) static CONTROL: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("control runtime")
+});
+
+/// What an upstream received as one request.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    /// Which of its connections it came on, from 0.
+    pub(crate) connection: usize,
+    /// The head as received, without the final empty line.
+    pub(crate) head: String,
+    /// The body, decoded.
+    pub(crate) body: Vec<u8>,
+    /// Trailer lines.
+    pub(crate) trailers: Vec<String>,
+}
+
+impl Seen {
+    pub(crate) fn line(&self) -> &str {
+        self.head.lines().next().unwrap_or_default()
+    }
+
+    /// Values of a field, by its exact spelling regardless of case.
+    pub(crate) fn values(&self, name: &str) -> Vec<&str> {
+        self.head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(':'))
+            .filter(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v.trim())
+            .collect()
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.head.lines().skip(1).filter_map(|l| l.split_once(':')).map(|(n, _)| n.to_ascii_lowercase()).collect()
+    }
+}
+
+type Respond = dyn Fn(&Seen, &mut TcpStream) -> bool + Send + Sync;
+
+/// An upstream that records what it receives.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    connections: Arc<AtomicUsize>,
+}
+
+impl Upstream {
+    /// Answers every request with 200 and `ok`.
+    pub(crate) fn start() -> Self {
+        Self::answering(|_, socket| {
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
+        })
+    }
+
+    /// Answers as told; `false` closes the connection.
+    pub(crate) fn answering(respond: impl Fn(&Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
+        let address = listener.local_addr().expect("address");
+        let seen: Arc<Mutex<Vec<Seen>>> = Arc::default();
+        let connections = Arc::new(AtomicUsize::new(0));
+        let respond: Arc<Respond> = Arc::new(respond);
+        let (log, count) = (seen.clone(), connections.clone());
+        std::thread::spawn(move || {
+            for socket in listener.incoming().flatten() {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let (log, respond) = (log.clone(), respond.clone());
+                std::thread::spawn(move || serve(socket, number, &log, &*respond));
+            }
+        });
+        Self { address, seen, connections }
+    }
+
+    /// All requests received so far.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().expect("log").clone()
+    }
+
+    /// The one request received.
+    pub(crate) fn only(&self) -> Seen {
+        let seen = self.seen();
+        assert_eq!(seen.len(), 1, "exactly one request reaches the upstream: {seen:#?}");
+        seen.into_iter().next().expect("one")
+    }
+
+    /// Connections accepted so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.connections.load(Ordering::SeqCst)
+    }
+}
+
+fn serve(mut socket: TcpStream, connection: usize, log: &Mutex<Vec<Seen>>, respond: &Respond) {
+    let mut held = Vec::new();
+    loop {
+        let Some(end) = read_until(&mut socket, &mut held, b"\r\n\r\n") else { return };
+        let head = String::from_utf8_lossy(&held[..end - 4]).into_owned();
+        held.drain(..end);
+        let mut seen = Seen { connection, head, body: Vec::new(), trailers: Vec::new() };
+        if seen.values("transfer-encoding") == ["chunked"] {
+            let Some((body, trailers)) = read_chunked(&mut socket, &mut held) else {
+                log.lock().expect("log").push(seen);
+                return;
+            };
+            (seen.body, seen.trailers) = (body, trailers);
+        } else if let Some(length) = seen.values("content-length").first().and_then(|v| v.parse::<usize>().ok()) {
+            // `Expect` is the test's own business: its handler answers before the body comes.
+            if seen.values("expect").is_empty() {
+                if !fill(&mut socket, &mut held, length) {
+                    seen.body = held.clone();
+                    log.lock().expect("log").push(seen);
+                    return;
+                }
+                seen.body = held.drain(..length).collect();
+            }
+        }
+        log.lock().expect("log").push(seen.clone());
+        if !respond(&seen, &mut socket) {
+            return;
+        }
+    }
+}
+
+fn fill(socket: &mut impl Read, held: &mut Vec<u8>, length: usize) -> bool {
+    let mut chunk = [0; 4096];
+    while held.len() < length {
+        match socket.read(&mut chunk) {
+            Ok(n) if n > 0 => held.extend_from_slice(&chunk[..n]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+fn read_until(socket: &mut impl Read, held: &mut Vec<u8>, end: &[u8]) -> Option<usize> {
+    loop {
+        if let Some(at) = held.windows(end.len()).position(|w| w == end) {
+            return Some(at + end.len());
+        }
+        let more = held.len() + 1;
+        if !fill(socket, held, more) {
+            return None;
+        }
+    }
+}
+
+/// Decodes a chunked body; payload and trailer lines.
+pub(crate) fn read_chunked(socket: &mut impl Read, held: &mut Vec<u8>) -> Option<(Vec<u8>, Vec<String>)> {
+    let mut body = Vec::new();
+    loop {
+        let end = read_until(socket, held, b"\r\n")?;
+        let line = String::from_utf8(held.drain(..end).collect()).ok()?;
+        let size = usize::from_str_radix(line.trim().split(';').next()?, 16).ok()?;
+        if size == 0 {
+            let mut trailers = Vec::new();
+            loop {
+                let end = read_until(socket, held, b"\r\n")?;
+                let line = String::from_utf8(held.drain(..end).collect()).ok()?;
+                if line == "\r\n" {
+                    return Some((body, trailers));
+                }
+                trailers.push(line.trim_end().to_owned());
+            }
+        }
+        if !fill(socket, held, size + 2) {
+            return None;
+        }
+        body.extend(held.drain(..size));
+        held.drain(..2);
+    }
+}
+
+/// An issuer of tokens and the file its keys are in.
+pub(crate) struct Issuer {
+    pub(crate) signer: Signer,
+}
+
+pub(crate) const ISSUER: &str = "https://issuer.test";
+pub(crate) const AUDIENCE: &str = "postern-test";
+
+/// Seconds since the epoch. Tests of real sockets run on the real clock.
+#[allow(clippy::disallowed_methods, reason = "the gateway under test runs on the system clock")]
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs()
+}
+
+impl Issuer {
+    pub(crate) fn new() -> Self {
+        Self { signer: Signer::generate(SigningAlgorithm::Es256).expect("key") }
+    }
+
+    pub(crate) fn write_jwks(&self, path: &Path) {
+        std::fs::write(path, public_jwks([&self.signer]).to_string()).expect("jwks");
+    }
+
+    /// A token of `alice`, in groups `dev` and `ops`, with scope `read`; `change` may change its claims.
+    pub(crate) fn token(&self, change: impl FnOnce(&mut Value)) -> String {
+        let now = now();
+        let mut claims = json!({
+            "iss": ISSUER, "aud": AUDIENCE, "sub": "alice-id", "preferred_username": "alice",
+            "email": "alice@example.com", "email_verified": true, "groups": ["dev", "ops"], "scope": "read",
+            "client_id": "cli", "jti": "1", "iat": now, "exp": now + 3600,
+        });
+        change(&mut claims);
+        self.signer.sign(&[("typ", "at+jwt")], &claims).expect("signed")
+    }
+}
+
+/// A gateway in front of one upstream.
+pub(crate) struct Fixture {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) issuer: Issuer,
+    pub(crate) upstream: Upstream,
+    pub(crate) metrics: Arc<Metrics>,
+    gateway: Option<Gateway>,
+    pub(crate) address: SocketAddr,
+}
+
+/// What a test changes of the usual configuration.
+#[derive(Default)]
+pub(crate) struct Setup {
+    /// Lines under `[[listener]]`.
+    pub(crate) listener: String,
+    /// Lines under `[[upstream]]`; `endpoints` is given unless named here.
+    pub(crate) upstream: String,
+    /// Lines under the route `protected`.
+    pub(crate) route: String,
+    /// Further tables.
+    pub(crate) more: String,
+    /// Lines at `[server]`.
+    pub(crate) server: String,
+}
+
+impl Setup {
+    /// The configuration file: a protected route at `/`, an open one at `/open`.
+    pub(crate) fn file(&self, dir: &Path, upstream: SocketAddr) -> String {
+        let mut file = String::new();
+        let endpoints = if self.upstream.contains("endpoints") {
+            String::new()
+        } else {
+            format!("endpoints = [\"http://{upstream}\"]")
+        };
+        let _ = write!(
+            file,
+            r#"
+[server]
+workers = 1
+{server}
+[admin]
+enabled = false
+[access_log]
+format = "off"
+[[listener]]
+name = "test"
+address = "127.0.0.1:0"
+{listener}
+[[issuer]]
+name = "test"
+issuer = "{ISSUER}"
+audiences = ["{AUDIENCE}"]
+jwks_file = "{jwks}"
+[[upstream]]
+name = "backend"
+{endpoints}
+{upstream}
+[[route]]
+name = "open"
+path = {{ prefix = "/open" }}
+upstream = "backend"
+public = true
+[[route]]
+name = "protected"
+path = {{ prefix = "/" }}
+upstream = "backend"
+policy = {{ allow = [{{ groups = {{ any = ["dev"] }} }}] }}
+{route}
+{more}
+"#,
+            server = self.server,
+            listener = self.listener,
+            jwks = dir.join("jwks.json").display(),
+            upstream = self.upstream,
+            route = self.route,
+            more = self.more,
+        );
+        file
+    }
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        Self::with(Setup::default(), Upstream::start())
+    }
+
+    pub(crate) fn with(setup: Setup, upstream: Upstream) -> Self {
+        let dir = tempfile::tempdir().expect("directory");
+        let issuer = Issuer::new();
+        issuer.write_jwks(&dir.path().join("jwks.json"));
+        let text = setup.file(dir.path(), upstream.address);
+        Self::from_text(dir, issuer, upstream, &text)
+    }
+
+    pub(crate) fn from_text(dir: tempfile::TempDir, issuer: Issuer, upstream: Upstream, text: &str) -> Self {
+        let settings = load(dir.path(), text);
+        let metrics = Metrics::new(4);
+        let services = Services {
+            clock: Arc::new(SystemClock),
+            metrics: metrics.clone(),
+            access_log: None,
+            tracer: None,
+            control: CONTROL.handle().clone(),
+            secret: Secret::new([7; 16]),
+            generation: Generation::default(),
+        };
+        let gateway = Gateway::start(settings, 1, services).expect("gateway starts");
+        let address = gateway.addresses()[0].1;
+        Self { dir, issuer, upstream, metrics, gateway: Some(gateway), address }
+    }
+
+    pub(crate) fn gateway(&self) -> &Gateway {
+        self.gateway.as_ref().expect("running")
+    }
+
+    pub(crate) fn take_gateway(&mut self) -> Gateway {
+        self.gateway.take().expect("running")
+    }
+
+    pub(crate) fn reload(&self, setup: &Setup) {
+        let config = load(self.dir.path(), &setup.file(self.dir.path(), self.upstream.address));
+        self.gateway().reload(config).expect("reload");
+    }
+
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+
+    /// Sends bytes on a connection of their own and reads one response.
+    pub(crate) fn send(&self, bytes: impl AsRef<[u8]>) -> Response {
+        let mut client = self.connect();
+        client.send(bytes);
+        client.response()
+    }
+
+    /// `GET` with alice's token.
+    pub(crate) fn get(&self, path: &str) -> Response {
+        self.send(self.request(path, ""))
+    }
+
+    /// A request head with alice's token and further field lines.
+    pub(crate) fn request(&self, path: &str, fields: &str) -> String {
+        let token = self.issuer.token(|_| {});
+        format!("GET {path} HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n{fields}\r\n")
+    }
+}
+
+impl Drop for Fixture {
+    fn drop(&mut self) {
+        if let Some(gateway) = self.gateway.take() {
+            gateway.drain(Duration::ZERO);
+        }
+    }
+}
+
+/// Reads a configuration as `serve` does.
+pub(crate) fn load(dir: &Path, text: &str) -> gateway::config::Config {
+    let path = dir.join("postern.toml");
+    std::fs::write(&path, text).expect("file");
+    match postern::config::load_file(&path, Timestamp::from_secs(now()), 1) {
+        Ok(loaded) => loaded.config,
+        Err(refused) => panic!("the configuration is sound: {}", refused.report.display()),
+    }
+}
+
+/// A client that sends any bytes.
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
+    held: Vec<u8>,
+}
+
+/// A response as received.
+#[derive(Debug)]
+pub(crate) struct Response {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Vec<String>,
+}
+
+impl Response {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        self.head
+            .lines()
+            .skip(1)
+            .filter_map(|l| l.split_once(':'))
+            .find(|(n, _)| n.eq_ignore_ascii_case(name))
+            .map(|(_, v)| v.trim())
+    }
+
+    pub(crate) fn closes(&self) -> bool {
+        self.value("connection") == Some("close")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+impl Client {
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        let socket = TcpStream::connect(address).expect("gateway listens");
+        socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
+        socket.set_nodelay(true).expect("nodelay");
+        Self { socket, held: Vec::new() }
+    }
+
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.socket.write_all(bytes.as_ref()).expect("sent");
+    }
+
+    /// One response head; interim responses are responses too.
+    pub(crate) fn head(&mut self) -> Response {
+        let end = read_until(&mut self.socket, &mut self.held, b"\r\n\r\n")
+            .unwrap_or_else(|| panic!("a response comes; got {:?}", String::from_utf8_lossy(&self.held)));
+        let head = String::from_utf8(self.held.drain(..end).collect()).expect("text");
+        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).expect("status");
+        Response { status, head, body: Vec::new(), trailers: Vec::new() }
+    }
+
+    /// One response to a request that is not HEAD.
+    pub(crate) fn response(&mut self) -> Response {
+        let mut response = self.head();
+        if response.value("transfer-encoding") == Some("chunked") {
+            let (body, trailers) = read_chunked(&mut self.socket, &mut self.held).expect("a whole chunked body");
+            (response.body, response.trailers) = (body, trailers);
+        } else if let Some(length) = response.value("content-length").and_then(|v| v.parse().ok()) {
+            assert!(fill(&mut self.socket, &mut self.held, length), "a whole body");
+            response.body = self.held.drain(..length).collect();
+        } else if response.status >= 200 && !matches!(response.status, 204 | 304) {
+            response.body = self.rest();
+        }
+        response
+    }
+
+    /// Everything until the gateway closes; a reset counts as a close.
+    pub(crate) fn rest(&mut self) -> Vec<u8> {
+        let mut rest = std::mem::take(&mut self.held);
+        let _ = self.socket.read_to_end(&mut rest);
+        rest
+    }
+
+    /// At least `n` further bytes.
+    pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
+        assert!(fill(&mut self.socket, &mut self.held, n), "{n} bytes come; got {:?}", self.held);
+        self.held.drain(..n).collect()
+    }
+
+    /// Whether the gateway has closed (and said nothing more).
+    pub(crate) fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        match self.socket.read(&mut byte) {
+            Ok(0) => true,
+            Ok(_) => false,
+            Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! security: Identity headers. Whatever a client calls itself, the upstream hears it from us alone.
+
+use super::harness::{Fixture, Setup, Upstream};
+
+/// Every way a client may spell a field that means identity to some upstream.
+fn aliases() -> Vec<String> {
+    let mut all = Vec::new();
+    for name in [
+        "X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups", "X-Forwarded-Preferred-Username",
+        "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Client-Cert", "Forwarded",
+        "X-Auth-Request-User", "X-Auth-Request-Email", "X-Original-URL", "X-Original-URI", "X-Envoy-External-Address",
+        "X-Real-IP", "X-SSL-Client-Cert", "SSL-Client-Verify", "X-Client-Cert",
+    ] {
+        all.push(name.to_owned());
+        all.push(name.to_lowercase());
+        all.push(name.to_uppercase().replace('-', "_"));
+        all.push(name.replace('-', "_"));
+        all.push(name.replace('-', "."));
+        all.push(name.replacen('-', "_", 1));
+    }
+    all
+}
+
+fn evil(seen: &super::harness::Seen) -> Vec<&str> {
+    seen.head.lines().chain(seen.trailers.iter().map(String::as_str)).filter(|l| l.contains("evil")).collect()
+}
+
+#[test]
+fn identity_aliases_are_deleted_before_ours_are_set() {
+    let f = Fixture::new();
+    let spoofed: String = aliases().iter().flat_map(|n| [format!("{n}: evil\r\n"), format!("{n}: evil2\r\n")]).take(80).collect();
+    assert_eq!(f.send(f.request("/", &spoofed)).status, 200);
+    let rest: String = aliases().iter().map(|n| format!("{n}: evil\r\n")).skip(40).take(80).collect();
+    assert_eq!(f.send(f.request("/", &rest)).status, 200);
+    for seen in f.upstream.seen() {
+        assert!(evil(&seen).is_empty(), "{:?}", evil(&seen));
+        assert_eq!(seen.values("x-forwarded-user"), ["alice"]);
+        assert_eq!(seen.values("x-forwarded-email"), ["alice@example.com"]);
+        assert_eq!(seen.values("x-forwarded-groups"), ["dev,ops"]);
+        assert_eq!(seen.values("x-forwarded-preferred-username"), ["alice"]);
+        assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(seen.values("x-forwarded-proto"), ["http"]);
+        assert_eq!(seen.values("x-forwarded-host"), ["app.test"]);
+    }
+}
+
+#[test]
+fn identity_fields_are_deleted_even_when_none_are_set() {
+    let f = Fixture::new();
+    for chunk in aliases().chunks(50) {
+        let spoofed: String = chunk.iter().map(|n| format!("{n}: evil\r\n")).collect();
+        assert_eq!(f.send(format!("GET /open HTTP/1.1\r\nHost: app.test\r\n{spoofed}\r\n")).status, 200);
+    }
+    for seen in f.upstream.seen() {
+        assert!(evil(&seen).is_empty(), "{:?}", evil(&seen));
+        assert!(seen.values("x-forwarded-user").is_empty(), "nobody is named on an open route");
+    }
+}
+
+#[test]
+fn identity_fields_in_trailers_are_deleted() {
+    let f = Fixture::new();
+    let head = f.request("/", "Transfer-Encoding: chunked\r\n").replacen("GET", "POST", 1);
+    let trailers: String = aliases().iter().take(40).map(|n| format!("{n}: evil\r\n")).collect();
+    let response = f.send(format!(
+        "{head}2\r\nhi\r\n0\r\n{trailers}Authorization: evil\r\nContent-Length: 5\r\nHost: evil\r\nX-Sum: kept\r\n\r\n"
+    ));
+    assert_eq!(response.status, 200);
+    let seen = f.upstream.only();
+    assert_eq!(seen.body, b"hi");
+    assert_eq!(seen.trailers.iter().map(|t| t.to_lowercase()).collect::<Vec<_>>(), ["x-sum: kept"]);
+}
+
+#[test]
+fn identity_connection_nominations_of_protected_names_are_ignored() {
+    let f = Fixture::new();
+    let fields = "Connection: keep-alive, X-Forwarded-User, x-forwarded-groups, Authorization, Host, Cookie, X-Mine\r\n\
+                  X-Mine: 1\r\nCookie: a=b\r\nX-Other: 2\r\n";
+    assert_eq!(f.send(f.request("/", fields)).status, 200);
+    let seen = f.upstream.only();
+    assert_eq!(seen.values("x-forwarded-user"), ["alice"], "ours stays");
+    assert_eq!(seen.values("x-forwarded-groups"), ["dev,ops"]);
+    assert_eq!(seen.values("host"), ["app.test"]);
+    assert_eq!(seen.values("cookie"), ["a=b"], "what may have been authorized stays");
+    assert!(seen.values("x-mine").is_empty(), "the client's own nomination is honoured");
+    assert_eq!(seen.values("x-other"), ["2"]);
+}
+
+#[test]
+fn identity_hop_by_hop_fields_stay_on_their_hop() {
+    let f = Fixture::new();
+    let fields = "Connection: keep-alive\r\nKeep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nTE: trailers\r\n\
+                  Proxy-Authorization: Basic eDp5\r\nTransfer_Encoding: chunked\r\n";
+    assert_eq!(f.send(f.request("/", fields)).status, 200);
+    let names = f.upstream.only().names();
+    for name in ["connection", "keep-alive", "proxy-connection", "te", "proxy-authorization", "transfer_encoding"] {
+        assert!(!names.iter().any(|n| n == name), "{name} passes: {names:?}");
+    }
+}
+
+#[test]
+fn identity_authorization_is_removed_unless_the_route_forwards_it() {
+    let f = Fixture::new();
+    assert_eq!(f.get("/").status, 200);
+    assert!(f.upstream.only().values("authorization").is_empty());
+    let f = Fixture::with(Setup { route: "forward_authorization = true".into(), ..Setup::default() }, Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    assert!(f.upstream.only().values("authorization")[0].starts_with("Bearer ey"));
+}
+
+#[test]
+fn identity_fields_count_from_nobody_by_default() {
+    // No peer is trusted to speak for a client, not even one on loopback.
+    let f = Fixture::new();
+    let response = f.send("GET / HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: admin\r\nX-Forwarded-Groups: dev\r\n\r\n");
+    assert_eq!(response.status, 401);
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn identity_there_is_no_bypass_by_user_agent_health_path_or_method() {
+    let f = Fixture::new();
+    for (line, fields) in [
+        ("GET /healthz", ""), ("GET /livez", ""), ("GET /ping", ""), ("GET /metrics", ""), ("OPTIONS /", ""),
+        ("HEAD /", ""), ("GET /", "User-Agent: kube-probe/1.36\r\n"), ("GET /", "User-Agent: ELB-HealthChecker/2.0\r\n"),
+        ("OPTIONS *", ""), ("GET /favicon.ico", ""), ("GET /.well-known/x", ""),
+    ] {
+        let mut client = f.connect();
+        client.send(format!("{line} HTTP/1.1\r\nHost: app.test\r\n{fields}\r\n"));
+        let status = client.head().status;
+        assert!(matches!(status, 401 | 404), "{line} {fields}: {status}");
+    }
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn identity_styles_are_selectable() {
+    let setup = Setup { more: "[identity_headers]\nstyle = \"x-auth-request\"\n".into(), ..Setup::default() };
+    let f = Fixture::with(setup, Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    let seen = f.upstream.only();
+    assert_eq!(seen.values("x-auth-request-user"), ["alice"]);
+    assert_eq!(seen.values("x-auth-request-groups"), ["dev,ops"]);
+    assert!(seen.values("x-forwarded-user").is_empty());
+}
