@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use auth::decide::Permit;
-use auth::headers::is_hop_by_hop;
+use auth::headers::{is_hop_by_hop, may_be_nominated};
 use auth::request::Field;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
@@ -115,10 +115,10 @@ impl Draft<'_, '_> {
             && !(self.inbound.nominates && self.is_nominated(name))
     }
 
-    /// Whether the client asks to drop the field for this hop: honoured for its own, never for ours and
-    /// never for what was authorized (those do not come here).
+    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
+    /// for ours and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
-        !matches!(name.len(), 6 if name.eq_ignore_ascii_case("cookie")) && is_nominated(self.inbound.fields, name)
+        may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
     }
 
     /// Calls `put` with every field the gateway sets itself.

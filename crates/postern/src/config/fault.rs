@@ -166,10 +166,6 @@ impl Faults {
         self.list.iter().any(|f| f.severity == Severity::Fault)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Fault> {
-        self.list.iter()
-    }
-
     pub(super) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }

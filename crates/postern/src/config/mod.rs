@@ -20,6 +20,7 @@ mod text;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 
 pub use check::{Otlp, Settings};
@@ -51,6 +52,10 @@ pub struct Loaded {
     pub settings: Settings,
     /// The tables as written, defaults filled in.
     pub raw: raw::File,
+    /// What each route takes, in the order of [`gateway::config::Config::routes`].
+    pub matchers: Vec<RouteMatch>,
+    /// Names the text without revealing it.
+    pub digest: String,
     /// Warnings.
     pub report: Report,
     /// Every file that was read.
@@ -84,8 +89,10 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings } = checked;
-            Ok(Box::new(Loaded { config, settings, raw, report, files }))
+            let check::Checked { config, settings, matchers } = checked;
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
+            let digest = crate::hex(&digest.as_ref()[..8]);
+            Ok(Box::new(Loaded { config, settings, raw, matchers, digest, report, files }))
         }
         _ => Err(Box::new(Refused { report, files })),
     }

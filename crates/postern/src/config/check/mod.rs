@@ -16,13 +16,13 @@ mod upstreams;
 use std::path::Path;
 use std::time::Duration;
 
+use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use gateway::config::{Authentication, CacheLimits, Config};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
-use super::raw;
 use super::scalar::Name;
 use super::sound::Sound;
 pub use settings::{Otlp, Settings};
@@ -39,6 +39,7 @@ pub(super) struct Context<'f> {
 pub(super) struct Checked {
     pub(super) config: Config,
     pub(super) settings: Settings,
+    pub(super) matchers: Vec<RouteMatch>,
 }
 
 impl<'f> Context<'f> {
@@ -96,7 +97,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     if context.faults.refuse() {
         return None;
     }
-    let (table, routes) = routes?;
+    let routes::Routes { table, list: routes, matchers } = routes?;
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
@@ -128,7 +129,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings? })
+    Some(Checked { config, settings: settings?, matchers })
 }
 
 /// A short digest that changes when a part does.

@@ -11,12 +11,20 @@ use super::super::sound::Sound;
 use super::rules::{self, Policies};
 use super::{Context, known_names, names, unique};
 
+/// The routes, and what finds them.
+pub(super) struct Routes {
+    pub(super) table: RouteTable,
+    pub(super) list: Vec<Route>,
+    /// What each route takes, for explanations.
+    pub(super) matchers: Vec<RouteMatch>,
+}
+
 pub(super) fn check(
     sound: &Sound,
     policies: &Policies,
     wanted: &[String],
     context: &mut Context<'_>,
-) -> Option<(RouteTable, Vec<Route>)> {
+) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
     if routes.is_empty() && !sound.any_unfit("route") {
         let hint = "add [[route]] with name, path, upstream and policy";
@@ -28,8 +36,8 @@ pub(super) fn check(
     }
     unique(routes.iter().map(|(path, r)| (path.clone(), &r.name)), "routes", &mut context.faults);
     nobody_vouches(sound, &routes, context);
-    let matches = routes.iter().map(|(path, route)| matcher(route, path, context)).collect();
-    let table = table(matches, &routes, context);
+    let matchers: Vec<_> = routes.iter().map(|(path, route)| matcher(route, path, context)).collect();
+    let table = table(matchers.clone(), &routes, context);
     let built: Vec<_> = routes
         .iter()
         .map(|(path, route)| {
@@ -37,7 +45,7 @@ pub(super) fn check(
             one(route, path, sound, policy, context)
         })
         .collect();
-    Some((table?, built.into_iter().collect::<Option<_>>()?))
+    Some(Routes { table: table?, list: built.into_iter().collect::<Option<_>>()?, matchers })
 }
 
 /// A policy needs somebody who can say who the caller is.
@@ -162,17 +170,14 @@ fn policy(
         (Some(PolicyChoice::Inline(policy)), false) => {
             rules::build(policy, &at, sound, wanted, &mut context.faults).map(Policy::Rules)
         }
-        (Some(PolicyChoice::Named(name)), false) => match policies.get(name) {
-            Some(rules) => rules.clone().map(Policy::Rules),
-            None => {
-                if !sound.may_be_unfit("policies", name) {
-                    let known = sound.file.policies.keys().map(String::as_str);
-                    let hint = known_names(name, known, "[policies]");
-                    context.faults.add(&at, format!("there is no policy {name:?}"), hint);
-                }
-                None
+        (Some(PolicyChoice::Named(name)), false) => {
+            let known = policies.get(name);
+            if known.is_none() && !sound.may_be_unfit("policies", name) {
+                let hint = known_names(name, sound.file.policies.keys().map(String::as_str), "[policies]");
+                context.faults.add(&at, format!("there is no policy {name:?}"), hint);
             }
-        },
+            known?.clone().map(Policy::Rules)
+        }
     }
 }
 

@@ -123,7 +123,7 @@ fn interim_responses_pass_as_they_come() {
     let f = Fixture::with(Setup::default(), endless);
     let mut client = f.connect();
     client.send(f.request("/", ""));
-    let statuses: Vec<_> = (0..17).map(|_| client.head().status).collect();
+    let statuses: Vec<_> = (0..18).map(|_| client.head().status).collect();
     assert_eq!(statuses.last(), Some(&502), "{statuses:?}");
 }
 

@@ -200,8 +200,12 @@ fn http_an_answer_cut_short_is_not_taken_for_a_whole_one() {
             false
         }),
     );
-    let response = f.get("/");
-    assert_eq!(response.status, 502, "nothing was sent yet, so it can be said properly: {}", response.head);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    let head = client.head();
+    let rest = client.rest();
+    // Before any of it was sent it can be said properly; after that the answer visibly lacks its end.
+    assert!(head.status == 502 || (head.status == 200 && rest.len() < 100), "{} {}", head.head, rest.escape_ascii());
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|_, s| {

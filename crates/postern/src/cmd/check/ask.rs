@@ -1,0 +1,80 @@
+//! The request a decision is asked about, from the command line.
+
+use std::path::Path;
+
+use auth::request::{Field, RawRequest, Scheme};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+
+use crate::cli::Failure;
+
+/// A request as a client would send it.
+pub(super) struct Question {
+    pub(super) method: String,
+    pub(super) scheme: Scheme,
+    pub(super) authority: String,
+    /// Path and query, byte for byte as given.
+    pub(super) target: String,
+    /// Header fields besides `Host`, the token's among them.
+    pub(super) fields: Vec<(String, String)>,
+    /// Whether one of them is the token given on the command line.
+    pub(super) token: Option<String>,
+}
+
+impl Question {
+    pub(super) fn new(request: &str, headers: &[String], token: Option<&str>) -> Result<Self, Failure> {
+        let wrong = |what: &str| {
+            Failure::new(format!(
+                "--request {request:?}: {what}; write it like 'GET https://host/path?query'"
+            ))
+        };
+        let (method, url) =
+            request.split_once(' ').ok_or_else(|| wrong("a method and a URL are expected"))?;
+        let (scheme, rest) = match url.trim().split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
+            _ => return Err(wrong("the URL begins with http:// or https://")),
+        };
+        // no URL library here: what a client can send must arrive unchanged
+        let (authority, target) = rest.split_at(rest.find(['/', '?', '#', '\\']).unwrap_or(rest.len()));
+        let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+        let mut fields = Vec::new();
+        for header in headers {
+            let Some((name, value)) = header.split_once(':') else {
+                return Err(Failure::new(format!("--header {header:?}: write it like 'name: value'")));
+            };
+            fields.push((name.trim().to_owned(), value.trim().to_owned()));
+        }
+        let token = token.map(read_token).transpose()?;
+        if let Some(token) = &token {
+            fields.push(("Authorization".into(), format!("Bearer {token}")));
+        }
+        Ok(Self { method: method.into(), scheme, authority: authority.into(), target, fields, token })
+    }
+
+    pub(super) fn raw(&self) -> RawRequest<'_> {
+        RawRequest {
+            method: &self.method,
+            scheme: self.scheme,
+            authority: None,
+            host: Some(self.authority.as_bytes()),
+            target: self.target.as_bytes(),
+        }
+    }
+
+    pub(super) fn fields(&self) -> Vec<Field<'_>> {
+        self.fields.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect()
+    }
+}
+
+/// A token from the command line, perhaps pasted from a header.
+fn read_token(text: &str) -> Result<String, Failure> {
+    let token = crate::cmd::token::value(text, "token")?;
+    Ok(token.strip_prefix("Bearer ").unwrap_or(&token).trim().to_owned())
+}
+
+/// The first certificate of a PEM file.
+pub(super) fn certificate(file: &Path) -> Result<CertificateDer<'static>, Failure> {
+    CertificateDer::from_pem_file(file)
+        .map_err(|error| Failure::new(format!("cannot read a certificate from {}: {error}", file.display())))
+}

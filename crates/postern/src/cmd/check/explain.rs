@@ -1,0 +1,287 @@
+//! What becomes of a request, step by step, told by the code that decides.
+//!
+//! Flow, as in serving: `Canonical::parse → RouteTable::find → Authenticator → decide → rewrite`. Where a step
+//! has no words of its own, the same step is asked smaller questions (one route at a time, one condition of a
+//! match at a time); nothing is judged here.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use auth::credential;
+use auth::decide::decide;
+use auth::decide::explain::Explanation;
+use auth::headers::is_hop_by_hop;
+use auth::identity::{Facts, Identity};
+use auth::policy::rule::Policy;
+use auth::request::{Canonical, Field};
+use auth::time::Timestamp;
+use auth::token::jwt;
+use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
+use gateway::cache::{Generation, Secret};
+use gateway::clock::{Clock, ManualClock};
+use gateway::config::{Config, KeySource, Route};
+use rustls::pki_types::CertificateDer;
+
+use super::ask::Question;
+use super::story::Story;
+use super::{matches, token};
+use crate::cli::Failure;
+use crate::config::Loaded;
+
+/// Tells what becomes of a request.
+pub(super) fn explain(
+    mut loaded: Loaded,
+    question: &Question,
+    certificate: Option<CertificateDer<'static>>,
+    jwks: Option<PathBuf>,
+    now: Timestamp,
+) -> Result<Story, Failure> {
+    let mut story = Story::default();
+    let raw = question.raw();
+    story.part("request");
+    let request = match Canonical::parse(&raw) {
+        Ok(request) => request,
+        Err(malformed) => {
+            story.step(0, Some(false), format_args!("it has no canonical form: {malformed}"));
+            story.refuse(
+                malformed.status(),
+                malformed.code(),
+                "nothing is matched, nothing reaches an upstream",
+            );
+            return Ok(story);
+        }
+    };
+    told_request(&mut story, question, &request);
+    let fields = question.fields();
+    let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
+        story.refuse(404, "no_route", "nothing is served at this host and path");
+        return Ok(story);
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
+    only_issuer_of(&mut loaded.config, question, jwks);
+    let authenticator = Caller { config: &loaded.config, certificate, now };
+    let caller = match runtime.block_on(authenticator.find(&mut story, index, &request, &fields))? {
+        Ok(caller) => caller,
+        Err(Ended) => return Ok(story),
+    };
+    decision(&mut story, &loaded, index, &request, &fields, (caller.as_deref(), now));
+    Ok(story)
+}
+
+/// The story has come to its end before the decision.
+struct Ended;
+
+fn told_request(story: &mut Story, question: &Question, request: &Canonical<'_>) {
+    let query = request.query().map_or_else(String::new, |query| format!("?{query}"));
+    let url = format!("{}://{}{}{query}", request.scheme().as_str(), request.authority(), request.path());
+    story.step(0, Some(true), format_args!("{} {url}", request.method()));
+    if url != format!("{}://{}{}", request.scheme().as_str(), question.authority, question.target) {
+        story.step(1, None, "this is its canonical form, which is matched, decided and forwarded");
+    }
+}
+
+/// Nobody else's keys are needed, and nobody is asked for them in vain.
+fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf>) {
+    let issuer = question.token.as_ref().and_then(|token| {
+        let unverified = jwt::parse(token.as_bytes()).ok()?;
+        Some(unverified.issuer().to_owned())
+    });
+    config.authentication.issuers.retain(|i| Some(i.config.issuer()) == issuer.as_deref());
+    if let (Some(issuer), Some(file)) = (config.authentication.issuers.first_mut(), jwks) {
+        issuer.keys = KeySource::File(file);
+    }
+}
+
+/// Finds out who is calling.
+struct Caller<'a> {
+    config: &'a Config,
+    certificate: Option<CertificateDer<'static>>,
+    now: Timestamp,
+}
+
+type Found = Result<Option<Arc<Verified>>, Ended>;
+
+impl Caller<'_> {
+    async fn find(
+        &self,
+        story: &mut Story,
+        index: usize,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+    ) -> Result<Found, Failure> {
+        story.part("caller");
+        if matches!(self.config.routes[index].policy, Policy::Public) {
+            story.step(0, None, "the route is public: nobody asks who is calling");
+            return Ok(Ok(None));
+        }
+        let token = match credential::bearer(fields, request.query()) {
+            Ok(token) => token,
+            Err(fault) => {
+                story.step(0, Some(false), fault);
+                story.refuse(400, fault.code(), fault);
+                return Ok(Err(Ended));
+            }
+        };
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(self.now));
+        let secret = Secret::generate(&aws_lc_rs::rand::SystemRandom::new());
+        let surroundings = Surroundings {
+            clock: clock.clone(),
+            control: tokio::runtime::Handle::current(),
+            secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
+            generation: Generation::default(),
+        };
+        let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
+        let Some(token) = token else {
+            return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
+        };
+        let (answer, _) = authenticator.authenticate(token, || clock.now()).await;
+        let verdict = match &answer {
+            Err(Rejection::Invalid(error)) => Some(error),
+            _ => None,
+        };
+        let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
+        token::tell(story, self.config, token, verdict, unavailable);
+        Ok(match answer {
+            Ok(verified) => {
+                told_identity(story, &verified.facts, self.now);
+                Ok(Some(verified))
+            }
+            Err(Rejection::Invalid(error)) => {
+                story.refuse(
+                    401,
+                    error.code(),
+                    format_args!("{error} (the client is told error=\"invalid_token\")"),
+                );
+                Err(Ended)
+            }
+            Err(rejection @ Rejection::Unavailable { .. }) => {
+                for status in authenticator.key_sets() {
+                    if let Some(error) = &status.last_error {
+                        story.step(1, None, error);
+                    }
+                }
+                story.refuse(503, rejection.code(), rejection);
+                Err(Ended)
+            }
+        })
+    }
+
+    fn certificate(
+        &self,
+        story: &mut Story,
+        authenticator: &Authenticator,
+        clock: &dyn Clock,
+    ) -> Option<Arc<Verified>> {
+        let Some(certificate) = &self.certificate else {
+            story.step(0, None, "there is no token and no client certificate");
+            return None;
+        };
+        match authenticator.certificate(certificate, clock.now()) {
+            Ok(verified) => {
+                story.step(0, Some(true), "the client certificate names its holder");
+                told_identity(story, &verified.facts, self.now);
+                Some(verified)
+            }
+            Err(error) => {
+                // as in serving: what cannot be used is no credential
+                story.step(0, Some(false), format_args!("the client certificate is no credential: {error}"));
+                None
+            }
+        }
+    }
+}
+
+fn told_identity(story: &mut Story, facts: &Facts, now: Timestamp) {
+    let Identity { issuer, subject, user, email, client, groups, scopes, claims, .. } = &facts.identity;
+    let list = |values: &[Box<str>]| values.iter().map(|v| format!("{v:?}")).collect::<Vec<_>>().join(", ");
+    story.step(0, None, format_args!("subject {subject:?}, vouched for by {issuer:?}"));
+    for (name, value) in [("user", user), ("email", email), ("client", client)] {
+        if let Some(value) = value {
+            story.step(1, None, format_args!("{name} {value:?}"));
+        }
+    }
+    for (name, values) in [("groups", groups), ("scopes", scopes)] {
+        if !values.is_empty() {
+            story.step(1, None, format_args!("{name} {}", list(values)));
+        }
+    }
+    for (path, values) in claims {
+        story.step(1, None, format_args!("claim {path} {}", list(values)));
+    }
+    if facts.expires != Timestamp::MAX && facts.valid_at(now) {
+        story.step(1, None, format_args!("believed for another {} s", facts.expires.since(now).as_secs()));
+    }
+}
+
+fn decision(
+    story: &mut Story,
+    loaded: &Loaded,
+    index: usize,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+    (caller, now): (Option<&Verified>, Timestamp),
+) {
+    let route = &loaded.config.routes[index];
+    let mut explanation = Explanation::default();
+    let mut outcome = decide(&route.policy, index, request, caller.map(|c| &c.facts), now, &mut explanation);
+    if let (Ok(permit), Some(rewrite)) = (&outcome, &route.rewrite)
+        && let Some(path) = rewrite.apply(permit.request())
+    {
+        outcome = outcome.and_then(|permit| permit.rewrite(&route.policy, &path, now, &mut explanation));
+    }
+    story.part("decision");
+    for line in explanation.lines() {
+        story.step(line.depth, line.holds, &line.text);
+    }
+    match outcome {
+        Ok(permit) => {
+            let upstream = &loaded.config.upstreams[route.upstream];
+            let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
+            let to = format!("to upstream {} ({})", upstream.name, endpoints.join(", "));
+            story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
+        }
+        Err(denial) => {
+            let answer = denial.answer();
+            story.refuse(answer.status, answer.code, answer.text);
+        }
+    }
+}
+
+/// What of the request the upstream sees. The gateway adds `Via` and `X-Forwarded-For`, `-Host` and `-Proto`.
+fn upstream_head(
+    request: &Canonical<'_>,
+    loaded: &Loaded,
+    route: &Route,
+    fields: &[Field<'_>],
+    caller: Option<&Verified>,
+) -> Vec<String> {
+    let mut target = Vec::new();
+    request.write_target(&mut target);
+    let mut lines = vec![format!("{} {}", request.method(), String::from_utf8_lossy(&target))];
+    if route.preserve_host {
+        lines.push(format!("Host: {}", request.authority()));
+    }
+    let mut left_out = Vec::new();
+    for field in fields {
+        let authorization = field.name.eq_ignore_ascii_case("authorization");
+        let stripped = is_hop_by_hop(field.name) || loaded.config.strip.strips(field.name);
+        if stripped || (authorization && !route.forward_authorization) {
+            left_out.push(field.name);
+        } else if authorization {
+            lines.push(format!("{}: (as received)", field.name));
+        } else {
+            lines.push(format!("{}: {}", field.name, String::from_utf8_lossy(field.value)));
+        }
+    }
+    for (name, value) in caller.iter().flat_map(|caller| &caller.upstream_fields) {
+        lines.push(format!("{name}: {}", String::from_utf8_lossy(value)));
+    }
+    if let (Some(assertion), Some(_)) = (&loaded.config.assertion, caller) {
+        lines.push(format!("{}: (a signed assertion)", assertion.header));
+    }
+    if !left_out.is_empty() {
+        lines.push(format!("(not passed on: {})", left_out.join(", ")));
+    }
+    lines
+}

@@ -1,0 +1,59 @@
+//! Which route takes a request, and why the others do not.
+
+use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
+use auth::request::{Canonical, Field};
+
+use super::story::Story;
+use crate::config::Loaded;
+
+/// Tells of every route whether it takes the request; answers the one that does.
+pub(super) fn tell(
+    story: &mut Story,
+    loaded: &Loaded,
+    request: &Canonical<'_>,
+    fields: &[Field<'_>],
+) -> Option<usize> {
+    story.part("route");
+    let chosen = loaded.config.table.find(request, fields);
+    for (index, route) in loaded.raw.route.iter().enumerate() {
+        let name = &route.name.0;
+        let matcher = loaded.matchers[index].clone();
+        if Some(index) == chosen {
+            story.step(0, Some(true), format_args!("{name} takes it"));
+        } else if takes(matcher.clone(), request, fields) {
+            story.step(0, None, format_args!("{name} would take it, but is less specific"));
+        } else {
+            story.step(0, Some(false), format_args!("{name}: {}", obstacle(&matcher, request, fields)));
+        }
+    }
+    chosen
+}
+
+/// Whether a route alone takes the request.
+fn takes(matcher: RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+    RouteTable::build(vec![matcher]).is_ok_and(|table| table.find(request, fields).is_some())
+}
+
+/// The first condition of a route that the request does not meet.
+fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>]) -> String {
+    let bare = RouteMatch { name: matcher.name.clone(), ..RouteMatch::default() };
+    let hosts = RouteMatch { hosts: matcher.hosts.clone(), ..bare.clone() };
+    if !takes(hosts, request, fields) {
+        return format!("the host is not {}", matcher.hosts.join(" or "));
+    }
+    let path = RouteMatch { path: matcher.path.clone(), ..bare.clone() };
+    if !takes(path, request, fields) {
+        return match &matcher.path {
+            PathMatch::Exact(path) => format!("the path is not {path}"),
+            PathMatch::Prefix(path) => format!("the path is not {path} or below"),
+            PathMatch::Template(template) => format!("the path does not fit {template}"),
+            PathMatch::Any => "its path parameters have two readings".into(),
+        };
+    }
+    let methods = RouteMatch { methods: matcher.methods.clone(), ..bare };
+    if !takes(methods, request, fields) {
+        return format!("the method is not {}", matcher.methods.join(" or "));
+    }
+    let names: Vec<&str> = matcher.headers.iter().map(|header| header.name.as_str()).collect();
+    format!("the header {} is not as asked for", names.join(" or "))
+}

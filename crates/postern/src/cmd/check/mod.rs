@@ -1,0 +1,93 @@
+//! `postern check`: says whether a configuration holds, what it means, and what it would decide.
+//!
+//! Owns: the words and tables. The judgement is [`crate::config`]'s, the decision `auth`'s: the very code that
+//! serves.
+
+mod ask;
+mod explain;
+mod matches;
+mod overview;
+mod story;
+mod token;
+
+use std::path::PathBuf;
+
+use auth::time::Timestamp;
+use gateway::clock::{Clock as _, SystemClock};
+
+use crate::cli::{Failure, Outcome};
+use crate::config::{self, Severity};
+use crate::terminal::{ERROR, GOOD};
+
+/// Arguments of `postern check`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  postern check --config postern.toml
+  postern check --config postern.toml --request 'GET https://app.example/orders'
+  postern check --config postern.toml --as @token.jwt --request 'DELETE https://app.example/orders/7'
+  postern token --issuer https://id.example --client-id me --client-secret @secret \\
+    | postern check --config postern.toml --as - --request 'GET https://app.example/'
+
+Exit codes: 0 the configuration holds (and the request would pass), 1 it does not, 3 it could not be found out.")]
+pub struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE", required_unless_present = "print_schema")]
+    config: Option<PathBuf>,
+    /// Print the JSON schema of the configuration file and exit
+    #[arg(long, conflicts_with_all = ["config", "request"])]
+    print_schema: bool,
+    /// Explain what becomes of this request: method and URL
+    #[arg(long, value_name = "'GET https://HOST/PATH'", help_heading = "Explain a decision")]
+    request: Option<String>,
+    /// The token the request carries: the token itself, @FILE, or - for standard input
+    #[arg(long = "as", value_name = "TOKEN", requires = "request", help_heading = "Explain a decision")]
+    token: Option<String>,
+    /// The client certificate the request comes with, a PEM file; its chain is taken for verified
+    #[arg(long, value_name = "FILE", requires = "request", help_heading = "Explain a decision")]
+    certificate: Option<PathBuf>,
+    /// A header the request carries; can be given several times
+    #[arg(
+        long = "header",
+        value_name = "NAME: VALUE",
+        requires = "request",
+        help_heading = "Explain a decision"
+    )]
+    headers: Vec<String>,
+    /// Take the keys of the token's issuer from this JWKS file instead of fetching them
+    #[arg(long, value_name = "FILE", requires = "token", help_heading = "Explain a decision")]
+    jwks: Option<PathBuf>,
+    /// Decide as of this time, in seconds since 1970, instead of now
+    #[arg(long, value_name = "SECONDS", help_heading = "Explain a decision")]
+    at: Option<u64>,
+}
+
+/// Runs `postern check`.
+pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
+    let Some(file) = &arguments.config else {
+        anstream::print!("{}", config::schema::text());
+        return Ok(Outcome::Good);
+    };
+    let now = arguments.at.map_or_else(|| SystemClock.now().wall, Timestamp::from_secs);
+    let loaded = match config::load_file(file, now, 1) {
+        Ok(loaded) => loaded,
+        Err(refused) => {
+            let faults = refused.report.count(Severity::Fault);
+            anstream::eprint!("{}", refused.report.display());
+            let plural = if faults == 1 { "" } else { "s" };
+            anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}", file.display());
+            return Ok(Outcome::No);
+        }
+    };
+    anstream::eprint!("{}", loaded.report.display());
+    let Some(request) = &arguments.request else {
+        anstream::print!("{}", overview::print(&loaded));
+        anstream::println!("{GOOD}{}{GOOD:#} holds", file.display());
+        return Ok(Outcome::Good);
+    };
+    let question = ask::Question::new(request, &arguments.headers, arguments.token.as_deref())?;
+    let certificate = arguments.certificate.as_deref().map(ask::certificate).transpose()?;
+    let story = explain::explain(*loaded, &question, certificate, arguments.jwks, now)?;
+    anstream::print!("{}", story.text());
+    Ok(if story.permitted() { Outcome::Good } else { Outcome::No })
+}

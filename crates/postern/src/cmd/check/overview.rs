@@ -1,0 +1,157 @@
+//! What a configuration means, in one table.
+
+use std::fmt::Write as _;
+
+use auth::policy::rule::Policy;
+use comfy_table::presets::UTF8_FULL;
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
+use gateway::config::KeySource;
+
+use crate::config::{Loaded, raw};
+use crate::terminal::{BOLD, DIM};
+
+/// Columns of output that is not a terminal.
+const WIDTH: u16 = 110;
+
+/// Everything at a glance. Styled with ANSI escapes, to be stripped where they are not wanted.
+pub(super) fn print(loaded: &Loaded) -> String {
+    let mut out = String::new();
+    for listener in &loaded.raw.listener {
+        section(&mut out, "listener", &listener.name.0, &describe_listener(listener));
+    }
+    if let Some(admin) = loaded.settings.admin {
+        section(&mut out, "admin", "", &admin.to_string());
+    }
+    for issuer in &loaded.config.authentication.issuers {
+        let keys = match &issuer.keys {
+            KeySource::Discovery => "keys by discovery".to_owned(),
+            KeySource::Uri(uri) => format!("keys from {uri}"),
+            KeySource::File(file) => format!("keys from {}", file.display()),
+        };
+        let text = format!(
+            "{}, {keys}, audience {}",
+            issuer.config.issuer(),
+            issuer.config.audiences().join(" or ")
+        );
+        section(&mut out, "issuer", issuer.config.name(), &text);
+    }
+    if let Some(certificates) = &loaded.raw.client_certificates {
+        section(&mut out, "issuer", &certificates.name.0, "TLS client certificates");
+    }
+    // writing to a string cannot fail
+    let _ = writeln!(out, "{}", table(loaded));
+    out
+}
+
+fn section(out: &mut String, kind: &str, name: &str, text: &str) {
+    let _ = writeln!(
+        out,
+        "{DIM}{kind:<9}{DIM:#} {BOLD}{name}{BOLD:#}{}{text}",
+        if name.is_empty() { "" } else { "  " }
+    );
+}
+
+fn describe_listener(listener: &raw::Listener) -> String {
+    let protocols = listener.protocols.iter().map(|protocol| match protocol {
+        raw::Protocol::Http1 => "HTTP/1.1",
+        raw::Protocol::Http2 => "HTTP/2",
+    });
+    let protocols: Vec<_> = protocols.collect();
+    let tls = match &listener.tls {
+        None => "plain text",
+        Some(tls) => match tls.client_certificates {
+            raw::ClientCertificateDemand::Off => "TLS",
+            raw::ClientCertificateDemand::Optional => "TLS, client certificates welcome",
+            raw::ClientCertificateDemand::Required => "TLS, client certificates required",
+        },
+    };
+    let proxy = if listener.proxy_protocol_from.is_empty() { "" } else { ", behind PROXY protocol" };
+    format!("{}, {tls}, {}{proxy}", listener.address, protocols.join(" and "))
+}
+
+fn table(loaded: &Loaded) -> Table {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
+    if !table.is_tty() {
+        table.set_width(WIDTH);
+    }
+    let heading = |text| Cell::new(text).add_attribute(Attribute::Bold);
+    table.set_header(["route", "requests", "who may", "upstream", "limits"].map(heading));
+    for (raw, route) in loaded.raw.route.iter().zip(&loaded.config.routes) {
+        let who = who_may(&route.policy);
+        let who = match &route.policy {
+            Policy::Public => Cell::new(who).fg(Color::Yellow),
+            Policy::Rules(_) => Cell::new(who),
+        };
+        table.add_row([
+            Cell::new(&raw.name.0).add_attribute(Attribute::Bold),
+            Cell::new(requests(raw)),
+            who,
+            Cell::new(upstream(raw, loaded)),
+            Cell::new(limits(raw)),
+        ]);
+    }
+    table
+}
+
+/// What a route takes, in words.
+fn requests(route: &raw::Route) -> String {
+    let mut lines = Vec::new();
+    if route.hosts.is_empty() {
+        lines.push("any host".to_owned());
+    }
+    lines.extend(route.hosts.iter().cloned());
+    let path = route.path.as_ref();
+    let path = path.and_then(|path| match path {
+        raw::Path { prefix: Some(prefix), .. } => Some(format!("{prefix} and below")),
+        raw::Path { exact: Some(exact), .. } => Some(format!("{exact} exactly")),
+        raw::Path { template, .. } => template.clone(),
+    });
+    lines.push(path.unwrap_or_else(|| "any path".into()));
+    if !route.methods.is_empty() {
+        lines.push(route.methods.iter().map(|method| method.0.as_str()).collect::<Vec<_>>().join(" "));
+    }
+    for (name, value) in &route.headers {
+        lines.push(match value {
+            raw::HeaderValue::Exact(_) => format!("header {name} of a given value"),
+            raw::HeaderValue::Present(_) => format!("header {name}"),
+        });
+    }
+    lines.join("\n")
+}
+
+/// Whom a route lets pass, in words, a line for each rule.
+fn who_may(policy: &Policy) -> String {
+    let rules = match policy {
+        Policy::Public => return "everyone, no credential asked".into(),
+        Policy::Rules(rules) => rules,
+    };
+    let allow = rules.allow().iter().enumerate();
+    let allow = allow.map(|(index, rule)| format!("{}{rule}", if index == 0 { "" } else { "or " }));
+    let deny = rules.deny().iter().map(|rule| format!("never {rule}"));
+    allow.chain(deny).collect::<Vec<_>>().join("\n")
+}
+
+fn upstream(route: &raw::Route, loaded: &Loaded) -> String {
+    let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == route.upstream);
+    let mut lines = vec![route.upstream.0.clone()];
+    lines.extend(upstream.into_iter().flat_map(|upstream| upstream.endpoints.iter().cloned()));
+    if let Some(prefix) = &route.strip_prefix {
+        lines.push(format!("without {prefix}"));
+    }
+    if let Some(replace) = &route.replace_prefix {
+        lines.push(format!("{} for {}", replace.to, replace.from));
+    }
+    if route.forward_authorization {
+        lines.push("sees Authorization".into());
+    }
+    lines.join("\n")
+}
+
+fn limits(route: &raw::Route) -> String {
+    let upgrades = match route.upgrades.as_slice() {
+        [] => "no upgrades".to_owned(),
+        upgrades => upgrades.join(", "),
+    };
+    format!("body {}\ntime {}\n{upgrades}", route.body_size, route.request_timeout)
+}

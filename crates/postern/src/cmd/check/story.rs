@@ -1,0 +1,63 @@
+//! An explanation as it is told: headings, steps that hold or do not, and an end.
+
+use std::fmt::{Display, Write as _};
+
+use crate::terminal::{BOLD, DIM, ERROR, GOOD};
+
+/// Text under way.
+#[derive(Debug, Default)]
+pub(super) struct Story {
+    text: String,
+    permitted: bool,
+}
+
+impl Story {
+    /// What was told, styled with ANSI escapes.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the request would pass.
+    pub(super) fn permitted(&self) -> bool {
+        self.permitted
+    }
+
+    fn line(&mut self, line: impl Display) {
+        // writing to a string cannot fail
+        let _ = writeln!(self.text, "{line}");
+    }
+
+    /// A new part.
+    pub(super) fn part(&mut self, heading: &str) {
+        if !self.text.is_empty() {
+            self.text.push('\n');
+        }
+        self.line(format_args!("{BOLD}{heading}{BOLD:#}"));
+    }
+
+    /// A step; `None` is a remark.
+    pub(super) fn step(&mut self, depth: usize, holds: Option<bool>, text: impl Display) {
+        let pad = 2 + depth * 2;
+        match holds {
+            Some(true) => self.line(format_args!("{:pad$}{GOOD}✓{GOOD:#} {text}", "")),
+            Some(false) => self.line(format_args!("{:pad$}{ERROR}✗{ERROR:#} {text}", "")),
+            None => self.line(format_args!("{:pad$}{DIM}·{DIM:#} {text}", "")),
+        }
+    }
+
+    /// The end: what the client gets, and when it is refused, why.
+    pub(super) fn refuse(&mut self, status: u16, code: &str, why: impl Display) {
+        self.part("answer");
+        self.line(format_args!("  {ERROR}{status}{ERROR:#} {code}: {why}"));
+    }
+
+    /// The end of a permitted request.
+    pub(super) fn permit(&mut self, what: impl Display, lines: &[String]) {
+        self.permitted = true;
+        self.part("answer");
+        self.line(format_args!("  {GOOD}forwarded{GOOD:#} {what}"));
+        for line in lines {
+            self.line(format_args!("    {line}"));
+        }
+    }
+}
