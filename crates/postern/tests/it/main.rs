@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod dataplane;
+mod rooms;
