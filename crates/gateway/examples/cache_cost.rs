@@ -43,7 +43,10 @@ fn tokens() -> Vec<Vec<u8>> {
     let mut state = 0x9e37_79b9_7f4a_7c15;
     (0..TOKENS)
         .map(|_| {
-            let mut letter = || b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"[(next(&mut state) % 64) as usize];
+            let mut letter = || {
+                b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+                    [(next(&mut state) % 64) as usize]
+            };
             std::iter::repeat_with(&mut letter).take(TOKEN_BYTES).collect()
         })
         .collect()
@@ -88,13 +91,18 @@ fn measure(name: &str, cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], threads
         })
         .collect();
     rounds.sort_unstable();
-    println!("{name:<28} {threads} thread(s)  {:>5} ns/hit  (from {} to {})", rounds[ROUNDS / 2], rounds[0], rounds[ROUNDS - 1]);
+    println!(
+        "{name:<28} {threads} thread(s)  {:>5} ns/hit  (from {} to {})",
+        rounds[ROUNDS / 2],
+        rounds[0],
+        rounds[ROUNDS - 1]
+    );
 }
 
 fn main() {
     let limits = CacheLimits {
         bytes: 64 << 20,
-        ttl: Duration::from_secs(3600),
+        ttl: Duration::from_hours(1),
         deny_ttl: Duration::from_secs(2),
         deny_entries: 4096,
     };

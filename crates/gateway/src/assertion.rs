@@ -129,7 +129,8 @@ impl AssertionMinter {
         let audience = self.audience.as_deref().unwrap_or(upstream);
         // Signing (some 30 µs) is done under the lock: whoever comes meanwhile needs the same statement.
         let mut made = caller.assertions.0.lock();
-        let known = made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
+        let known =
+            made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
         if let Some(known) = known.map(|at| &made[at])
             && now.monotonic.duration_since(known.at) < self.lifetime / 2
             && now.wall < known.expires
@@ -172,6 +173,9 @@ impl AssertionMinter {
 
 impl std::fmt::Debug for AssertionMinter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AssertionMinter").field("issuer", &self.issuer).field("kid", &self.signer.kid()).finish_non_exhaustive()
+        f.debug_struct("AssertionMinter")
+            .field("issuer", &self.issuer)
+            .field("kid", &self.signer.kid())
+            .finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use auth::decide::Permit;
-use auth::headers::is_hop_by_hop;
+use auth::headers::{is_hop_by_hop, may_be_nominated};
 use auth::request::Field;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
@@ -19,7 +19,7 @@ use crate::deadline::Deadline;
 use crate::http1::connection::{put_decimal, put_field};
 use crate::http1::head::Framing;
 use crate::http2::stream::ClientStream;
-use crate::leg::{Downstream, LegError, is_nominated};
+use crate::leg::{Downstream, is_nominated};
 use crate::metrics::Outcome;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
@@ -72,20 +72,11 @@ impl Outbound {
             }),
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
-            trailer_passes: trailer_filter(running.clone()),
+            running: running.clone(),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
     }
-}
-
-/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
-/// that was decided from the head (RFC 9110 §6.5.1).
-fn trailer_filter(running: Rc<Running>) -> Box<dyn Fn(&str) -> bool> {
-    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
-    Box::new(move |name| {
-        !is_hop_by_hop(name) && !running.config.strip.strips(name) && !NEVER.iter().any(|n| n.eq_ignore_ascii_case(name))
-    })
 }
 
 /// The parts a request head is written from.
@@ -115,10 +106,10 @@ impl Draft<'_, '_> {
             && !(self.inbound.nominates && self.is_nominated(name))
     }
 
-    /// Whether the client asks to drop the field for this hop: honoured for its own, never for ours and
-    /// never for what was authorized (those do not come here).
+    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
+    /// for ours and never for those whose removal would change what was authorized.
     fn is_nominated(&self, name: &str) -> bool {
-        !matches!(name.len(), 6 if name.eq_ignore_ascii_case("cookie")) && is_nominated(self.inbound.fields, name)
+        may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
     }
 
     /// Calls `put` with every field the gateway sets itself.
@@ -362,36 +353,37 @@ async fn over_http2<D: Downstream>(
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
 fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
-    let refusal = match &relayed.fault {
-        None => {
-            lease.release();
-            return Ok(relayed);
-        }
-        Some(Fault::ClientGone) => None,
-        Some(Fault::ClientBody(_)) => Some(Refusal::Body),
-        Some(Fault::ClientStalled) => Some(Refusal::ClientStalled),
-        Some(Fault::BodyTooLarge) => Some(Refusal::BodyTooLarge),
-        Some(Fault::RequestTimeout) => Some(Refusal::RequestTimeout),
-        Some(Fault::UpstreamClosed(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream closed");
-            lease.fail(false);
-            Some(Refusal::UpstreamClosed)
-        }
-        Some(Fault::UpstreamProtocol(e)) => {
-            tracing::warn!(endpoint = %lease.endpoint(), error = %e, "upstream answer refused");
-            lease.fail(false);
-            Some(match e {
-                LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Refusal::UpstreamProtocol,
-                _ => Refusal::UpstreamClosed,
-            })
-        }
-        Some(Fault::UpstreamTimeout) => {
-            lease.fail(true);
-            Some(Refusal::UpstreamTimeout)
-        }
+    let Some(fault) = &relayed.fault else {
+        lease.release();
+        return Ok(relayed);
     };
-    match refusal {
+    match fault {
+        Fault::UpstreamClosed(error) | Fault::UpstreamProtocol(error) => {
+            tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
+            lease.fail(false);
+        }
+        Fault::UpstreamTimeout => lease.fail(true),
+        Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
+        Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}
+    }
+    match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),
         _ => Ok(relayed),
+    }
+}
+
+impl Fault {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+        }
     }
 }

@@ -131,7 +131,7 @@ pub(crate) fn passing<'a, 'f>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &
     fields.iter().filter(move |f| passes_downstream(f.name) && !(nominated && is_nominated(fields, f.name)))
 }
 
-/// Whether a `Connection` field nominates `name` (RFC 9110 §7.6.1).
+/// Whether a `Connection` field nominates `name` (RFC 9110 §7.6.1); whether it may is the caller's question.
 pub(crate) fn is_nominated(fields: &[Field<'_>], name: &str) -> bool {
     fields
         .iter()

@@ -137,7 +137,7 @@ fn try_admit(
     let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
     record.caller = verified.clone();
-    let permit = rewrite(config, permit?, now)?;
+    let permit = rewrite(config, permit?, inbound.fields, now)?;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !route.upgrades.iter().any(|p| p.as_bytes().eq_ignore_ascii_case(protocol))
@@ -200,12 +200,26 @@ fn credential(
     })
 }
 
-/// Exchanges the path where the route says so; decided again, also by whoever else serves the new path.
-fn rewrite<'r>(config: &Config, permit: Permit<'r>, now: auth::time::Timestamp) -> Result<Permit<'r>, Refusal> {
-    let route = &config.routes[permit.route()];
+/// Exchanges the path where the route says so. The route's policy decides again about the new path, and so
+/// does that of another route that serves the new path on the same upstream: a prefix that is taken off must
+/// not lead around the rules that guard what is behind it.
+fn rewrite<'r>(
+    config: &Config,
+    permit: Permit<'r>,
+    fields: &[Field<'_>],
+    now: auth::time::Timestamp,
+) -> Result<Permit<'r>, Refusal> {
+    let index = permit.route();
+    let route = &config.routes[index];
     let Some(rewrite) = &route.rewrite else { return Ok(permit) };
     let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
-    permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)
+    let permit = permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)?;
+    match config.table.find(permit.request(), fields) {
+        Some(other) if other != index && config.routes[other].upstream == route.upstream => {
+            permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)
+        }
+        _ => Ok(permit),
+    }
 }
 
 impl Rewrite {

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2, receiving side (HAProxy's `proxy-protocol.txt`).
+//! The PROXY protocol, versions 1 and 2, receiving side (`proxy-protocol.txt` of `HAProxy`).
 //!
 //! Owns: telling from the first bytes of a connection whom a trusted peer speaks for. Does not own: which
 //! peers are trusted, the deadline, reading. It is sans-I/O: the caller shows what it has read so far and is
@@ -341,7 +341,9 @@ mod tests {
 
     #[test]
     fn what_is_not_a_header_is_refused_at_the_first_wrong_byte() {
-        for bytes in [&b"G"[..], b"PR ", b"PROXY\t", b"proxy ", b"\n", b"\r\n\r\r", b"\r\n\r\n\0\r\nQUIT\r", b"\0"] {
+        for bytes in
+            [&b"G"[..], b"PR ", b"PROXY\t", b"proxy ", b"\n", b"\r\n\r\r", b"\r\n\r\n\0\r\nQUIT\r", b"\0"]
+        {
             assert_eq!(parse(bytes), Err(ProxyFault::NotProxy), "{bytes:?}");
         }
         assert_eq!(parse(b""), Ok(Progress::NeedMore));

@@ -23,7 +23,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Certificates that end sooner than this are warned of.
-const EXPIRES_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+const EXPIRES_SOON: Duration = Duration::from_hours(7 * 24);
 
 /// ALPN name of HTTP/1.1 (RFC 7301 section 6).
 const HTTP1: &[u8] = b"http/1.1";
@@ -122,7 +122,9 @@ pub enum TlsError {
         error: std::io::Error,
     },
     /// The file is not PEM.
-    #[error("{path}: not a PEM file ({what}); convert DER with `openssl x509 -inform der` or `openssl pkey -inform der`")]
+    #[error(
+        "{path}: not a PEM file ({what}); convert DER with `openssl x509 -inform der` or `openssl pkey -inform der`"
+    )]
     NotPem {
         /// The file.
         path: PathBuf,
@@ -130,7 +132,9 @@ pub enum TlsError {
         what: String,
     },
     /// No certificate in the file.
-    #[error("{path}: holds no certificate; a PEM block `BEGIN CERTIFICATE` is expected, the server's own first")]
+    #[error(
+        "{path}: holds no certificate; a PEM block `BEGIN CERTIFICATE` is expected, the server's own first"
+    )]
     NoCertificate {
         /// The file.
         path: PathBuf,
@@ -146,19 +150,25 @@ pub enum TlsError {
         what: String,
     },
     /// No private key in the file.
-    #[error("{path}: holds no private key; `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY` is expected")]
+    #[error(
+        "{path}: holds no private key; `BEGIN PRIVATE KEY` (PKCS#8), `EC` or `RSA PRIVATE KEY` is expected"
+    )]
     NoKey {
         /// The file.
         path: PathBuf,
     },
     /// The key is protected by a passphrase.
-    #[error("{path}: the private key is encrypted; decrypt it with `openssl pkey` and guard it by file permissions")]
+    #[error(
+        "{path}: the private key is encrypted; decrypt it with `openssl pkey` and guard it by file permissions"
+    )]
     EncryptedKey {
         /// The file.
         path: PathBuf,
     },
     /// The key is of a kind or size that is not supported.
-    #[error("{path}: the private key cannot be used: {what}; RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519 is")]
+    #[error(
+        "{path}: the private key cannot be used: {what}; RSA of 2048 bits or more, P-256, P-384, P-521 or Ed25519 is"
+    )]
     BadKey {
         /// The file.
         path: PathBuf,
@@ -166,7 +176,9 @@ pub enum TlsError {
         what: String,
     },
     /// Certificate and key are of different pairs.
-    #[error("{key}: does not belong to the first certificate in {certificate}; the chain must begin with the server's own")]
+    #[error(
+        "{key}: does not belong to the first certificate in {certificate}; the chain must begin with the server's own"
+    )]
     KeyMismatch {
         /// The certificate file.
         certificate: PathBuf,
@@ -212,8 +224,9 @@ pub fn server_config(
     };
     let builder = match verifier {
         None => builder.with_no_client_auth(),
-        Some(verifier) => builder
-            .with_client_cert_verifier(verifier.build().map_err(|e| TlsError::Refused(e.to_string()))?),
+        Some(verifier) => {
+            builder.with_client_cert_verifier(verifier.build().map_err(|e| TlsError::Refused(e.to_string()))?)
+        }
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
@@ -296,9 +309,10 @@ fn certified_key(
     let certified = CertifiedKey::new(chain, key);
     match certified.keys_match() {
         Ok(()) => Ok((certified, warnings)),
-        Err(rustls::Error::InconsistentKeys(_)) => {
-            Err(TlsError::KeyMismatch { certificate: files.certificate.to_owned(), key: files.key.to_owned() })
-        }
+        Err(rustls::Error::InconsistentKeys(_)) => Err(TlsError::KeyMismatch {
+            certificate: files.certificate.to_owned(),
+            key: files.key.to_owned(),
+        }),
         Err(e) => Err(TlsError::BadCertificate {
             path: files.certificate.to_owned(),
             number: 1,
@@ -348,10 +362,8 @@ fn validity(path: &Path, chain: &[CertificateDer<'_>], now: Timestamp) -> Result
     let Some(first) = chain.first() else { return Err(TlsError::NoCertificate { path: path.to_owned() }) };
     let (_, certificate) = X509Certificate::from_der(first).map_err(|e| bad(e.to_string()))?;
     let at = |seconds: i64| Timestamp::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let (begin, end) = (
-        at(certificate.validity().not_before.timestamp()),
-        at(certificate.validity().not_after.timestamp()),
-    );
+    let (begin, end) =
+        (at(certificate.validity().not_before.timestamp()), at(certificate.validity().not_after.timestamp()));
     let days = |d: Duration| d.as_secs() / (24 * 3600);
     let path = path.to_owned();
     Ok(if now >= end {

@@ -35,7 +35,8 @@ mod router;
 
 pub use ambient::{Clock, Entropy, EntropyFailed};
 pub use config::{ClientConfig, Config, ConfigFault, ConfigFaults, ConfigReason, ConfiguredSecret};
+pub use grants::GrantType;
 pub use issuer::Issuer;
-pub use keys::{KeyError, Keys};
-pub use provider::Provider;
+pub use keys::{KeyError, Keys, SigningAlgorithm};
+pub use provider::{Provider, ProviderFault};
 pub use router::router;

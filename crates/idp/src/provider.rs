@@ -142,3 +142,33 @@ impl Provider {
 fn header(text: &str) -> Result<HeaderValue, ProviderFault> {
     HeaderValue::from_str(text).map_err(|_| ProviderFault::Documents)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use aws_lc_rs::rand::SystemRandom;
+
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn a_provider_needs_the_key_it_is_to_sign_with() {
+        let config = Config {
+            issuer: "https://login.example.com".into(),
+            audiences: vec![],
+            access_token_algorithm: SigningAlgorithm::EdDsa,
+            access_token_lifetime: Duration::from_secs(1),
+            clients: vec![],
+        };
+        let now = Timestamp::from_secs(1);
+        let with = |algorithm| {
+            let keys = Keys::in_memory(&[SigningAlgorithm::Es256, algorithm], now).unwrap();
+            Provider::new(config.check().unwrap(), keys, move || now, SystemRandom::new()).map(|_| ())
+        };
+        let refused = with(SigningAlgorithm::Es256).unwrap_err();
+        assert_eq!(refused, ProviderFault::NoSigningKey(SigningAlgorithm::EdDsa));
+        assert_eq!(refused.to_string(), "no signing key for EdDSA: add the algorithm to the key ring");
+        assert_eq!(with(SigningAlgorithm::EdDsa), Ok(()));
+    }
+}

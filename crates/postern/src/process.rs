@@ -113,14 +113,17 @@ impl Process {
         let mut attendants = Vec::new();
         let queue =
             settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
-        let tracer = Tracer::new(Sampling::Parent(settings.trace_ratio), queue.transpose()?);
+        // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
+        let queue = queue.transpose()?;
+        let tracer = (queue.is_some() || access_log.is_some())
+            .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let secret = Secret::generate(&SystemRandom::new());
         let services = Services {
             clock: clock.clone(),
             metrics: metrics.clone(),
             access_log: access_log.clone(),
-            tracer: Some(Arc::new(tracer)),
+            tracer,
             control: control.handle().clone(),
             secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
             generation: Generation::default(),

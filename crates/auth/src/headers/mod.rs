@@ -1,7 +1,7 @@
 //! Which request fields an upstream may believe.
 //!
 //! Owns: what is deleted before anything is set ([`StripSet`]), what ends at each hop ([`is_hop_by_hop`],
-//! [`connection_nominations`]), and how an identity is written into fields ([`IdentityHeaders`]).
+//! [`may_be_nominated`]), and how an identity is written into fields ([`IdentityHeaders`]).
 //!
 //! Does not own: copying the fields, which is the codecs' work, and the values that the gateway itself puts
 //! into `X-Forwarded-For` and its like.
@@ -64,21 +64,24 @@ pub fn is_hop_by_hop(name: &str) -> bool {
     candidates.iter().any(|candidate| is_alias(name, candidate))
 }
 
-/// The fields that one `Connection` field value nominates for removal, without those that must not be
-/// removed on a client's word.
-///
-/// Left out are the options that are no fields (`close`), fields that are hop-by-hop anyway, and nominations
-/// that are ignored: names in `protected`, which ours are among, and fields that every recipient needs
-/// (RFC 9110 §7.6.1 forbids to nominate those), whose removal would change what was authorized.
+/// The fields that one `Connection` field value nominates for removal: those of its options that
+/// [`may_be_nominated`]. Usually none, as `close` and `keep-alive` name no field to remove.
 pub fn connection_nominations<'v>(value: &'v [u8], protected: &'v StripSet) -> impl Iterator<Item = &'v str> {
     let options = value.split(|&b| b == b',').filter_map(|option| str::from_utf8(option.trim_ascii()).ok());
-    options.filter(|name| {
-        is_token(name)
-            && !name.eq_ignore_ascii_case("close")
-            && !is_hop_by_hop(name)
-            && !is_essential(name)
-            && !protected.strips(name)
-    })
+    options.filter(|name| may_be_nominated(name, protected))
+}
+
+/// Whether a `Connection` option of this name has a field removed on a client's word (RFC 9110 §7.6.1).
+///
+/// Not so options that are no fields (`close`); fields that are hop-by-hop anyway; names in `protected`,
+/// which ours are among; and fields that every recipient needs, which the RFC forbids to nominate and whose
+/// removal would change what was authorized.
+pub fn may_be_nominated(name: &str, protected: &StripSet) -> bool {
+    is_token(name)
+        && !name.eq_ignore_ascii_case("close")
+        && !is_hop_by_hop(name)
+        && !is_essential(name)
+        && !protected.strips(name)
 }
 
 /// Fields that are meant for the final recipient and carry the meaning, the framing, the conditions or the

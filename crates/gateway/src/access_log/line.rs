@@ -42,97 +42,123 @@ impl Formatter {
 
     /// Appends `record` as one line, `\n` included.
     pub(super) fn append(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
-        let mut line = Line { out, style: self.style, first: true };
-        line.plain("time", self.clock.text(record.time));
-        line.text("listener", record.listener);
-        line.key("peer");
-        line.peer(record.peer);
-        line.plain("protocol", record.protocol.as_str());
-        if let Some(target) = &record.target {
-            line.text("method", target.method);
-            line.text("host", target.host);
-            line.text("path", target.path);
+        let time = self.clock.text(record.time);
+        match self.style {
+            Style::Json => fields(&mut Line::<JSON> { out }, time, record),
+            Style::Text => fields(&mut Line::<TEXT> { out }, time, record),
         }
-        if record.status != 0 {
-            line.number("status", record.status.into());
-        }
-        line.plain("outcome", record.outcome.as_str());
-        if let Some(reason) = record.reason {
-            line.text("reason", reason);
-        }
-        if let Some(route) = record.route {
-            line.text("route", route);
-        }
-        if let Some(identity) = record.identity {
-            line.text("subject", &identity.subject);
-            if let Some(user) = &identity.user {
-                line.text("user", user);
-            }
-            line.text("issuer", &identity.issuer);
-        }
-        if let Some(forwarded) = &record.forwarded {
-            line.text("upstream", forwarded.upstream);
-            line.text("endpoint", forwarded.endpoint);
-            line.millis("upstream_ms", forwarded.nanos);
-        }
-        line.number("bytes_in", record.bytes_in);
-        line.number("bytes_out", record.bytes_out);
-        line.millis("duration_ms", record.total_nanos);
-        if let Some(cache) = record.cache {
-            line.plain("cache", cache.as_str());
-        }
-        if let Some(trace) = record.trace {
-            line.plain("trace", trace.hex().as_str());
-        }
-        line.end();
     }
 }
 
-/// A line being written. Keys come from the program text and need no escaping.
-struct Line<'o> {
+/// A key with all that stands between it and the values around it, for both styles: put together when this
+/// is compiled, so that at run time it is one copy of known length.
+struct Key {
+    json: &'static str,
+    text: &'static str,
+}
+
+macro_rules! key {
+    ($name:literal) => {
+        Key { json: concat!(",\"", $name, "\":"), text: concat!(" ", $name, "=") }
+    };
+}
+
+const JSON: bool = true;
+const TEXT: bool = false;
+
+fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &Record<'_>) {
+    line.begin(time);
+    line.text(key!("listener"), record.listener);
+    line.peer(key!("peer"), record.peer);
+    line.plain(key!("protocol"), record.protocol.as_str());
+    if let Some(target) = &record.target {
+        line.text(key!("method"), target.method);
+        line.text(key!("host"), target.host);
+        line.text(key!("path"), target.path);
+    }
+    if record.status != 0 {
+        line.number(key!("status"), record.status.into());
+    }
+    line.plain(key!("outcome"), record.outcome.as_str());
+    if let Some(reason) = record.reason {
+        line.text(key!("reason"), reason);
+    }
+    if let Some(route) = record.route {
+        line.text(key!("route"), route);
+    }
+    if let Some(identity) = record.identity {
+        line.text(key!("subject"), &identity.subject);
+        if let Some(user) = &identity.user {
+            line.text(key!("user"), user);
+        }
+        line.text(key!("issuer"), &identity.issuer);
+    }
+    if let Some(forwarded) = &record.forwarded {
+        line.text(key!("upstream"), forwarded.upstream);
+        line.text(key!("endpoint"), forwarded.endpoint);
+        line.millis(key!("upstream_ms"), forwarded.nanos);
+    }
+    line.number(key!("bytes_in"), record.bytes_in);
+    line.number(key!("bytes_out"), record.bytes_out);
+    line.millis(key!("duration_ms"), record.total_nanos);
+    if let Some(cache) = record.cache {
+        line.plain(key!("cache"), cache.as_str());
+    }
+    if let Some(trace) = record.trace {
+        line.plain(key!("trace"), trace.hex().as_str());
+    }
+    line.end();
+}
+
+/// A line being written, in the style its type says.
+struct Line<'o, const STYLE: bool> {
     out: &'o mut Vec<u8>,
-    style: Style,
-    first: bool,
 }
 
-impl Line<'_> {
-    fn key(&mut self, key: &'static str) {
-        match (self.style, self.first) {
-            (Style::Json, true) => self.out.extend_from_slice(b"{\""),
-            (Style::Json, false) => self.out.extend_from_slice(b",\""),
-            (Style::Text, true) => {}
-            (Style::Text, false) => self.out.push(b' '),
-        }
-        self.first = false;
-        self.out.extend_from_slice(key.as_bytes());
-        self.out.extend_from_slice(if self.style == Style::Json { b"\":" } else { b"=" });
+impl<const STYLE: bool> Line<'_, STYLE> {
+    #[inline]
+    fn key(&mut self, key: Key) {
+        let text = if STYLE == JSON { key.json } else { key.text };
+        self.out.extend_from_slice(text.as_bytes());
     }
 
+    #[inline]
     fn quote(&mut self) {
-        if self.style == Style::Json {
+        if STYLE == JSON {
             self.out.push(b'"');
         }
     }
 
+    fn begin(&mut self, time: &str) {
+        let begin = if STYLE == JSON { "{\"time\":\"" } else { "time=" };
+        self.out.extend_from_slice(begin.as_bytes());
+        self.out.extend_from_slice(time.as_bytes());
+        self.quote();
+    }
+
     /// A word of ours: no quote, no blank, nothing to escape.
-    fn plain(&mut self, key: &'static str, word: &str) {
+    #[inline]
+    fn plain(&mut self, key: Key, word: &str) {
         self.key(key);
         self.quote();
         self.out.extend_from_slice(word.as_bytes());
         self.quote();
     }
 
-    fn number(&mut self, key: &'static str, n: u64) {
+    #[inline]
+    fn number(&mut self, key: Key, n: u64) {
         self.key(key);
         self.out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
     }
 
-    fn millis(&mut self, key: &'static str, nanos: u64) {
+    #[inline]
+    fn millis(&mut self, key: Key, nanos: u64) {
         self.key(key);
         push_millis(self.out, nanos);
     }
 
-    fn peer(&mut self, peer: SocketAddr) {
+    fn peer(&mut self, key: Key, peer: SocketAddr) {
+        self.key(key);
         self.quote();
         match peer {
             // by hand: the formatter's padding machinery costs more than the rest of the line
@@ -154,14 +180,21 @@ impl Line<'_> {
     }
 
     /// A text of somebody else's.
-    fn text(&mut self, key: &'static str, text: &str) {
+    #[inline]
+    fn text(&mut self, key: Key, text: &str) {
         self.key(key);
-        let shown = clip(text, LONGEST);
-        let bare = self.style == Style::Text && !shown.is_empty() && shown.bytes().all(is_bare);
-        if bare && shown.len() == text.len() {
-            self.out.extend_from_slice(shown.as_bytes());
-            return;
+        if text.len() <= LONGEST && !text.is_empty() && is_plain::<STYLE>(text) {
+            self.quote();
+            self.out.extend_from_slice(text.as_bytes());
+            self.quote();
+        } else {
+            self.quoted(text);
         }
+    }
+
+    #[cold]
+    fn quoted(&mut self, text: &str) {
+        let shown = clip(text, LONGEST);
         self.out.push(b'"');
         escape(shown, self.out);
         if shown.len() < text.len() {
@@ -170,11 +203,8 @@ impl Line<'_> {
         self.out.push(b'"');
     }
 
-    fn end(self) {
-        if self.style == Style::Json {
-            self.out.push(b'}');
-        }
-        self.out.push(b'\n');
+    fn end(&mut self) {
+        self.out.extend_from_slice(if STYLE == JSON { b"}\n" } else { b"\n" });
     }
 }
 
@@ -183,9 +213,14 @@ fn clip(text: &str, longest: usize) -> &str {
     if text.len() <= longest { text } else { &text[..text.floor_char_boundary(longest)] }
 }
 
-/// Bytes a logfmt value may have without quotes.
-const fn is_bare(byte: u8) -> bool {
-    byte > b' ' && byte < 0x7f && !matches!(byte, b'"' | b'\\' | b'=')
+/// Whether nothing in `text` needs escaping (JSON), or quotes either (text). Nearly always so. No early end:
+/// without one the compiler looks at 16 bytes at a time.
+#[inline]
+fn is_plain<const STYLE: bool>(text: &str) -> bool {
+    text.bytes().fold(true, |plain, byte| {
+        let printable = (b' '..0x7f).contains(&byte) & (byte != b'"') & (byte != b'\\');
+        plain & printable & ((STYLE == JSON) | ((byte != b' ') & (byte != b'=')))
+    })
 }
 
 /// Appends the inside of a JSON string (RFC 8259 §7).

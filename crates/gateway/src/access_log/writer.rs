@@ -132,7 +132,9 @@ impl AccessLog {
         std::thread::Builder::new()
             .name("access-log".into())
             .spawn(move || {
-                writer.run(messages);
+                writer.run(&messages);
+                // what is still in the channel is counted here, before anybody is told of the end
+                drop(messages);
                 drop(ending);
             })
             .map_err(AccessLogError::Thread)?;
@@ -274,7 +276,7 @@ struct Writer {
 
 impl Writer {
     /// Until the log is closed and what waits is written, or nobody is left who could write.
-    fn run(mut self, messages: Receiver<Message>) {
+    fn run(mut self, messages: &Receiver<Message>) {
         while let Ok(message) = messages.recv() {
             self.handle(message);
             if self.shared.close.load(Relaxed) {

@@ -14,7 +14,7 @@ use auth::token::ClaimError;
 use x509_parser::asn1_rs::ToDer as _;
 use x509_parser::oid_registry::{
     OID_DOMAIN_COMPONENT, OID_USERID, OID_X509_COMMON_NAME, OID_X509_COUNTRY_NAME, OID_X509_LOCALITY_NAME,
-    OID_X509_ORGANIZATIONAL_UNIT, OID_X509_ORGANIZATION_NAME, OID_X509_STATE_OR_PROVINCE_NAME,
+    OID_X509_ORGANIZATION_NAME, OID_X509_ORGANIZATIONAL_UNIT, OID_X509_STATE_OR_PROVINCE_NAME,
     OID_X509_STREET_ADDRESS, Oid,
 };
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
@@ -54,7 +54,11 @@ impl CertificateError {
 }
 
 /// Who holds an end-entity certificate, given in DER.
-pub(super) fn facts(der: &[u8], mapping: &CertificateMapping, now: Timestamp) -> Result<Facts, CertificateError> {
+pub(super) fn facts(
+    der: &[u8],
+    mapping: &CertificateMapping,
+    now: Timestamp,
+) -> Result<Facts, CertificateError> {
     let (rest, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Unparsable)?;
     if !rest.is_empty() {
         return Err(CertificateError::Unparsable);

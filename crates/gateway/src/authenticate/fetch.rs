@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, USER_AGENT};
+use http::header::{
+    ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, LOCATION, USER_AGENT,
+};
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Empty};
 use hyper::body::Incoming;
@@ -50,7 +52,9 @@ pub enum FetchError {
         error: std::io::Error,
     },
     /// The TLS handshake failed.
-    #[error("{url}: TLS handshake failed: {error}; does its certificate chain to the CA configured for this issuer?")]
+    #[error(
+        "{url}: TLS handshake failed: {error}; does its certificate chain to the CA configured for this issuer?"
+    )]
     Tls {
         /// What was asked for.
         url: String,
@@ -66,7 +70,9 @@ pub enum FetchError {
         after: Duration,
     },
     /// A redirect.
-    #[error("{url}: answered {status} towards {location:?}; redirects are not followed, configure the final URL")]
+    #[error(
+        "{url}: answered {status} towards {location:?}; redirects are not followed, configure the final URL"
+    )]
     Redirect {
         /// What was asked for.
         url: String,
@@ -84,7 +90,9 @@ pub enum FetchError {
         status: StatusCode,
     },
     /// Something else than a JSON document.
-    #[error("{url}: answered {found}, not a JSON document; is there a login page or another service at this URL?")]
+    #[error(
+        "{url}: answered {found}, not a JSON document; is there a login page or another service at this URL?"
+    )]
     NotJson {
         /// What was asked for.
         url: String,
@@ -121,7 +129,11 @@ pub enum FetchError {
 ///
 /// # Errors
 /// See [`FetchError`]; nothing is retried here.
-pub(super) async fn get(url: &Url, tls: Option<&Arc<ClientConfig>>, bounds: Bounds) -> Result<Bytes, FetchError> {
+pub(super) async fn get(
+    url: &Url,
+    tls: Option<&Arc<ClientConfig>>,
+    bounds: Bounds,
+) -> Result<Bytes, FetchError> {
     let exchange = async {
         let connected = tokio::time::timeout(bounds.connect, connect(url, tls));
         match connected.await.map_err(|_| timeout(url, bounds.connect))?? {
@@ -199,7 +211,8 @@ fn check(url: &Url, response: &Response<Incoming>, bounds: Bounds) -> Result<(),
     if status != StatusCode::OK {
         return Err(FetchError::Status { url: url.to_string(), status });
     }
-    let length = headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
+    let length =
+        headers.get(CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     if length.is_some_and(|length| length > bounds.bytes as u64) {
         return Err(FetchError::TooLarge { url: url.to_string(), limit: bounds.bytes });
     }
@@ -236,4 +249,125 @@ async fn read(url: &Url, mut body: Incoming, bounds: Bounds) -> Result<Bytes, Fe
         }
     }
     Ok(document.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    const BOUNDS: Bounds =
+        Bounds { connect: Duration::from_secs(10), overall: Duration::from_secs(10), bytes: 1000 };
+
+    /// Sends `answer` to the first request and hands that request back.
+    async fn exchange_with(answer: &[u8], bounds: Bounds) -> (Result<Bytes, FetchError>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}/keys?v=1", listener.local_addr().unwrap())).unwrap();
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                request.push(stream.read_u8().await.unwrap());
+            }
+            stream.write_all(answer).await.unwrap();
+            String::from_utf8(request).unwrap()
+        };
+        tokio::join!(get(&url, None, bounds), serve)
+    }
+
+    async fn refused(answer: &str) -> FetchError {
+        exchange_with(answer.as_bytes(), BOUNDS).await.0.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_document_is_asked_for_without_credentials_and_read() {
+        let answers = [
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}",
+            "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n{}",
+        ];
+        for answer in answers {
+            let (document, request) = exchange_with(answer.as_bytes(), BOUNDS).await;
+            assert_eq!(document.unwrap(), "{}");
+            let mut lines: Vec<_> = request.trim_end().lines().collect();
+            assert_eq!(lines.remove(0), "GET /keys?v=1 HTTP/1.1");
+            let names: Vec<_> = lines.iter().filter_map(|line| line.split(':').next()).collect();
+            assert_eq!(names, ["host", "accept", "user-agent", "connection"]);
+        }
+    }
+
+    #[tokio::test]
+    async fn redirects_are_not_followed() {
+        let target = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let location = format!("http://{}/", target.local_addr().unwrap());
+        for status in [301, 302, 303, 307, 308] {
+            let answer = format!("HTTP/1.1 {status} X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+            let error = refused(&answer).await;
+            assert!(matches!(error, FetchError::Redirect { .. }), "{error}");
+            assert!(error.to_string().contains(&location));
+        }
+        let target = target.into_std().unwrap();
+        assert_eq!(target.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn only_200_with_a_plausible_type_counts() {
+        for status in [201, 204, 400, 401, 404, 500, 503] {
+            let error = refused(&format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n")).await;
+            assert!(matches!(error, FetchError::Status { status: s, .. } if s == status), "{error}");
+        }
+        for field in
+            ["content-type: text/html; charset=utf-8", "content-encoding: gzip", "content-type: Image/PNG"]
+        {
+            let error = refused(&format!("HTTP/1.1 200 X\r\n{field}\r\ncontent-length: 2\r\n\r\n{{}}")).await;
+            assert!(matches!(error, FetchError::NotJson { .. }), "{field}: {error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_document_is_read_to_its_bound_and_no_further() {
+        let of = |length: usize| {
+            format!("HTTP/1.1 200 X\r\ncontent-length: {length}\r\n\r\n{}", "x".repeat(length))
+        };
+        assert_eq!(exchange_with(of(1000).as_bytes(), BOUNDS).await.0.unwrap().len(), 1000);
+        assert!(matches!(refused(&of(1001)).await, FetchError::TooLarge { limit: 1000, .. }));
+        let endless = format!("HTTP/1.1 200 X\r\n\r\n{}", "x".repeat(1001));
+        assert!(matches!(refused(&endless).await, FetchError::TooLarge { .. }));
+        let fields = "x: y\r\n".repeat(101);
+        assert!(matches!(
+            refused(&format!("HTTP/1.1 200 X\r\n{fields}\r\n{{}}")).await,
+            FetchError::Http { .. }
+        ));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_breaks_off_is_no_document() {
+        for answer in ["", "HTTP/1.1 200", "SSH-2.0-x\r\n", "HTTP/1.1 200 X\r\ncontent-length: 9\r\n\r\n{}"] {
+            assert!(matches!(refused(answer).await, FetchError::Http { .. }), "{answer:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn silence_is_bounded() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = Url::parse(&format!("http://{}/", listener.local_addr().unwrap())).unwrap();
+        // The kernel accepts for the listener; nobody answers.
+        let bounds = Bounds { overall: Duration::from_millis(50), ..BOUNDS };
+        let error = get(&url, None, bounds).await.unwrap_err();
+        assert!(matches!(error, FetchError::Timeout { .. }) && error.to_string().contains("50ms"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_told_with_the_url() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/keys", listener.local_addr().unwrap());
+        drop(listener);
+        let error = get(&Url::parse(&url).unwrap(), None, BOUNDS).await.unwrap_err();
+        assert!(
+            matches!(error, FetchError::Connect { .. }) && error.to_string().starts_with(&url),
+            "{error}"
+        );
+    }
 }

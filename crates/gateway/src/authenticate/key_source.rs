@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use auth::keyset::{KeySet, KeySetError, MAX_KEY_SET_BYTES, SkippedKey};
-use auth::token::json::{Document, JsonError, Value};
 use auth::time::Timestamp;
+use auth::token::json::{Document, JsonError, Value};
 use rustls::ClientConfig;
 use tokio::io::AsyncReadExt as _;
 
@@ -40,7 +40,9 @@ pub enum SourceError {
         url: String,
     },
     /// The metadata is of another issuer (OpenID Connect Discovery 1.0 section 4.3, RFC 8414 section 3.3).
-    #[error("{url}: describes the issuer {found:?}, not {expected:?}; configure the issuer exactly as it calls itself")]
+    #[error(
+        "{url}: describes the issuer {found:?}, not {expected:?}; configure the issuer exactly as it calls itself"
+    )]
     OtherIssuer {
         /// Where the metadata was found.
         url: String,
@@ -131,8 +133,7 @@ pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
 /// # Errors
 /// When the file is unreadable, no key set, or has no usable key.
 pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
-    let document =
-        std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
+    let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
     parse(&Found { document, at: path.display().to_string() })
 }
 
@@ -227,7 +228,11 @@ impl Source {
         let found = member("issuer")?;
         if found != &*self.issuer {
             let found = found.chars().filter(|c| !c.is_control()).take(200).collect();
-            return Err(SourceError::OtherIssuer { url: url.to_string(), expected: self.issuer.clone(), found });
+            return Err(SourceError::OtherIssuer {
+                url: url.to_string(),
+                expected: self.issuer.clone(),
+                found,
+            });
         }
         key_url("jwks_uri of the issuer's metadata", member("jwks_uri")?, &self.issuer)
     }

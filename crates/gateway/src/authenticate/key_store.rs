@@ -168,7 +168,10 @@ impl KeyStore {
             return e.clone();
         }
         if source.is_exposed() {
-            tracing::warn!(issuer = name, "keys are fetched over plain http; use https outside of development");
+            tracing::warn!(
+                issuer = name,
+                "keys are fetched over plain http; use https outside of development"
+            );
         }
         let now = means.clock.now().monotonic;
         let control = means.control.clone();

@@ -29,8 +29,8 @@ use rustls_pki_types::CertificateDer;
 
 pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
-pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 use self::key_source::Source;
+pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
 use self::key_store::{KeyStore, Means, Renewal, Schedule};
 pub use self::url::{Url, UrlFault};
@@ -220,10 +220,12 @@ impl Authenticator {
                     Landing::Denied(why) => return (Err(why), CacheUse::Coalesced),
                     Landing::Again => {}
                 },
-                cache::Lookup::Miss(ticket) => match self.find_out(token, ticket, &now).await {
-                    Ok(answer) => return (answer, CacheUse::Miss),
-                    Err(Voided) => {}
-                },
+                cache::Lookup::Miss(ticket) => {
+                    // Voided by a flush, the answer proves nothing.
+                    if let Ok(answer) = self.find_out(token, ticket, &now).await {
+                        return (answer, CacheUse::Miss);
+                    }
+                }
             }
         }
         // Flushes outran every attempt: keys change faster than a signature is checked.
@@ -237,7 +239,11 @@ impl Authenticator {
     ///
     /// # Errors
     /// When certificates are no credential here, or this one says nothing usable.
-    pub fn certificate(&self, end_entity: &CertificateDer<'_>, now: Now) -> Result<Arc<Verified>, CertificateError> {
+    pub fn certificate(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        now: Now,
+    ) -> Result<Arc<Verified>, CertificateError> {
         let mapping = self.certificates.as_ref().ok_or(CertificateError::NotConfigured)?;
         let facts = certificate::facts(end_entity, mapping, now.wall)?;
         Ok(Arc::new(self.rendering.verified(facts, None)))
@@ -289,8 +295,11 @@ impl Authenticator {
         for _ in 0..=RENEWALS {
             let now = now();
             let (issuer, seen, unknown_key) = match self.attempt(token, now) {
-                Attempt::Done(answer) => return answer.map_err(Rejection::Invalid),
-                Attempt::NeedsKeys { issuer, seen, unknown_key } => (&self.issuers[issuer], seen, unknown_key),
+                Ok(verified) => return Ok(verified),
+                Err(Obstacle::Token(error)) => return Err(Rejection::Invalid(error)),
+                Err(Obstacle::Keys { issuer, seen, unknown_key }) => {
+                    (&self.issuers[issuer], seen, unknown_key)
+                }
             };
             let unavailable =
                 |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
@@ -306,39 +315,40 @@ impl Authenticator {
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
-    fn attempt(&self, token: &[u8], now: Now) -> Attempt {
-        let unverified = match jwt::parse(token) {
-            Ok(unverified) => unverified,
-            Err(error) => return Attempt::Done(Err(error)),
-        };
+    fn attempt(&self, token: &[u8], now: Now) -> Result<(Verified, Lifetime), Obstacle> {
+        let unverified = jwt::parse(token)?;
         // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
-        let Some(at) = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer()) else {
-            return Attempt::Done(Err(TokenError::WrongIssuer));
-        };
+        let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
+        let at = at.ok_or(TokenError::WrongIssuer)?;
         let issuer = &self.issuers[at];
         let Some(held) = issuer.keys.current(now) else {
-            return Attempt::NeedsKeys { issuer: at, seen: 0, unknown_key: false };
+            return Err(Obstacle::Keys { issuer: at, seen: 0, unknown_key: false });
         };
-        Attempt::Done(match unverified.verify(&issuer.config, &held.set, now.wall) {
+        let facts = match unverified.verify(&issuer.config, &held.set, now.wall) {
+            Ok(facts) => facts,
             Err(TokenError::UnknownKey) => {
-                return Attempt::NeedsKeys { issuer: at, seen: held.attempt, unknown_key: true };
+                return Err(Obstacle::Keys { issuer: at, seen: held.attempt, unknown_key: true });
             }
-            Err(error) => Err(error),
-            Ok(facts) => {
-                let expires = facts.expires;
-                // A fact ends with the key set it was proven by, should that not be confirmed in time.
-                let until = Some(issuer.keys.usable_until(&held));
-                Ok((self.rendering.verified(facts, Some(at)), Lifetime { expires, until }))
-            }
-        })
+            Err(error) => return Err(error.into()),
+        };
+        // A fact ends with the key set it was proven by, should that not be confirmed in time.
+        let life = Lifetime { expires: facts.expires, until: Some(issuer.keys.usable_until(&held)) };
+        Ok((self.rendering.verified(facts, Some(at)), life))
     }
 }
 
-/// How far verification comes without waiting.
-enum Attempt {
-    Done(Result<(Verified, Lifetime), TokenError>),
-    /// No usable set, or one that lacks the token's key.
-    NeedsKeys { issuer: usize, seen: u64, unknown_key: bool },
+/// What is in the way of a verified token.
+enum Obstacle {
+    /// The token itself.
+    Token(TokenError),
+    /// No usable key set, or one that lacks the token's key.
+    Keys { issuer: usize, seen: u64, unknown_key: bool },
+}
+
+impl From<TokenError> for Obstacle {
+    fn from(error: TokenError) -> Self {
+        Self::Token(error)
+    }
 }
 
 impl Rendering {

@@ -135,7 +135,9 @@ mod tests {
         for yes in ["http://localhost", "http://127.0.0.2:1", "http://[::1]/", "http://a.localhost"] {
             assert!(Url::parse(yes).unwrap().is_loopback(), "{yes}");
         }
-        for no in ["http://localhost.example", "http://128.0.0.1", "http://127.0.0.1.example", "http://xlocalhost"] {
+        for no in
+            ["http://localhost.example", "http://128.0.0.1", "http://127.0.0.1.example", "http://xlocalhost"]
+        {
             assert!(!Url::parse(no).unwrap().is_loopback(), "{no}");
         }
     }
@@ -146,7 +148,9 @@ mod tests {
             let fault = Url::parse(text).unwrap_err();
             assert!(matches!(fault, UrlFault::Scheme(_) | UrlFault::Syntax(_)), "{text}: {fault}");
         }
-        for text in ["https://", "https://a b/", "https://a:99999/", "https://a:/", "https://a:0/", "https://:1/"] {
+        for text in
+            ["https://", "https://a b/", "https://a:99999/", "https://a:/", "https://a:0/", "https://:1/"]
+        {
             assert!(matches!(Url::parse(text), Err(UrlFault::Syntax(_))), "{text}: {:?}", Url::parse(text));
         }
         assert!(matches!(Url::parse("https://a/#x"), Err(UrlFault::Fragment(_))));

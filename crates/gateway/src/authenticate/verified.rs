@@ -25,7 +25,12 @@ pub struct Verified {
 }
 
 impl Verified {
-    pub(super) fn new(facts: Facts, headers: &IdentityHeaders, issuer: Option<usize>, reserve: usize) -> Self {
+    pub(super) fn new(
+        facts: Facts,
+        headers: &IdentityHeaders,
+        issuer: Option<usize>,
+        reserve: usize,
+    ) -> Self {
         let upstream_fields = headers.render(&facts.identity);
         let mut block = Vec::new();
         for (name, value) in &upstream_fields {

@@ -57,7 +57,8 @@ impl<D: Clone> Denials<D> {
         // The capacity is clamped below u32::MAX where the shard is made.
         let at = u32::try_from(at).unwrap_or(u32::MAX);
         let ring = &self.ring;
-        self.index.insert_unique(key.hash(), at, |&at| ring[at as usize].as_ref().map_or(0, |d| d.key.hash()));
+        self.index
+            .insert_unique(key.hash(), at, |&at| ring[at as usize].as_ref().map_or(0, |d| d.key.hash()));
     }
 
     pub(super) fn remove(&mut self, key: Key) {

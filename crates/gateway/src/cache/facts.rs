@@ -95,20 +95,18 @@ impl<T> Facts<T> {
             self.evict_one(now, generation);
         }
         let (key, weight) = (slot.key, slot.weight);
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = Some(slot);
-                at
-            }
-            None => {
-                // 2^32 slots of more than 64 bytes each are beyond any capacity.
-                let Ok(at) = u32::try_from(self.slots.len()) else { return false };
-                self.slots.push(Some(slot));
-                at
-            }
+        let at = if let Some(at) = self.free.pop() {
+            self.slots[at as usize] = Some(slot);
+            at
+        } else {
+            // 2^32 slots of more than 64 bytes each are beyond any capacity.
+            let Ok(at) = u32::try_from(self.slots.len()) else { return false };
+            self.slots.push(Some(slot));
+            at
         };
         let slots = &self.slots;
-        self.index.insert_unique(key.hash(), at, |&at| slots[at as usize].as_ref().map_or(0, |s| s.key.hash()));
+        self.index
+            .insert_unique(key.hash(), at, |&at| slots[at as usize].as_ref().map_or(0, |s| s.key.hash()));
         self.bytes += weight;
         true
     }

@@ -87,8 +87,9 @@ impl Key {
     }
 
     /// 16 uniformly distributed bits that neither the shard nor the bucket depends on: jitter.
-    pub(super) fn jitter(self) -> u32 {
-        u32::from((self.0 >> 64) as u16)
+    #[expect(clippy::cast_possible_truncation, reason = "16 bits are meant")]
+    pub(super) fn jitter(self) -> u16 {
+        (self.0 >> 64) as u16
     }
 }
 

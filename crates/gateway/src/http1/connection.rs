@@ -241,6 +241,20 @@ impl Connection {
         self.sent
     }
 
+    /// What is written from here on is a message of its own.
+    pub(crate) fn begin_message(&mut self) {
+        self.sent = !self.write.is_empty();
+    }
+
+    /// Takes back a message of which nothing was sent, so that another can be written in its place.
+    pub(crate) fn take_back(&mut self) -> bool {
+        if !self.sent {
+            self.write.clear();
+            self.writing = Writing::Idle;
+        }
+        !self.sent
+    }
+
     pub(crate) fn poll_flush_io(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.write.len() {
             let n = ready!(Pin::new(&mut self.io).poll_write(cx, &self.write[self.written..]))?;

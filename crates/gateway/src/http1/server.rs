@@ -200,12 +200,12 @@ impl Session {
     }
 
     async fn forward(&mut self, outbound: Outbound, seen: Seen, running: &Rc<Running>, record: &mut Record) -> Next {
-        let draining = self.worker.draining.get().is_some();
         let mut client = Client {
+            worker: &self.worker,
             connection: &mut self.connection,
             version: seen.version,
             head_request: seen.head_request,
-            close: !seen.persists || draining,
+            close: !seen.persists,
             timing: None,
         };
         if self.peer.sees_timing {
@@ -228,6 +228,13 @@ impl Session {
         match relayed.fault {
             Some(fault) => {
                 record.failed(&fault);
+                // A short answer that broke off before any of it was sent can still be a proper refusal.
+                if let Some(refusal) = fault.refusal()
+                    && self.connection.take_back()
+                {
+                    let answer = refusal.answer(&running.config.authentication.realm);
+                    return self.answer(&answer, Seen { persists: false, ..seen }, record).await;
+                }
                 // The client must not take a cut answer for a whole one.
                 self.connection.reset_on_close();
                 Next::Abort
@@ -332,6 +339,7 @@ fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u6
 
 /// The client's side of an exchange over HTTP/1.
 struct Client<'a> {
+    worker: &'a Worker,
     connection: &'a mut Connection,
     version: Version,
     head_request: bool,
@@ -361,7 +369,8 @@ impl Downstream for Client<'_> {
     fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
         let status = response.status;
         let framing = response_framing(status, response.body, self.head_request, self.version == Version::Http11);
-        self.close |= framing == Framing::UntilClose;
+        self.close |= framing == Framing::UntilClose || self.worker.draining.get().is_some();
+        self.connection.begin_message();
         let out = self.connection.out();
         put_response(out, response);
         if let Some(timing) = &self.timing {

@@ -7,7 +7,7 @@
 //! Flow: `Metrics::new(workers)` once; each worker thread takes its [`Worker`] and passes it to every writing
 //! method; [`Metrics::render`] walks all shards.
 //!
-//! A writer touches plain 64-bit slots on cache lines no other thread writes (see [`local`]): no locked
+//! A writer touches plain 64-bit slots on cache lines no other thread writes (see `local`): no locked
 //! instruction, no shared line, no allocation. Names are resolved to handles when a configuration is
 //! applied, never per request.
 
@@ -238,9 +238,7 @@ impl Worker {
     #[inline]
     pub fn phases(&self, recorder: &Recorder) {
         let shard = self.shard();
-        for (phase, nanos) in recorder.iter() {
-            shard.phases[phase as usize].record(nanos);
-        }
+        recorder.for_each_slot(|slot, nanos| shard.phases[slot].record(nanos));
     }
 }
 

@@ -175,6 +175,7 @@ impl Pool {
 
     fn leased(self: &Rc<Self>, at: usize, link: Link, reused: bool) -> Lease {
         let state = &self.endpoints[at];
+        self.turn.set(at + 1);
         state.in_flight.set(state.in_flight.get() + 1);
         state.counts.request_begun(&self.metrics);
         Lease { pool: self.clone(), endpoint: at, link, reused }
@@ -189,7 +190,6 @@ impl Pool {
         }
         let now = self.deadlines.now_millis();
         let first = self.turn.get() % n;
-        self.turn.set(first + 1);
         let order = (first..n).chain(0..first).filter(|at| !tried.contains(at));
         let in_use = order.clone().filter(|at| self.endpoints[*at].out_until.get() <= now);
         in_use

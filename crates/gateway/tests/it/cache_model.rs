@@ -12,7 +12,7 @@ use gateway::clock::{Clock, ManualClock, Now};
 use gateway::config::CacheLimits;
 use proptest::prelude::*;
 
-const TTL: Duration = Duration::from_secs(60);
+const TTL: Duration = Duration::from_mins(1);
 const DENY_TTL: Duration = Duration::from_secs(2);
 
 struct Fact {
@@ -76,13 +76,16 @@ impl Model {
     }
 }
 
+/// A ticket and the generation it was taken in.
+type Taken = (u64, Ticket<Fact, &'static str>);
+
 struct Run {
     cache: DecisionCache<Fact, &'static str>,
     clock: ManualClock,
     secret: Secret,
     model: Model,
-    /// Open tickets by name, oldest first, each with the generation it was taken in.
-    tickets: HashMap<u8, Vec<(u64, Ticket<Fact, &'static str>)>>,
+    /// Open tickets by name, oldest first.
+    tickets: HashMap<u8, Vec<Taken>>,
     serial: u64,
     bytes: usize,
     roomy: bool,
@@ -105,7 +108,7 @@ impl Run {
         }
     }
 
-    fn take(&mut self, name: u8) -> Option<(u64, Ticket<Fact, &'static str>)> {
+    fn take(&mut self, name: u8) -> Option<Taken> {
         let open = self.tickets.get_mut(&name)?;
         let (generation, ticket) = if open.is_empty() { return None } else { open.remove(0) };
         if self.model.flying.get(&name) == Some(&generation) {

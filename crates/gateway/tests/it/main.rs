@@ -4,9 +4,16 @@
 
 mod access_log;
 mod admin;
+mod assertion;
+mod authenticate;
+mod authenticate_tls;
 mod cache;
 mod cache_model;
+mod certificate;
 mod cgroup;
 mod exposition;
+mod files;
+mod issuer;
 mod metrics;
 mod otlp;
+mod tls;

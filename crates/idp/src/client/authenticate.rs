@@ -4,7 +4,7 @@
 //! them) and the only way to an [`AuthenticatedClient`].
 //! Does not own: what the client may do then.
 //!
-//! Flow: headers and form → one presented id and secret → [`Registry::verify`] → [`AuthenticatedClient`].
+//! Flow: headers and form → one presented id and secret → `Registry::verify` → [`AuthenticatedClient`].
 
 use std::ops::Deref;
 

@@ -131,3 +131,45 @@ impl Registry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(audiences: usize) -> Client {
+        Client {
+            id: "orders".into(),
+            secrets: SecretDigests::decoy(),
+            grants: vec![],
+            scopes: ScopeSet::default(),
+            default_scopes: ScopeSet::default(),
+            audiences: (0..audiences).map(|i| format!("urn:{i}").into()).collect(),
+            groups: vec![],
+            access_token_lifetime: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn one_request_names_a_few_targets() {
+        let client = client(MAX_TARGETS + 1);
+        let ask = |n: usize| {
+            let body: Vec<String> = (0..n).map(|i| format!("resource=urn:{i}&audience=urn:{i}")).collect();
+            client.audiences_for(&Form::parse(body.join("&").as_bytes()).unwrap()).map(|t| t.len())
+        };
+        assert_eq!(ask(0), Ok(1), "the default");
+        assert_eq!(ask(MAX_TARGETS), Ok(MAX_TARGETS), "each once");
+        assert_eq!(ask(MAX_TARGETS + 1), Err(Fault::TargetsTooMany));
+    }
+
+    #[test]
+    fn the_decoy_lets_nobody_in() {
+        let registry = Registry::new([client(1)]);
+        assert_eq!(registry.len(), 1);
+        for secret in ["", "orders", "\0"] {
+            assert_eq!(
+                registry.verify("nobody", secret).map(Client::id),
+                Err(Fault::client_unknown("nobody"))
+            );
+        }
+    }
+}

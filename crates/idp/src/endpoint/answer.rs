@@ -90,3 +90,17 @@ fn with_headers(status: StatusCode, body: Body, fields: &[(HeaderName, HeaderVal
     }
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn what_does_not_say_otherwise_is_not_stored() {
+        let bare = harden(Response::new(Body::empty())).await;
+        assert_eq!(bare.headers()[CACHE_CONTROL], "no-store");
+        let public = harden(document(Bytes::new(), &HeaderValue::from_static("public"))).await;
+        assert_eq!(public.headers()[CACHE_CONTROL], "public");
+        assert_eq!(public.headers().get_all(CACHE_CONTROL).iter().count(), 1);
+    }
+}

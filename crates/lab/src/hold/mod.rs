@@ -167,14 +167,15 @@ impl Shared {
     }
 }
 
-/// Holds the connections on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
-pub fn hold(plan: HoldPlan) -> Result<HoldReport, HoldError> {
+/// Holds the connections on the calling thread; an interrupt (Ctrl-C) ends it early and still reports. `held` is told
+/// how many are open once all have been tried.
+pub fn hold(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
     plan.check()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(drive(plan))
+    runtime.block_on(drive(plan, held))
 }
 
-async fn drive(plan: HoldPlan) -> Result<HoldReport, HoldError> {
+async fn drive(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
     let watch = Watch::start(&plan.watch, INTERVAL, Instant::now())?;
     let tally = Tally {
         opened: 0,
@@ -203,6 +204,7 @@ async fn drive(plan: HoldPlan) -> Result<HoldReport, HoldError> {
             shared.tried.notified().await;
         }
         let opened_at = shared.clock.now();
+        held(shared.tally.borrow().open);
         tokio::time::sleep(shared.plan.hold).await;
         opened_at
     };

@@ -42,7 +42,11 @@ fn run_load(run: &Run) -> Result<ExitCode, Failure> {
 }
 
 fn run_hold(plan: hold::HoldPlan, output: &Output) -> Result<ExitCode, Failure> {
-    let report = hold::hold(plan)?;
+    let wanted = plan.connections;
+    let report = hold::hold(plan, |open| {
+        // A script that waits for this line knows that what follows happens beside the held connections.
+        let _ = writeln!(std::io::stderr(), "postern-load: holding {open} of {wanted} connections");
+    })?;
     print(output, &report, &hold_table(&report))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -88,10 +88,12 @@ fn http_two_hosts_are_400_and_close() {
 #[test]
 fn http_malformed_first_lines_and_names_are_400_and_close() {
     let f = Fixture::new();
-    for line in ["GET  / HTTP/1.1", "GET / HTTP/1.1 x", "GET /", "GET / http/1.1", " GET / HTTP/1.1", "G\tT / HTTP/1.1"] {
+    for line in ["GET  / HTTP/1.1", "GET / HTTP/1.1 x", "GET /", " GET / HTTP/1.1", "G\tT / HTTP/1.1"] {
         is_refused(&f, &f.request("/", "").replacen("GET / HTTP/1.1", line, 1), 400);
     }
-    is_refused(&f, &f.request("/", "").replacen("HTTP/1.1", "HTTP/1.9", 1), 505);
+    for version in ["HTTP/1.9", "HTTP/2.0", "http/1.1"] {
+        is_refused(&f, &f.request("/", "").replacen("HTTP/1.1", version, 1), 505);
+    }
     is_refused(&f, &f.request("/", "X Y: z\r\n"), 400);
     is_refused(&f, &f.request("/", ": z\r\n"), 400);
     is_refused(&f, &f.request("/", "no colon\r\n"), 400);
@@ -201,8 +203,22 @@ fn http_an_answer_cut_short_is_not_taken_for_a_whole_one() {
     let mut client = f.connect();
     client.send(f.request("/", ""));
     let head = client.head();
-    assert_eq!((head.status, head.value("content-length")), (200, Some("100")));
-    assert!(client.rest().len() < 100);
+    let rest = client.rest();
+    // Before any of it was sent it can be said properly; after that the answer visibly lacks its end.
+    assert!(head.status == 502 || (head.status == 200 && rest.len() < 100), "{} {}", head.head, rest.escape_ascii());
+    let f = Fixture::with(
+        Setup::default(),
+        Upstream::answering(|_, s| {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 10000000\r\n\r\n");
+            let _ = s.write_all(&[b'x'; 100_000]);
+            false
+        }),
+    );
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    let head = client.head();
+    assert_eq!((head.status, head.value("content-length")), (200, Some("10000000")));
+    assert!(client.rest().len() < 10_000_000);
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|_, s| {

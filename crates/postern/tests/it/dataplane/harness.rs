@@ -9,6 +9,8 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
+use auth::time::Timestamp;
+use gateway::cache::{Generation, Secret};
 use gateway::clock::SystemClock;
 use gateway::metrics::Metrics;
 use gateway::server::{Gateway, Services};
@@ -328,22 +330,12 @@ impl Fixture {
             access_log: None,
             tracer: None,
             control: CONTROL.handle().clone(),
+            secret: Secret::new([7; 16]),
+            generation: Generation::default(),
         };
         let gateway = Gateway::start(settings, 1, services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
-        let fixture = Self { dir, issuer, upstream, metrics, gateway: Some(gateway), address };
-        fixture.wait_for_keys();
-        fixture
-    }
-
-    /// Keys are read on the control runtime; a test's first request must not come before them.
-    fn wait_for_keys(&self) {
-        let gateway = self.gateway();
-        let deadline = std::time::Instant::now() + PATIENCE;
-        while !gateway.authenticator().is_ready() {
-            assert!(std::time::Instant::now() < deadline, "keys are loaded");
-            std::thread::sleep(Duration::from_millis(2));
-        }
+        Self { dir, issuer, upstream, metrics, gateway: Some(gateway), address }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {
@@ -394,9 +386,9 @@ impl Drop for Fixture {
 pub(crate) fn load(dir: &Path, text: &str) -> gateway::config::Config {
     let path = dir.join("postern.toml");
     std::fs::write(&path, text).expect("file");
-    match postern::config::load(&path) {
-        Ok(settings) => settings.gateway,
-        Err(report) => panic!("the configuration is sound: {}", report.display()),
+    match postern::config::load_file(&path, Timestamp::from_secs(now()), 1) {
+        Ok(loaded) => loaded.config,
+        Err(refused) => panic!("the configuration is sound: {}", refused.report.display()),
     }
 }
 

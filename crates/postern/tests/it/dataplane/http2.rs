@@ -1,0 +1,290 @@
+//! HTTP/2 on both sides: prior knowledge, streams, trailers, interim responses, limits.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, Response};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::harness::{CONTROL, Fixture, Setup, Upstream};
+
+fn run<T>(future: impl Future<Output = T>) -> T {
+    CONTROL.block_on(async { tokio::time::timeout(super::harness::PATIENCE, future).await.expect("in time") })
+}
+
+async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+    let socket = TcpStream::connect(address).await.unwrap();
+    let (send, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    send
+}
+
+fn request(f: &Fixture, method: &str, path: &str) -> Request<()> {
+    let token = f.issuer.token(|_| {});
+    Request::builder()
+        .method(method)
+        .uri(format!("http://app.test{path}"))
+        .header("authorization", format!("Bearer {token}"))
+        .body(())
+        .unwrap()
+}
+
+async fn body_of(response: Response<h2::RecvStream>) -> (http::response::Parts, Vec<u8>, Option<HeaderMap>) {
+    let (head, mut stream) = response.into_parts();
+    let mut body = Vec::new();
+    while let Some(chunk) = stream.data().await {
+        let chunk = chunk.unwrap();
+        let _ = stream.flow_control().release_capacity(chunk.len());
+        body.extend_from_slice(&chunk);
+    }
+    let trailers = stream.trailers().await.unwrap();
+    (head, body, trailers)
+}
+
+async fn get(send: &SendRequest<Bytes>, request: Request<()>) -> (http::response::Parts, Vec<u8>) {
+    let mut send = send.clone().ready().await.unwrap();
+    let (response, _) = send.send_request(request, true).unwrap();
+    let (head, body, _) = body_of(response.await.unwrap()).await;
+    (head, body)
+}
+
+#[test]
+fn http2_with_prior_knowledge_is_served_beside_http1() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        let (head, body) = get(&send, request(&f, "GET", "/a?b=c")).await;
+        assert_eq!((head.status.as_u16(), body.as_slice()), (200, b"ok".as_slice()));
+        let refused = Request::builder().uri("http://app.test/").body(()).unwrap();
+        let (head, body) = get(&send, refused).await;
+        assert_eq!(head.status, 401);
+        assert_eq!(head.headers["www-authenticate"], "Bearer realm=\"postern\"");
+        assert!(String::from_utf8(body).unwrap().contains("unauthenticated"));
+    });
+    assert_eq!(f.get("/h1").status, 200);
+    let seen = f.upstream.seen();
+    assert_eq!(seen[0].line(), "GET /a?b=c HTTP/1.1");
+    assert_eq!(seen[0].values("host"), ["app.test"]);
+    assert_eq!(seen[0].values("via"), ["2.0 postern"]);
+    assert_eq!(seen[0].values("x-forwarded-user"), ["alice"]);
+}
+
+#[test]
+fn http2_bodies_and_trailers_reach_an_http1_upstream_as_chunks() {
+    let f = Fixture::new();
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (response, mut body) = send.send_request(request(&f, "POST", "/"), false).unwrap();
+        body.send_data(Bytes::from_static(b"hello "), false).unwrap();
+        body.send_data(Bytes::from_static(b"world"), false).unwrap();
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", "11".parse().unwrap());
+        trailers.insert("x-forwarded-user", "evil".parse().unwrap());
+        body.send_trailers(trailers).unwrap();
+        assert_eq!(response.await.unwrap().status(), 200);
+    });
+    let seen = f.upstream.only();
+    assert_eq!(seen.body, b"hello world");
+    assert_eq!(seen.trailers, ["x-sum: 11"]);
+}
+
+#[test]
+fn http2_cookie_crumbs_are_joined_and_counted() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        let mut crumbs = request(&f, "GET", "/");
+        for n in 0..3 {
+            crumbs.headers_mut().append("cookie", format!("c{n}=v").parse().unwrap());
+        }
+        assert_eq!(get(&send, crumbs).await.0.status, 200);
+        let mut many = request(&f, "GET", "/");
+        for n in 0..101 {
+            many.headers_mut().append("cookie", format!("c{n}=v").parse().unwrap());
+        }
+        assert_eq!(get(&send, many).await.0.status, 431);
+    });
+    assert_eq!(f.upstream.only().values("cookie"), ["c0=v; c1=v; c2=v"]);
+}
+
+#[test]
+fn http2_authority_must_agree_with_host() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        let mut same = request(&f, "GET", "/");
+        same.headers_mut().insert("host", "app.test".parse().unwrap());
+        assert_eq!(get(&send, same).await.0.status, 200);
+        let mut other = request(&f, "GET", "/");
+        other.headers_mut().insert("host", "other.test".parse().unwrap());
+        assert_eq!(get(&send, other).await.0.status, 400);
+    });
+    assert_eq!(f.upstream.seen().len(), 1);
+}
+
+#[test]
+fn http2_connect_is_refused() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        let connect = Request::builder().method("CONNECT").uri("app.test:443").body(()).unwrap();
+        let (head, _) = get(&send, connect).await;
+        assert!((400..=405).contains(&head.status.as_u16()), "{}", head.status);
+    });
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn http2_interim_responses_pass() {
+    use std::io::Write;
+    let hints = Upstream::answering(|_, s| {
+        s.write_all(b"HTTP/1.1 103 Early Hints\r\nlink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
+    });
+    let f = Fixture::with(Setup::default(), hints);
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (mut response, _) = send.send_request(request(&f, "GET", "/"), true).unwrap();
+        let interim = std::future::poll_fn(|cx| response.poll_informational(cx)).await.unwrap().unwrap();
+        assert_eq!((interim.status().as_u16(), interim.headers()["link"].to_str().unwrap()), (103, "</a.css>"));
+        assert_eq!(response.await.unwrap().status(), 200);
+    });
+}
+
+#[test]
+fn http2_streams_at_once_are_limited() {
+    let f = Fixture::new();
+    run(async {
+        let socket = TcpStream::connect(f.address).await.unwrap();
+        let (send, mut connection) = h2::client::handshake::<TcpStream>(socket).await.unwrap();
+        std::future::poll_fn(|cx| {
+            // Until the settings have come.
+            let _ = std::pin::Pin::new(&mut connection).poll(cx);
+            if connection.max_concurrent_send_streams() == 128 {
+                std::task::Poll::Ready(())
+            } else {
+                std::task::Poll::Pending
+            }
+        })
+        .await;
+        drop(send);
+    });
+}
+
+/// An HTTP/2 upstream that answers with what it got, in streaming fashion, and a trailer.
+async fn echoing_http2() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.unwrap();
+                while let Some(Ok((request, mut respond))) = connection.accept().await {
+                    tokio::spawn(async move {
+                        let user = request.headers().get("x-forwarded-user").cloned();
+                        let te = request.headers().get("te").cloned();
+                        let mut body = request.into_body();
+                        let mut head = Response::builder().status(200);
+                        for (name, value) in [("x-user", user), ("x-te", te)] {
+                            if let Some(value) = value {
+                                head = head.header(name, value);
+                            }
+                        }
+                        let mut send = respond.send_response(head.body(()).unwrap(), false).unwrap();
+                        while let Some(Ok(chunk)) = body.data().await {
+                            let _ = body.flow_control().release_capacity(chunk.len());
+                            send.send_data(chunk, false).unwrap();
+                        }
+                        let mut trailers = HeaderMap::new();
+                        trailers.insert("grpc-status", "0".parse().unwrap());
+                        send.send_trailers(trailers).unwrap();
+                    });
+                }
+            });
+        }
+    });
+    address
+}
+
+fn http2_upstream() -> Fixture {
+    let address = CONTROL.block_on(echoing_http2());
+    let upstream = format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"");
+    Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start())
+}
+
+#[test]
+fn http2_bidirectional_streams_run_to_and_fro_with_trailers() {
+    let f = http2_upstream();
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let mut call = request(&f, "POST", "/service/Method");
+        call.headers_mut().insert("te", "trailers".parse().unwrap());
+        let (response, mut body) = send.send_request(call, false).unwrap();
+        let (head, mut stream) = response.await.unwrap().into_parts();
+        assert_eq!(head.headers["x-user"], "alice");
+        assert_eq!(head.headers["x-te"], "trailers");
+        // Each message waits for the echo of the one before: nothing may be held back on the way.
+        for n in 0..20 {
+            let message = Bytes::from(format!("message {n}"));
+            body.send_data(message.clone(), false).unwrap();
+            let mut got = Vec::new();
+            while got.len() < message.len() {
+                let chunk = stream.data().await.unwrap().unwrap();
+                let _ = stream.flow_control().release_capacity(chunk.len());
+                got.extend_from_slice(&chunk);
+            }
+            assert_eq!(got, message);
+        }
+        body.send_data(Bytes::new(), true).unwrap();
+        assert!(stream.data().await.is_none());
+        assert_eq!(stream.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    });
+}
+
+#[test]
+fn http2_many_streams_share_few_upstream_connections() {
+    let f = http2_upstream();
+    run(async {
+        let send = connect(f.address).await;
+        let mut calls = Vec::new();
+        for n in 0..100 {
+            let mut send = send.clone().ready().await.unwrap();
+            let (response, mut body) = send.send_request(request(&f, "POST", &format!("/{n}")), false).unwrap();
+            body.send_data(Bytes::from(vec![b'x'; 50_000]), true).unwrap();
+            calls.push(tokio::spawn(async move { body_of(response.await.unwrap()).await }));
+        }
+        for call in calls {
+            let (head, body, trailers) = call.await.unwrap();
+            assert_eq!((head.status.as_u16(), body.len()), (200, 50_000));
+            assert_eq!(trailers.unwrap()["grpc-status"], "0");
+        }
+    });
+}
+
+#[test]
+fn an_http1_client_reaches_an_http2_upstream() {
+    let f = http2_upstream();
+    let head = f.request("/", "Transfer-Encoding: chunked\r\n").replacen("GET", "POST", 1);
+    let response = f.send(head + "5\r\nhello\r\n0\r\n\r\n");
+    assert_eq!((response.status, response.text().as_str()), (200, "hello"));
+    assert_eq!(response.trailers, ["grpc-status: 0"]);
+    assert_eq!(response.value("x-user"), Some("alice"));
+}
+
+#[test]
+fn http2_a_reset_stream_leaves_the_others_alone() {
+    let f = http2_upstream();
+    run(async {
+        let send = connect(f.address).await;
+        let mut first = send.clone().ready().await.unwrap();
+        let (_, mut body) = first.send_request(request(&f, "POST", "/1"), false).unwrap();
+        let mut second = send.clone().ready().await.unwrap();
+        let (response, mut rest) = second.send_request(request(&f, "POST", "/2"), false).unwrap();
+        body.send_reset(h2::Reason::CANCEL);
+        rest.send_data(Bytes::from_static(b"fine"), true).unwrap();
+        let (head, body, _) = body_of(response.await.unwrap()).await;
+        assert_eq!((head.status.as_u16(), body.as_slice()), (200, b"fine".as_slice()));
+    });
+}

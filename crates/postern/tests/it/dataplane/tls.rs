@@ -1,0 +1,237 @@
+//! TLS on both sides: ALPN, client certificates as a credential, CA choice.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+use super::harness::{Fixture, Issuer, Setup, Upstream};
+
+/// A certificate authority and what it signed, as files.
+struct Authority {
+    params: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
+        let key = rcgen::KeyPair::generate().unwrap();
+        Self { params: rcgen::CertifiedIssuer::self_signed(params, key).unwrap() }
+    }
+
+    fn pem(&self) -> String {
+        self.params.pem()
+    }
+
+    fn der(&self) -> CertificateDer<'static> {
+        self.params.der().clone()
+    }
+
+    fn issue(&self, names: &[&str], common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        let key = rcgen::KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.params).unwrap(), key)
+    }
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    path.display().to_string()
+}
+
+struct TlsFixture {
+    fixture: Fixture,
+    authority: Authority,
+    clients: Authority,
+}
+
+/// A gateway on TLS with optional client certificates, whose common name is the subject.
+fn tls_fixture(upstream: Upstream) -> TlsFixture {
+    let dir = tempfile::tempdir().unwrap();
+    let (authority, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let (certificate, key) = authority.issue(&["app.test"], "app.test");
+    let cert = write(dir.path(), "cert.pem", &certificate.pem());
+    let key = write(dir.path(), "key.pem", &key.serialize_pem());
+    let ca = write(dir.path(), "clients.pem", &clients.pem());
+    let issuer = Issuer::new();
+    issuer.write_jwks(&dir.path().join("jwks.json"));
+    let setup = Setup {
+        listener: format!(
+            "tls = {{ certificate = \"{cert}\", key = \"{key}\", client_ca = \"{ca}\", client_certificates = \"optional\" }}"
+        ),
+        more: r#"
+[client_certificates]
+name = "mesh"
+subject = "subject_cn"
+[[route]]
+name = "machines"
+path = { prefix = "/machines" }
+upstream = "backend"
+policy = { allow = [{ subjects = ["robot-7"], issuers = ["mesh"] }] }
+"#
+        .into(),
+        ..Setup::default()
+    };
+    let text = setup.file(dir.path(), upstream.address);
+    TlsFixture { fixture: Fixture::from_text(dir, issuer, upstream, &text), authority, clients }
+}
+
+impl TlsFixture {
+    fn connect(
+        &self,
+        alpn: &[&[u8]],
+        identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.der()).unwrap();
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        let mut config = match identity {
+            Some((certificate, key)) => builder
+                .with_client_auth_cert(
+                    vec![certificate.der().clone()],
+                    PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+                )
+                .unwrap(),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
+        let name = ServerName::try_from("app.test").unwrap();
+        let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+        let socket = TcpStream::connect(self.fixture.address).unwrap();
+        socket.set_read_timeout(Some(super::harness::PATIENCE)).unwrap();
+        StreamOwned::new(connection, socket)
+    }
+}
+
+/// Status of a request over TLS.
+fn status(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str) -> std::io::Result<u16> {
+    stream.write_all(request.as_bytes())?;
+    let mut held = Vec::new();
+    let mut chunk = [0; 4096];
+    while !held.windows(4).any(|w| w == b"\r\n\r\n") {
+        let n = stream.read(&mut chunk)?;
+        if n == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        held.extend_from_slice(&chunk[..n]);
+    }
+    let text = String::from_utf8_lossy(&held);
+    Ok(text.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or(0))
+}
+
+#[test]
+fn tls_negotiates_http2_or_http1_by_alpn() {
+    let t = tls_fixture(Upstream::start());
+    let mut stream = t.connect(&[b"h2", b"http/1.1"], None);
+    stream.flush().unwrap();
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    assert_eq!(stream.conn.alpn_protocol(), Some(b"h2".as_slice()));
+    for alpn in [&[b"http/1.1".as_slice()] as &[&[u8]], &[]] {
+        let mut stream = t.connect(alpn, None);
+        assert_eq!(status(&mut stream, &t.fixture.request("/", "")).unwrap(), 200);
+    }
+    assert_eq!(t.fixture.upstream.seen()[0].values("x-forwarded-proto"), ["https"]);
+}
+
+#[test]
+fn tls_a_client_certificate_is_a_credential() {
+    let t = tls_fixture(Upstream::start());
+    let request = "GET /machines HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: evil\r\n\r\n";
+    let (certificate, key) = t.clients.issue(&[], "robot-7");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert_eq!(status(&mut stream, request).unwrap(), 200);
+    assert_eq!(t.fixture.upstream.only().values("x-forwarded-user"), ["robot-7"]);
+    let (certificate, key) = t.clients.issue(&[], "robot-8");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert_eq!(status(&mut stream, request).unwrap(), 403);
+    let mut stream = t.connect(&[], None);
+    assert_eq!(status(&mut stream, request).unwrap(), 401);
+    // A certificate of somebody else's authority fails in the handshake.
+    let (certificate, key) = t.authority.issue(&[], "robot-7");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert!(status(&mut stream, request).is_err());
+    assert_eq!(t.fixture.upstream.seen().len(), 1);
+}
+
+#[test]
+fn tls_plain_text_on_a_tls_port_and_garbage_end_the_connection_only() {
+    let t = tls_fixture(Upstream::start());
+    for bytes in [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), b"\x16\x03\x01\xff\xff\x00garbage", b""] {
+        let mut socket = TcpStream::connect(t.fixture.address).unwrap();
+        socket.write_all(bytes).unwrap();
+        drop(socket);
+    }
+    let mut stream = t.connect(&[], None);
+    assert_eq!(status(&mut stream, &t.fixture.request("/", "")).unwrap(), 200, "the next client is served");
+}
+
+#[test]
+fn tls_upstreams_are_verified_against_the_chosen_ca() {
+    // An upstream on TLS that answers once per connection.
+    let authority = Authority::new("backend");
+    let (certificate, key) = authority.issue(&["backend.test"], "backend.test");
+    let config = rustls::ServerConfig::builder()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let config = Arc::new(config);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let connection = rustls::ServerConnection::new(config.clone()).unwrap();
+            let mut stream = StreamOwned::new(connection, socket);
+            let mut chunk = [0; 8192];
+            if stream.read(&mut chunk).is_ok() {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\ntls");
+                let _ = stream.flush();
+            }
+        }
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let good = write(dir.path(), "good.pem", &authority.pem());
+    let bad = write(dir.path(), "bad.pem", &Authority::new("other").pem());
+    for (ca, name, expected) in [(&good, "backend.test", 200), (&bad, "backend.test", 502), (&good, "other.test", 502)] {
+        let upstream =
+            format!("endpoints = [\"https://{address}\"]\ntls = {{ ca = \"{ca}\", server_name = \"{name}\" }}");
+        let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
+        assert_eq!(f.get("/").status, expected, "{ca} {name}");
+    }
+}
+
+#[test]
+fn proxy_protocol_is_demanded_of_configured_peers_and_believed_from_them_alone() {
+    let setup = Setup { listener: "proxy_protocol_from = [\"127.0.0.0/8\"]".into(), ..Setup::default() };
+    let f = Fixture::with(setup, Upstream::start());
+    let mut client = f.connect();
+    client.send(format!("PROXY TCP4 203.0.113.9 192.0.2.1 5555 443\r\n{}", f.request("/", "")));
+    assert_eq!(client.response().status, 200);
+    assert_eq!(f.upstream.only().values("x-forwarded-for"), ["203.0.113.9"]);
+    // Without the header such a peer is not served.
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    assert!(client.rest().is_empty());
+    assert_eq!(f.upstream.seen().len(), 1);
+    // Others may not send one: it is no HTTP.
+    let f = Fixture::new();
+    let response = f.send(format!("PROXY TCP4 203.0.113.9 192.0.2.1 5555 443\r\n{}", f.request("/", "")));
+    assert!(matches!(response.status, 400 | 505) && response.closes(), "{}", response.head);
+    assert!(f.upstream.seen().is_empty());
+}

@@ -1,0 +1,90 @@
+//! Protocol switches: a tunnel exists only after 101, and only where the route allows it.
+
+use std::io::{Read, Write};
+use std::time::Duration;
+
+use super::harness::{Fixture, Setup, Upstream};
+
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Switches, then sends back what it gets in capitals, until `bye`.
+fn shouting() -> Upstream {
+    Upstream::answering(|_, s| {
+        s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nhello").unwrap();
+        let mut chunk = [0; 1024];
+        while let Ok(n) = s.read(&mut chunk) {
+            if n == 0 || chunk[..n].starts_with(b"bye") {
+                break;
+            }
+            s.write_all(&chunk[..n].to_ascii_uppercase()).unwrap();
+        }
+        false
+    })
+}
+
+#[test]
+fn http_a_tunnel_opens_after_101_and_carries_bytes_both_ways() {
+    let f = Fixture::with(Setup::default(), shouting());
+    let mut client = f.connect();
+    client.send(f.request("/chat", UPGRADE));
+    let head = client.head();
+    assert_eq!(head.status, 101, "{}", head.head);
+    assert_eq!(head.value("upgrade"), Some("websocket"));
+    assert_eq!(head.value("connection"), Some("upgrade"));
+    assert_eq!(head.value("sec-websocket-accept"), Some("x"));
+    assert_eq!(client.bytes(5), b"hello", "what follows 101 at once is part of the tunnel");
+    for text in ["one", "two"] {
+        client.send(text);
+        assert_eq!(client.bytes(3), text.to_uppercase().as_bytes());
+    }
+    client.send("bye");
+    assert!(client.is_closed(), "the upstream's end is the client's");
+    let seen = f.upstream.only();
+    assert_eq!(seen.values("upgrade"), ["websocket"]);
+    assert_eq!(seen.values("connection"), ["upgrade"]);
+    assert_eq!(seen.values("x-forwarded-user"), ["alice"]);
+}
+
+#[test]
+fn http_without_101_there_is_no_tunnel() {
+    let f = Fixture::new();
+    let mut client = f.connect();
+    // The upstream answers 200; what the client sends behind is a request like any other.
+    client.send(f.request("/chat", UPGRADE) + "GET /secret HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_eq!(client.response().status, 401, "it is authenticated like any other");
+    assert_eq!(f.upstream.only().line(), "GET /chat HTTP/1.1");
+}
+
+#[test]
+fn http_a_tunnel_needs_a_permit_and_an_allowed_protocol() {
+    let f = Fixture::with(Setup::default(), shouting());
+    let response = f.send(format!("GET / HTTP/1.1\r\nHost: app.test\r\n{UPGRADE}\r\n"));
+    assert_eq!(response.status, 401);
+    let response = f.send(f.request("/", "Connection: Upgrade\r\nUpgrade: h2c\r\n"));
+    assert_eq!(response.status, 403, "{}", response.head);
+    assert!(f.upstream.seen().is_empty());
+    // Without the connection option the field is the hop's and stays behind.
+    let f = Fixture::new();
+    assert_eq!(f.send(f.request("/", "Upgrade: websocket\r\n")).status, 200);
+    assert!(f.upstream.only().values("upgrade").is_empty());
+}
+
+#[test]
+fn http_a_tunnel_ends_with_its_client() {
+    let (gone, heard) = std::sync::mpsc::channel();
+    let f = Fixture::with(
+        Setup::default(),
+        Upstream::answering(move |_, s| {
+            s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").unwrap();
+            let mut byte = [0];
+            let _ = gone.send(matches!(s.read(&mut byte), Ok(0) | Err(_)));
+            false
+        }),
+    );
+    let mut client = f.connect();
+    client.send(f.request("/chat", UPGRADE));
+    assert_eq!(client.head().status, 101);
+    drop(client);
+    assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok(true));
+}

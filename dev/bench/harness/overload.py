@@ -1,0 +1,338 @@
+"""What a gateway does when more is asked of it than it can give: four scenarios with their checks.
+
+Capacity here is what the backend gives: it takes a fixed time per request and the gateway may have a fixed number under
+way, so the limit is exact, the machine is not saturated, and the driver can offer twice of it from the same two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
+
+from . import drivers, process, subjects
+from .process import Server, Unready
+from .subjects import Setting, Subject
+from .table import median
+
+# The backend's time per request, and requests under way at once over all workers: nominally 5 000 requests/s.
+DELAY_MS, UNDER_WAY = 20, 100
+OVERLOAD_CONNECTIONS = 400
+# Legitimate users beside an attack: this rate on 50 connections.
+LEGITIMATE_RATE = 2000
+EMFILE_FILES, EMFILE_FLOOD = 512, 3000
+# Files a gateway needs beside idle connections: legitimate ones on both sides, and its own.
+SPARE_FILES = 500
+
+
+def say(text: str) -> None:
+    """Progress, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass
+class Check:
+    """One thing that must hold."""
+
+    name: str
+    ok: bool
+    evidence: str
+
+
+@dataclass
+class Scenario:
+    """What was seen, and whether it is good enough."""
+
+    name: str
+    checks: list[Check] = field(default_factory=list)
+    figures: dict = field(default_factory=dict)
+
+    def check(self, name: str, ok: bool, evidence: str) -> None:
+        """Notes one check."""
+        self.checks.append(Check(name, bool(ok), evidence))
+        say(f"  {'ok    ' if ok else 'FAILED'} {name}: {evidence}")
+
+
+@dataclass
+class Options:
+    """How long and how much."""
+
+    load: str
+    overload_s: int = 60
+    beside_s: int = 10
+    rounds: int = 3
+    idle: int = 20_000
+    slow: int = 2_000
+
+
+class Flood:
+    """postern-load holding connections in the background."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.command = command
+        self.process: subprocess.Popen | None = None
+        self.opened = ""
+
+    def __enter__(self) -> "Flood":
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        deadline = time.monotonic() + 180
+        while time.monotonic() < deadline:
+            if select.select([self.process.stderr], [], [], 1)[0]:
+                self.opened = self.process.stderr.readline().decode().strip()
+                if "holding" in self.opened:
+                    return self
+                self.__exit__()
+                raise Unready(f"connections cannot be held: {self.opened}")
+        self.__exit__()
+        raise Unready("connections were not all tried within 180 s")
+
+    def report(self) -> dict:
+        """Ends it and reads its report."""
+        self.process.send_signal(2)
+        output, _ = self.process.communicate(timeout=60)
+        return json.loads(output)
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def _rows(report: dict, start: float, end: float) -> list[dict]:
+    """Whole seconds of the timeline between two moments."""
+    return [row for row in report["timeline"] if start <= row["second"] and row["second"] + 1 <= end]
+
+
+def _capacity(url: str, token: str, options: Options) -> float:
+    """Most requests served in a second while the offered rate climbs past the nominal limit."""
+    nominal = UNDER_WAY * 1000 / DELAY_MS
+    steps = ",".join(f"{nominal * share:.0f}@3s" for share in (0.6, 0.8, 0.9, 1.0, 1.1, 1.2))
+    seen = drivers.open_loop(
+        options.load, url, token, rate=nominal, seconds=18, steps=steps, connections=OVERLOAD_CONNECTIONS, timeout=5
+    )
+    best = sorted((row["ok"] for row in seen["report"]["timeline"] if row["measured"]), reverse=True)[:3]
+    return median(best) or 0.0
+
+
+def twice_the_capacity(subject: Subject, setting: Setting, options: Options) -> Scenario:
+    """Half the capacity, then twice of it, then half again."""
+    scenario = Scenario("twice the capacity")
+    backend = subjects.start_backend(setting, "echo", setting.cores, f"{DELAY_MS}ms")
+    server = None
+    try:
+        per_worker = max(1, UNDER_WAY // setting.workers)
+        shed = f"http-request deny deny_status 503 if {{ srv_conn(backend/one) ge {UNDER_WAY} }}"
+        limited = replace(setting, values={"MAX_REQUESTS": str(per_worker), "SHED": shed})
+        server = subjects.start(subject, limited)
+        url, token = subject.url(server.port), setting.credentials.token
+        capacity = _capacity(url, token, options)
+        before_s, after_s, warmup = 10, 15, 2
+        steps = f"{capacity / 2:.0f}@{before_s}s,{capacity * 2:.0f}@{options.overload_s}s,{capacity / 2:.0f}@{after_s}s"
+        seen = drivers.open_loop(
+            options.load, url, token, rate=capacity * 2, seconds=before_s + options.overload_s + after_s, steps=steps,
+            connections=OVERLOAD_CONNECTIONS, warmup=warmup, timeout=5, watch={"subject": server.pid},
+        )  # fmt: skip
+        begin, end = warmup + before_s, warmup + before_s + options.overload_s
+        report = seen["report"]
+        scenario.figures = {"capacity_per_s": capacity, "offered_per_s": 2 * capacity, "report": report}
+        _judge_overload(scenario, report, begin, end, after_s)
+        scenario.check("still running", server.alive(), "the process lives" if server.alive() else server.last_words())
+    finally:
+        if server is not None:
+            server.stop()
+        backend.stop()
+    return scenario
+
+
+def _judge_overload(scenario: Scenario, report: dict, begin: int, end: int, after_s: int) -> None:
+    capacity = scenario.figures["capacity_per_s"]
+    before, after = _rows(report, begin - 8, begin), _rows(report, end + 1, end + after_s)
+    # The first second holds the change itself.
+    during = _rows(report, begin + 1, end)
+    served = sum(row["ok"] for row in during) / len(during)
+    worst = min(row["ok"] for row in during)
+    scenario.check(
+        "served ≥ 90 % of capacity", served >= 0.9 * capacity,
+        f"{served:.0f} of {capacity:.0f}/s ({served / capacity:.0%}), worst second {worst}",
+    )  # fmt: skip
+    statuses = {row["status"]: row for row in report["statuses"]}
+    others = {status: row["count"] for status, row in statuses.items() if status not in (200, 503)}
+    faults = {row["class"]: row["count"] for row in report["faults"]}
+    shed = statuses.get(503)
+    scenario.check(
+        "the rest get 503 and nothing else", shed is not None and not others and not faults,
+        f"{shed['count'] if shed else 0} × 503, other statuses {others or 'none'}, faults {faults or 'none'}",
+    )  # fmt: skip
+    ok_p99 = report["latency_us"]["p99"] / 1e3
+    shed_p99 = shed["latency_us"]["p99"] / 1e3 if shed else float("inf")
+    scenario.check(
+        "503s are fast: p99 no longer than an answer's", shed_p99 <= ok_p99,
+        f"503: p50 {shed['latency_us']['p50'] / 1e3 if shed else 0:.2f} ms, p99 {shed_p99:.2f} ms; 200: p99 {ok_p99:.2f} ms",
+    )  # fmt: skip
+    series = [sample for sample in report["watched"][0]["series"] if begin * 1000 <= sample["at_ms"] <= end * 1000]
+    third = max(1, len(series) // 3)
+    early, late = (max(sample["rss_bytes"] for sample in part) / 1e6 for part in (series[:third], series[-third:]))
+    scenario.check(
+        "memory is bounded: the last third needs no more than the first", late <= early * 1.1 + 1,
+        f"at most {early:.1f} MB in the first third, {late:.1f} MB in the last",
+    )  # fmt: skip
+    p99_before, p99_after = (median([row["p99_us"] / 1e3 for row in rows]) or 0.0 for rows in (before, after))
+    refused = sum(row["completed"] - row["ok"] for row in after)
+    scenario.check(
+        "recovery within a second: nothing refused, p99 as before", refused == 0 and p99_after <= 2 * p99_before,
+        f"{refused} refused afterwards; p99 {p99_before:.2f} ms before, {p99_after:.2f} ms after",
+    )  # fmt: skip
+
+
+def _legitimate(url: str, token: str, options: Options, server: Server, seconds: int) -> dict:
+    seen = drivers.open_loop(
+        options.load, url, token, rate=LEGITIMATE_RATE, seconds=seconds, timeout=5, watch={"subject": server.pid}
+    )
+    report = seen.pop("report")
+    seen["rss_mb"] = report["watched"][0]["rss_max_bytes"] / 1e6
+    seen["failures"] = {row["class"]: row["count"] for row in report["faults"]}
+    seen["failures"] |= {row["status"]: row["count"] for row in report["statuses"] if row["status"] >= 400}
+    seen["timeline"] = report["timeline"]
+    return seen
+
+
+@dataclass
+class Pair:
+    """Legitimate load alone and beside a flood: p99 of each (ms), and what the flood saw."""
+
+    alone_p99_ms: float | None
+    beside_p99_ms: float | None
+    failed: int
+    failures: dict
+    rss_mb: float
+    flood: dict
+
+
+def _in_turns(url: str, token: str, options: Options, server: Server, flood: list[str]) -> Pair:
+    """New legitimate connections while the flood holds its own."""
+    alone = _legitimate(url, token, options, server, options.beside_s)
+    with Flood(flood) as held:
+        beside = _legitimate(url, token, options, server, options.beside_s)
+        report = held.report()
+    return Pair(alone["p99_ms"], beside["p99_ms"], beside["failed"], beside["failures"], beside["rss_mb"], report)
+
+
+def _flooded_midway(url: str, token: str, options: Options, server: Server, flood: list[str]) -> Pair:
+    """Legitimate connections that are open when the flood begins; new ones cannot be had any more."""
+    half = options.beside_s
+    started = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(_legitimate, url, token, options, server, 2 * half + 5)
+        time.sleep(1 + half)
+        begun = time.monotonic() - started
+        with Flood(flood) as held:
+            holding = time.monotonic() - started
+            seen = running.result()
+            report = held.report()
+
+    def p99(first: float, last: float) -> float | None:
+        rows = [row for row in seen["timeline"] if row["ok"] and first <= row["second"] and row["second"] + 1 <= last]
+        return median([row["p99_us"] / 1e3 for row in rows])
+
+    # A second's margin: the driver's clock starts a little later than this one.
+    alone, beside = p99(1, begun - 1), p99(holding + 1, 2 * half + 6)
+    return Pair(alone, beside, seen["failed"], seen["failures"], seen["rss_mb"], report)
+
+
+def _judge_pairs(scenario: Scenario, pairs: list[Pair]) -> None:
+    scenario.figures = {"pairs": [asdict(pair) for pair in pairs]}
+    failed = sum(pair.failed for pair in pairs)
+    scenario.check("no legitimate request fails", failed == 0, f"{failed} failed, by round {[pair.failures for pair in pairs]}")
+    answered = [pair for pair in pairs if pair.alone_p99_ms and pair.beside_p99_ms]
+    alone, beside = (median([getattr(pair, key) for pair in answered]) or 0.0 for key in ("alone_p99_ms", "beside_p99_ms"))
+    rounds = [round(pair.beside_p99_ms / pair.alone_p99_ms, 2) for pair in answered]
+    scenario.check(
+        "legitimate p99 at most doubles", len(answered) == len(pairs) and beside <= 2 * alone,
+        f"{alone:.2f} ms alone, {beside:.2f} ms beside; ratio per round {rounds}",
+    )  # fmt: skip
+    flood = pairs[-1].flood
+    scenario.figures["summary"] = (
+        f"{flood['open_max']} connections held at once, {flood['closed_by_peer']} closed by the gateway, answers "
+        f"{flood['statuses'] or 'none'}, RSS {max(pair.rss_mb for pair in pairs):.1f} MB"
+    )
+    say(f"  {scenario.figures['summary']}")
+
+
+def _settle(server: Server, url: str) -> None:
+    """Waits until the flood's connections are gone from the gateway's file table."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if sum(_files(pid) for pid in process.tree(server.pid)) < 400:
+            return
+        time.sleep(0.2)
+    raise Unready(f"connections to {url} are still open 30 s after their clients went away")
+
+
+def _files(pid: int) -> int:
+    try:
+        return len(list(process.Path(f"/proc/{pid}/fd").iterdir()))
+    except OSError:
+        return 0
+
+
+def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options: Options, flood: list[str],
+                pair=_in_turns) -> Scenario:  # fmt: skip
+    """A scenario of legitimate load beside a flood; `flood` lacks the command and the URL."""
+    backend = subjects.start_backend(setting, "nginx", setting.cores)
+    server = None
+    try:
+        server = subjects.start(subject, setting)
+        url, token = subject.url(server.port), setting.credentials.token
+        command = [options.load, flood[0], url, "-d", "1h", "--json", "-", *flood[1:]]
+        _legitimate(url, token, options, server, 2)
+        pairs = []
+        for _ in range(options.rounds):
+            pairs.append(pair(url, token, options, server, command))
+            _settle(server, url)
+        _judge_pairs(scenario, pairs)
+        started = time.monotonic()
+        subjects.check(subject, server.port, setting.credentials)
+        took = time.monotonic() - started
+        scenario.check("new connections are served afterwards", took < 2, f"answered after {took * 1e3:.0f} ms")
+        scenario.check("still running", server.alive(), "the process lives" if server.alive() else server.last_words())
+        logged = server.log.stat().st_size
+        scenario.check("the log does not run away", logged < 1 << 20, f"{logged} bytes")
+    finally:
+        if server is not None:
+            server.stop()
+        backend.stop()
+    return scenario
+
+
+def slow_loris(subject: Subject, setting: Setting, options: Options) -> Scenario:
+    """Connections that never finish their request head, each replaced when it is closed."""
+    flood = ["slow-loris", "-c", str(options.slow), "--interval", "2s"]
+    return _with_flood(Scenario(f"{options.slow} slow-loris connections"), subject, setting, options, flood)
+
+
+def idle(subject: Subject, setting: Setting, options: Options) -> Scenario:
+    """Kept-alive connections that have made one request and then nothing."""
+    files = process.raise_file_limit(4 * options.idle)
+    # Where the system's hard limit of open files is too low, as many as one process may hold, and the report says so.
+    count = min(options.idle, files - SPARE_FILES)
+    capped = f" (of {options.idle}: a process may open {files} files here)" if count < options.idle else ""
+    flood = ["idle", "-c", str(count), "--request", "--token", setting.credentials.token]
+    wide = replace(setting, connections=2 * count, files=files)
+    return _with_flood(Scenario(f"{count} idle connections{capped}"), subject, wide, options, flood)
+
+
+def emfile(subject: Subject, setting: Setting, options: Options) -> Scenario:
+    """More connections than the gateway may open files."""
+    flood = ["idle", "-c", str(EMFILE_FLOOD), "--timeout", "3s"]
+    scenario = Scenario(f"{EMFILE_FLOOD} connections with {EMFILE_FILES} files (EMFILE)")
+    narrow = replace(setting, files=EMFILE_FILES)
+    return _with_flood(scenario, subject, narrow, options, flood, _flooded_midway)
+
+
+SCENARIOS = {"overload": twice_the_capacity, "slow-loris": slow_loris, "idle": idle, "emfile": emfile}

@@ -1,0 +1,184 @@
+"""Starting and stopping what is measured, and what it used, from /proc.
+
+Only processes started here are ever ended, by their own id.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+READY_S = 30
+
+
+class Unready(Exception):
+    """A server did not come up; the message says how it ended or what it said."""
+
+
+def free_port(start: int = 18000) -> int:
+    """A port of the loopback that nobody listens on, below the ephemeral range so that clients do not take it."""
+    for port in range(start, 30000):
+        if port in _given:
+            continue
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _given.add(port)
+        return port
+    raise RuntimeError("no free port between 18000 and 30000")
+
+
+_given: set[int] = set()
+
+
+def raise_file_limit(wanted: int) -> int:
+    """Raises this process's (and its children's) limit of open files as far as allowed; the limit reached."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted:
+        return soft
+    for limit in ((wanted, max(wanted, hard)), (min(wanted, hard), hard)):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+            return limit[0]
+        except (ValueError, OSError):
+            continue
+    return soft
+
+
+@dataclass
+class Used:
+    """CPU seconds since start and memory now, over a process and its descendants."""
+
+    cpu_s: float
+    rss_bytes: int
+    pss_bytes: int
+    processes: int
+
+
+@dataclass
+class Server:
+    """A process that listens."""
+
+    name: str
+    command: list[str]
+    port: int
+    log: Path
+    cores: list[int] | None = None
+    files: int | None = None
+    process: subprocess.Popen | None = field(default=None, repr=False)
+
+    def start(self) -> "Server":
+        """Starts it and waits until it accepts connections."""
+        command = list(self.command)
+        if self.cores is not None:
+            command = ["taskset", "-c", ",".join(map(str, self.cores)), *command]
+        if self.files is not None:
+            command = ["prlimit", f"--nofile={self.files}:{self.files}", *command]
+        log = self.log.open("ab")
+        # A session of its own, so that Ctrl-C ends this script first, which then stops what it started in order.
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        log.close()
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise Unready(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return self
+            except OSError:
+                time.sleep(0.05)
+        self.stop()
+        raise Unready(f"{self.name} does not listen on port {self.port}: {self.last_words()}")
+
+    @property
+    def pid(self) -> int:
+        """The process that was started."""
+        assert self.process is not None
+        return self.process.pid
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def stop(self) -> None:
+        """Ends it and its descendants: asks first, then insists."""
+        if self.process is None:
+            return
+        family = tree(self.process.pid)
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(timeout=3)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for pid in family[1:]:
+            # A worker that outlived its master; its parent is then no longer ours, its session still is.
+            try:
+                if os.getsid(pid) == self.process.pid:
+                    os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process = None
+
+    def last_words(self) -> str:
+        """The end of its log, in one line."""
+        try:
+            lines = self.log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return "no log"
+        return " | ".join(lines[-3:]) or "it said nothing"
+
+    def used(self) -> Used:
+        """What it and its descendants used."""
+        return used(self.pid)
+
+
+def tree(pid: int) -> list[int]:
+    """A process and its descendants, parents first."""
+    found = [pid]
+    for parent in found:
+        try:
+            tasks = os.listdir(f"/proc/{parent}/task")
+        except OSError:
+            continue
+        for task in tasks:
+            try:
+                found += map(int, Path(f"/proc/{parent}/task/{task}/children").read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def used(pid: int) -> Used:
+    """CPU and memory of a process and its descendants."""
+    total = Used(0.0, 0, 0, 0)
+    for member in tree(pid):
+        try:
+            stat = Path(f"/proc/{member}/stat").read_text()
+        except OSError:
+            continue
+        # Fields count from behind the program's name, which may hold anything.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        total.cpu_s += (int(fields[11]) + int(fields[12])) / TICKS
+        total.rss_bytes += int(fields[21]) * PAGE
+        total.processes += 1
+        try:
+            rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
+            total.pss_bytes += int(rollup.split("\nPss:")[1].split()[0]) * 1024
+        except (OSError, IndexError):
+            pass
+    return total
