@@ -173,7 +173,8 @@ fn policy(
         (Some(PolicyChoice::Named(name)), false) => {
             let known = policies.get(name);
             if known.is_none() && !sound.may_be_unfit("policies", name) {
-                let hint = known_names(name, sound.file.policies.keys().map(String::as_str), "[policies]");
+                let known: Vec<&str> = sound.file.policies.keys().map(String::as_str).collect();
+                let hint = known_names(name, &known, sound, "policies");
                 context.faults.add(&at, format!("there is no policy {name:?}"), hint);
             }
             known?.clone().map(Policy::Rules)
@@ -191,7 +192,7 @@ fn one(
     let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
     let upstream = upstreams.iter().position(|name| *name == raw.upstream.0);
     if upstream.is_none() && !sound.may_be_unfit("upstream", &raw.upstream.0) {
-        let hint = known_names(&raw.upstream.0, upstreams.iter().copied(), "[[upstream]]");
+        let hint = known_names(&raw.upstream.0, &upstreams, sound, "upstream");
         context.faults.add(&path.key("upstream"), format!("there is no upstream {:?}", raw.upstream.0), hint);
     }
     if let Some(timeout) = raw.request_timeout.0 {
