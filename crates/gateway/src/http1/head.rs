@@ -267,7 +267,9 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
         Ok(_) => return Err(HeadFault::FirstLine),
         Err(e) => return Err(fault(e, head)),
     }
-    let (Some(status), Some(minor)) = (response.code, response.version) else { return Err(HeadFault::FirstLine) };
+    let (Some(status @ 100..), Some(minor)) = (response.code, response.version) else {
+        return Err(HeadFault::FirstLine);
+    };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let mut steering = Steering::default();
     for line in response.headers.iter() {
@@ -493,5 +495,6 @@ mod tests {
             Err(HeadFault::BothLengths)
         );
         assert!(framing("HTTP/1.1 20 OK\r\n\r\n").is_err());
+        assert!(framing("HTTP/1.1 099 OK\r\n\r\n").is_err());
     }
 }

@@ -69,6 +69,8 @@ struct Seen {
     version: Version,
     head_request: bool,
     persists: bool,
+    /// The client may be waiting for 100 before it sends the body.
+    expects: bool,
 }
 
 impl Session {
@@ -131,6 +133,7 @@ impl Session {
             version: Version::Http11,
             head_request: false,
             persists: false,
+            expects: false,
         };
         let next = self.answer(&answer, seen, &mut record).await;
         self.worker.finish(&running, &self.peer, RequestProtocol::Http11, record);
@@ -178,6 +181,7 @@ impl Session {
             version: Version::Http11,
             head_request: false,
             persists: false,
+            expects: false,
         };
         let refuse = |fault| {
             let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
@@ -194,6 +198,7 @@ impl Session {
             version: parsed.version,
             head_request: parsed.method == "HEAD",
             persists: parsed.connection.persists(parsed.version),
+            expects: parsed.connection.expect_continue,
         };
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
@@ -242,8 +247,7 @@ impl Session {
                 self.connection.reset_on_close();
                 Next::Abort
             }
-            None if relayed.switched => Next::Abort,
-            None if close || !self.connection.body_read() => Next::Close,
+            None if close || relayed.switched || !self.connection.body_read() => Next::Close,
             None => {
                 self.connection.next_message();
                 Next::Continue
@@ -255,9 +259,13 @@ impl Session {
     async fn answer(&mut self, answer: &Answer, seen: Seen, record: &mut Record) -> Next {
         record.answered_by_us(answer);
         let draining = self.worker.draining.get().is_some();
-        let drains = self.connection.body_read()
-            || matches!(seen.framing, Framing::Length(n) if n <= MAX_DRAIN)
-            || seen.framing == Framing::Chunked;
+        let small = match seen.framing {
+            Framing::Length(n) => n <= MAX_DRAIN,
+            Framing::Chunked => true,
+            Framing::UntilClose => false,
+        };
+        // A client that waited for 100 may now leave its body out: what follows could be that or a request.
+        let drains = self.connection.body_read() || (small && !seen.expects);
         let mut keep = seen.persists && !answer.close && !draining && drains;
         let connection = match (keep, seen.version) {
             (false, _) => Some("close"),

@@ -33,6 +33,8 @@ use crate::worker::{Running, Worker};
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// Window over all streams of a connection.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
+const SEND_BUFFER: usize = 128 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Request body read and thrown away after an answer of our own, so that a client that does not look at the
@@ -51,6 +53,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
             .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
             .handshake::<_, Bytes>(io),
     );
     let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -70,7 +73,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                resting.limit = idle;
+                if !resting.leaving {
+                    resting.limit = idle;
+                }
                 let open = Open::new(&streams);
                 let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
                 tokio::task::spawn_local(stream.run(request, respond));
@@ -220,8 +225,7 @@ impl StreamTask {
         }
         let cookies = joined_cookies(head);
         let mut fields = Fields::new();
-        let crumbs = head.headers.get_all(http::header::COOKIE).iter().count();
-        if head.headers.len() + crumbs.saturating_sub(1) > limits.header_fields {
+        if head.headers.len() > limits.header_fields {
             return refuse(HeadFault::TooManyFields);
         }
         let mut host = None;
@@ -273,11 +277,10 @@ impl StreamTask {
                 record.end(Phase::Respond);
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
-                    client.reset(Reason::INTERNAL_ERROR);
-                } else if !relayed.uploaded {
-                    // The answer is whole and the rest of the request is not wanted (RFC 9113 §8.1).
-                    client.reset(Reason::NO_ERROR);
+                    client.reset();
                 }
+                // When the answer is whole and the rest of the request is not wanted, the end of `client` says so
+                // with NO_ERROR behind the answer (RFC 9113 §8.1); a reset of ours would overtake it.
             }
         }
     }
@@ -290,30 +293,26 @@ impl StreamTask {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.stall);
         let mut budget = MAX_DRAIN;
-        let drained = poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => deadline.poll_due(cx).map(|()| false),
-        });
-        if !drained.await {
-            client.reset(Reason::NO_ERROR);
-        }
+        // What is not drained is refused when `client` ends, with NO_ERROR and behind the answer.
+        poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => deadline.poll_due(cx),
+        })
+        .await;
     }
 }
 
-/// Reads a body to its end and forgets it; false when it is longer than the budget or broken.
-fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<bool> {
-    loop {
-        let n = match std::task::ready!(bodies.poll_fill(cx)) {
-            Ok(Fill::End(_)) => return Poll::Ready(true),
-            Ok(Fill::Data(data)) => data.len(),
-            Err(_) => return Poll::Ready(false),
-        };
+/// Reads a body and forgets it: to its end, or until it is longer than the budget or broken.
+fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
+    while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
+        let n = data.len();
         bodies.consume(n);
         match budget.checked_sub(n) {
             Some(left) => *budget = left,
-            None => return Poll::Ready(false),
+            None => break,
         }
     }
+    Poll::Ready(())
 }
 
 /// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
@@ -363,10 +362,11 @@ impl Client {
         Ok(())
     }
 
-    fn reset(&mut self, reason: Reason) {
+    /// The client must not take a cut answer for a whole one.
+    fn reset(&mut self) {
         match &mut self.bodies.send {
-            Some(send) => send.send_reset(reason),
-            None => self.respond.send_reset(reason),
+            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
         }
     }
 }
@@ -414,6 +414,9 @@ impl Downstream for Client {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.respond.poll_reset(cx).map(drop)
+        match &mut self.bodies.send {
+            Some(send) => send.poll_reset(cx).map(drop),
+            None => self.respond.poll_reset(cx).map(drop),
+        }
     }
 }
