@@ -124,9 +124,10 @@ impl Gateway {
         let mut addresses = HashMap::new();
         let mut sockets = Vec::new();
         for _ in 0..workers {
-            sockets.push(bind_new(&config, &mut addresses)?);
+            sockets.push(bind_new(&config, &[], &mut addresses)?);
         }
         let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
+        let doors = Arc::new(accept::Doors::default());
         let mut handles = Vec::new();
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (commands, inbox) = unbounded_channel();
@@ -137,6 +138,7 @@ impl Gateway {
                 sockets,
                 services: services.clone(),
                 shares: shares.clone(),
+                doors: doors.clone(),
                 connection_limit: limit,
             };
             let thread = std::thread::Builder::new()
@@ -163,9 +165,7 @@ impl Gateway {
         let kept: Vec<_> = addresses.keys().copied().collect();
         let mut sockets = Vec::new();
         for _ in &self.workers {
-            let mut own = bind_new(&config, &mut addresses)?;
-            own.retain(|(configured, _)| !kept.contains(configured));
-            sockets.push(own);
+            sockets.push(bind_new(&config, &kept, &mut addresses)?);
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let generation = generation(&config, &authenticator);
@@ -222,12 +222,14 @@ fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Gener
 }
 
 /// Binds the addresses of `config`, the first time with the configured port and then with the port it got.
+/// Those in `kept` have their sockets: another one, even for a moment, would take connections to its grave.
 fn bind_new(
     config: &Config,
+    kept: &[SocketAddr],
     addresses: &mut HashMap<SocketAddr, SocketAddr>,
 ) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, StartError> {
     let mut sockets = Vec::new();
-    for listener in &config.listeners {
+    for listener in config.listeners.iter().filter(|l| !kept.contains(&l.address)) {
         let address = addresses.get(&listener.address).copied().unwrap_or(listener.address);
         let socket = bind(address)
             .map_err(|source| StartError::Bind { name: listener.name.to_string(), address, source })?;
