@@ -12,7 +12,7 @@ use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
 use super::chunked::{Decoded, Decoder};
-use super::head::{Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use super::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
 use crate::upstream::pool::Counted;
@@ -454,7 +454,8 @@ impl Upstream for Connection {
         if len == 0 {
             return Poll::Ready(Err(LegError::Closed));
         }
-        let head = parse_response(&self.read.filled()[..len])?;
+        let mut fields = Fields::new();
+        let head = parse_response(&self.read.filled()[..len], &mut fields)?;
         let interim = matches!(head.status, 100 | 102..=199);
         let framing = if self.head_request { Framing::Length(0) } else { head.framing };
         self.persists = head.connection.persists(head.version) && framing != Framing::UntilClose;
@@ -463,8 +464,8 @@ impl Upstream for Connection {
             (_, Framing::Length(n)) => BodyLength::Known(n),
             _ => BodyLength::Unknown,
         };
-        let shown = f(&ResponseView { status: head.status, fields: &head.fields, body });
-        drop(head);
+        let shown = f(&ResponseView { status: head.status, fields: &fields, body });
+        drop(fields);
         if interim {
             self.skip_head(len);
         } else {

@@ -10,7 +10,7 @@ use auth::request::{Canonical, RawRequest, Scheme};
 use http::HeaderMap;
 
 use super::connection::Connection;
-use super::head::{RequestHead, Version, parse_request, parse_target};
+use super::head::{Fields, RequestHead, Version, parse_request, parse_target};
 use crate::io::Stream;
 use crate::leg::{Fill, Leg, LegError};
 
@@ -76,11 +76,12 @@ fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool
     let mut cx = Context::from_waker(Waker::noop());
     let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS))
         .map_err(|end| if end == End::Truncated && connection.unread().is_empty() { End::Drained } else { end })?;
-    let parsed = parse_request(&connection.unread()[..len], MAX_TARGET).map_err(|_| End::Refused)?;
+    let mut fields = Fields::new();
+    let parsed = parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields).map_err(|_| End::Refused)?;
     let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else { return Err(End::Refused) };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
-    messages.push(begin(&parsed, authority, target));
-    drop(parsed);
+    messages.push(begin(&parsed, &fields, authority, target));
+    drop(fields);
     connection.begin_body(len, framing);
     let message = messages.last_mut().ok_or(End::Refused)?;
     loop {
@@ -101,14 +102,14 @@ fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool
     Ok(persists)
 }
 
-fn begin(head: &RequestHead<'_>, authority: Option<&[u8]>, target: &[u8]) -> Message {
+fn begin(head: &RequestHead<'_>, fields: &Fields<'_>, authority: Option<&[u8]>, target: &[u8]) -> Message {
     let raw =
         RawRequest { method: head.method, scheme: Scheme::Http, authority, host: head.connection.host, target };
     Message {
         method: head.method.to_owned(),
         target: head.target.to_vec(),
         version: head.version,
-        fields: head.fields.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect(),
+        fields: fields.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect(),
         canonical: Canonical::parse(&raw).is_ok(),
         body: Vec::new(),
         trailers: None,

@@ -10,12 +10,14 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use super::connection::{Connection, put_decimal, put_field, put_response, response_framing};
-use super::head::{Framing, RequestHead, Version, parse_request, parse_target};
+use super::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
 use crate::answer::{Answer, Refusal};
 use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
+use auth::request::Field;
+
 use crate::access_log::RequestProtocol;
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, admit};
@@ -181,7 +183,8 @@ impl Session {
             let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
             Admission::Answer(Box::new(answer))
         };
-        let parsed = match parse_request(bytes, self.peer.listener().limits.target_bytes) {
+        let mut fields = Fields::new();
+        let parsed = match parse_request(bytes, self.peer.listener().limits.target_bytes, &mut fields) {
             Ok(parsed) => parsed,
             Err(fault) => return (refuse(fault), seen),
         };
@@ -195,7 +198,7 @@ impl Session {
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
         };
-        let inbound = inbound(&parsed, authority, target);
+        let inbound = inbound(&parsed, &fields, authority, target);
         (admit(&self.worker, running, &self.peer, &inbound, resolved, record), seen)
     }
 
@@ -305,14 +308,19 @@ impl Session {
     }
 }
 
-fn inbound<'a>(head: &'a RequestHead<'a>, authority: Option<&'a [u8]>, target: &'a [u8]) -> Inbound<'a> {
+fn inbound<'a>(
+    head: &RequestHead<'a>,
+    fields: &'a [Field<'a>],
+    authority: Option<&'a [u8]>,
+    target: &'a [u8],
+) -> Inbound<'a> {
     let connection = &head.connection;
     Inbound {
         method: head.method,
         authority,
         host: connection.host,
         target,
-        fields: &head.fields,
+        fields,
         framing: head.framing,
         has_length: head.has_length,
         upgrade: connection.protocol.filter(|_| connection.upgrade && head.version == Version::Http11),

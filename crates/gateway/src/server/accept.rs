@@ -201,7 +201,6 @@ impl Incoming {
             sees_timing,
             listener: self.config,
             listener_index: self.index,
-            counts: self.counts,
         }
     }
 

@@ -560,3 +560,12 @@ async fn a_reload_with_another_schedule_takes_the_last_good_set_over() {
     let token = token(&key, idp.url(), "u1", &json!({}));
     assert!(rebuilt.authenticate(&token, || world.now()).await.0.is_ok());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_future_of_a_miss_stays_small() {
+    let world = World::of(&authentication(Vec::new(), 1));
+    let future = world.authenticator.authenticate(b"token", || world.now());
+    // It is part of every connection's future.
+    let size = size_of_val(&future);
+    assert!(size <= 512, "{size} bytes");
+}
