@@ -192,7 +192,7 @@ impl Draft<'_, '_> {
             }
             Framing::Length(_) => {}
             Framing::Chunked | Framing::UntilClose => {
-                out.extend_from_slice(b"transfer-encoding: chunked\r\n")
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
             }
         }
         if let Some(protocol) = self.inbound.upgrade {

@@ -318,7 +318,7 @@ impl<'a> Steering<'a> {
         let name = line.name;
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
-                once(&mut self.connection.host, value, HeadFault::RepeatedHost)?
+                once(&mut self.connection.host, value, HeadFault::RepeatedHost)?;
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
