@@ -17,7 +17,9 @@ fn a_request_is_forwarded_with_its_body_and_answered_with_the_upstreams() {
         Setup::default(),
         answering(b"HTTP/1.1 201 Created\r\ncontent-length: 5\r\nx-answer: yes\r\nset-cookie: a\r\nset-cookie: b\r\nkeep-alive: timeout=1\r\n\r\nmade\n"),
     );
-    let request = f.request("/things?x=1", "Content-Length: 7\r\nContent-Type: text/plain\r\n").replacen("GET", "POST", 1);
+    let request = f
+        .request("/things?x=1", "Content-Length: 7\r\nContent-Type: text/plain\r\n")
+        .replacen("GET", "POST", 1);
     let response = f.send(request + "payload");
     assert_eq!((response.status, response.text().as_str()), (201, "made\n"));
     assert_eq!(response.value("x-answer"), Some("yes"));
@@ -91,7 +93,10 @@ fn head_and_bodiless_statuses_have_no_body() {
     assert_eq!(f.upstream.connections(), 1, "the upstream connection is fit for reuse");
     for status in ["204 No Content", "304 Not Modified"] {
         let answer = format!("HTTP/1.1 {status}\r\netag: \"x\"\r\n\r\n");
-        let f = Fixture::with(Setup::default(), Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()));
+        let f = Fixture::with(
+            Setup::default(),
+            Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()),
+        );
         let mut client = f.connect();
         for _ in 0..2 {
             client.send(f.request("/", ""));
@@ -157,7 +162,10 @@ fn events_arrive_one_by_one() {
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|_, s| {
-            s.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            s.write_all(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+            )
+            .unwrap();
             let mut ask = [0];
             for n in 0..3 {
                 s.write_all(format!("9\r\ndata: {n}\n\n\r\n").as_bytes()).unwrap();
@@ -247,7 +255,10 @@ fn endpoints_share_the_load_and_failing_ones_rest() {
     // Nobody listens here.
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let setup = Setup {
-        upstream: format!("endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]", one.address, two.address),
+        upstream: format!(
+            "endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]",
+            one.address, two.address
+        ),
         ..Setup::default()
     };
     let f = Fixture::with(setup, Upstream::start());
@@ -352,7 +363,9 @@ fn no_route_is_404() {
     let issuer = super::harness::Issuer::new();
     issuer.write_jwks(&dir.path().join("jwks.json"));
     let upstream = Upstream::start();
-    let text = Setup::default().file(dir.path(), upstream.address).replace("prefix = \"/\" }", "prefix = \"/app\" }");
+    let text = Setup::default()
+        .file(dir.path(), upstream.address)
+        .replace("prefix = \"/\" }", "prefix = \"/app\" }");
     let f = Fixture::from_text(dir, issuer, upstream, &text);
     let response = f.get("/elsewhere");
     assert_eq!(response.status, 404);

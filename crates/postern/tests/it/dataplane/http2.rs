@@ -148,7 +148,10 @@ fn http2_interim_responses_pass() {
         let mut send = connect(f.address).await.ready().await.unwrap();
         let (mut response, _) = send.send_request(request(&f, "GET", "/"), true).unwrap();
         let interim = std::future::poll_fn(|cx| response.poll_informational(cx)).await.unwrap().unwrap();
-        assert_eq!((interim.status().as_u16(), interim.headers()["link"].to_str().unwrap()), (103, "</a.css>"));
+        assert_eq!(
+            (interim.status().as_u16(), interim.headers()["link"].to_str().unwrap()),
+            (103, "</a.css>")
+        );
         assert_eq!(response.await.unwrap().status(), 200);
     });
 }
@@ -251,7 +254,8 @@ fn http2_many_streams_share_few_upstream_connections() {
         let mut calls = Vec::new();
         for n in 0..100 {
             let mut send = send.clone().ready().await.unwrap();
-            let (response, mut body) = send.send_request(request(&f, "POST", &format!("/{n}")), false).unwrap();
+            let (response, mut body) =
+                send.send_request(request(&f, "POST", &format!("/{n}")), false).unwrap();
             body.send_data(Bytes::from(vec![b'x'; 50_000]), true).unwrap();
             calls.push(tokio::spawn(async move { body_of(response.await.unwrap()).await }));
         }

@@ -38,7 +38,8 @@ fn requests_run_through_reloads_without_a_failure() {
     let served = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let (stop, served, request, address) = (stop.clone(), served.clone(), f.request("/", ""), f.address);
+            let (stop, served, request, address) =
+                (stop.clone(), served.clone(), f.request("/", ""), f.address);
             std::thread::spawn(move || {
                 let mut client = Client::connect(address);
                 while !stop.load(Ordering::Relaxed) {

@@ -79,7 +79,8 @@ fn http_a_stalled_body_is_408() {
 
 #[test]
 fn http_bodies_over_the_limit_are_413() {
-    let f = Fixture::with(Setup { route: "body_size = \"1KiB\"".into(), ..Setup::default() }, Upstream::start());
+    let f =
+        Fixture::with(Setup { route: "body_size = \"1KiB\"".into(), ..Setup::default() }, Upstream::start());
     let post = |fields: &str| f.request("/", fields).replacen("GET", "POST", 1);
     assert_eq!(f.send(post("Content-Length: 1024\r\n") + &"x".repeat(1024)).status, 200);
     let response = f.send(post("Content-Length: 1025\r\n"));
@@ -99,13 +100,19 @@ fn http_bodies_over_the_limit_are_413() {
 
 #[test]
 fn http_a_silent_upstream_is_504_and_a_late_one_too() {
-    let silent = || Upstream::answering(|_, _| { std::thread::sleep(Duration::from_secs(3)); false });
+    let silent = || {
+        Upstream::answering(|_, _| {
+            std::thread::sleep(Duration::from_secs(3));
+            false
+        })
+    };
     let setup = Setup { upstream: "timeouts = { response_header = \"300ms\" }".into(), ..Setup::default() };
     let f = Fixture::with(setup, silent());
     let response = f.get("/");
     assert_eq!(response.status, 504, "{}", response.head);
     assert!(response.text().contains("upstream_timeout"));
-    let f = Fixture::with(Setup { route: "request_timeout = \"300ms\"".into(), ..Setup::default() }, silent());
+    let f =
+        Fixture::with(Setup { route: "request_timeout = \"300ms\"".into(), ..Setup::default() }, silent());
     let response = f.get("/");
     assert_eq!(response.status, 504, "{}", response.head);
     assert!(response.text().contains("request_timeout"));
@@ -142,7 +149,9 @@ fn http_connections_over_the_limit_are_closed_at_once() {
     let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         let mut client = f.connect();
-        if client.socket.write_all(f.request("/", "").as_bytes()).is_ok() && client.rest().starts_with(b"HTTP/1.1 200") {
+        if client.socket.write_all(f.request("/", "").as_bytes()).is_ok()
+            && client.rest().starts_with(b"HTTP/1.1 200")
+        {
             break;
         }
         assert!(Instant::now() < deadline, "a place becomes free");

@@ -208,9 +208,12 @@ fn tls_upstreams_are_verified_against_the_chosen_ca() {
     let dir = tempfile::tempdir().unwrap();
     let good = write(dir.path(), "good.pem", &authority.pem());
     let bad = write(dir.path(), "bad.pem", &Authority::new("other").pem());
-    for (ca, name, expected) in [(&good, "backend.test", 200), (&bad, "backend.test", 502), (&good, "other.test", 502)] {
-        let upstream =
-            format!("endpoints = [\"https://{address}\"]\ntls = {{ ca = \"{ca}\", server_name = \"{name}\" }}");
+    for (ca, name, expected) in
+        [(&good, "backend.test", 200), (&bad, "backend.test", 502), (&good, "other.test", 502)]
+    {
+        let upstream = format!(
+            "endpoints = [\"https://{address}\"]\ntls = {{ ca = \"{ca}\", server_name = \"{name}\" }}"
+        );
         let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
         assert_eq!(f.get("/").status, expected, "{ca} {name}");
     }

@@ -76,7 +76,10 @@ fn http_a_tunnel_ends_with_its_client() {
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(move |_, s| {
-            s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n").unwrap();
+            s.write_all(
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+            )
+            .unwrap();
             let mut byte = [0];
             let _ = gone.send(matches!(s.read(&mut byte), Ok(0) | Err(_)));
             false
