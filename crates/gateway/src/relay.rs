@@ -216,7 +216,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
                     101 if !may_switch => {
-                        return Err(Fault::UpstreamProtocol(LegError::Protocol("101 that was not asked for")));
+                        return Err(Fault::UpstreamProtocol(LegError::Protocol(
+                            "101 that was not asked for",
+                        )));
                     }
                     100 | 102..=199 => down.inform(response),
                     _ => down.respond(response),

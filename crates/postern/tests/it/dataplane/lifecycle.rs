@@ -102,7 +102,8 @@ fn no_connection_is_lost_to_a_reload() {
     let stop = Arc::new(AtomicBool::new(false));
     let clients: Vec<_> = (0..4)
         .map(|_| {
-            let (stop, request, address) = (stop.clone(), f.request("/open", "Connection: close\r\n"), f.address);
+            let (stop, request, address) =
+                (stop.clone(), f.request("/open", "Connection: close\r\n"), f.address);
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     let mut client = Client::connect(address);
