@@ -192,7 +192,7 @@ impl Running {
                         return line;
                     }
                 }
-                Err(_) => panic!("no line with {text:?} in:\n{}", self.said),
+                Err(gone) => panic!("no line with {text:?} ({gone}) in:\n{}", self.said),
             }
         }
     }
