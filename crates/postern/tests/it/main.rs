@@ -9,6 +9,7 @@ mod echo;
 mod explain;
 mod failure_and_configuration;
 mod faults;
+mod rooms;
 mod schema;
 mod serve;
 mod support;
