@@ -18,8 +18,8 @@ Signals:
   SIGTERM, SIGINT  stop accepting, finish what is under way (server.drain_timeout), end; twice: end at once
   SIGHUP           read the configuration again, open the access log's file anew
 
-The configuration is read again as well when it, or a file it names, changes. A bad one is logged and counted
-(postern_config_reloads_total), and the last good one stays in force.
+The configuration is read again as well when it, or a file it names, changes. A bad one is logged
+and counted (postern_config_reloads_total), and the last good one stays in force.
 
 Exit codes: 0 ended as told, 1 the configuration is faulty, 3 it cannot run here or was cut off.")]
 pub struct Arguments {

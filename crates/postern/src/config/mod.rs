@@ -124,14 +124,19 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
 }
 
 impl Loaded {
-    /// The configuration in use as a file, defaults filled in. Values that clients must know to take a route
-    /// are left out, for some use them as passwords.
+    /// The configuration in use as a file, defaults filled in. Left out is what some use as a password: values
+    /// of headers that clients must send to take a route, and the query of the collector's address.
     pub fn effective(&self) -> String {
         let mut shown = self.raw.clone();
         for value in shown.route.iter_mut().flat_map(|route| route.headers.values_mut()) {
             if let raw::HeaderValue::Exact(value) = value {
                 "[redacted]".clone_into(value);
             }
+        }
+        if let Some(endpoint) = &mut shown.telemetry.otlp_endpoint
+            && let Some(query) = endpoint.find('?')
+        {
+            endpoint.replace_range(query.., "?redacted");
         }
         toml::to_string(&shown).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
     }

@@ -1,6 +1,6 @@
 //! The JSON schema of the configuration file.
 //!
-//! Generated from the raw types, so that what editors check, what the reference says and what [`super::shape`]
+//! Generated from the raw types, so that what editors check, what the reference says and what `shape`
 //! enforces are one and the same.
 
 use std::sync::LazyLock;

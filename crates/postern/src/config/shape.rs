@@ -45,9 +45,12 @@ impl Checker<'_> {
         }
         if !fits(schema, value) {
             let what = format!("expected {}, found {}", kind(schema), found(value));
-            let in_brackets = value.is_str() && schema.get("type").is_some_and(|t| t == "array");
-            let hint =
-                if in_brackets { "put it in brackets: [\"…\"]".into() } else { meaning(path, description) };
+            let wants_list = schema.get("type").is_some_and(|t| t == "array");
+            let hint = match (value, path.last_key()) {
+                (DeValue::String(_), _) if wants_list => "put it in brackets: [\"…\"]".into(),
+                (DeValue::Table(_), Some(key)) if wants_list => format!("write [[{key}]], with two brackets"),
+                _ => meaning(path, description),
+            };
             return self.wrong(path, what, hint);
         }
         match value {

@@ -136,11 +136,13 @@ fn no_secret_is_in_a_message_or_in_the_effective_configuration() {
         let faults = faults(&minimal_and(&issuer));
         assert!(!faults.contains(SECRET), "{faults}");
     }
-    let headers = "[telemetry]\notlp_endpoint = \"http://127.0.0.1:4318\"\notlp_headers_file = ";
+    let headers = "[telemetry]\notlp_endpoint = \"http://127.0.0.1:4318/?key=hunter2\"\notlp_headers_file = ";
     let bad_headers = faults(&minimal_and(&format!("{headers}\"no-headers.txt\"")));
     assert!(!bad_headers.contains(SECRET), "{bad_headers}");
     let endpoint = faults(&minimal_and("").replace("http://127.0.0.1:9000", "http://me:hunter2@app"));
     assert!(!endpoint.contains(SECRET), "{endpoint}");
+    let scheme = faults(&minimal_and("[telemetry]\notlp_endpoint = \"collector?key=hunter2\""));
+    assert!(!scheme.contains(SECRET), "{scheme}");
     let collector = faults(&minimal_and("[telemetry]\notlp_endpoint = \"http://me:hunter2@collector\""));
     assert!(!collector.contains(SECRET), "{collector}");
     let key = std::fs::read_to_string(FILES.0.join("assertion-key.pem")).unwrap();

@@ -32,7 +32,7 @@ fn compare(path: &Path, text: &str, seen: &[String], differences: &mut Vec<Strin
         return;
     }
     let body: String = text.split_inclusive('\n').filter(|line| !line.starts_with(MARK)).collect();
-    let marked: String = seen.iter().map(|line| format!("{MARK}{line}\n")).collect();
+    let marked: String = seen.iter().flat_map(|line| [MARK, line, "\n"]).collect();
     let name = path.file_name().unwrap().to_str().unwrap();
     let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::write(&copy, format!("{}\n\n{marked}", body.trim_end())).unwrap();

@@ -33,7 +33,7 @@ impl Served {
         std::fs::rename(new, self.folder.0.join("postern.toml")).unwrap();
     }
 
-    fn metric(&self, name: &str) -> f64 {
+    fn count(&self, name: &str) -> u64 {
         let metrics = get(&self.admin, "/metrics");
         let line = metrics.lines().find(|line| line.starts_with(name));
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{metrics}"));
@@ -71,8 +71,8 @@ fn on_reload_the_last_good_set_is_kept_and_a_metric_raised() {
     served.process.wait_for("configuration refused");
     served.process.wait_for("did you mean `public`?");
     assert_eq!(served.status("/moved"), "502", "the last good one is in force");
-    assert_eq!(served.metric("postern_config_reloads_total{result=\"failure\"}"), 1.0);
-    assert_eq!(served.metric("postern_config_reloads_total{result=\"success\"}"), 1.0);
+    assert_eq!(served.count("postern_config_reloads_total{result=\"failure\"}"), 1);
+    assert_eq!(served.count("postern_config_reloads_total{result=\"success\"}"), 1);
 
     served.write(&good);
     served.process.signal("-HUP");

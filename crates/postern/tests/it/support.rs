@@ -185,14 +185,12 @@ impl Running {
         let until = Instant::now() + PATIENCE;
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left) {
-                Ok(line) => {
-                    let _ = writeln!(self.said, "{line}");
-                    if line.contains(text) {
-                        return line;
-                    }
-                }
-                Err(gone) => panic!("no line with {text:?} ({gone}) in:\n{}", self.said),
+            let Ok(line) = self.lines.recv_timeout(left) else {
+                panic!("no line with {text:?} in:\n{}", self.said);
+            };
+            let _ = writeln!(self.said, "{line}");
+            if line.contains(text) {
+                return line;
             }
         }
     }

@@ -25,11 +25,12 @@ use crate::terminal::{ERROR, GOOD};
 Examples:
   postern check --config postern.toml
   postern check --config postern.toml --request 'GET https://app.example/orders'
-  postern check --config postern.toml --as @token.jwt --request 'DELETE https://app.example/orders/7'
+  postern check --config postern.toml --as @token.jwt --request 'GET https://app.example/7'
   postern token --issuer https://id.example --client-id me --client-secret @secret \\
     | postern check --config postern.toml --as - --request 'GET https://app.example/'
 
-Exit codes: 0 the configuration holds (and the request would pass), 1 it does not, 3 it could not be found out.")]
+Exit codes: 0 the configuration holds (and the request would pass), 1 it does not,
+3 it could not be found out.")]
 pub struct Arguments {
     /// The configuration file
     #[arg(long, value_name = "FILE", required_unless_present = "print_schema")]

@@ -1,6 +1,6 @@
 //! `postern demo`: a gateway, a provider that issues tokens, and a service behind, in one process on loopback.
 //!
-//! Owns: starting the three ([`town`]), saying what runs where, and the tour that checks it ([`tour`]).
+//! Owns: starting the three (`town`), saying what runs where, and the tour that checks it (`tour`).
 
 mod tour;
 mod town;
@@ -18,10 +18,11 @@ use town::{Ports, Town};
 /// Arguments of `postern demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything is embedded and bound to 127.0.0.1; nothing is written to disk. Keys and the client's secret are made
-anew each time.
+Everything is embedded and bound to 127.0.0.1; nothing is written to disk. Keys and secrets are
+made anew each time.
 
-Exit codes: 0 ended by Ctrl-C, or the tour went as expected; 1 the tour found a difference; 3 it cannot run here.")]
+Exit codes: 0 ended by Ctrl-C or the tour went as expected, 1 the tour found a difference,
+3 it cannot run here.")]
 pub struct Arguments {
     /// Take the tour, print what was expected and what was seen, and end
     #[arg(long)]

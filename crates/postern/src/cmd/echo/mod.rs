@@ -1,6 +1,6 @@
 //! `postern echo`: a light HTTP/1.1 upstream to try, test and measure against.
 //!
-//! Owns: the listener and its threads. The answers are in [`fixed`] (as fast as can be) and [`reflect`]
+//! Owns: the listener and its threads. The answers are in `fixed` (as fast as can be) and `reflect`
 //! (tells what arrived, and plays a few scenes).
 
 mod fixed;

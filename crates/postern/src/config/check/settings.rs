@@ -73,8 +73,9 @@ pub struct Otlp {
 /// Says where, not with which credentials.
 impl std::fmt::Debug for Otlp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = self.endpoint.split('?').next();
         f.debug_struct("Otlp")
-            .field("endpoint", &self.endpoint)
+            .field("endpoint", &place)
             .field("service", &self.service)
             .finish_non_exhaustive()
     }
@@ -141,9 +142,13 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         }
         return Ok(None);
     };
-    let hint = "such as \"http://127.0.0.1:4318\"";
-    let url = Url::parse(endpoint)
-        .map_err(|fault| context.faults.add(&path.key("otlp_endpoint"), fault.to_string(), hint))?;
+    let Ok(url) = Url::parse(endpoint) else {
+        // it may hold a key, so it is not shown
+        let what = "the collector's address is not a URL that begins with http:// or https://";
+        let hint = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
+        context.faults.add(&path.key("otlp_endpoint"), what, hint);
+        return Err(());
+    };
     let headers = headers(raw, &path, context)?;
     let tls = match (url.is_https(), &raw.otlp_ca) {
         (false, Some(_)) => {
