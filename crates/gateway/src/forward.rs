@@ -47,6 +47,7 @@ enum OutboundHead {
 impl Outbound {
     /// Turns a permit into what it permits. The request forwarded is the permit's, byte for byte what was
     /// matched and decided; from `inbound` come only its fields and its body framing.
+    #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
         worker: &Worker,
@@ -70,7 +71,10 @@ impl Outbound {
             client_stall: peer.listener().timeouts.stall,
             tunnel_idle: peer.listener().timeouts.idle,
             until: route.request_timeout.map(|limit| {
-                worker.deadlines.now_millis().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+                worker
+                    .deadlines
+                    .now_millis()
+                    .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
             }),
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
@@ -103,9 +107,8 @@ impl Draft<'_, '_> {
             13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
             _ => {}
         }
-        !is_hop_by_hop(name)
-            && !self.running.config.strip.strips(name)
-            && !(self.inbound.nominates && self.is_nominated(name))
+        let stays = is_hop_by_hop(name) || self.running.config.strip.strips(name);
+        !stays && (!self.inbound.nominates || !self.is_nominated(name))
     }
 
     /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
@@ -114,27 +117,32 @@ impl Draft<'_, '_> {
         may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
     }
 
-    /// Calls `put` with every field the gateway sets itself.
-    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
+    /// Calls `put` with the fields the gateway sets that are the same for every request of this connection and
+    /// caller. (HTTP/1 has them ready as lines.)
+    fn standing_fields(&self, mut put: impl FnMut(&str, &[u8])) {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
         }
+        for (name, value) in self.caller.iter().flat_map(|caller| &caller.upstream_fields) {
+            put(name, value);
+        }
+    }
+
+    /// Calls `put` with the other fields the gateway sets itself.
+    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         put("x-forwarded-host", self.permit.request().authority().as_bytes());
         put("via", self.inbound.via.as_bytes());
-        if let Some(caller) = self.caller {
-            for (name, value) in &caller.upstream_fields {
-                put(name, value);
-            }
-            if let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion) {
-                let upstream = &self.running.config.upstreams[self.route.upstream].name;
-                let now = worker.clock.at(self.record.started);
-                // An upstream that was promised a signature must not be asked without one.
-                let token = minter.assertion(caller, upstream, now).map_err(|error| {
-                    tracing::error!(%error, "assertion cannot be signed");
-                    Refusal::AuthUnavailable { retry_after: 1 }
-                })?;
-                put(&assertion.header, token.as_bytes());
-            }
+        if let Some(caller) = self.caller
+            && let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion)
+        {
+            let upstream = &self.running.config.upstreams[self.route.upstream].name;
+            let now = worker.clock.at(self.record.started);
+            // An upstream that was promised a signature must not be asked without one.
+            let token = minter.assertion(caller, upstream, now).map_err(|error| {
+                tracing::error!(%error, "assertion cannot be signed");
+                Refusal::AuthUnavailable { retry_after: 1 }
+            })?;
+            put(&assertion.header, token.as_bytes());
         }
         if let Some((trace, state)) = &self.record.trace {
             let mut parent = Vec::with_capacity(64);
@@ -171,6 +179,10 @@ impl Draft<'_, '_> {
                 put_field(&mut out, field.name, field.value);
             }
         }
+        out.extend_from_slice(&self.peer.forwarded_http1);
+        if let Some(caller) = self.caller {
+            out.extend_from_slice(&caller.http1_block);
+        }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {
             Framing::Length(n) if n > 0 || self.inbound.has_length => {
@@ -179,7 +191,9 @@ impl Draft<'_, '_> {
                 out.extend_from_slice(b"\r\n");
             }
             Framing::Length(_) => {}
-            Framing::Chunked | Framing::UntilClose => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Framing::Chunked | Framing::UntilClose => {
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n")
+            }
         }
         if let Some(protocol) = self.inbound.upgrade {
             out.extend_from_slice(b"connection: upgrade\r\n");
@@ -194,7 +208,9 @@ impl Draft<'_, '_> {
         let mut fields = HeaderMap::with_capacity(self.inbound.fields.len() + 8);
         let mut append = |name: &str, value: &[u8]| {
             // Both were checked by a parser or made from checked text; what still does not fit is left out.
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
+            {
                 fields.append(name, value);
             }
         };
@@ -205,13 +221,15 @@ impl Draft<'_, '_> {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
             }
         }
+        self.standing_fields(&mut append);
         self.own_fields(worker, &mut append)?;
         if let Framing::Length(n) = self.inbound.framing
             && (n > 0 || self.inbound.has_length)
         {
             append("content-length", n.to_string().as_bytes());
         }
-        let scheme = if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
+        let scheme =
+            if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
         let uri = Uri::builder()
             .scheme(scheme)
             .authority(canonical.authority())

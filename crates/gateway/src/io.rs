@@ -35,11 +35,19 @@ pub(crate) struct Replayed {
 impl Stream {
     /// Puts `ahead` in front of what is still unread.
     pub(crate) fn replay(self, ahead: Vec<u8>) -> Self {
-        if ahead.is_empty() { self } else { Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self })) }
+        if ahead.is_empty() {
+            self
+        } else {
+            Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self }))
+        }
     }
 
     /// Reads into `buf`; 0 is the end of the stream.
-    pub(crate) fn poll_read_slice(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read_slice(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(buf);
         match Pin::new(self).poll_read(cx, &mut buf) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(buf.filled().len())),

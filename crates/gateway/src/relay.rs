@@ -130,12 +130,24 @@ struct Relay<'a, D, U> {
 
 impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let before = (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status);
+        let before = (
+            self.progress.upload.bytes,
+            self.progress.upload.state,
+            self.progress.download.bytes,
+            self.status,
+        );
         let step = self.poll_step(cx);
         if step.is_ready() {
             return step;
         }
-        if before != (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status) {
+        if before
+            != (
+                self.progress.upload.bytes,
+                self.progress.upload.state,
+                self.progress.download.bytes,
+                self.status,
+            )
+        {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
         self.poll_deadline(cx)
@@ -174,8 +186,12 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
             // A tunnel whose client has hung up ends; the upstream is told by the close.
-            Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => Poll::Ready(Ok(())),
-            Poll::Pending if self.switched || self.progress.download.blocked == Blocked::Sink => Poll::Pending,
+            Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => {
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if self.switched || self.progress.download.blocked == Blocked::Sink => {
+                Poll::Pending
+            }
             Poll::Pending => self.poll_abandoned(cx),
         }
     }
@@ -184,7 +200,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     /// body shows by that when it goes.
     fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         // An interim response that found the socket full is still on its way.
-        if self.progress.interim > 0 && self.down.leg().poll_flush(cx).is_ready_and(|r| r.is_err()) {
+        if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(Fault::ClientGone));
         }
         if self.progress.upload.state != FlowState::Done {
@@ -199,7 +215,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             let (down, may_switch) = (&mut *self.down, self.terms.may_switch);
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
-                    101 if !may_switch => return Err(Fault::UpstreamProtocol(LegError::Protocol("101 that was not asked for"))),
+                    101 if !may_switch => {
+                        return Err(Fault::UpstreamProtocol(LegError::Protocol("101 that was not asked for")));
+                    }
                     100 | 102..=199 => down.inform(response),
                     _ => down.respond(response),
                 };
@@ -220,7 +238,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                     let e = LegError::Protocol("too many interim responses");
                     return Poll::Ready(Err(Fault::UpstreamProtocol(e)));
                 }
-                if self.down.leg().poll_flush(cx).is_ready_and(|r| r.is_err()) {
+                if self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
                     return Poll::Ready(Err(Fault::ClientGone));
                 }
                 continue;
@@ -288,7 +306,9 @@ fn client_fault(e: LegError) -> Fault {
 
 fn upstream_fault(e: LegError) -> Fault {
     match e {
-        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::UpstreamClosed(e),
+        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => {
+            Fault::UpstreamClosed(e)
+        }
         LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) | LegError::TooLarge => {
             Fault::UpstreamProtocol(e)
         }
@@ -296,11 +316,11 @@ fn upstream_fault(e: LegError) -> Fault {
 }
 
 trait PollExt<T> {
-    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool;
+    fn ready_and(self, f: impl FnOnce(T) -> bool) -> bool;
 }
 
 impl<T> PollExt<T> for Poll<T> {
-    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool {
+    fn ready_and(self, f: impl FnOnce(T) -> bool) -> bool {
         match self {
             Poll::Ready(v) => f(v),
             Poll::Pending => false,
@@ -396,7 +416,8 @@ impl Flow {
                         self.bytes += n as u64;
                     }
                     Poll::Ready(Ok(Fill::End(trailers))) => {
-                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes))).map_err(PumpFault::Sink)?;
+                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes)))
+                            .map_err(PumpFault::Sink)?;
                         self.state = FlowState::Flush;
                     }
                 },

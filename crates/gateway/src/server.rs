@@ -109,7 +109,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
-    pub fn start(config: Config, workers: usize, services: Services) -> Result<Self, StartError> {
+    pub fn start(config: Config, workers: usize, services: &Services) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let surroundings = Surroundings {
             clock: services.clock.clone(),
@@ -190,7 +190,8 @@ impl Gateway {
     /// Name and address of each listener; port 0 has become the port that was given.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
         let applied = self.applied.lock();
-        let address = |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
+        let address =
+            |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
@@ -217,7 +218,10 @@ impl Gateway {
 }
 
 fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
-    let minter = config.assertion.as_ref().map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
+    let minter = config
+        .assertion
+        .as_ref()
+        .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
     Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
 }
 
@@ -231,8 +235,11 @@ fn bind_new(
     let mut sockets = Vec::new();
     for listener in config.listeners.iter().filter(|l| !kept.contains(&l.address)) {
         let address = addresses.get(&listener.address).copied().unwrap_or(listener.address);
-        let socket = bind(address)
-            .map_err(|source| StartError::Bind { name: listener.name.to_string(), address, source })?;
+        let socket = bind(address).map_err(|source| StartError::Bind {
+            name: listener.name.to_string(),
+            address,
+            source,
+        })?;
         if let Ok(got) = socket.local_addr() {
             addresses.insert(listener.address, got);
         }

@@ -130,7 +130,7 @@ impl Process {
         };
         let generation = config.generation;
         let gateway =
-            Gateway::start(config, workers, services).map_err(|error| Failure::new(error.to_string()))?;
+            Gateway::start(config, workers, &services).map_err(|error| Failure::new(error.to_string()))?;
         for (name, address) in gateway.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
         }

@@ -291,7 +291,11 @@ impl Authenticator {
         }
     }
 
-    async fn verify(&self, token: &[u8], now: &impl Fn() -> Now) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+    async fn verify(
+        &self,
+        token: &[u8],
+        now: &impl Fn() -> Now,
+    ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         for _ in 0..=RENEWALS {
             let now = now();
             let (issuer, seen, unknown_key) = match self.attempt(token, now) {

@@ -158,6 +158,7 @@ pub struct RequestHead<'a> {
 
 /// What the fields that steer the connection say.
 #[derive(Debug, Default, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own that a client may set")]
 pub struct ConnectionFields<'a> {
     /// `Connection: close`.
     pub close: bool,
@@ -261,7 +262,8 @@ pub struct ResponseHead<'a> {
 pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<ResponseHead<'a>, HeadFault> {
     let mut lines = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, &mut lines);
+    let parsed =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, &mut lines);
     match parsed {
         Ok(httparse::Status::Complete(n)) if n == head.len() => {}
         Ok(_) => return Err(HeadFault::FirstLine),
@@ -316,9 +318,7 @@ impl<'a> Steering<'a> {
         let name = line.name;
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
-                if self.connection.host.replace(value).is_some() {
-                    return Err(HeadFault::RepeatedHost);
-                }
+                once(&mut self.connection.host, value, HeadFault::RepeatedHost)?
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
@@ -326,9 +326,7 @@ impl<'a> Steering<'a> {
             7 if name.eq_ignore_ascii_case("upgrade") => self.connection.protocol = Some(value),
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value),
             14 if name.eq_ignore_ascii_case("content-length") => {
-                if self.length.replace(parse_length(value)?).is_some() {
-                    return Err(HeadFault::ContentLength);
-                }
+                once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.coding || !value.eq_ignore_ascii_case(b"chunked") {
@@ -352,6 +350,11 @@ impl<'a> Steering<'a> {
             }
         }
     }
+}
+
+/// Fills a slot that may be filled once.
+fn once<T>(slot: &mut Option<T>, value: T, fault: HeadFault) -> Result<(), HeadFault> {
+    slot.replace(value).map_or(Ok(()), |_| Err(fault))
 }
 
 /// A decimal length without sign, list or white space, within 2^63 (RFC 9112 §6.3).
@@ -395,7 +398,11 @@ mod tests {
     #[test]
     fn scanner_refuses_bare_line_feeds_and_too_many_lines() {
         for head in ["GET / HTTP/1.1\nHost: a\r\n\r\n", "\nGET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\n\n"] {
-            assert_eq!(HeadScanner::default().scan(head.as_bytes(), 100), Err(HeadFault::BareLineEnd), "{head:?}");
+            assert_eq!(
+                HeadScanner::default().scan(head.as_bytes(), 100),
+                Err(HeadFault::BareLineEnd),
+                "{head:?}"
+            );
         }
         let many = format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(5));
         assert_eq!(HeadScanner::default().scan(many.as_bytes(), 4), Err(HeadFault::TooManyFields));
@@ -448,7 +455,14 @@ mod tests {
 
     #[test]
     fn first_line_is_exact() {
-        for line in ["GET / HTTP/1.2", "GET / HTTP/2.0", "GET  / HTTP/1.1", "GET /", "GET / HTTP/1.1 ", " GET / HTTP/1.1"] {
+        for line in [
+            "GET / HTTP/1.2",
+            "GET / HTTP/2.0",
+            "GET  / HTTP/1.1",
+            "GET /",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+        ] {
             let text = format!("{line}\r\nHost: a\r\n\r\n");
             assert!(request(&text).is_err(), "{line:?}");
         }

@@ -17,13 +17,13 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use super::stream::Stream as Bodies;
+use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::access_log::RequestProtocol;
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
@@ -173,7 +173,7 @@ impl StreamTask {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
     }
 
     async fn request(
@@ -258,7 +258,13 @@ impl StreamTask {
         admit(&self.worker, running, &self.peer, &inbound, resolved, record)
     }
 
-    async fn forward(&self, outbound: Outbound, mut client: Client, running: &Rc<Running>, record: &mut Record) {
+    async fn forward(
+        &self,
+        outbound: Outbound,
+        mut client: Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) {
         if self.peer.sees_timing
             && let Some(phases) = &record.phases
         {
@@ -321,7 +327,10 @@ fn framing(head: &Parts, body: &RecvStream) -> Framing {
         return Framing::Length(0);
     }
     let length = head.headers.get(http::header::CONTENT_LENGTH);
-    length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).map_or(Framing::Chunked, Framing::Length)
+    length
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .map_or(Framing::Chunked, Framing::Length)
 }
 
 /// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
@@ -347,7 +356,8 @@ struct Client {
 impl Client {
     fn answer(&mut self, answer: &Answer) -> Result<(), LegError> {
         let mut response = Response::new(());
-        *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         for (name, value) in &answer.fields {
             if let Ok(value) = HeaderValue::from_str(value) {
                 response.headers_mut().append(*name, value);
@@ -378,7 +388,8 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
         StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
     for field in passing(view.fields) {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        let name = HeaderName::from_bytes(field.name.as_bytes())
+            .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         headers.append(name, value);
     }

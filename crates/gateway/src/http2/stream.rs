@@ -160,7 +160,11 @@ impl Upstream for ClientStream {
             let interim = interim?;
             let mut fields = Fields::new();
             collect(interim.headers(), &mut fields)?;
-            let view = ResponseView { status: interim.status().as_u16(), fields: &fields, body: BodyLength::Known(0) };
+            let view = ResponseView {
+                status: interim.status().as_u16(),
+                fields: &fields,
+                body: BodyLength::Known(0),
+            };
             return Poll::Ready(Ok(f(&view)));
         }
         let (head, recv) = ready!(std::pin::Pin::new(response).poll(cx))?.into_parts();

@@ -19,7 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use super::worker_thread::{Accepted, Command, Share};
 use super::{OpenCount, total};
 use crate::config::{Config, Listener};
-use crate::http1::connection::Connection;
+use crate::http1::connection::{Connection, put_field};
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
 use crate::pipeline::{Certificate, Peer};
@@ -211,9 +211,8 @@ impl Incoming {
             return;
         }
         let limit = self.listener().timeouts.handshake;
-        let stream = match tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await {
-            Ok(Some(stream)) => stream,
-            Ok(None) | Err(_) => return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol),
+        let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await else {
+            return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
         let Some((spoken, certificate)) = self.secured(stream, limit).await else { return };
         let protocol = match &spoken {
@@ -234,12 +233,17 @@ impl Incoming {
         let address = self.peer.ip().to_canonical();
         let forwarded =
             vec![("x-forwarded-for", address.to_string()), ("x-forwarded-proto", scheme.as_str().to_owned())];
+        let mut forwarded_http1 = Vec::new();
+        for (name, value) in &forwarded {
+            put_field(&mut forwarded_http1, name, value.as_bytes());
+        }
         let sees_timing = self.config.server_timing.iter().any(|net| net.contains(&address));
         Peer {
             address: self.peer,
             scheme,
             certificate,
             forwarded,
+            forwarded_http1,
             sees_timing,
             listener: self.config,
             listener_index: self.index,

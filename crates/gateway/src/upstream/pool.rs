@@ -119,7 +119,9 @@ impl Pool {
         deadlines: Rc<Deadlines>,
     ) -> Rc<Self> {
         // Whether a pool before this one had taken them out is forgotten with it.
-        counts.iter().for_each(|counts| counts.set_ejected(&metrics, false));
+        for counts in &counts {
+            counts.set_ejected(&metrics, false);
+        }
         let endpoints = counts
             .into_iter()
             .map(|counts| EndpointState {
@@ -262,9 +264,10 @@ impl Pool {
         let now = self.deadlines.now_millis();
         let limit = u64::try_from(self.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
         for state in &self.endpoints {
-            state.idle.borrow_mut().retain_mut(|idle| {
-                now.saturating_sub(idle.since) < limit && idle.connection.is_quiet()
-            });
+            state
+                .idle
+                .borrow_mut()
+                .retain_mut(|idle| now.saturating_sub(idle.since) < limit && idle.connection.is_quiet());
             state.http2.borrow_mut().retain_mut(|connection| {
                 if connection.streams.get() > 0 {
                     connection.since = now;
@@ -316,7 +319,8 @@ impl EndpointState {
         let mut open = self.http2.borrow_mut();
         open.retain_mut(|connection| !connection.is_over());
         let free = open.iter().find(|c| c.streams.get() < c.send.current_max_send_streams());
-        let emptiest = || open.iter().min_by_key(|c| c.streams.get()).filter(|_| open.len() >= MAX_HTTP2_CONNECTIONS);
+        let emptiest =
+            || open.iter().min_by_key(|c| c.streams.get()).filter(|_| open.len() >= MAX_HTTP2_CONNECTIONS);
         free.or_else(emptiest).map(Http2Connection::stream)
     }
 }
@@ -378,7 +382,7 @@ impl Lease {
     pub(crate) fn host(&self) -> String {
         match self.endpoint() {
             crate::config::Endpoint::Unix(_) => "localhost".into(),
-            tcp => tcp.to_string(),
+            tcp @ crate::config::Endpoint::Tcp { .. } => tcp.to_string(),
         }
     }
 

@@ -329,7 +329,7 @@ impl Fixture {
             secret: Secret::new([7; 16]),
             generation: Generation::default(),
         };
-        let gateway = Gateway::start(settings, 1, services).expect("gateway starts");
+        let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
         Self { dir, issuer, upstream, gateway: Some(gateway), address }
     }
