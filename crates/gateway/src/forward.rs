@@ -72,20 +72,11 @@ impl Outbound {
             }),
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
-            trailer_passes: trailer_filter(running.clone()),
+            running: running.clone(),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
     }
-}
-
-/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
-/// that was decided from the head (RFC 9110 §6.5.1).
-fn trailer_filter(running: Rc<Running>) -> Box<dyn Fn(&str) -> bool> {
-    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
-    Box::new(move |name| {
-        !is_hop_by_hop(name) && !running.config.strip.strips(name) && !NEVER.iter().any(|n| n.eq_ignore_ascii_case(name))
-    })
 }
 
 /// The parts a request head is written from.

@@ -5,13 +5,16 @@
 //! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use auth::headers::is_hop_by_hop;
 use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
+use crate::worker::Running;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
 const MAX_INTERIM: u32 = 16;
@@ -30,8 +33,8 @@ pub(crate) struct Terms {
     pub body_bytes: Option<u64>,
     /// The request asked for a protocol switch that the route allows.
     pub may_switch: bool,
-    /// Whether a request trailer of that name passes: trailers are fields, and are stripped like fields.
-    pub trailer_passes: Box<dyn Fn(&str) -> bool>,
+    /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
+    pub running: Rc<Running>,
 }
 
 /// Why an exchange failed.
@@ -141,7 +144,8 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
-            match self.progress.upload.poll(cx, self.down.leg(), self.up, &self.terms.trailer_passes) {
+            let passes = |name: &str| request_trailer_passes(&self.terms.running, name);
+            match self.progress.upload.poll(cx, self.down.leg(), self.up, &passes) {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
                 // The upstream may have answered before it stopped reading: the answer decides.
                 Poll::Ready(Err(PumpFault::Sink(e))) => {
@@ -313,9 +317,18 @@ struct Flow {
     bytes: u64,
 }
 
+/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
+/// that was decided from the head (RFC 9110 §6.5.1).
+fn request_trailer_passes(running: &Running, name: &str) -> bool {
+    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
+    !is_hop_by_hop(name)
+        && !running.config.strip.strips(name)
+        && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
+}
+
 /// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
-    crate::leg::passes_downstream(name) && !auth::headers::is_hop_by_hop(name)
+    crate::leg::passes_downstream(name) && !is_hop_by_hop(name)
 }
 
 /// The trailers that pass; `None` when none does.

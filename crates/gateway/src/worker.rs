@@ -101,7 +101,7 @@ impl Worker {
     pub(crate) fn times_phases(&self) -> bool {
         let n = self.sample.get();
         self.sample.set(if n + 1 == SAMPLE_EVERY { 0 } else { n + 1 });
-        n == 0 || self.tracer.is_some()
+        n == 0 || self.tracer.as_ref().is_some_and(|tracer| tracer.records())
     }
 
     /// Whether requests are described for a log or a span.

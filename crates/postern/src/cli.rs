@@ -25,10 +25,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the gateway
+    Serve(cmd::serve::Arguments),
+    /// Show the whole on this machine: gateway, token provider and a service, nothing to install
+    Demo(cmd::demo::Arguments),
     /// Say whether a configuration holds, what it means, and what it would decide
     Check(cmd::check::Arguments),
     /// Run a light upstream to try, test and measure against
     Echo(cmd::echo::Arguments),
+    /// Get an access token, or look into one
+    Token(cmd::token::Arguments),
 }
 
 /// How a command ended that ran to its end.
@@ -57,8 +63,11 @@ impl Failure {
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
+        Command::Serve(arguments) => cmd::serve::run(&arguments),
+        Command::Demo(arguments) => cmd::demo::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
+        Command::Token(arguments) => cmd::token::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

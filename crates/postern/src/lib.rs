@@ -4,9 +4,12 @@
 //! ([`lifecycle`]). Does not own: anything that happens to a request.
 
 pub mod cli;
+mod client;
 pub mod cmd;
 pub mod config;
 pub mod lifecycle;
+pub mod logging;
+pub mod process;
 pub mod terminal;
 
 /// Bytes as lower-case hexadecimal digits.

@@ -10,6 +10,7 @@ import re
 import shutil
 import ssl
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def start(subject: Subject, setting: Setting) -> Server:
         "WORKERS": str(setting.workers),
         "CONNECTIONS": str(setting.connections),
         "MAX_REQUESTS": "1024",
-        "SERVER_OPTIONS": "",
+        "SHED": "",
         "WORK": str(work),
         "CERTIFICATE": str(made.certificate),
         "KEY": str(made.key),
@@ -161,8 +162,7 @@ def start_backend(setting: Setting, kind: str, cores: list[int] | None, delay: s
             raise Unready("the echo backend needs the postern program; build it or choose --backend nginx")
         command = [path, "echo", "--listen", f"127.0.0.1:{port}", "--body-bytes", str(BODY_BYTES), "--delay", delay]
     else:
-        work = setting.folder / f"backend-{port}"
-        work.mkdir()
+        work = Path(tempfile.mkdtemp(prefix="backend-", dir=setting.folder))
         work.chmod(0o755)
         config = work / "nginx-backend.conf"
         body = ("0123456789" * 10)[:BODY_BYTES]

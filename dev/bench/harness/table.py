@@ -23,7 +23,8 @@ def spread(values: list[float], digits: int = 2) -> str:
     return f"{middle:.{digits}f} ({low:.{digits}f}–{high:.{digits}f})"
 
 
-def markdown(head: list[str], rows: list[list[str]]) -> str:
-    """A table whose first column is text and whose others are figures."""
-    rule = ["---"] + ["---:"] * (len(head) - 1)
+def markdown(head: list[str], rows: list[list[str]], texts: int = 1) -> str:
+    """A table whose first `texts` columns are text and whose others are figures."""
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    rule = ["---"] * texts + ["---:"] * (len(head) - texts)
     return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows]) + "\n"

@@ -7,7 +7,7 @@
 //! Flow: `Metrics::new(workers)` once; each worker thread takes its [`Worker`] and passes it to every writing
 //! method; [`Metrics::render`] walks all shards.
 //!
-//! A writer touches plain 64-bit slots on cache lines no other thread writes (see [`local`]): no locked
+//! A writer touches plain 64-bit slots on cache lines no other thread writes (see `local`): no locked
 //! instruction, no shared line, no allocation. Names are resolved to handles when a configuration is
 //! applied, never per request.
 

@@ -55,12 +55,17 @@ impl Metrics {
             "Requests finished, by route, how they ended, and class of the status sent.",
         );
         for route in &routes {
+            let usual = if Arc::ptr_eq(route, &self.unrouted) {
+                (Outcome::NoRoute, StatusClass::ClientError)
+            } else {
+                (Outcome::Allowed, StatusClass::Success)
+            };
             for outcome in Outcome::ALL {
                 for class in StatusClass::ALL {
                     let count =
                         sum(&route.shards, |shard| shard.requests[outcome as usize][class as usize].get());
                     // the usual series exists from the start, so that its first increase is seen as one
-                    if count > 0 || (outcome, class) == (Outcome::Allowed, StatusClass::Success) {
+                    if count > 0 || (outcome, class) == usual {
                         let labels = [
                             ("route", &*route.name),
                             ("outcome", outcome.as_str()),

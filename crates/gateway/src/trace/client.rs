@@ -78,20 +78,22 @@ impl Endpoint {
         if url.contains('@') {
             return Err(EndpointFault::UserInformation);
         }
-        let bad = || EndpointFault::Url(url.into());
+        // a query may hold a key
+        let shown = url.split('?').next().unwrap_or_default();
+        let bad = || EndpointFault::Url(shown.into());
         let uri: Uri = url.parse().map_err(|_| bad())?;
         let authority = uri.authority().ok_or_else(bad)?;
         let secure = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(EndpointFault::Scheme(url.into())),
+            _ => return Err(EndpointFault::Scheme(shown.into())),
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let name = || ServerName::try_from(host.to_owned()).map_err(|_| bad());
         let tls = match (secure, tls) {
             (false, _) => None,
             (true, Some(config)) => Some((config, name()?)),
-            (true, None) => return Err(EndpointFault::NoRoots(url.into())),
+            (true, None) => return Err(EndpointFault::NoRoots(shown.into())),
         };
         let base = uri.path().trim_end_matches('/').trim_end_matches("/v1/traces");
         let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -262,7 +264,7 @@ mod tests {
             assert_eq!(endpoint(url), Err(EndpointFault::Url(url.into())), "{url}");
         }
         assert_eq!(endpoint("ftp://a"), Err(EndpointFault::Scheme("ftp://a".into())));
-        assert_eq!(endpoint("https://a"), Err(EndpointFault::NoRoots("https://a".into())));
+        assert_eq!(endpoint("https://a?key=secret"), Err(EndpointFault::NoRoots("https://a".into())));
         for url in ["http://user:secret@a/", "http:/user:secret@a", "user:secret@a"] {
             assert_eq!(endpoint(url), Err(EndpointFault::UserInformation));
         }

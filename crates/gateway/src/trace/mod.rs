@@ -103,6 +103,11 @@ impl Tracer {
         Self { threshold: threshold(ratio), follow_parent, queue }
     }
 
+    /// Whether spans are recorded at all: only then need a request's phases be timed.
+    pub fn records(&self) -> bool {
+        self.queue.is_some()
+    }
+
     /// Continues the caller's trace, or begins one. `incoming` is `None` too when the peer is not trusted to
     /// choose a trace.
     ///

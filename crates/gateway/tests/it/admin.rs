@@ -146,6 +146,25 @@ async fn a_web_page_cannot_read_a_loopback_listener() {
     running.end().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn slow_and_silent_clients_are_cut_off() {
+    let running = start().await;
+    for begin in ["", "GET /livez HTTP/1.1\r\nHost: loc", "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"] {
+        let since = tokio::time::Instant::now();
+        let mut stream = TcpStream::connect(running.address).await.unwrap();
+        stream.write_all(begin.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // an end or a reset; what matters is that it comes, and long before the longest life of a connection
+        let _ = stream.read_to_end(&mut answer).await;
+        let waited = since.elapsed();
+        assert!(
+            waited >= Duration::from_secs(10) && waited < Duration::from_mins(1),
+            "{begin:?}: {waited:?}"
+        );
+    }
+    running.end().await;
+}
+
 #[tokio::test]
 async fn nonsense_is_refused_and_too_many_connections_are_closed() {
     let running = start().await;

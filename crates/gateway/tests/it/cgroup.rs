@@ -7,6 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use gateway::cgroup::{Cgroup, workers};
+use gateway::metrics::{Format, Metrics};
+
+use crate::exposition::read;
 
 const V1: &str = "/sys/fs/cgroup/cpu";
 
@@ -79,6 +82,7 @@ fn throttling_is_seen_at_the_group_that_has_the_quota() {
         std::thread::sleep(Duration::from_millis(50));
     };
     assert!(sample.periods >= sample.throttled_periods, "{sample:?}");
+    implied_requests(&cgroup);
 
     write(&throttled.inner.join("cpu.cfs_quota_us"), "2000").unwrap();
     assert_eq!(cgroup.quota_cores(), Some(0.02), "read anew each time; now the child's own is tighter");
@@ -86,6 +90,30 @@ fn throttling_is_seen_at_the_group_that_has_the_quota() {
     write(&throttled.outer.join("cpu.cfs_quota_us"), "-1").unwrap();
     assert_eq!(cgroup.quota_cores(), None);
     assert_eq!(cgroup.sample(), None);
+}
+
+/// What metrics make of a limit: how often it was hit, and the requests per second it allows.
+fn implied_requests(cgroup: &Cgroup) {
+    const IMPLIED: &str = "postern_cpu_limit_implied_requests_per_second";
+    let metrics = Metrics::new(1);
+    metrics.set_cgroup(cgroup.clone());
+    let before = read(&metrics.render(Format::Text), false);
+    assert!(before["postern_cgroup_cpu_throttled_periods_total"] >= 2.0);
+    assert!(before["postern_cgroup_cpu_throttled_seconds_total"] > 0.02);
+    assert!((before["postern_cgroup_cpu_quota_cores"] - 0.05).abs() < 1e-12);
+    assert!(!before.contains_key(IMPLIED), "nothing is known of requests yet");
+    let worker = metrics.worker(0).unwrap();
+    for _ in 0..2000 {
+        worker.request_begun();
+        worker.request_ended();
+    }
+    // requests that cost this process half a second of CPU
+    let until = gateway::process::sample().unwrap().cpu + Duration::from_millis(500);
+    while gateway::process::sample().unwrap().cpu < until {}
+    let after = read(&metrics.render(Format::Text), false);
+    let per_request = after["postern_cpu_seconds_per_request"];
+    assert!((250e-6..10e-3).contains(&per_request), "{per_request}");
+    assert!((after[IMPLIED] * per_request - 0.05).abs() < 1e-9, "{} x {per_request}", after[IMPLIED]);
 }
 
 #[test]

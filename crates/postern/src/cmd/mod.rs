@@ -1,5 +1,7 @@
 //! The commands, one module each.
 
 pub mod check;
+pub mod demo;
 pub mod echo;
-pub(crate) mod token;
+pub mod serve;
+pub mod token;

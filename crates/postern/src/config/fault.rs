@@ -166,10 +166,6 @@ impl Faults {
         self.list.iter().any(|f| f.severity == Severity::Fault)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Fault> {
-        self.list.iter()
-    }
-
     pub(super) fn append(&mut self, mut other: Self) {
         self.list.append(&mut other.list);
     }
@@ -246,7 +242,7 @@ impl Report {
 
     /// Line and column, counted from 1, columns in characters.
     fn position(&self, fault: &Fault) -> Option<(usize, usize)> {
-        let start = fault.span.as_ref().filter(|s| !s.is_empty())?.start;
+        let start = fault.span.as_ref().filter(|s| s.end > 0)?.start;
         let before = self.text.get(..start)?;
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
         Some((before.matches('\n').count() + 1, before[line_start..].chars().count() + 1))

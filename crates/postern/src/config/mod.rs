@@ -54,6 +54,8 @@ pub struct Loaded {
     pub raw: raw::File,
     /// What each route takes, in the order of [`gateway::config::Config::routes`].
     pub matchers: Vec<RouteMatch>,
+    /// Names the text without revealing it.
+    pub digest: String,
     /// Warnings.
     pub report: Report,
     /// Every file that was read.
@@ -88,7 +90,9 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     match checked {
         Some((checked, raw)) if !refuse => {
             let check::Checked { config, settings, matchers } = checked;
-            Ok(Box::new(Loaded { config, settings, raw, matchers, report, files }))
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
+            let digest = crate::hex(&digest.as_ref()[..8]);
+            Ok(Box::new(Loaded { config, settings, raw, matchers, digest, report, files }))
         }
         _ => Err(Box::new(Refused { report, files })),
     }

@@ -45,7 +45,10 @@ impl Checker<'_> {
         }
         if !fits(schema, value) {
             let what = format!("expected {}, found {}", kind(schema), found(value));
-            return self.wrong(path, what, meaning(path, description));
+            let in_brackets = value.is_str() && schema.get("type").is_some_and(|t| t == "array");
+            let hint =
+                if in_brackets { "put it in brackets: [\"…\"]".into() } else { meaning(path, description) };
+            return self.wrong(path, what, hint);
         }
         match value {
             DeValue::Table(table) => self.table(schema, table, path),

@@ -81,6 +81,11 @@ impl Sound {
         self.unfit.get(section).is_some_and(|u| u.nameless || u.names.contains(name))
     }
 
+    /// Names of the elements that were left out.
+    pub(super) fn unfit_names(&self, section: &str) -> impl Iterator<Item = &str> {
+        self.unfit.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
+    }
+
     /// Whether any element of the section was left out.
     pub(super) fn any_unfit(&self, section: &str) -> bool {
         self.unfit.contains_key(section)

@@ -1,6 +1,5 @@
 //! The request a decision is asked about, from the command line.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use auth::request::{Field, RawRequest, Scheme};
@@ -25,9 +24,12 @@ pub(super) struct Question {
 impl Question {
     pub(super) fn new(request: &str, headers: &[String], token: Option<&str>) -> Result<Self, Failure> {
         let wrong = |what: &str| {
-            Failure::new(format!("--request {request:?}: {what}; write it like 'GET https://host/path?query'"))
+            Failure::new(format!(
+                "--request {request:?}: {what}; write it like 'GET https://host/path?query'"
+            ))
         };
-        let (method, url) = request.split_once(' ').ok_or_else(|| wrong("a method and a URL are expected"))?;
+        let (method, url) =
+            request.split_once(' ').ok_or_else(|| wrong("a method and a URL are expected"))?;
         let (scheme, rest) = match url.trim().split_once("://") {
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("https") => (Scheme::Https, rest),
             Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http") => (Scheme::Http, rest),
@@ -65,26 +67,10 @@ impl Question {
     }
 }
 
-/// A token from the command line: itself, `@FILE`, or `-`.
+/// A token from the command line, perhaps pasted from a header.
 fn read_token(text: &str) -> Result<String, Failure> {
-    let token = match (text, text.strip_prefix('@')) {
-        ("-", _) => {
-            let mut token = String::new();
-            let read = std::io::stdin().read_to_string(&mut token);
-            read.map_err(|error| Failure::new(format!("cannot read a token from standard input: {error}")))?;
-            token
-        }
-        (_, Some(file)) => std::fs::read_to_string(file)
-            .map_err(|error| Failure::new(format!("cannot read a token from {file}: {error}")))?,
-        (token, None) => token.to_owned(),
-    };
-    let token = token.trim();
-    // pasted from a header
-    let token = token.strip_prefix("Bearer ").unwrap_or(token).trim();
-    if token.is_empty() {
-        return Err(Failure::new("the token is empty"));
-    }
-    Ok(token.to_owned())
+    let token = crate::cmd::token::value(text, "token")?;
+    Ok(token.strip_prefix("Bearer ").unwrap_or(&token).trim().to_owned())
 }
 
 /// The first certificate of a PEM file.

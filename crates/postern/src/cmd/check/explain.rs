@@ -43,7 +43,11 @@ pub(super) fn explain(
         Ok(request) => request,
         Err(malformed) => {
             story.step(0, Some(false), format_args!("it has no canonical form: {malformed}"));
-            story.refuse(malformed.status(), malformed.code(), "nothing is matched, nothing reaches an upstream");
+            story.refuse(
+                malformed.status(),
+                malformed.code(),
+                "nothing is matched, nothing reaches an upstream",
+            );
             return Ok(story);
         }
     };
@@ -56,7 +60,7 @@ pub(super) fn explain(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     only_issuer_of(&mut loaded.config, question, jwks);
-    let authenticator = Caller { config: &loaded.config, question, certificate, now };
+    let authenticator = Caller { config: &loaded.config, certificate, now };
     let caller = match runtime.block_on(authenticator.find(&mut story, index, &request, &fields))? {
         Ok(caller) => caller,
         Err(Ended) => return Ok(story),
@@ -92,7 +96,6 @@ fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf
 /// Finds out who is calling.
 struct Caller<'a> {
     config: &'a Config,
-    question: &'a Question,
     certificate: Option<CertificateDer<'static>>,
     now: Timestamp,
 }
@@ -115,7 +118,7 @@ impl Caller<'_> {
         let token = match credential::bearer(fields, request.query()) {
             Ok(token) => token,
             Err(fault) => {
-                story.step(0, Some(false), &fault);
+                story.step(0, Some(false), fault);
                 story.refuse(400, fault.code(), fault);
                 return Ok(Err(Ended));
             }
@@ -129,7 +132,9 @@ impl Caller<'_> {
             generation: Generation::default(),
         };
         let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
-        let Some(token) = token else { return Ok(self.certificate(story, &authenticator, clock.as_ref())) };
+        let Some(token) = token else {
+            return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
+        };
         let (answer, _) = authenticator.authenticate(token, || clock.now()).await;
         let verdict = match &answer {
             Err(Rejection::Invalid(error)) => Some(error),
@@ -143,7 +148,11 @@ impl Caller<'_> {
                 Ok(Some(verified))
             }
             Err(Rejection::Invalid(error)) => {
-                story.refuse(401, error.code(), format_args!("{error} (the client is told error=\"invalid_token\")"));
+                story.refuse(
+                    401,
+                    error.code(),
+                    format_args!("{error} (the client is told error=\"invalid_token\")"),
+                );
                 Err(Ended)
             }
             Err(rejection @ Rejection::Unavailable { .. }) => {
@@ -158,21 +167,26 @@ impl Caller<'_> {
         })
     }
 
-    fn certificate(&self, story: &mut Story, authenticator: &Authenticator, clock: &dyn Clock) -> Found {
+    fn certificate(
+        &self,
+        story: &mut Story,
+        authenticator: &Authenticator,
+        clock: &dyn Clock,
+    ) -> Option<Arc<Verified>> {
         let Some(certificate) = &self.certificate else {
             story.step(0, None, "there is no token and no client certificate");
-            return Ok(None);
+            return None;
         };
         match authenticator.certificate(certificate, clock.now()) {
             Ok(verified) => {
                 story.step(0, Some(true), "the client certificate names its holder");
                 told_identity(story, &verified.facts, self.now);
-                Ok(Some(verified))
+                Some(verified)
             }
             Err(error) => {
                 // as in serving: what cannot be used is no credential
                 story.step(0, Some(false), format_args!("the client certificate is no credential: {error}"));
-                Ok(None)
+                None
             }
         }
     }
@@ -251,9 +265,8 @@ fn upstream_head(
     let mut left_out = Vec::new();
     for field in fields {
         let authorization = field.name.eq_ignore_ascii_case("authorization");
-        if is_hop_by_hop(field.name) || loaded.config.strip.strips(field.name) {
-            left_out.push(field.name);
-        } else if authorization && !route.forward_authorization {
+        let stripped = is_hop_by_hop(field.name) || loaded.config.strip.strips(field.name);
+        if stripped || (authorization && !route.forward_authorization) {
             left_out.push(field.name);
         } else if authorization {
             lines.push(format!("{}: (as received)", field.name));

@@ -37,8 +37,8 @@ pub struct Arguments {
     /// Print the JSON schema of the configuration file and exit
     #[arg(long, conflicts_with_all = ["config", "request"])]
     print_schema: bool,
-    /// Explain what becomes of this request, such as 'GET https://host/path'
-    #[arg(long, value_name = "REQUEST", help_heading = "Explain a decision")]
+    /// Explain what becomes of this request: method and URL
+    #[arg(long, value_name = "'GET https://HOST/PATH'", help_heading = "Explain a decision")]
     request: Option<String>,
     /// The token the request carries: the token itself, @FILE, or - for standard input
     #[arg(long = "as", value_name = "TOKEN", requires = "request", help_heading = "Explain a decision")]
@@ -47,7 +47,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", requires = "request", help_heading = "Explain a decision")]
     certificate: Option<PathBuf>,
     /// A header the request carries; can be given several times
-    #[arg(long = "header", value_name = "NAME: VALUE", requires = "request", help_heading = "Explain a decision")]
+    #[arg(
+        long = "header",
+        value_name = "NAME: VALUE",
+        requires = "request",
+        help_heading = "Explain a decision"
+    )]
     headers: Vec<String>,
     /// Take the keys of the token's issuer from this JWKS file instead of fetching them
     #[arg(long, value_name = "FILE", requires = "token", help_heading = "Explain a decision")]

@@ -28,7 +28,11 @@ pub(super) fn print(loaded: &Loaded) -> String {
             KeySource::Uri(uri) => format!("keys from {uri}"),
             KeySource::File(file) => format!("keys from {}", file.display()),
         };
-        let text = format!("{}, {keys}, audience {}", issuer.config.issuer(), issuer.config.audiences().join(" or "));
+        let text = format!(
+            "{}, {keys}, audience {}",
+            issuer.config.issuer(),
+            issuer.config.audiences().join(" or ")
+        );
         section(&mut out, "issuer", issuer.config.name(), &text);
     }
     if let Some(certificates) = &loaded.raw.client_certificates {
@@ -40,7 +44,11 @@ pub(super) fn print(loaded: &Loaded) -> String {
 }
 
 fn section(out: &mut String, kind: &str, name: &str, text: &str) {
-    let _ = writeln!(out, "{DIM}{kind:<9}{DIM:#} {BOLD}{name}{BOLD:#}{}{text}", if name.is_empty() { "" } else { "  " });
+    let _ = writeln!(
+        out,
+        "{DIM}{kind:<9}{DIM:#} {BOLD}{name}{BOLD:#}{}{text}",
+        if name.is_empty() { "" } else { "  " }
+    );
 }
 
 fn describe_listener(listener: &raw::Listener) -> String {

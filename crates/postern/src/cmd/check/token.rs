@@ -52,14 +52,21 @@ fn step_of(error: &TokenError) -> Step {
 }
 
 /// Tells how far the token came. `verdict`: why it was rejected; `unavailable`: its keys could not be had.
-pub(super) fn tell(story: &mut Story, config: &Config, token: &[u8], verdict: Option<&TokenError>, unavailable: bool) {
+pub(super) fn tell(
+    story: &mut Story,
+    config: &Config,
+    token: &[u8],
+    verdict: Option<&TokenError>,
+    unavailable: bool,
+) {
     let failed = verdict.map(step_of);
     let failed = if unavailable { Some(Step::Key) } else { failed };
     for (step, text) in steps(config, token, failed) {
         match failed {
             Some(failed) if step > failed => return,
             Some(failed) if step == failed => {
-                let why = verdict.map_or_else(|| "the issuer's keys cannot be had".into(), ToString::to_string);
+                let why =
+                    verdict.map_or_else(|| "the issuer's keys cannot be had".into(), ToString::to_string);
                 story.step(0, Some(false), format_args!("{text}: {why}"));
             }
             _ => story.step(0, Some(true), text),
@@ -82,7 +89,10 @@ fn steps(config: &Config, token: &[u8], failed: Option<Step>) -> Vec<(Step, Stri
     let Some(issuer) = issuer else { return steps };
     let join = |values: Vec<&str>| values.join(", ");
     let allowed = join(issuer.config.algorithms().iter().map(auth::token::Algorithm::as_str).collect());
-    steps.push((Step::Algorithm, format!("algorithm {}, allowed are {allowed}", unverified.algorithm().as_str())));
+    steps.push((
+        Step::Algorithm,
+        format!("algorithm {}, allowed are {allowed}", unverified.algorithm().as_str()),
+    ));
     let source = match &issuer.keys {
         KeySource::Discovery => "the issuer's discovery".to_owned(),
         KeySource::Uri(uri) => uri.to_string(),

@@ -33,10 +33,11 @@ fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &m
     let admin = admin.enabled.then(|| (KeyPath::of("admin"), admin.address.0));
     let mut seen = Vec::<(KeyPath, SocketAddr)>::new();
     let all = admin.into_iter().chain(listeners.iter().map(|(path, l)| (path.clone(), l.address.0)));
-    for (path, address) in all.filter(|(_, address)| address.port() != 0) {
+    for (path, address) in all {
         let clash = |other: &SocketAddr| {
             let any = other.ip().is_unspecified() || address.ip().is_unspecified();
-            other.port() == address.port() && (other.ip() == address.ip() || any)
+            let covers = any && other.is_ipv4() == address.is_ipv4() && address.port() != 0;
+            other.port() == address.port() && (other.ip() == address.ip() || covers)
         };
         if let Some((first, _)) = seen.iter().find(|(_, other)| clash(other)) {
             let what = format!("the address {address} is taken by {first}");

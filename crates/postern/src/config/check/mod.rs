@@ -13,6 +13,7 @@ mod tls;
 mod trust;
 mod upstreams;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use gateway::config::{Authentication, CacheLimits, Config};
 
 use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
-use super::raw;
 use super::scalar::Name;
 use super::sound::Sound;
 pub use settings::{Otlp, Settings};
@@ -98,7 +98,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     if context.faults.refuse() {
         return None;
     }
-    let routes::Routes { table, routes, matchers } = routes?;
+    let routes::Routes { table, list: routes, matchers } = routes?;
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
@@ -150,8 +150,7 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
     for (path, name) in names {
         match seen.iter().find(|(other, _)| *other == name.0) {
             Some((_, first)) => {
-                let hint =
-                    format!("{first} has that name; names are what logs, metrics and other tables refer to");
+                let hint = format!("{first} has that name, and names are what everything else refers to");
                 faults.add(&path.key("name"), format!("two {what} are called {:?}", name.0), hint);
             }
             None => seen.push((&name.0, path)),
@@ -159,12 +158,22 @@ fn unique<'n>(names: impl Iterator<Item = (KeyPath, &'n Name)>, what: &str, faul
     }
 }
 
-/// The remedy for a reference to a name that does not exist.
-fn known_names<'n>(wrong: &str, known: impl Iterator<Item = &'n str> + Clone, section: &str) -> String {
-    match nearest(wrong, known.clone()) {
+/// Whether a name is referred to, or would be but for a slip of the pen, which is a fault of its own.
+fn used<'n>(name: &str, mut references: impl Iterator<Item = &'n str>, known: &[&str]) -> bool {
+    let meant =
+        |wanted: &str| !known.contains(&wanted) && nearest(wanted, known.iter().copied()) == Some(name);
+    references.any(|wanted| wanted == name || meant(wanted))
+}
+
+/// The remedy for a reference to a name that does not exist in a section.
+fn known_names(wrong: &str, known: &[&str], sound: &Sound, section: &str) -> String {
+    let known: BTreeSet<&str> = known.iter().copied().chain(sound.unfit_names(section)).collect();
+    match nearest(wrong, known.iter().copied()) {
         Some(meant) => format!("did you mean {meant:?}?"),
-        None if known.clone().next().is_none() => format!("there is no {section} at all; add one"),
-        None => format!("there are {}", known.map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", ")),
+        None if known.is_empty() => format!("there is no {section} at all; add one"),
+        None => {
+            format!("there are {}", known.iter().map(|n| format!("{n:?}")).collect::<Vec<_>>().join(", "))
+        }
     }
 }
 

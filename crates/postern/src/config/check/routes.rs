@@ -14,7 +14,7 @@ use super::{Context, known_names, names, unique};
 /// The routes, and what finds them.
 pub(super) struct Routes {
     pub(super) table: RouteTable,
-    pub(super) routes: Vec<Route>,
+    pub(super) list: Vec<Route>,
     /// What each route takes, for explanations.
     pub(super) matchers: Vec<RouteMatch>,
 }
@@ -45,7 +45,7 @@ pub(super) fn check(
             one(route, path, sound, policy, context)
         })
         .collect();
-    Some(Routes { table: table?, routes: built.into_iter().collect::<Option<_>>()?, matchers })
+    Some(Routes { table: table?, list: built.into_iter().collect::<Option<_>>()?, matchers })
 }
 
 /// A policy needs somebody who can say who the caller is.
@@ -170,17 +170,15 @@ fn policy(
         (Some(PolicyChoice::Inline(policy)), false) => {
             rules::build(policy, &at, sound, wanted, &mut context.faults).map(Policy::Rules)
         }
-        (Some(PolicyChoice::Named(name)), false) => match policies.get(name) {
-            Some(rules) => rules.clone().map(Policy::Rules),
-            None => {
-                if !sound.may_be_unfit("policies", name) {
-                    let known = sound.file.policies.keys().map(String::as_str);
-                    let hint = known_names(name, known, "[policies]");
-                    context.faults.add(&at, format!("there is no policy {name:?}"), hint);
-                }
-                None
+        (Some(PolicyChoice::Named(name)), false) => {
+            let known = policies.get(name);
+            if known.is_none() && !sound.may_be_unfit("policies", name) {
+                let known: Vec<&str> = sound.file.policies.keys().map(String::as_str).collect();
+                let hint = known_names(name, &known, sound, "policies");
+                context.faults.add(&at, format!("there is no policy {name:?}"), hint);
             }
-        },
+            known?.clone().map(Policy::Rules)
+        }
     }
 }
 
@@ -194,7 +192,7 @@ fn one(
     let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
     let upstream = upstreams.iter().position(|name| *name == raw.upstream.0);
     if upstream.is_none() && !sound.may_be_unfit("upstream", &raw.upstream.0) {
-        let hint = known_names(&raw.upstream.0, upstreams.iter().copied(), "[[upstream]]");
+        let hint = known_names(&raw.upstream.0, &upstreams, sound, "upstream");
         context.faults.add(&path.key("upstream"), format!("there is no upstream {:?}", raw.upstream.0), hint);
     }
     if let Some(timeout) = raw.request_timeout.0 {

@@ -8,7 +8,7 @@ use auth::policy::{Fault, Problem};
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::{self, Choice};
 use super::super::sound::Sound;
-use super::{Context, issuers, known_names, names};
+use super::{Context, issuers, known_names, names, used};
 
 /// The shared policies that could be built.
 pub(super) type Policies = BTreeMap<String, Option<RuleSet>>;
@@ -51,11 +51,14 @@ fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
 pub(super) fn policies(sound: &Sound, wanted: &[String], context: &mut Context<'_>) -> Policies {
     let file = &sound.file;
     let mut built = Policies::new();
+    let known: Vec<&str> = file.policies.keys().map(String::as_str).collect();
     for (name, policy) in &file.policies {
         let path = KeyPath::of("policies").key(name);
-        let names =
-            |route: &raw::Route| matches!(&route.policy, Some(raw::PolicyChoice::Named(n)) if n == name);
-        if !file.route.iter().any(names) && !sound.any_unfit("route") {
+        let references = file.route.iter().filter_map(|route| match &route.policy {
+            Some(raw::PolicyChoice::Named(name)) => Some(name.as_str()),
+            _ => None,
+        });
+        if !used(name, references, &known) && !sound.any_unfit("route") {
             let hint = "name it in a route's `policy`, or take it out";
             context.faults.add_key(&path, format!("no route has the policy {name:?}"), hint);
         }
@@ -98,7 +101,7 @@ fn note(fault: &Fault, path: &KeyPath, sound: &Sound, issuers: &[&str], faults: 
         Problem::Issuer { issuer, .. } => {
             let unfit = sound.may_be_unfit("issuer", issuer) || sound.any_unfit("client_certificates");
             if !unfit {
-                let hint = known_names(issuer, issuers.iter().copied(), "[[issuer]]");
+                let hint = known_names(issuer, issuers, sound, "issuer");
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
             }
         }

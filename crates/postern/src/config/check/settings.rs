@@ -38,6 +38,25 @@ pub struct Settings {
     pub trace_ratio: f64,
 }
 
+impl Settings {
+    /// The keys that differ in `other` and are read at start only.
+    pub fn postponed(&self, other: &Self) -> Vec<&'static str> {
+        let otlp =
+            |s: &Self| s.otlp.as_ref().map(|o| (o.endpoint.clone(), o.headers.clone(), o.service.clone()));
+        let log = |s: &Self| (s.access_log.format, s.access_log.output.clone());
+        let differences = [
+            ("server.workers", self.workers != other.workers),
+            ("admin", self.admin != other.admin),
+            ("access_log", log(self) != log(other)),
+            ("telemetry.log", self.log != other.log),
+            ("telemetry.log_format", self.log_format != other.log_format),
+            ("telemetry.otlp_endpoint", otlp(self) != otlp(other)),
+            ("telemetry.trace_ratio", self.trace_ratio.to_bits() != other.trace_ratio.to_bits()),
+        ];
+        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
 /// Where spans go.
 #[derive(Clone)]
 pub struct Otlp {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use gateway::authenticate::Url;
+use gateway::authenticate::{Url, UrlFault};
 use gateway::config::{Endpoint, Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 use gateway::tls::Protocols;
 use rustls::pki_types::ServerName;
@@ -11,14 +11,15 @@ use super::super::fault::KeyPath;
 use super::super::raw;
 use super::super::sound::Sound;
 use super::tls::Client;
-use super::{Context, unique};
+use super::{Context, names, unique, used};
 
 pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
     let upstreams = sound.paths("upstream", &sound.file.upstream);
     unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
+    let known = names(&sound.file.upstream, |upstream| &upstream.name);
     for (path, upstream) in &upstreams {
-        let used = sound.file.route.iter().any(|route| route.upstream == upstream.name);
-        if !used && !sound.any_unfit("route") {
+        let references = sound.file.route.iter().map(|route| route.upstream.0.as_str());
+        if !used(&upstream.name.0, references, &known) && !sound.any_unfit("route") {
             let what = format!("no route leads to the upstream {:?}", upstream.name.0);
             context.faults.add(&path.key("name"), what, "name it in a route, or take it out");
         }
@@ -82,7 +83,10 @@ fn address(text: &str, context: &Context<'_>) -> Result<Address, (String, &'stat
             path => Ok((Endpoint::Unix(context.reader.resolve(path.as_ref())), None)),
         };
     }
-    let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
+    let url = Url::parse(text).map_err(|fault| match fault {
+        UrlFault::UserInfo => ("an endpoint carries no user name or password".to_owned(), HINT),
+        _ => (format!("{text:?} is not an endpoint"), HINT),
+    })?;
     if url.target() != "/" {
         let hint = "paths belong to routes: `strip_prefix` and `replace_prefix` change them";
         return Err((format!("{text:?} has a path"), hint));

@@ -14,7 +14,7 @@ use super::default::{count, count32, kib, secs};
 pub struct Listener {
     /// Names it in metrics and logs.
     pub name: Name,
-    /// IP address and port. Read at start only.
+    /// IP address and port. `[::]` means IPv6 alone.
     pub address: Address,
     /// Speak TLS with this certificate. Absent: plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -162,7 +162,7 @@ impl Default for Cache {
     }
 }
 
-/// One line per request. Never holds a token, a cookie or a query value. Read at start only.
+/// One line per request. Never holds a token, a cookie or a query. Read at start only.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
@@ -170,13 +170,11 @@ pub struct AccessLog {
     pub format: AccessLogFormat,
     /// `"stdout"`, `"stderr"`, or the path of a file that is appended to, and opened anew on SIGHUP.
     pub output: PathBuf,
-    /// Whether the names of query parameters are written. Their values never are.
-    pub query_names: bool,
 }
 
 impl Default for AccessLog {
     fn default() -> Self {
-        Self { format: AccessLogFormat::Json, output: "stdout".into(), query_names: false }
+        Self { format: AccessLogFormat::Json, output: "stdout".into() }
     }
 }
 
@@ -213,7 +211,8 @@ pub struct Telemetry {
     pub otlp_ca: Option<PathBuf>,
     /// `service.name` of the spans. Read at start only.
     pub service: String,
-    /// Which part of the requests without a `traceparent` of their own is traced, from 0.0 to 1.0.
+    /// Which part of the requests without a `traceparent` of their own is traced, from 0.0 to 1.0. Read at
+    /// start only.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub trace_ratio: f64,
     /// Peers whose answers carry `Server-Timing` with the named phases. Empty: nobody's.

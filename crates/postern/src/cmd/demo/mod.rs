@@ -1,0 +1,99 @@
+//! `postern demo`: a gateway, a provider that issues tokens, and a service behind, in one process on loopback.
+//!
+//! Owns: starting the three ([`town`]), saying what runs where, and the tour that checks it ([`tour`]).
+
+mod tour;
+mod town;
+
+use std::fmt::Write as _;
+
+use comfy_table::presets::NOTHING;
+use comfy_table::{Attribute, Cell, Color, Table};
+
+use crate::cli::{Failure, Outcome};
+use crate::terminal::{BOLD, DIM, GOOD};
+use town::{Ports, Town};
+
+/// Arguments of `postern demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Everything is embedded and bound to 127.0.0.1; nothing is written to disk. Keys and the client's secret are made
+anew each time.
+
+Exit codes: 0 ended by Ctrl-C, or the tour went as expected; 1 the tour found a difference; 3 it cannot run here.")]
+pub struct Arguments {
+    /// Take the tour, print what was expected and what was seen, and end
+    #[arg(long)]
+    check: bool,
+    /// Print the configuration the demo runs on, and end
+    #[arg(long, conflicts_with = "check")]
+    print_config: bool,
+    /// Port of the gateway; the provider, the service and the admin listener take the next three. 0: free ones
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+}
+
+/// Runs `postern demo`.
+pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    if arguments.print_config {
+        anstream::print!("{}", town::CONFIG);
+        return Ok(Outcome::Good);
+    }
+    // the tour must not fail because something else listens on a port
+    let ports = Ports::choose(if arguments.check { 0 } else { arguments.port })?;
+    let town = Town::start(ports, arguments.check)?;
+    if arguments.check {
+        let outcome = tour::take(&town);
+        town.stop();
+        return outcome;
+    }
+    anstream::print!("{}", guide(&town));
+    crate::lifecycle::wait_for_stop()?;
+    town.stop();
+    Ok(Outcome::Good)
+}
+
+/// What a newcomer sees.
+fn guide(town: &Town) -> String {
+    let mut out = String::new();
+    let version = env!("CARGO_PKG_VERSION");
+    // writing to a string cannot fail
+    let _ = writeln!(
+        out,
+        "\n  {BOLD}Postern {version}{BOLD:#}  {DIM}an access gateway, with everything around it in one process{DIM:#}\n"
+    );
+    let mut table = Table::new();
+    table.load_style(NOTHING).enforce_styling();
+    let gateway = town.gateway();
+    let rows = [
+        ("gateway", gateway.clone(), "finds out who is calling, lets pass who may"),
+        ("provider", town.provider(), "issues tokens: OpenID discovery, keys, token endpoint"),
+        ("service", town.service(), "stands behind the gateway and shows what reaches it"),
+        ("admin", town.admin(), "/readyz  /metrics  /debug/config"),
+    ];
+    for (name, place, what) in rows {
+        table.add_row([
+            Cell::new(format!("   {name}")).add_attribute(Attribute::Bold),
+            Cell::new(place).fg(Color::Cyan),
+            Cell::new(what),
+        ]);
+    }
+    let _ = writeln!(out, "{table}\n");
+    let _ = writeln!(out, "  {DIM}# a token for a client that may read orders{DIM:#}");
+    let _ = writeln!(out, "  TOKEN=$({})\n", town.token_command());
+    let bearer = "-H \"Authorization: Bearer $TOKEN\"";
+    let requests = [
+        ("200", "allowed: the service sees who is calling", format!("curl -i {bearer} {gateway}/orders")),
+        ("401", "refused: nobody says who is calling", format!("curl -i {gateway}/orders")),
+        (
+            "403",
+            "refused: only managers may delete",
+            format!("curl -i -X DELETE {bearer} {gateway}/orders/7"),
+        ),
+    ];
+    for (status, what, command) in requests {
+        let _ = writeln!(out, "  {DIM}#{DIM:#} {GOOD}{status}{GOOD:#} {DIM}{what}{DIM:#}\n  {command}\n");
+    }
+    let _ = writeln!(out, "  {DIM}Each request leaves a line below. Ctrl-C ends everything.{DIM:#}\n");
+    out
+}

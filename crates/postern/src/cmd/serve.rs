@@ -1,0 +1,50 @@
+//! `postern serve`: the gateway, until it is told to stop.
+
+use std::path::PathBuf;
+
+use gateway::clock::{Clock as _, SystemClock};
+
+use crate::cli::{Failure, Outcome};
+use crate::config::{self, Severity};
+use crate::process::Process;
+use crate::terminal::ERROR;
+use crate::{lifecycle, logging};
+
+/// Arguments of `postern serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Signals:
+  SIGTERM, SIGINT  stop accepting, finish what is under way (server.drain_timeout), end; twice: end at once
+  SIGHUP           read the configuration again, open the access log's file anew
+
+The configuration is read again as well when it, or a file it names, changes. A bad one is logged and counted
+(postern_config_reloads_total), and the last good one stays in force.
+
+Exit codes: 0 ended as told, 1 the configuration is faulty, 3 it cannot run here or was cut off.")]
+pub struct Arguments {
+    /// The configuration file
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+/// Runs `postern serve`.
+pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    let path = &arguments.config;
+    let loaded = match config::load_file(path, SystemClock.now().wall, 1) {
+        Ok(loaded) => loaded,
+        Err(refused) => {
+            anstream::eprint!("{}", refused.report.display());
+            let faults = refused.report.count(Severity::Fault);
+            let plural = if faults == 1 { "" } else { "s" };
+            anstream::eprintln!("{ERROR}{}{ERROR:#}: {faults} fault{plural}, not started", path.display());
+            return Ok(Outcome::No);
+        }
+    };
+    logging::start(loaded.settings.log, loaded.settings.log_format);
+    for warning in loaded.report.lines() {
+        tracing::warn!("{warning}");
+    }
+    let files = loaded.files.clone();
+    let process = Process::start(*loaded)?;
+    lifecycle::run(process, path, files)
+}

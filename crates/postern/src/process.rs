@@ -1,0 +1,301 @@
+//! A running gateway and everything around it: logs, metrics, traces, the admin listener.
+//!
+//! Owns: putting the rooms together, applying a new configuration, ending in order. Does not own: when that
+//! happens ([`crate::lifecycle`]), what a configuration says ([`crate::config`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use gateway::access_log::{self, AccessLog};
+use gateway::admin::{self, Admin};
+use gateway::authenticate::Authenticator;
+use gateway::cache::{Generation, Secret};
+use gateway::cgroup::{self, Cgroup};
+use gateway::clock::{Clock, SystemClock};
+use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
+use gateway::server::{Gateway, Services};
+use gateway::trace::{Endpoint, ExportOptions, Exporter, Queue, Sampling, Tracer};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cli::Failure;
+use crate::config::raw::AccessLogFormat;
+use crate::config::{Loaded, Otlp, Settings};
+
+/// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
+/// have ended.
+const FORGET_AFTER: Duration = Duration::from_mins(10);
+/// Writing out the last lines of the access log may take this long.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// A running gateway with its surroundings.
+pub struct Process {
+    shared: Arc<Shared>,
+    control: tokio::runtime::Runtime,
+    metrics: Arc<Metrics>,
+    access_log: Option<AccessLog>,
+    settings: Settings,
+    admin: Option<SocketAddr>,
+    stop: watch::Sender<bool>,
+    /// The admin listener and the span exporter; they end after the gateway.
+    attendants: Vec<JoinHandle<()>>,
+}
+
+/// What the admin listener shows.
+struct Shared {
+    gateway: Mutex<Option<Gateway>>,
+    effective: Mutex<String>,
+    draining: AtomicBool,
+}
+
+impl Shared {
+    fn authenticator(&self) -> Option<Arc<Authenticator>> {
+        self.gateway.lock().as_ref().map(Gateway::authenticator)
+    }
+
+    /// Reasons not to send requests here.
+    fn unready(&self) -> Vec<String> {
+        if self.draining.load(Ordering::Relaxed) {
+            return vec!["draining".into()];
+        }
+        let Some(authenticator) = self.authenticator() else { return vec!["starting".into()] };
+        let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
+        unusable.map(|keys| format!("issuer {} has no keys", keys.issuer)).collect()
+    }
+
+    fn issuers(&self) -> Vec<IssuerSample> {
+        let Some(authenticator) = self.authenticator() else { return Vec::new() };
+        let samples = authenticator.key_sets().into_iter().map(|keys| IssuerSample {
+            name: (&*keys.issuer).into(),
+            age: keys.age,
+            keys: keys.keys as u64,
+            fetches: keys.fetched + keys.failed,
+            fetch_errors: keys.failed,
+        });
+        samples.collect()
+    }
+
+    fn cache(&self) -> CacheSample {
+        let Some(gateway) = &*self.gateway.lock() else { return CacheSample::default() };
+        let usage = gateway.authenticator().cache_usage();
+        CacheSample {
+            entries: usage.facts as u64,
+            bytes: usage.bytes as u64,
+            evictions: usage.evicted,
+            limit_bytes: gateway.config().authentication.cache.bytes as u64,
+            ..CacheSample::default()
+        }
+    }
+}
+
+impl Process {
+    /// Starts everything a configuration asks for. The process's own log must be set up before.
+    pub fn start(loaded: Loaded) -> Result<Self, Failure> {
+        let effective = loaded.effective();
+        let Loaded { config, settings, digest, .. } = loaded;
+        let control = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("control")
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))?;
+        let cgroup = Cgroup::own().ok().flatten();
+        let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
+        let available = cgroup::available_cores();
+        let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
+        let metrics = Metrics::new(workers);
+        let access_log = access_log(&settings)?;
+        let (stop, _) = watch::channel(false);
+        let mut attendants = Vec::new();
+        let queue =
+            settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
+        // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
+        let queue = queue.transpose()?;
+        let tracer = (queue.is_some() || access_log.is_some())
+            .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let secret = Secret::generate(&SystemRandom::new());
+        let services = Services {
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            access_log: access_log.clone(),
+            tracer,
+            control: control.handle().clone(),
+            secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
+            generation: Generation::default(),
+        };
+        let generation = config.generation;
+        let gateway =
+            Gateway::start(config, workers, services).map_err(|error| Failure::new(error.to_string()))?;
+        for (name, address) in gateway.addresses() {
+            tracing::info!(listener = name, %address, workers, "listening");
+        }
+        let shared = Arc::new(Shared {
+            gateway: Mutex::new(Some(gateway)),
+            effective: Mutex::new(effective),
+            draining: AtomicBool::new(false),
+        });
+        metrics.reloads().started(clock.now().wall, generation, &digest);
+        sources(&metrics, &shared, access_log.as_ref(), cgroup);
+        let mut process =
+            Self { shared, control, metrics, access_log, settings, admin: None, stop, attendants };
+        process.start_admin()?;
+        Ok(process)
+    }
+
+    fn start_admin(&mut self) -> Result<(), Failure> {
+        let Some(address) = self.settings.admin else { return Ok(()) };
+        let listener = self.control.block_on(tokio::net::TcpListener::bind(address));
+        let listener = listener.map_err(|error| {
+            let hint = "is another process using the port? `[admin]` in the configuration moves it";
+            Failure::new(format!("the admin listener cannot listen on {address}: {error}; {hint}"))
+        })?;
+        self.admin = listener.local_addr().ok();
+        let (ready, config) = (self.shared.clone(), self.shared.clone());
+        let admin = Admin {
+            live: Box::new(Vec::new),
+            ready: Box::new(move || ready.unready()),
+            metrics: self.metrics.clone(),
+            config: Box::new(move || config.effective.lock().clone()),
+        };
+        let mut stopped = self.stop.subscribe();
+        let stop = async move {
+            // an error means that the sender is gone, which is an end too
+            let _ = stopped.wait_for(|stop| *stop).await;
+        };
+        self.attendants.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
+        Ok(())
+    }
+
+    /// Name and address of each listener.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.shared.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::addresses)
+    }
+
+    /// Where the admin listener is.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin
+    }
+
+    /// The runtime for what is not on the request path.
+    pub fn control(&self) -> &tokio::runtime::Handle {
+        self.control.handle()
+    }
+
+    /// What the process was told at its start, or by the last configuration applied.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Puts a new configuration into force. Names what of it takes effect with the next start only.
+    ///
+    /// # Errors
+    /// When a new listener cannot be bound; the configuration in force stays.
+    pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
+        let effective = loaded.effective();
+        let Loaded { config, settings, digest, .. } = loaded;
+        let generation = {
+            let gateway = self.shared.gateway.lock();
+            let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
+            gateway.reload(config).map_err(|error| Failure::new(error.to_string()))?;
+            gateway.config().generation
+        };
+        *self.shared.effective.lock() = effective;
+        self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
+        let metrics = self.metrics.clone();
+        self.control.spawn(async move {
+            tokio::time::sleep(FORGET_AFTER).await;
+            metrics.forget_unused();
+        });
+        let postponed = self.settings.postponed(&settings);
+        self.settings.drain_timeout = settings.drain_timeout;
+        self.settings.reload_on_change = settings.reload_on_change;
+        Ok(postponed)
+    }
+
+    /// Counts a configuration that was refused.
+    pub fn refused(&self) {
+        self.metrics.reloads().failed();
+    }
+
+    /// Opens the access log's file anew: it may have been moved away.
+    pub fn reopen_logs(&self) {
+        if let Some(log) = &self.access_log {
+            log.reopen();
+        }
+    }
+
+    /// Stops accepting, lets what is under way finish for at most the configured time, and ends. True when
+    /// everything finished by itself.
+    pub fn drain(self) -> bool {
+        self.shared.draining.store(true, Ordering::Relaxed);
+        // out of the lock: the admin listener answers during the drain
+        let gateway = self.shared.gateway.lock().take();
+        let clean = gateway.is_none_or(|gateway| gateway.drain(self.settings.drain_timeout));
+        self.stop.send_replace(true);
+        self.control.block_on(async {
+            for attendant in self.attendants {
+                // a panic was reported when it happened
+                let _ = attendant.await;
+            }
+        });
+        if self.access_log.as_ref().is_some_and(|log| !log.close(LAST_LINES)) {
+            tracing::warn!("the last lines of the access log could not be written in time");
+        }
+        self.control.shutdown_background();
+        clean
+    }
+}
+
+fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {
+    let style = match settings.access_log.format {
+        AccessLogFormat::Json => access_log::Style::Json,
+        AccessLogFormat::Text => access_log::Style::Text,
+        AccessLogFormat::Off => return Ok(None),
+    };
+    let destination = match settings.access_log.output.to_str() {
+        Some("stdout") => access_log::Destination::Stdout,
+        Some("stderr") => access_log::Destination::Stderr,
+        _ => access_log::Destination::File(settings.access_log.output.clone()),
+    };
+    let log = AccessLog::start(access_log::Options { style, destination });
+    log.map(Some).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// Starts sending spans.
+fn export(
+    otlp: &Otlp,
+    control: &tokio::runtime::Runtime,
+    stop: &watch::Sender<bool>,
+    metrics: &Metrics,
+    attendants: &mut Vec<JoinHandle<()>>,
+) -> Result<Arc<Queue>, Failure> {
+    let endpoint = Endpoint::new(&otlp.endpoint, &otlp.headers, otlp.tls.clone());
+    let endpoint = endpoint.map_err(|fault| Failure::new(format!("otlp_endpoint: {fault}")))?;
+    let options = ExportOptions { service: otlp.service.as_str().into(), ..ExportOptions::new(endpoint) };
+    let (queue, exporter) = Exporter::new(options);
+    metrics.set_trace(exporter.stats());
+    let mut stopped = stop.subscribe();
+    attendants.push(control.spawn(exporter.run(async move {
+        let _ = stopped.wait_for(|stop| *stop).await;
+    })));
+    Ok(queue)
+}
+
+fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLog>, cgroup: Option<Cgroup>) {
+    let (cache, issuers) = (shared.clone(), shared.clone());
+    metrics.set_cache(move || cache.cache());
+    metrics.set_issuers(move || issuers.issuers());
+    if let Some(log) = access_log {
+        metrics.set_access_log(log.stats());
+    }
+    if let Some(cgroup) = cgroup {
+        metrics.set_cgroup(cgroup);
+    }
+    let commit = option_env!("POSTERN_COMMIT").unwrap_or("unknown");
+    metrics.set_build(BuildInfo { version: env!("CARGO_PKG_VERSION"), commit });
+}

@@ -1,0 +1,85 @@
+//! `postern check` and the command line around it.
+
+use crate::support::{FILES, Folder, expect, postern, said, sources};
+
+/// Writes a fixture beside the files it names.
+fn beside_files(fixture: &str) -> String {
+    let text = std::fs::read_to_string(sources().join(fixture)).unwrap();
+    let name = fixture.replace('/', "-");
+    FILES.write(&name, text).display().to_string()
+}
+
+/// Without what differs from run to run.
+fn tidy(text: &str) -> String {
+    let base = format!("{}/", FILES.0.display());
+    text.replace(&base, "").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[test]
+fn a_sound_configuration_is_shown_in_a_table() {
+    let file = beside_files("sound/everything.toml");
+    let output = postern(&["check", "--config", &file]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    expect("check-everything.txt", &tidy(&String::from_utf8(output.stdout).unwrap()));
+}
+
+#[test]
+fn faults_are_shown_with_their_lines() {
+    let file = beside_files("faulty/references.toml");
+    let output = postern(&["check", "--config", &file]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stdout.is_empty(), "faults belong on standard error");
+    expect("check-references.txt", &tidy(&String::from_utf8(output.stderr).unwrap()));
+}
+
+#[test]
+fn colours_are_for_terminals() {
+    let file = beside_files("sound/warnings.toml");
+    let output = postern(&["check", "--config", &file]);
+    assert!(!said(&output).contains('\u{1b}'), "{}", said(&output));
+}
+
+#[test]
+fn exit_codes_are_as_documented() {
+    let folder = Folder::new("exit-codes");
+    let sound = beside_files("sound/minimal.toml");
+    let faulty = beside_files("faulty/nothing.toml");
+    let missing = folder.0.join("missing.toml").display().to_string();
+    let code = |arguments: &[&str]| postern(arguments).status.code();
+    assert_eq!(code(&["check", "--config", &sound]), Some(0));
+    assert_eq!(code(&["check", "--config", &sound, "--request", "GET http://app.example/"]), Some(0));
+    assert_eq!(code(&["check", "--config", &faulty]), Some(1));
+    assert_eq!(code(&["check", "--config", &missing]), Some(1));
+    assert_eq!(code(&["check", "--config", &sound, "--request", "GET http://app.example/../x"]), Some(1));
+    assert_eq!(code(&["serve", "--config", &faulty]), Some(1));
+    assert_eq!(code(&["check"]), Some(2));
+    assert_eq!(code(&["check", "--config", &sound, "--as", "x"]), Some(2), "--as needs --request");
+    assert_eq!(code(&["frobnicate"]), Some(2));
+    assert_eq!(code(&[]), Some(2));
+    assert_eq!(code(&["check", "--config", &sound, "--request", "what"]), Some(3));
+    assert_eq!(code(&["check", "--config", &sound, "--as", "@/missing", "--request", "GET http://a/"]), Some(3));
+}
+
+#[test]
+fn a_listener_that_cannot_be_bound_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
+    let text = text.replace("127.0.0.1:8080", &address) + "\n[admin]\nenabled = false\n";
+    let file = FILES.write("taken.toml", text).display().to_string();
+    let output = postern(&["serve", "--config", &file]);
+    assert_eq!(output.status.code(), Some(3));
+    let said = said(&output);
+    assert!(said.contains("\"web\"") && said.contains(&address), "{said}");
+}
+
+#[test]
+fn help_says_what_there_is() {
+    let help = said(&postern(&["--help"]));
+    for command in ["serve", "demo", "check", "echo", "token"] {
+        assert!(help.contains(&format!("\n  {command} ")), "{help}");
+        let help = said(&postern(&[command, "--help"]));
+        assert!(help.contains("Usage:"), "{help}");
+    }
+    assert!(help.contains("Exit codes:"));
+}

@@ -1,0 +1,120 @@
+//! The documents say what the program does.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::support::{FILES, difference, load, repository};
+
+/// The table of keys of one definition, as the reference shows it.
+fn keys(schema: &Value, definition: &str) -> String {
+    let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
+    let required = |key: &str| table["required"].as_array().is_some_and(|list| list.iter().any(|k| k == key));
+    let mut out = "| key | value | default | meaning |\n|---|---|---|---|\n".to_owned();
+    for (key, value) in table["properties"].as_object().unwrap_or_else(|| panic!("no table {definition}")) {
+        let default = match value.get("default") {
+            _ if required(key) => "required".into(),
+            None => String::new(),
+            Some(default) if default.is_object() => "see there".into(),
+            Some(default) => format!("`{default}`"),
+        };
+        let meaning = value["description"].as_str().unwrap_or_default().replace('|', "\\|");
+        let _ = writeln!(out, "| `{key}` | {} | {default} | {meaning} |", kind(schema, value));
+    }
+    out
+}
+
+/// What stands behind a key, in words.
+fn kind(schema: &Value, value: &Value) -> String {
+    let resolved = match value["$ref"].as_str() {
+        Some(pointer) => schema.pointer(pointer.trim_start_matches('#')).unwrap(),
+        None => value,
+    };
+    let words = |list: &[Value], of: fn(&Value) -> Option<&str>| {
+        let words: Option<Vec<String>> = list.iter().map(|v| of(v).map(|w| format!("`\"{w}\"`"))).collect();
+        words.map(|words| words.join(", "))
+    };
+    if let Some(words) = resolved["oneOf"].as_array().and_then(|list| words(list, |v| v["const"].as_str())) {
+        return words;
+    }
+    if let Some(list) = resolved["enum"].as_array() {
+        return words(list, Value::as_str).unwrap_or_default();
+    }
+    if let Some(branches) = resolved["anyOf"].as_array() {
+        return branches.iter().map(|b| kind(schema, b)).collect::<Vec<_>>().join(" or ");
+    }
+    match (resolved["type"].as_str(), resolved["format"].as_str()) {
+        (Some("string"), Some(format)) => format.replace('-', " "),
+        (Some("integer"), _) => match (resolved["minimum"].as_u64(), resolved["maximum"].as_u64()) {
+            (Some(low), Some(high)) => format!("{low} to {high}"),
+            _ => "number".into(),
+        },
+        (Some("array"), _) => format!("list of {}", kind(schema, &resolved["items"])),
+        (Some("object"), _) if resolved.get("properties").is_some() => "table".into(),
+        (Some("object"), _) => format!("table of {}", kind(schema, &resolved["additionalProperties"])),
+        (Some("boolean"), _) => "`true`, `false`".into(),
+        (Some(other), _) => other.into(),
+        (None, _) => "string".into(),
+    }
+}
+
+#[test]
+fn the_reference_lists_every_key() {
+    let schema: Value = serde_json::from_str(&postern::config::schema::text()).unwrap();
+    let path = repository().join("docs/configuration.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (mut written, mut seen, mut inside) = (String::new(), Vec::new(), false);
+    for line in text.lines() {
+        if let Some(definition) = line.strip_prefix("<!-- keys of ").and_then(|l| l.strip_suffix(" -->")) {
+            let _ = write!(written, "{line}\n{}", keys(&schema, definition));
+            seen.push(definition.to_owned());
+            inside = true;
+        } else if line == "<!-- end of keys -->" {
+            inside = false;
+        }
+        if !inside {
+            let _ = writeln!(written, "{line}");
+        }
+    }
+    for (definition, table) in schema["$defs"].as_object().unwrap() {
+        assert!(table.get("properties").is_none() || seen.contains(definition), "no keys of {definition}");
+    }
+    if written != text {
+        let copy = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("configuration.md");
+        std::fs::write(&copy, &written).unwrap();
+        panic!("{}\nif that is right: cp {} {}", difference(&text, &written), copy.display(), path.display());
+    }
+}
+
+#[test]
+fn the_examples_hold() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(repository().join("examples")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        count += 1;
+        // the files they name are an administrator's; ours stand in
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text = text.replace("/etc/postern/", &format!("{}/", FILES.0.display()));
+        if let Err(refused) = load(&text) {
+            panic!("{}: {}", path.display(), refused.report.lines().collect::<Vec<_>>().join("\n"));
+        }
+    }
+    assert!(count >= 3);
+}
+
+#[test]
+fn the_configurations_in_the_readme_hold() {
+    for document in ["README.md", "docs/configuration.md"] {
+        let text = std::fs::read_to_string(repository().join(document)).unwrap();
+        let blocks: Vec<&str> = text.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();
+        assert!(!blocks.is_empty(), "{document}");
+        for block in blocks.iter().filter(|block| block.contains("[[listener]]") && block.contains("[[route]]")) {
+            if let Err(refused) = load(block) {
+                panic!("{document}: {}\n{block}", refused.report.lines().collect::<Vec<_>>().join("\n"));
+            }
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! `postern check --request`: what becomes of a request, step by step.
+
+use serde_json::{Value, json};
+
+use crate::support::{FILES, NOW, SIGNER, expect, postern, said};
+
+const CONFIG: &str = r#"
+[[listener]]
+name = "web"
+address = "127.0.0.1:8080"
+
+[[issuer]]
+name = "main"
+issuer = "https://id.example"
+audiences = ["orders", "api"]
+jwks_file = "jwks.json"
+
+[[issuer]]
+name = "elsewhere"
+issuer = "http://127.0.0.1:1"
+audiences = ["orders"]
+
+[[upstream]]
+name = "orders"
+endpoints = ["http://127.0.0.1:9000", "unix:/run/orders.sock"]
+
+[[route]]
+name = "orders"
+hosts = ["app.example"]
+path = { prefix = "/orders" }
+upstream = "orders"
+strip_prefix = "/orders"
+policy = { allow = [
+    { groups = ["staff"], scopes = { all = ["orders:read"] }, methods = ["GET"] },
+    { groups = ["managers"], claims = { "realm.dept" = ["sales"] } },
+], deny = [{ users = ["mallory"] }] }
+
+[[route]]
+name = "everything"
+upstream = "orders"
+policy = { allow = [{ authenticated = true }] }
+
+[[route]]
+name = "health"
+path = { exact = "/health" }
+methods = ["GET"]
+upstream = "orders"
+public = true
+"#;
+
+fn claims() -> Value {
+    json!({
+        "iss": "https://id.example", "aud": ["orders", "other"], "sub": "17", "preferred_username": "alice",
+        "email": "alice@example.org", "email_verified": true, "azp": "shop", "groups": ["staff", "berlin"],
+        "scope": "orders:read profile", "realm": { "dept": "sales" }, "iat": NOW - 60, "exp": NOW + 240,
+    })
+}
+
+fn token(claims: &Value) -> String {
+    SIGNER.sign(&[("typ", "at+jwt")], claims).unwrap()
+}
+
+/// What is said about a request, without what differs from run to run, and the exit code.
+fn explain(request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
+    let file = FILES.write("explain.toml", CONFIG).display().to_string();
+    let now = NOW.to_string();
+    let mut arguments = vec!["check", "--config", &file, "--at", &now, "--request", request];
+    if let Some(token) = token {
+        arguments.extend(["--as", token]);
+    }
+    arguments.extend(more);
+    let output = postern(&arguments);
+    let text = said(&output).replace(&format!("{}/", FILES.0.display()), "").replace(SIGNER.kid(), "KID");
+    let warnings = text.find("request\n").unwrap_or(0);
+    (text[warnings..].to_owned(), output.status.code())
+}
+
+#[test]
+fn a_permitted_request() {
+    let (text, code) = explain(
+        "GET https://App.Example:443/orders/%37?page=2",
+        Some(&token(&claims())),
+        &["--header", "Accept: */*", "--header", "X-Forwarded-User: root", "--header", "Connection: close"],
+    );
+    assert_eq!(code, Some(0), "{text}");
+    expect("explain-permitted.txt", &text);
+}
+
+#[test]
+fn a_forbidden_request() {
+    let (text, code) = explain("DELETE https://app.example/orders/7", Some(&token(&claims())), &[]);
+    assert_eq!(code, Some(1), "{text}");
+    expect("explain-forbidden.txt", &text);
+}
+
+#[test]
+fn a_request_without_credential() {
+    let (text, code) = explain("GET https://app.example/orders", None, &[]);
+    assert_eq!(code, Some(1), "{text}");
+    expect("explain-unauthenticated.txt", &text);
+}
+
+#[test]
+fn a_public_request() {
+    let (text, code) = explain("GET https://app.example/health", Some("nonsense"), &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("nobody asks who is calling"), "{text}");
+    assert!(text.contains("(not passed on: Authorization)"), "{text}");
+}
+
+#[test]
+fn a_request_without_canonical_form() {
+    let (text, code) = explain("GET https://app.example/orders/..%2fadmin", None, &[]);
+    assert_eq!(code, Some(1));
+    assert!(text.contains("  400 ") && text.contains("no canonical form"), "{text}");
+}
+
+#[test]
+fn each_check_of_a_token_is_told_as_far_as_it_came() {
+    let change = |key: &str, value: Value| {
+        let mut claims = claims();
+        claims[key] = value;
+        token(&claims)
+    };
+    let typ = SIGNER.sign(&[("typ", "logout+jwt")], &claims()).unwrap();
+    let (signed, _) = token(&claims()).rsplit_once('.').map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+    let (_, signature) = typ.rsplit_once('.').unwrap();
+    for (token, failed, last, status) in [
+        ("opaque".to_owned(), "form", "", "401 not_jwt"),
+        (change("iss", json!("https://other.example")), "issuer", "form", "401 wrong_issuer"),
+        (format!("{signed}.{signature}"), "signature", "key", "401 bad_signature"),
+        (typ.clone(), "type", "signature", "401 wrong_type"),
+        (change("aud", json!("else")), "audience", "type", "401 wrong_audience"),
+        (change("exp", json!(NOW - 60)), "times and claims", "audience", "401 expired"),
+        (change("nbf", json!(NOW + 60)), "times and claims", "audience", "401 not_yet_valid"),
+        (change("iss", json!("http://127.0.0.1:1")), "key", "algorithm", "503 "),
+    ] {
+        let (text, code) = explain("GET https://app.example/orders", Some(&token), &[]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains(&format!("✗ {failed}")), "{failed}: {text}");
+        assert!(last.is_empty() || text.contains(&format!("✓ {last}")), "{last}: {text}");
+        assert!(text.contains(&format!("  {status}")), "{status}: {text}");
+        assert!(!text.contains("decision"), "{text}");
+    }
+}
+
+#[test]
+fn keys_can_be_given_in_place_of_the_issuers() {
+    let mut other = claims();
+    other["iss"] = json!("http://127.0.0.1:1");
+    let jwks = FILES.0.join("jwks.json").display().to_string();
+    let (text, code) = explain("GET https://app.example/x", Some(&token(&other)), &["--jwks", &jwks]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("vouched for by \"elsewhere\""), "{text}");
+}
+
+#[test]
+fn no_token_is_printed() {
+    let token = token(&claims());
+    for request in ["GET https://app.example/orders", "DELETE https://app.example/orders", "GET https://app.example/health"] {
+        let (text, _) = explain(request, Some(&token), &[]);
+        assert!(token.split('.').all(|part| !text.contains(part)), "{text}");
+    }
+}

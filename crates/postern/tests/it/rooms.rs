@@ -1,0 +1,97 @@
+//! The rooms and the arrows between them: which crate may know which, and what may never be built in.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every room, with the rooms it may know, in tests too. Another room or arrow is a decision: make it here.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("auth", &[]),
+    ("gateway", &["auth"]),
+    ("idp", &["auth"]),
+    ("lab", &[]),
+    ("postern", &["auth", "gateway", "idp", "lab"]),
+];
+
+/// What speaks to the outside: a decision is made from what it is given, so `auth` knows none of it.
+const IO: [&str; 21] = [
+    "async-std",
+    "axum",
+    "curl",
+    "diesel",
+    "fe2o3-amqp",
+    "h2",
+    "hyper",
+    "hyper-util",
+    "kube",
+    "mio",
+    "native-tls",
+    "postgres",
+    "reqwest",
+    "rusqlite",
+    "rustls",
+    "smol",
+    "socket2",
+    "sqlx",
+    "tokio",
+    "tonic",
+    "ureq",
+];
+
+/// Cryptography other than aws-lc-rs: OpenSSL and its bindings, a second provider, RSA that is not constant-time.
+const OTHER_CRYPTOGRAPHY: [&str; 7] =
+    ["boring", "native-tls", "openssl", "openssl-src", "openssl-sys", "ring", "rsa"];
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args(["--locked", "--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml")])
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "cargo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo prints UTF-8")
+}
+
+/// Names of the crates that are built, as the features of this workspace select them. `Cargo.lock` would not do:
+/// it lists optional packages that nothing turns on.
+fn tree(selection: &[&str], edges: &str) -> BTreeSet<String> {
+    let format = ["tree", "--prefix", "none", "--format", "{p}", "--edges", edges];
+    let text = cargo(&[&format, selection].concat());
+    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn rooms_know_only_the_rooms_they_may() {
+    let metadata: Value = serde_json::from_str(&cargo(&["metadata", "--no-deps", "--format-version", "1"]))
+        .expect("cargo prints JSON");
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let packages = list(&metadata["packages"]);
+    let found: BTreeSet<_> = packages.iter().map(|package| text(&package["name"])).collect();
+    assert_eq!(found, ARROWS.iter().map(|(name, _)| (*name).to_owned()).collect());
+    for package in &packages {
+        let name = text(&package["name"]);
+        let allowed = ARROWS.iter().find(|(room, _)| *room == name).map_or(&[][..], |(_, arrows)| arrows);
+        let known = list(&package["dependencies"]);
+        for known in known.iter().filter(|known| !known["path"].is_null()).map(|known| text(&known["name"])) {
+            assert!(allowed.contains(&known.as_str()), "{name} must not depend on {known}");
+        }
+    }
+}
+
+#[test]
+fn auth_has_no_way_to_the_outside() {
+    let built = tree(&["--package", "auth"], "normal,build");
+    assert!(built.contains("aws-lc-rs"), "the tree was not read: {built:?}");
+    let found: Vec<_> = IO.iter().filter(|name| built.contains(**name)).collect();
+    assert!(found.is_empty(), "auth depends on {found:?}");
+}
+
+#[test]
+fn tokens_rsa_is_done_by_aws_lc_rs_alone() {
+    let built = tree(&["--workspace"], "normal,build");
+    assert!(built.contains("aws-lc-rs"), "the tree was not read: {built:?}");
+    let found: Vec<_> = OTHER_CRYPTOGRAPHY.iter().filter(|name| built.contains(**name)).collect();
+    assert!(found.is_empty(), "built in: {found:?}");
+}

@@ -1,0 +1,143 @@
+//! Files to name in configurations, the binary, and texts to compare with.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use auth::time::Timestamp;
+use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
+use postern::config::{self, Disk, Loaded, Refused, Source};
+
+/// When the tests take place, in seconds since 1970: a Friday in 2027.
+pub(crate) const NOW: u64 = 1_800_000_000;
+
+/// The folder of the tests' sources.
+pub(crate) fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it")
+}
+
+/// The repository.
+pub(crate) fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A folder of its own for a test, removed afterwards.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The key that signs tokens of the test issuers; `jwks.json` holds its public half.
+pub(crate) static SIGNER: LazyLock<Signer> =
+    LazyLock::new(|| Signer::generate(SigningAlgorithm::Es256).unwrap());
+
+/// Certificates, keys and key sets that the test configurations name, made anew for each run.
+pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
+    let folder = Folder::new("files");
+    certificate(&folder, "cert.pem", "key.pem", false);
+    certificate(&folder, "ca.pem", "other-key.pem", false);
+    certificate(&folder, "expired.pem", "expired-key.pem", true);
+    let key = |algorithm| Signer::generate(algorithm).unwrap();
+    folder.write("rsa-key.pem", key(SigningAlgorithm::Rs256).to_pkcs8_pem().unwrap());
+    folder.write("assertion-key.pem", key(SigningAlgorithm::Es256).to_pkcs8_pem().unwrap());
+    let keys = public_jwks([&*SIGNER]);
+    folder.write("jwks.json", keys.to_string());
+    let mut some = keys;
+    let secret = serde_json::json!({ "kty": "oct", "kid": "shared", "k": "aHVudGVyMg" });
+    some["keys"].as_array_mut().unwrap().push(secret);
+    folder.write("some-keys.json", some.to_string());
+    folder.write("no-keys.json", r#"{"keys":[]}"#);
+    folder.write("garbage.pem", "this is no PEM: hunter2");
+    folder.write("headers.txt", "# for the collector\nAuthorization: Bearer hunter2\n");
+    folder.write("no-headers.txt", "Bearer hunter2\n");
+    folder
+});
+
+fn certificate(folder: &Folder, certificate: &str, key: &str, expired: bool) {
+    let mut params = rcgen::CertificateParams::new(vec!["app.example".to_owned()]).unwrap();
+    if expired {
+        params.not_after = rcgen::date_time_ymd(2026, 12, 31);
+    }
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let pair = rcgen::KeyPair::generate().unwrap();
+    let made = params.self_signed(&pair).unwrap();
+    folder.write(certificate, made.pem());
+    folder.write(key, pair.serialize_pem());
+}
+
+/// Loads a configuration whose files are [`FILES`].
+pub(crate) fn load(text: &str) -> Result<Box<Loaded>, Box<Refused>> {
+    let source = Source { name: "postern.toml", text, base: &FILES.0, files: &Disk };
+    config::load(source, Timestamp::from_secs(NOW), 1)
+}
+
+/// The faults of a configuration that must not be accepted, one per line.
+pub(crate) fn faults(text: &str) -> String {
+    match load(text) {
+        Ok(_) => panic!("accepted, and should not be:\n{text}"),
+        Err(refused) => refused.report.lines().collect::<Vec<_>>().join("\n"),
+    }
+}
+
+/// The smallest configuration, with `more` added to it.
+pub(crate) fn minimal_and(more: &str) -> String {
+    let minimal = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
+    format!("{minimal}\n{more}")
+}
+
+/// Runs the binary to its end.
+pub(crate) fn postern(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_postern")).args(arguments).output().unwrap()
+}
+
+/// Standard output, then standard error.
+pub(crate) fn said(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Compares with `expected/NAME`. A difference leaves what was seen in a file, ready to be copied over.
+pub(crate) fn expect(name: &str, seen: &str) {
+    let path = sources().join("expected").join(name);
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    if expected == seen {
+        return;
+    }
+    let mut report = difference(&expected, seen);
+    let copy = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    std::fs::write(&copy, seen).unwrap();
+    let _ = write!(report, "\nif that is right: cp {} {}", copy.display(), path.display());
+    panic!("{name} differs\n{report}");
+}
+
+/// Lines that are missing (`-`) and new (`+`).
+pub(crate) fn difference(expected: &str, seen: &str) -> String {
+    let mut report = String::new();
+    let (old, new): (Vec<_>, Vec<_>) = (expected.lines().collect(), seen.lines().collect());
+    for line in old.iter().filter(|line| !new.contains(line)) {
+        let _ = writeln!(report, "- {line}");
+    }
+    for line in new.iter().filter(|line| !old.contains(line)) {
+        let _ = writeln!(report, "+ {line}");
+    }
+    if report.is_empty() { "the same lines in another order".into() } else { report }
+}
