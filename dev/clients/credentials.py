@@ -67,13 +67,13 @@ class Authority:
         self.certificate = folder / f"{name}.pem"
         self._key = folder / f"{name}-key.pem"
         openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "60",
             "-subj", f"/CN={name}", "-addext", "basicConstraints=critical,CA:TRUE",
             "-addext", "keyUsage=critical,keyCertSign,cRLSign",
             "-keyout", str(self._key), "-out", str(self.certificate),
         )  # fmt: skip
 
-    def issue(self, name: str, subject: str, usage: str, alternative: str, days: int = 2) -> tuple[Path, Path]:
+    def issue(self, name: str, subject: str, usage: str, alternative: str, days: int = 60) -> tuple[Path, Path]:
         """A certificate and its key; `usage` is serverAuth or clientAuth. Negative days: expired."""
         base = self._folder / f"{self._name}-{name}"
         certificate, key, request, extensions = (base.with_suffix(s) for s in (".pem", ".key", ".csr", ".ext"))

@@ -271,12 +271,11 @@ impl StreamTask {
             }
             Ok(relayed) => {
                 record.end(Phase::Respond);
+                // When the answer is whole and the rest of the request is not wanted, the stream is dropped: see
+                // `answer`.
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
                     client.reset(Reason::INTERNAL_ERROR);
-                } else if !relayed.uploaded {
-                    // The answer is whole and the rest of the request is not wanted (RFC 9113 §8.1).
-                    client.reset(Reason::NO_ERROR);
                 }
             }
         }
@@ -290,28 +289,27 @@ impl StreamTask {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.stall);
         let mut budget = MAX_DRAIN;
-        let drained = poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => deadline.poll_due(cx).map(|()| false),
-        });
-        if !drained.await {
-            client.reset(Reason::NO_ERROR);
-        }
+        poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => deadline.poll_due(cx),
+        })
+        .await;
+        // If the client is still sending, dropping the stream resets it with NO_ERROR (RFC 9113 §8.1) once the answer
+        // has left. Resetting it here would take the answer back out of the connection's queue.
     }
 }
 
-/// Reads a body to its end and forgets it; false when it is longer than the budget or broken.
-fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<bool> {
+/// Reads a body and forgets it, until its end, a fault or the end of the budget.
+fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
     loop {
         let n = match std::task::ready!(bodies.poll_fill(cx)) {
-            Ok(Fill::End(_)) => return Poll::Ready(true),
             Ok(Fill::Data(data)) => data.len(),
-            Err(_) => return Poll::Ready(false),
+            Ok(Fill::End(_)) | Err(_) => return Poll::Ready(()),
         };
         bodies.consume(n);
         match budget.checked_sub(n) {
             Some(left) => *budget = left,
-            None => return Poll::Ready(false),
+            None => return Poll::Ready(()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! HTTP/2 on both sides: prior knowledge, streams, trailers, interim responses, limits.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -89,6 +90,55 @@ fn http2_bodies_and_trailers_reach_an_http1_upstream_as_chunks() {
     let seen = f.upstream.only();
     assert_eq!(seen.body, b"hello world");
     assert_eq!(seen.trailers, ["x-sum: 11"]);
+}
+
+#[test]
+fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        // After a whole exchange the client knows our window, and sends all of it with the head.
+        assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200);
+        for _ in 0..20 {
+            let mut send = send.clone().ready().await.unwrap();
+            let refused = Request::builder().method("POST").uri("http://app.test/").body(()).unwrap();
+            let (response, mut body) = send.send_request(refused, false).unwrap();
+            body.send_data(Bytes::from(vec![b'x'; 1 << 20]), false).unwrap();
+            let (head, text, _) = body_of(response.await.expect("an answer")).await;
+            assert_eq!(head.status, 401);
+            assert!(String::from_utf8(text).unwrap().contains("unauthenticated"));
+            let reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await.unwrap();
+            assert_eq!(reset, h2::Reason::NO_ERROR, "RFC 9113 section 8.1");
+        }
+        assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200, "the connection lives on");
+    });
+    assert_eq!(f.upstream.seen().len(), 2);
+}
+
+#[test]
+fn http2_an_early_answer_of_the_upstream_arrives_whole() {
+    const ANSWER: usize = 200_000;
+    // Answers at the head (the harness leaves the body of a request with `Expect` alone) and never reads on.
+    let upstream = Upstream::answering(|_, s| {
+        let head = format!("HTTP/1.1 413 Content Too Large\r\nContent-Length: {ANSWER}\r\n\r\n");
+        s.write_all(head.as_bytes()).and_then(|()| s.write_all(&vec![b'y'; ANSWER])).unwrap();
+        std::thread::park_timeout(super::harness::PATIENCE);
+        false
+    });
+    let f = Fixture::with(Setup::default(), upstream);
+    let upload = Bytes::from(vec![b'x'; 16 << 20]);
+    run(async {
+        for _ in 0..10 {
+            let mut send = connect(f.address).await.ready().await.unwrap();
+            let mut posted = request(&f, "POST", "/");
+            posted.headers_mut().insert("expect", "100-continue".parse().unwrap());
+            posted.headers_mut().insert("content-length", upload.len().into());
+            let (response, mut body) = send.send_request(posted, false).unwrap();
+            body.send_data(upload.clone(), false).unwrap();
+            let (head, text, _) = body_of(response.await.expect("an answer")).await;
+            assert_eq!((head.status.as_u16(), text.len()), (413, ANSWER));
+        }
+    });
 }
 
 #[test]

@@ -168,6 +168,21 @@ fn tls_a_client_certificate_is_a_credential() {
 }
 
 #[test]
+fn tls_a_failed_handshake_is_told_by_an_alert() {
+    let t = tls_fixture(Upstream::start());
+    let (certificate, key) = t.authority.issue(&[], "robot-7");
+    // A client of TLS 1.3 sends on before it hears of the failure.
+    let request = format!("POST / HTTP/1.1\r\nHost: app.test\r\nContent-Length: 50000\r\n\r\n{}", "x".repeat(50_000));
+    for _ in 0..20 {
+        let mut stream = t.connect(&[], Some((&certificate, &key)));
+        let error = status(&mut stream, &request).unwrap_err();
+        let told = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+        assert!(matches!(told, Some(rustls::Error::AlertReceived(_))), "{error:?}");
+    }
+    assert!(t.fixture.upstream.seen().is_empty());
+}
+
+#[test]
 fn tls_plain_text_on_a_tls_port_and_garbage_end_the_connection_only() {
     let t = tls_fixture(Upstream::start());
     for bytes in [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), b"\x16\x03\x01\xff\xff\x00garbage", b""] {
