@@ -23,7 +23,6 @@ use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
-use crate::metrics::ListenerMetrics;
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
@@ -60,7 +59,6 @@ pub(crate) struct Peer {
     pub(crate) forwarded: Vec<(&'static str, String)>,
     pub(crate) listener: Arc<Config>,
     pub(crate) listener_index: usize,
-    pub(crate) counts: Arc<ListenerMetrics>,
     /// May see `Server-Timing`.
     pub(crate) sees_timing: bool,
 }

@@ -23,8 +23,6 @@ use crate::upstream::pool::Pool;
 
 /// One worker thread.
 pub(crate) struct Worker {
-    /// From 0; also the shard of the metrics.
-    pub(crate) index: usize,
     /// The right to count.
     pub(crate) metrics: Rc<metrics::Worker>,
     /// Deadlines of all its connections.
@@ -64,7 +62,6 @@ const SAMPLE_EVERY: u32 = 16;
 impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
-        index: usize,
         metrics: Rc<metrics::Worker>,
         clock: CoarseClock,
         log: Option<access_log::Buffer>,
@@ -78,7 +75,6 @@ impl Worker {
         // Identifiers of spans need not be secret; without entropy they begin at a fixed place.
         let _ = aws_lc_rs::rand::SecureRandom::fill(&random, &mut seed);
         Rc::new(Self {
-            index,
             metrics,
             deadlines,
             clock,

@@ -80,6 +80,7 @@ fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool
     let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else { return Err(End::Refused) };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
     messages.push(begin(&parsed, authority, target));
+    drop(parsed);
     connection.begin_body(len, framing);
     let message = messages.last_mut().ok_or(End::Refused)?;
     loop {

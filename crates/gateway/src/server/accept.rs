@@ -202,7 +202,6 @@ impl Incoming {
             sees_timing,
             listener: self.config,
             listener_index: self.index,
-            counts: self.counts,
         }
     }
 

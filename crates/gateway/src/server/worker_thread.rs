@@ -98,7 +98,6 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
     let deadlines = Deadlines::new(Instant::now());
     let running = running(&generation, None, &metrics, &deadlines);
     let worker = Worker::new(
-        index,
         metrics,
         CoarseClock::new(services.clock.clone()),
         services.access_log.as_ref().map(crate::access_log::AccessLog::buffer),
