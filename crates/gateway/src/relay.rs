@@ -76,8 +76,6 @@ pub(crate) struct Relayed {
     pub bytes_down: u64,
     /// When the final response head arrived.
     pub answered: Option<Instant>,
-    /// Whether the request body was passed on to its end.
-    pub uploaded: bool,
     /// Whether the connection became a tunnel.
     pub switched: bool,
     /// Why it ended early, if it did.
@@ -110,7 +108,6 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         bytes_up: relay.progress.upload.bytes,
         bytes_down: relay.progress.download.bytes,
         answered: relay.answered,
-        uploaded: relay.progress.upload.state == FlowState::Done,
         switched: relay.switched,
         fault: end.err(),
     }
