@@ -20,7 +20,8 @@ def _output(command: list[str]) -> str:
 def run_hey(stage: Stage, report: Report) -> None:
     """hey: 2000 requests from 50 workers."""
     hey = program("hey")
-    header = ["-H", f"Authorization: Bearer {stage.token}"]
+    # -host: else hey names host and port in SNI, which no certificate can match and rustls refuses
+    header = ["-host", "localhost", "-H", f"Authorization: Bearer {stage.token}"]
     for name, listener, options in [
         ("HTTP/1.1", "plain", []),
         ("HTTP/1.1, a connection for each request", "plain", ["-disable-keepalive"]),

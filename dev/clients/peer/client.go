@@ -46,6 +46,7 @@ func runChecks() error {
 		{"8 MiB up and back down", large},
 		{"trailers both ways", trailersBothWays},
 		{"an answer that breaks off is an error", breaksOff},
+		{"abandoned answers leave room for others", abandoned},
 	}
 	output := json.NewEncoder(os.Stdout)
 	for _, through := range ways {
@@ -250,5 +251,29 @@ func breaksOff(w way, base string) error {
 	}
 	// and the way stays open for others
 	_, _, err = w.all("GET", base+"/bytes/10", nil)
+	return err
+}
+
+// abandoned gives up 40 large answers after their first byte; over HTTP/2 the connection's window must not leak away.
+func abandoned(w way, base string) error {
+	for range 40 {
+		request, err := http.NewRequest("GET", base+"/bytes/5000000", nil)
+		if err != nil {
+			return err
+		}
+		response, err := w.do(request)
+		if err != nil {
+			return err
+		}
+		_, err = io.ReadFull(response.Body, make([]byte, 1))
+		response.Body.Close()
+		if err != nil {
+			return err
+		}
+	}
+	_, content, err := w.all("GET", base+"/bytes/3000000", nil)
+	if err == nil && len(content) != 3_000_000 {
+		err = fmt.Errorf("%d bytes came, not 3000000", len(content))
+	}
 	return err
 }

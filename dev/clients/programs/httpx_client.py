@@ -63,16 +63,6 @@ async def slow_reader() -> None:
     equal("bytes of the unread one", len(content), 1_000_000)
 
 
-async def abandoned() -> None:
-    """Streams that are given up (RST_STREAM) leave the connection usable."""
-    async with client() as session:
-        for _ in range(20):
-            async with session.stream("GET", "/api/bytes/5000000") as answer:
-                async for _ in answer.aiter_raw(1024):
-                    break
-        h2(await session.get("/api/after"))
-
-
 async def slow_answers() -> None:
     """Answers that take half a second, 100 at once on one connection, take about that long together."""
     async with client() as session:
@@ -123,7 +113,6 @@ CHECKS = {
     "200 streams at once on one connection, each with its own body": lambda: streams(200),
     "4 MiB up and down at once, four of each": both_ways,
     "an unread stream does not hold up 50 others": slow_reader,
-    "20 abandoned streams leave the connection usable": abandoned,
     "100 slow answers at once do not wait for each other": slow_answers,
     "40 repeated fields, a long one and cookie crumbs": many_fields,
     "refused and granted streams interleave": refused_beside_granted,

@@ -21,6 +21,7 @@ use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
+use crate::http1::server::LINGER;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
 use crate::access_log::RequestProtocol;
@@ -35,8 +36,8 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Request body read and thrown away after an answer of our own, so that a client that does not look at the
-/// answer before it has sent everything is not reset.
+/// Request body read and thrown away after the answer, so that a client that does not look at the answer before it
+/// has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
 
 /// Serves a connection to its end.
@@ -167,8 +168,10 @@ impl StreamTask {
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
-        self.request(request, respond, &running, &mut record).await;
+        let mut client = self.request(request, respond, &running, &mut record).await;
         self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
+        drop(running);
+        self.drain(&mut client.bodies).await;
     }
 
     async fn request(
@@ -177,7 +180,7 @@ impl StreamTask {
         respond: SendResponse<Bytes>,
         running: &Rc<Running>,
         record: &mut Record,
-    ) {
+    ) -> Client {
         let (head, body) = request.into_parts();
         let framing = framing(&head, &body);
         let mut client = Client {
@@ -191,9 +194,13 @@ impl StreamTask {
             match self.admit(&head, framing, running, resolved.take(), record) {
                 Admission::Forward(outbound) => {
                     drop(head);
-                    return self.forward(*outbound, client, running, record).await;
+                    self.forward(*outbound, &mut client, running, record).await;
+                    return client;
                 }
-                Admission::Answer(answer) => return self.answer(&answer, &mut client, record).await,
+                Admission::Answer(answer) => {
+                    answer_ourselves(&answer, &mut client, record);
+                    return client;
+                }
                 Admission::Authenticate(token) => {
                     let now = || self.worker.clock.refresh();
                     resolved = Some(running.authenticator.authenticate(&token, now).await);
@@ -254,7 +261,7 @@ impl StreamTask {
         admit(&self.worker, running, &self.peer, &inbound, resolved, record)
     }
 
-    async fn forward(&self, outbound: Outbound, mut client: Client, running: &Rc<Running>, record: &mut Record) {
+    async fn forward(&self, outbound: Outbound, client: &mut Client, running: &Rc<Running>, record: &mut Record) {
         if self.peer.sees_timing
             && let Some(phases) = &record.phases
         {
@@ -264,15 +271,13 @@ impl StreamTask {
             client.timing = HeaderValue::from_bytes(&line).ok();
         }
         let deadline = self.worker.deadlines.register();
-        match exchange(outbound, &mut client, &deadline, record).await {
+        match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
                 let answer = refusal.answer(&running.config.authentication.realm);
-                self.answer(&answer, &mut client, record).await;
+                answer_ourselves(&answer, client, record);
             }
             Ok(relayed) => {
                 record.end(Phase::Respond);
-                // When the answer is whole and the rest of the request is not wanted, the stream is dropped: see
-                // `answer`.
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
                     client.reset(Reason::INTERNAL_ERROR);
@@ -281,22 +286,30 @@ impl StreamTask {
         }
     }
 
-    async fn answer(&self, answer: &Answer, client: &mut Client, record: &mut Record) {
-        record.answered_by_us(answer);
-        if client.answer(answer).is_err() {
+    /// Waits a little for the end of a request whose answer is whole. Some clients end their request in a frame of
+    /// its own even when its length was announced, and take a reset before that for a failure.
+    ///
+    /// A stream that is then dropped while its client is still sending is reset with `NO_ERROR` (RFC 9113 §8.1), once
+    /// the answer has left. Resetting it here would take the answer back out of the connection's queue.
+    async fn drain(&self, bodies: &mut Bodies) {
+        if bodies.recv.as_ref().is_none_or(RecvStream::is_end_stream) {
             return;
         }
         let deadline = self.worker.deadlines.register();
-        deadline.set(self.peer.listener().timeouts.stall);
+        deadline.set(LINGER);
         let mut budget = MAX_DRAIN;
-        poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+        poll_fn(|cx| match poll_drain(bodies, cx, &mut budget) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => deadline.poll_due(cx),
         })
         .await;
-        // If the client is still sending, dropping the stream resets it with NO_ERROR (RFC 9113 §8.1) once the answer
-        // has left. Resetting it here would take the answer back out of the connection's queue.
     }
+}
+
+fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
+    record.answered_by_us(answer);
+    // Fails when the client is gone; the log says what it would have got.
+    let _ = client.answer(answer);
 }
 
 /// Reads a body and forgets it, until its end, a fault or the end of the budget.

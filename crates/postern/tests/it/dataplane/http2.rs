@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -113,6 +114,32 @@ fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
         assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200, "the connection lives on");
     });
     assert_eq!(f.upstream.seen().len(), 2);
+}
+
+#[test]
+fn http2_a_request_may_end_in_a_frame_of_its_own_after_its_answer() {
+    let f = Fixture::new();
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let mut posted = request(&f, "POST", "/");
+        posted.headers_mut().insert("content-length", 5.into());
+        let (response, mut body) = send.send_request(posted, false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        // The upstream has all it was promised, and answers; to the client its request is still open.
+        assert_eq!(body_of(response.await.unwrap()).await.1, b"ok");
+        let early = tokio::time::timeout(Duration::from_millis(300), std::future::poll_fn(|cx| body.poll_reset(cx)));
+        assert!(early.await.is_err(), "no reset while the client may still end its request");
+        body.send_data(Bytes::new(), true).unwrap();
+        // Nor if it never does: the request is let go after a while, without an error.
+        let mut send = send.ready().await.unwrap();
+        let mut posted = request(&f, "POST", "/");
+        posted.headers_mut().insert("content-length", 5.into());
+        let (response, mut body) = send.send_request(posted, false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        assert_eq!(body_of(response.await.unwrap()).await.1, b"ok");
+        let reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await.unwrap();
+        assert_eq!(reset, h2::Reason::NO_ERROR);
+    });
 }
 
 #[test]
