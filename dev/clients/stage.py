@@ -38,7 +38,7 @@ class Stage:
         self.issuer = credentials.Issuer(self.folder)
         self.authority = credentials.Authority(self.folder, "authority")
         self.certificate, self.key = self.authority.issue(
-            "server", "/CN=localhost", "serverAuth", "DNS:localhost,DNS:*.localhost,IP:127.0.0.1"
+            "server", "/CN=localhost", "serverAuth", "DNS:localhost,DNS:secure.localhost,IP:127.0.0.1"
         )
         self.token = self.issuer.token("alice", groups=["staff"])
 

@@ -162,13 +162,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             match self.poll_response(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
-                Poll::Pending => {
-                    if self.progress.upload.state == FlowState::Done {
-                        ready!(self.down.poll_gone(cx));
-                        return Poll::Ready(Err(Fault::ClientGone));
-                    }
-                    return Poll::Pending;
-                }
+                Poll::Pending => return self.poll_gone(cx),
             }
             if self.switched && self.progress.upload.state != FlowState::Copy {
                 self.progress.upload.state = FlowState::Copy;
@@ -181,8 +175,17 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
             // A tunnel whose client has hung up ends; the upstream is told by the close.
             Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => Poll::Ready(Ok(())),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending => self.poll_gone(cx),
         }
+    }
+
+    /// While the upstream is silent nothing is written to the client, so nothing else tells that it has gone.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        if self.progress.upload.state == FlowState::Done {
+            ready!(self.down.poll_gone(cx));
+            return Poll::Ready(Err(Fault::ClientGone));
+        }
+        Poll::Pending
     }
 
     /// Response heads: interim ones pass, the final one starts the way down.

@@ -143,7 +143,8 @@ def await_given_up(peer: Peer, wanted: int) -> None:
 def timeout_arrives(peer: Peer) -> None:
     """The server is told how long it has (grpc-timeout)."""
     left = json.loads(peer.unary("Who", timeout=12)[0])["seconds_left"]
-    assert left is not None and 5 < left <= 12, f"seconds left at the server: {left}"
+    # clients round what they send up to a few digits
+    assert left is not None and 5 < left < 13, f"seconds left at the server: {left}"
 
 
 def statuses(peer: Peer) -> None:

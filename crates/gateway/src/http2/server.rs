@@ -186,6 +186,7 @@ impl StreamTask {
         let mut client = Client {
             respond,
             bodies: Bodies::new(None, Some(body)),
+            responded: false,
             head_request: head.method == http::Method::HEAD,
             timing: None,
         };
@@ -352,6 +353,8 @@ fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
 struct Client {
     respond: SendResponse<Bytes>,
     bodies: Bodies,
+    /// The final head was sent.
+    responded: bool,
     head_request: bool,
     timing: Option<HeaderValue>,
 }
@@ -421,10 +424,15 @@ impl Downstream for Client {
         let end = framing == Framing::Length(0);
         let send = self.respond.send_response(head, end)?;
         self.bodies.send = (!end).then_some(send);
+        self.responded = true;
         Ok(())
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.respond.poll_reset(cx).map(drop)
+        match &mut self.bodies.send {
+            Some(send) => send.poll_reset(cx).map(drop),
+            None if self.responded => Poll::Pending,
+            None => self.respond.poll_reset(cx).map(drop),
+        }
     }
 }

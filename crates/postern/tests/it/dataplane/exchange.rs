@@ -327,6 +327,24 @@ fn a_client_that_leaves_frees_the_upstream() {
 }
 
 #[test]
+fn a_client_that_leaves_in_mid_answer_frees_a_silent_upstream() {
+    let (gone, heard) = std::sync::mpsc::channel();
+    let events = Upstream::answering(move |_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent\r\n").unwrap();
+        // Nothing more to say, so that no write of the gateway can find the client gone.
+        let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), events);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    assert_eq!(client.head().status, 200);
+    assert_eq!(client.bytes(10), b"5\r\nevent\r\n");
+    drop(client);
+    assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok(true));
+}
+
+#[test]
 fn unix_socket_upstreams_are_served() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("up.sock");

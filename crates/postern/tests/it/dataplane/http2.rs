@@ -1,6 +1,6 @@
 //! HTTP/2 on both sides: prior knowledge, streams, trailers, interim responses, limits.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -114,6 +114,26 @@ fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
         assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200, "the connection lives on");
     });
     assert_eq!(f.upstream.seen().len(), 2);
+}
+
+#[test]
+fn http2_a_stream_given_up_in_mid_answer_frees_a_silent_upstream() {
+    let (gone, heard) = std::sync::mpsc::channel();
+    let events = Upstream::answering(move |_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent\r\n").unwrap();
+        let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), events);
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request(&f, "GET", "/"), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "event");
+        stream.send_reset(h2::Reason::CANCEL);
+        let heard = tokio::task::spawn_blocking(move || heard.recv_timeout(Duration::from_secs(5)));
+        assert_eq!(heard.await.unwrap(), Ok(true));
+    });
 }
 
 #[test]
