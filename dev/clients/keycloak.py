@@ -225,10 +225,11 @@ def run(keycloak: Keycloak, stage: Stage, report: Report) -> None:
         shop.start_gateway()
     tokens(shop, report)
     for name, token in signed.items():
-        with report.check(f"keycloak: a token signed with {name} is accepted or refused as configured"):
+        # the longer digests are not among the algorithms accepted unless asked for
+        wanted, text = (401, "refused: it is not configured") if name.endswith("512") else (200, "accepted")
+        with report.check(f"keycloak: a token signed with {name} is {text}"):
             equal("algorithm", header(token)["alg"], name)
-            # RS512 and ES512 are not among the algorithms accepted unless asked for
-            equal("status", shop.ask(token)[0], 401 if name.endswith("512") else 200)
+            equal("status", shop.ask(token)[0], wanted)
     with report.check("keycloak: `postern token` gets a token that is accepted"):
         command = [str(stage.postern), "token", "--issuer", keycloak.issuer, "--client-id", "robot", "--client-secret", "-"]
         done = subprocess.run(command, input=b"secret of robot", capture_output=True, timeout=30, check=False)
