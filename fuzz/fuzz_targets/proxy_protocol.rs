@@ -17,7 +17,9 @@ fuzz_target!(|data: &[u8]| {
     for len in 0..=data.len() {
         let progress = parse(&data[..len]);
         match verdict {
-            None if progress == Ok(Progress::NeedMore) => assert!(len < MAX_V2, "asks for more after {len} bytes"),
+            None if progress == Ok(Progress::NeedMore) => {
+                assert!(len < MAX_V2, "asks for more after {len} bytes")
+            }
             None => verdict = Some(progress),
             Some(first) => assert_eq!(progress, first, "another verdict after {len} bytes"),
         }

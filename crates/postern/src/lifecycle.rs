@@ -5,8 +5,7 @@
 //! on every file system, through symbolic links (which is how Kubernetes replaces mounted files) and for
 //! files that do not exist yet. A change is acted on when a second look finds it complete.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt as _;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,57 +13,69 @@ use gateway::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{Failure, Outcome};
-use crate::config;
+use crate::config::{self, Stamp};
 use crate::process::Process;
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Blocks the thread until SIGINT or SIGTERM.
-pub fn wait_for_stop() -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().map_err(failed)?;
-    runtime.block_on(async { Stop::new()?.asked().await }).map_err(failed)
-}
-
-/// SIGINT and SIGTERM.
-pub struct Stop {
+/// The signals of the process, taken over from the system, whose answer to most of them is to end it. Take them
+/// before saying that anything runs: whoever reads that may send one at once.
+pub struct Signals {
+    runtime: tokio::runtime::Runtime,
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
-impl Stop {
-    /// Takes the signals over from the system, whose answer is to end the process.
-    pub fn new() -> std::io::Result<Self> {
-        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+impl Signals {
+    /// Takes them over.
+    pub fn take() -> Result<Self, Failure> {
+        let failed = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let guard = runtime.enter();
+        let take = |kind| signal(kind).map_err(failed);
+        let (interrupt, terminate) = (take(SignalKind::interrupt())?, take(SignalKind::terminate())?);
+        let hangup = take(SignalKind::hangup())?;
+        drop(guard);
+        Ok(Self { runtime, interrupt, terminate, hangup })
     }
 
-    /// Completes with the next one.
-    pub async fn asked(&mut self) -> std::io::Result<()> {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-        Ok(())
+    /// Blocks the thread until SIGINT or SIGTERM.
+    pub fn wait_for_stop(&mut self) {
+        while self.next(None) != Event::Stop {}
     }
-}
 
-/// Runs a gateway until it is told to stop. `files` are those the first configuration was read from.
-pub fn run(mut process: Process, path: &Path, files: BTreeSet<PathBuf>) -> Result<Outcome, Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("cannot wait for signals: {error}"));
-    let control = process.control().clone();
-    let mut watcher = Watcher::new(files);
-    let mut stop = control.block_on(async { Stop::new() }).map_err(failed)?;
-    let mut hangup = control.block_on(async { signal(SignalKind::hangup()) }).map_err(failed)?;
-    loop {
-        let event = control.block_on(async {
+    /// Blocks the thread until the next one, or until it is time to look at files.
+    fn next(&mut self, look: Option<Duration>) -> Event {
+        let Self { runtime, interrupt, terminate, hangup } = self;
+        runtime.block_on(async {
+            let look = async {
+                match look {
+                    Some(time) => tokio::time::sleep(time).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
-                _ = stop.asked() => Event::Stop,
+                _ = interrupt.recv() => Event::Stop,
+                _ = terminate.recv() => Event::Stop,
                 _ = hangup.recv() => Event::Reload,
-                () = tokio::time::sleep(LOOK) => Event::Look,
+                () = look => Event::Look,
             }
-        });
-        match event {
+        })
+    }
+}
+
+/// Runs a gateway until it is told to stop. `files` are those its configuration was read from.
+pub fn run(
+    mut signals: Signals,
+    mut process: Process,
+    path: &Path,
+    files: BTreeMap<PathBuf, Stamp>,
+) -> Result<Outcome, Failure> {
+    let mut watcher = Watcher::new(files);
+    loop {
+        match signals.next(Some(LOOK)) {
             Event::Stop => break,
             Event::Reload => {
                 process.reopen_logs();
@@ -78,21 +89,21 @@ pub fn run(mut process: Process, path: &Path, files: BTreeSet<PathBuf>) -> Resul
     }
     tracing::info!(at_most = ?process.settings().drain_timeout, "draining");
     // a second signal ends the process whatever is under way
-    control.spawn(async move {
-        let _ = stop.asked().await;
+    std::thread::spawn(move || {
+        signals.wait_for_stop();
         tracing::warn!("told twice: ending at once");
         std::process::exit(3);
     });
-    let clean = process.drain();
-    if clean {
+    if process.drain() {
         tracing::info!("drained");
         return Ok(Outcome::Good);
     }
-    Err(Failure::new(
-        "the drain timeout is over and requests were cut off; `server.drain_timeout` is how long they have",
-    ))
+    let what =
+        "the drain timeout is over and requests were cut off; `server.drain_timeout` is how long they have";
+    Err(Failure::new(what))
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
     Stop,
     Reload,
@@ -103,7 +114,7 @@ enum Event {
 fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
     match config::load_file(path, SystemClock.now().wall, 0) {
         Ok(loaded) => {
-            watcher.watch(loaded.files.clone());
+            *watcher = Watcher::new(loaded.files.clone());
             for warning in loaded.report.lines() {
                 tracing::warn!("{warning}");
             }
@@ -132,14 +143,6 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
     }
 }
 
-/// What tells one state of a file from another; `None`: there is no such file.
-type Stamp = Option<(u64, u64, u64, i64, i64)>;
-
-fn stamp(path: &Path) -> Stamp {
-    let meta = std::fs::metadata(path).ok()?;
-    Some((meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
-}
-
 /// Notices files that change.
 #[derive(Debug)]
 struct Watcher {
@@ -150,27 +153,22 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(files: BTreeSet<PathBuf>) -> Self {
-        let mut watcher = Self { known: BTreeMap::new(), changing: None };
-        watcher.watch(files);
-        watcher
+    /// Watches files as they were when they were read.
+    fn new(files: BTreeMap<PathBuf, Stamp>) -> Self {
+        Self { known: files, changing: None }
     }
 
-    /// Watches these files from now on, and no others.
-    fn watch(&mut self, files: BTreeSet<PathBuf>) {
-        self.known = files.into_iter().map(|path| (stamp(&path), path)).map(|(s, path)| (path, s)).collect();
+    /// Watches these files too. Those read now are known as they were then, all others as they are.
+    fn also(&mut self, files: BTreeMap<PathBuf, Stamp>) {
+        let before = self.known.keys().filter(|path| !files.contains_key(*path));
+        let before: Vec<_> = before.map(|path| (path.clone(), Stamp::of(path))).collect();
+        self.known = files.into_iter().chain(before).collect();
         self.changing = None;
-    }
-
-    /// Watches these files too; whatever state all are in now is known.
-    fn also(&mut self, files: BTreeSet<PathBuf>) {
-        let all = self.known.keys().cloned().chain(files).collect();
-        self.watch(all);
     }
 
     /// Whether something changed and has been the same for two looks.
     fn settled_change(&mut self) -> bool {
-        let now: BTreeMap<_, _> = self.known.keys().map(|path| (path.clone(), stamp(path))).collect();
+        let now: BTreeMap<_, _> = self.known.keys().map(|path| (path.clone(), Stamp::of(path))).collect();
         if now == self.known {
             self.changing = None;
             return false;
@@ -206,15 +204,28 @@ mod tests {
         let folder = Folder::new("change");
         let file = folder.0.join("a.toml");
         std::fs::write(&file, "one").unwrap();
-        let mut watcher = Watcher::new(BTreeSet::from([file.clone()]));
+        let now = |path: &PathBuf| BTreeMap::from([(path.clone(), Stamp::of(path))]);
+        let mut watcher = Watcher::new(now(&file));
         assert!(!watcher.settled_change());
         std::fs::write(&file, "half a").unwrap();
         assert!(!watcher.settled_change(), "still being written");
         std::fs::write(&file, "half a change").unwrap();
         assert!(!watcher.settled_change(), "changed again since");
         assert!(watcher.settled_change());
-        watcher.watch(BTreeSet::from([file]));
+        watcher = Watcher::new(now(&file));
         assert!(!watcher.settled_change());
+    }
+
+    #[test]
+    fn a_change_between_reading_and_watching_is_noticed() {
+        let folder = Folder::new("between");
+        let file = folder.0.join("a.toml");
+        std::fs::write(&file, "as read").unwrap();
+        let read = BTreeMap::from([(file.clone(), Stamp::of(&file))]);
+        std::fs::write(&file, "changed since").unwrap();
+        let mut watcher = Watcher::new(read);
+        assert!(!watcher.settled_change());
+        assert!(watcher.settled_change());
     }
 
     #[test]
@@ -222,9 +233,9 @@ mod tests {
         let folder = Folder::new("links");
         let (one, two, link) = (folder.0.join("1"), folder.0.join("2"), folder.0.join("link"));
         std::fs::write(&one, "same size").unwrap();
-        let mut watcher = Watcher::new(BTreeSet::from([link.clone()]));
+        let mut watcher = Watcher::new(BTreeMap::from([(link.clone(), Stamp::of(&link))]));
         let mut noticed =
-            || (watcher.settled_change(), watcher.settled_change(), watcher.also(BTreeSet::new())).1;
+            || (watcher.settled_change(), watcher.settled_change(), watcher.also(BTreeMap::new())).1;
         std::os::unix::fs::symlink(&one, &link).unwrap();
         assert!(noticed(), "appeared");
         std::fs::write(&two, "same size").unwrap();

@@ -14,11 +14,12 @@ use gateway::admin::{self, Admin};
 use gateway::authenticate::Authenticator;
 use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
-use gateway::clock::{Clock, SystemClock};
+use gateway::clock::{Clock as _, SystemClock};
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
 use gateway::trace::{Endpoint, ExportOptions, Exporter, Queue, Sampling, Tracer};
 use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -93,22 +94,20 @@ impl Shared {
 }
 
 impl Process {
-    /// Starts everything a configuration asks for. The process's own log must be set up before.
+    /// Starts everything a configuration asks for. The process's own log must be set up before; when it says
+    /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
         let effective = loaded.effective();
         let Loaded { config, settings, digest, .. } = loaded;
-        let control = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("control")
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))?;
+        let control = control_runtime()?;
+        // what can fail comes before the first request can
+        let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
+        let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let metrics = Metrics::new(workers);
-        let access_log = access_log(&settings)?;
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
         let queue =
@@ -117,10 +116,9 @@ impl Process {
         let queue = queue.transpose()?;
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let secret = Secret::generate(&SystemRandom::new());
         let services = Services {
-            clock: clock.clone(),
+            clock: Arc::new(SystemClock),
             metrics: metrics.clone(),
             access_log: access_log.clone(),
             tracer,
@@ -129,31 +127,27 @@ impl Process {
             generation: Generation::default(),
         };
         let generation = config.generation;
-        let gateway =
-            Gateway::start(config, workers, services).map_err(|error| Failure::new(error.to_string()))?;
-        for (name, address) in gateway.addresses() {
-            tracing::info!(listener = name, %address, workers, "listening");
-        }
+        let gateway = Gateway::start(config, workers, &services);
+        let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
         let shared = Arc::new(Shared {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
         });
-        metrics.reloads().started(clock.now().wall, generation, &digest);
+        metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
         let mut process =
             Self { shared, control, metrics, access_log, settings, admin: None, stop, attendants };
-        process.start_admin()?;
+        if let Some(admin) = admin {
+            process.serve_admin(admin);
+        }
+        for (name, address) in process.addresses() {
+            tracing::info!(listener = name, %address, workers, "listening");
+        }
         Ok(process)
     }
 
-    fn start_admin(&mut self) -> Result<(), Failure> {
-        let Some(address) = self.settings.admin else { return Ok(()) };
-        let listener = self.control.block_on(tokio::net::TcpListener::bind(address));
-        let listener = listener.map_err(|error| {
-            let hint = "is another process using the port? `[admin]` in the configuration moves it";
-            Failure::new(format!("the admin listener cannot listen on {address}: {error}; {hint}"))
-        })?;
+    fn serve_admin(&mut self, listener: TcpListener) {
         self.admin = listener.local_addr().ok();
         let (ready, config) = (self.shared.clone(), self.shared.clone());
         let admin = Admin {
@@ -168,7 +162,6 @@ impl Process {
             let _ = stopped.wait_for(|stop| *stop).await;
         };
         self.attendants.push(self.control.spawn(admin::serve(listener, Arc::new(admin), stop)));
-        Ok(())
     }
 
     /// Name and address of each listener.
@@ -179,11 +172,6 @@ impl Process {
     /// Where the admin listener is.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin
-    }
-
-    /// The runtime for what is not on the request path.
-    pub fn control(&self) -> &tokio::runtime::Handle {
-        self.control.handle()
     }
 
     /// What the process was told at its start, or by the last configuration applied.
@@ -249,6 +237,19 @@ impl Process {
         self.control.shutdown_background();
         clean
     }
+}
+
+fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(1).thread_name("control").enable_all().build();
+    runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
+}
+
+fn bind_admin(address: SocketAddr, control: &tokio::runtime::Runtime) -> Result<TcpListener, Failure> {
+    control.block_on(TcpListener::bind(address)).map_err(|error| {
+        let hint = "is another process using the port? `[admin]` in the configuration moves it";
+        Failure::new(format!("the admin listener cannot listen on {address}: {error}; {hint}"))
+    })
 }
 
 fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {

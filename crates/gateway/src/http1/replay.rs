@@ -10,7 +10,7 @@ use auth::request::{Canonical, RawRequest, Scheme};
 use http::HeaderMap;
 
 use super::connection::Connection;
-use super::head::{RequestHead, Version, parse_request, parse_target};
+use super::head::{Fields, RequestHead, Version, parse_request, parse_target};
 use crate::io::Stream;
 use crate::leg::{Fill, Leg, LegError};
 
@@ -74,13 +74,18 @@ pub fn replay(pieces: &[&[u8]]) -> (Vec<Message>, End) {
 /// Reads one message; whether another may follow it.
 fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool, End> {
     let mut cx = Context::from_waker(Waker::noop());
-    let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS))
-        .map_err(|end| if end == End::Truncated && connection.unread().is_empty() { End::Drained } else { end })?;
-    let parsed = parse_request(&connection.unread()[..len], MAX_TARGET).map_err(|_| End::Refused)?;
-    let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else { return Err(End::Refused) };
+    let len = ready(connection.poll_head(&mut cx, MAX_HEAD, MAX_FIELDS)).map_err(|end| {
+        if end == End::Truncated && connection.unread().is_empty() { End::Drained } else { end }
+    })?;
+    let mut fields = Fields::new();
+    let parsed =
+        parse_request(&connection.unread()[..len], MAX_TARGET, &mut fields).map_err(|_| End::Refused)?;
+    let Some((authority, target)) = parse_target(parsed.target, Scheme::Http) else {
+        return Err(End::Refused);
+    };
     let (persists, framing) = (parsed.connection.persists(parsed.version), parsed.framing);
-    messages.push(begin(&parsed, authority, target));
-    drop(parsed);
+    messages.push(begin(&parsed, &fields, authority, target));
+    drop(fields);
     connection.begin_body(len, framing);
     let message = messages.last_mut().ok_or(End::Refused)?;
     loop {
@@ -101,14 +106,19 @@ fn next(connection: &mut Connection, messages: &mut Vec<Message>) -> Result<bool
     Ok(persists)
 }
 
-fn begin(head: &RequestHead<'_>, authority: Option<&[u8]>, target: &[u8]) -> Message {
-    let raw =
-        RawRequest { method: head.method, scheme: Scheme::Http, authority, host: head.connection.host, target };
+fn begin(head: &RequestHead<'_>, fields: &Fields<'_>, authority: Option<&[u8]>, target: &[u8]) -> Message {
+    let raw = RawRequest {
+        method: head.method,
+        scheme: Scheme::Http,
+        authority,
+        host: head.connection.host,
+        target,
+    };
     Message {
         method: head.method.to_owned(),
         target: head.target.to_vec(),
         version: head.version,
-        fields: head.fields.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect(),
+        fields: fields.iter().map(|field| (field.name.to_owned(), field.value.to_vec())).collect(),
         canonical: Canonical::parse(&raw).is_ok(),
         body: Vec::new(),
         trailers: None,
@@ -140,8 +150,10 @@ mod tests {
                     GET /c HTTP/1.1\r\nHost: h\r\n\r\n";
         let (messages, end) = whole(text);
         assert_eq!(end, End::Drained);
-        let seen: Vec<_> = messages.iter().map(|m| (m.target.as_slice(), m.body.as_slice(), m.complete)).collect();
-        let expected: [(&[u8], &[u8], bool); 3] = [(b"/a", b"abc", true), (b"/b", b"de", true), (b"/c", b"", true)];
+        let seen: Vec<_> =
+            messages.iter().map(|m| (m.target.as_slice(), m.body.as_slice(), m.complete)).collect();
+        let expected: [(&[u8], &[u8], bool); 3] =
+            [(b"/a", b"abc", true), (b"/b", b"de", true), (b"/c", b"", true)];
         assert_eq!(seen, expected);
         assert_eq!(messages[1].trailers.as_ref().map(|t| t["x"].as_bytes()), Some(b"y".as_slice()));
         for size in 1..text.len() {
@@ -152,11 +164,13 @@ mod tests {
 
     #[test]
     fn nothing_is_read_after_the_end() {
-        let (messages, end) = whole("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
+        let (messages, end) =
+            whole("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
         assert_eq!((messages.len(), end), (1, End::NotKept));
         let (messages, end) = whole("GET / HTTP/1.1\r\nHost: h\n\r\n\r\nGET /b HTTP/1.1\r\n\r\n");
         assert_eq!((messages.len(), end), (0, End::Refused));
-        let (messages, end) = whole("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n");
+        let (messages, end) =
+            whole("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nx\r\n");
         assert_eq!((messages.len(), messages[0].complete, end), (1, false, End::Refused));
         assert_eq!(messages[0].body, b"a");
     }

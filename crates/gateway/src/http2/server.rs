@@ -17,6 +17,7 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use super::stream::Stream as Bodies;
+use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
@@ -24,7 +25,6 @@ use crate::http1::head::{Fields, Framing, HeadFault};
 use crate::http1::server::LINGER;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::access_log::RequestProtocol;
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
@@ -34,6 +34,8 @@ use crate::worker::{Running, Worker};
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// Window over all streams of a connection.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
+const SEND_BUFFER: usize = 128 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Request body read and thrown away after the answer, so that a client that does not look at the answer before it
@@ -52,6 +54,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
             .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
             .handshake::<_, Bytes>(io),
     );
     let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -71,7 +74,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                resting.limit = idle;
+                if !resting.leaving {
+                    resting.limit = idle;
+                }
                 let open = Open::new(&streams);
                 let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
                 tokio::task::spawn_local(stream.run(request, respond));
@@ -169,7 +174,7 @@ impl StreamTask {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         let mut client = self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
         drop(running);
         self.drain(&mut client.bodies).await;
     }
@@ -228,8 +233,7 @@ impl StreamTask {
         }
         let cookies = joined_cookies(head);
         let mut fields = Fields::new();
-        let crumbs = head.headers.get_all(http::header::COOKIE).iter().count();
-        if head.headers.len() + crumbs.saturating_sub(1) > limits.header_fields {
+        if head.headers.len() > limits.header_fields {
             return refuse(HeadFault::TooManyFields);
         }
         let mut host = None;
@@ -262,7 +266,13 @@ impl StreamTask {
         admit(&self.worker, running, &self.peer, &inbound, resolved, record)
     }
 
-    async fn forward(&self, outbound: Outbound, client: &mut Client, running: &Rc<Running>, record: &mut Record) {
+    async fn forward(
+        &self,
+        outbound: Outbound,
+        client: &mut Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) {
         if self.peer.sees_timing
             && let Some(phases) = &record.phases
         {
@@ -281,7 +291,7 @@ impl StreamTask {
                 record.end(Phase::Respond);
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
-                    client.reset(Reason::INTERNAL_ERROR);
+                    client.reset();
                 }
             }
         }
@@ -313,19 +323,17 @@ fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
     let _ = client.answer(answer);
 }
 
-/// Reads a body and forgets it, until its end, a fault or the end of the budget.
+/// Reads a body and forgets it: to its end, or until it is longer than the budget or broken.
 fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
-    loop {
-        let n = match std::task::ready!(bodies.poll_fill(cx)) {
-            Ok(Fill::Data(data)) => data.len(),
-            Ok(Fill::End(_)) | Err(_) => return Poll::Ready(()),
-        };
+    while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
+        let n = data.len();
         bodies.consume(n);
         match budget.checked_sub(n) {
             Some(left) => *budget = left,
-            None => return Poll::Ready(()),
+            None => break,
         }
     }
+    Poll::Ready(())
 }
 
 /// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
@@ -334,7 +342,10 @@ fn framing(head: &Parts, body: &RecvStream) -> Framing {
         return Framing::Length(0);
     }
     let length = head.headers.get(http::header::CONTENT_LENGTH);
-    length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).map_or(Framing::Chunked, Framing::Length)
+    length
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .map_or(Framing::Chunked, Framing::Length)
 }
 
 /// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
@@ -362,7 +373,8 @@ struct Client {
 impl Client {
     fn answer(&mut self, answer: &Answer) -> Result<(), LegError> {
         let mut response = Response::new(());
-        *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         for (name, value) in &answer.fields {
             if let Ok(value) = HeaderValue::from_str(value) {
                 response.headers_mut().append(*name, value);
@@ -377,10 +389,11 @@ impl Client {
         Ok(())
     }
 
-    fn reset(&mut self, reason: Reason) {
+    /// The client must not take a cut answer for a whole one.
+    fn reset(&mut self) {
         match &mut self.bodies.send {
-            Some(send) => send.send_reset(reason),
-            None => self.respond.send_reset(reason),
+            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
         }
     }
 }
@@ -392,7 +405,8 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
         StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
     for field in passing(view.fields) {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        let name = HeaderName::from_bytes(field.name.as_bytes())
+            .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         headers.append(name, value);
     }

@@ -6,6 +6,7 @@ use gateway::clock::{Clock as _, SystemClock};
 
 use crate::cli::{Failure, Outcome};
 use crate::config::{self, Severity};
+use crate::lifecycle::Signals;
 use crate::process::Process;
 use crate::terminal::ERROR;
 use crate::{lifecycle, logging};
@@ -45,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         tracing::warn!("{warning}");
     }
     let files = loaded.files.clone();
+    let signals = Signals::take()?;
     let process = Process::start(*loaded)?;
-    lifecycle::run(process, path, files)
+    lifecycle::run(signals, process, path, files)
 }

@@ -1,7 +1,8 @@
 //! The files a configuration names.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,8 +14,24 @@ pub trait Files {
     /// The whole content of a file.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
+    /// The state a file is in, by which a later one is told from it.
+    fn stamp(&self, path: &Path) -> Stamp;
+
     /// The authorities that the system trusts.
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>;
+}
+
+/// What tells one state of a file from another: device, inode, size and time of change. A file that is not
+/// there has a state too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp(Option<(u64, u64, u64, i64, i64)>);
+
+impl Stamp {
+    /// The state a file on disk is in now, symbolic links followed.
+    pub fn of(path: &Path) -> Self {
+        let state = |m: std::fs::Metadata| (m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec());
+        Self(std::fs::metadata(path).ok().map(state))
+    }
 }
 
 /// The file system.
@@ -24,6 +41,10 @@ pub struct Disk;
 impl Files for Disk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         std::fs::read(path)
+    }
+
+    fn stamp(&self, path: &Path) -> Stamp {
+        Stamp::of(path)
     }
 
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
@@ -40,6 +61,10 @@ impl Files for NoFiles {
         Err(io::ErrorKind::NotFound.into())
     }
 
+    fn stamp(&self, _: &Path) -> Stamp {
+        Stamp(None)
+    }
+
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
         Ok((Arc::new(RootCertStore::empty()), Vec::new()))
     }
@@ -49,13 +74,13 @@ impl Files for NoFiles {
 pub(super) struct Reader<'f> {
     files: &'f dyn Files,
     base: PathBuf,
-    seen: BTreeSet<PathBuf>,
+    seen: BTreeMap<PathBuf, Stamp>,
 }
 
 impl<'f> Reader<'f> {
     /// Relative paths count from `base`, the folder of the configuration file.
     pub(super) fn new(files: &'f dyn Files, base: &Path) -> Self {
-        Self { files, base: base.into(), seen: BTreeSet::new() }
+        Self { files, base: base.into(), seen: BTreeMap::new() }
     }
 
     pub(super) fn resolve(&self, path: &Path) -> PathBuf {
@@ -65,13 +90,15 @@ impl<'f> Reader<'f> {
     /// The content, or why there is none, in words.
     pub(super) fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
         let path = self.resolve(path);
+        // before the content: a change in between must show
+        let stamp = self.files.stamp(&path);
         let content = self.files.read(&path);
         let content = content.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)));
-        self.seen.insert(path);
+        self.seen.insert(path, stamp);
         content
     }
 
-    pub(super) fn into_seen(self) -> BTreeSet<PathBuf> {
+    pub(super) fn into_seen(self) -> BTreeMap<PathBuf, Stamp> {
         self.seen
     }
 }

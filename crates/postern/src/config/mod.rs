@@ -17,7 +17,7 @@ mod shape;
 mod sound;
 mod text;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use auth::policy::route::RouteMatch;
@@ -26,7 +26,7 @@ use auth::time::Timestamp;
 pub use check::{Otlp, Settings};
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
-pub use files::{Disk, Files, NoFiles};
+pub use files::{Disk, Files, NoFiles, Stamp};
 use scalar::Word as _;
 use sound::Sound;
 use text::Document;
@@ -58,8 +58,8 @@ pub struct Loaded {
     pub digest: String,
     /// Warnings.
     pub report: Report,
-    /// Every file that was read.
-    pub files: BTreeSet<PathBuf>,
+    /// Every file that was read, as it was then.
+    pub files: BTreeMap<PathBuf, Stamp>,
 }
 
 /// A configuration that does not hold.
@@ -67,8 +67,8 @@ pub struct Loaded {
 pub struct Refused {
     /// Every fault.
     pub report: Report,
-    /// Every file that was read or asked for: one of them may change for the better.
-    pub files: BTreeSet<PathBuf>,
+    /// Every file that was read or asked for, as it was then: one of them may change for the better.
+    pub files: BTreeMap<PathBuf, Stamp>,
 }
 
 /// Reads and judges a configuration at a point in time (certificates have one).
@@ -76,7 +76,7 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     let mut faults = Faults::default();
     let Some(document) = Document::parse(source.text, &mut faults) else {
         let report = faults.into_report(source.name, source.text, |_, _| 0..0);
-        return Err(Box::new(Refused { report, files: BTreeSet::new() }));
+        return Err(Box::new(Refused { report, files: BTreeMap::new() }));
     };
     let places = document.clone();
     let mut context = check::Context::new(source.files, source.base, now);
@@ -101,9 +101,10 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
 /// Reads and judges a file on disk.
 pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loaded>, Box<Refused>> {
     let name = path.display().to_string();
+    let stamp = Stamp::of(path);
     let refused = |what: String| {
         let report = Report::unreadable(&name, what);
-        Box::new(Refused { report, files: BTreeSet::from([path.to_owned()]) })
+        Box::new(Refused { report, files: BTreeMap::from([(path.to_owned(), stamp)]) })
     };
     let bytes =
         std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
@@ -112,11 +113,11 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
     let source = Source { name: &name, text: &text, base, files: &Disk };
     match load(source, now, generation) {
         Ok(mut loaded) => {
-            loaded.files.insert(path.to_owned());
+            loaded.files.insert(path.to_owned(), stamp);
             Ok(loaded)
         }
         Err(mut refused) => {
-            refused.files.insert(path.to_owned());
+            refused.files.insert(path.to_owned(), stamp);
             Err(refused)
         }
     }

@@ -12,7 +12,8 @@ fn beside_files(fixture: &str) -> String {
 /// Without what differs from run to run.
 fn tidy(text: &str) -> String {
     let base = format!("{}/", FILES.0.display());
-    text.replace(&base, "").lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    let text = text.replace(&base, "");
+    text.lines().flat_map(|line| [line.trim_end(), "\n"]).collect()
 }
 
 #[test]
@@ -57,7 +58,10 @@ fn exit_codes_are_as_documented() {
     assert_eq!(code(&["frobnicate"]), Some(2));
     assert_eq!(code(&[]), Some(2));
     assert_eq!(code(&["check", "--config", &sound, "--request", "what"]), Some(3));
-    assert_eq!(code(&["check", "--config", &sound, "--as", "@/missing", "--request", "GET http://a/"]), Some(3));
+    assert_eq!(
+        code(&["check", "--config", &sound, "--as", "@/missing", "--request", "GET http://a/"]),
+        Some(3)
+    );
 }
 
 #[test]

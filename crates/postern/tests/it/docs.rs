@@ -109,9 +109,12 @@ fn the_examples_hold() {
 fn the_configurations_in_the_readme_hold() {
     for document in ["README.md", "docs/configuration.md"] {
         let text = std::fs::read_to_string(repository().join(document)).unwrap();
-        let blocks: Vec<&str> = text.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();
+        let blocks: Vec<&str> =
+            text.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();
         assert!(!blocks.is_empty(), "{document}");
-        for block in blocks.iter().filter(|block| block.contains("[[listener]]") && block.contains("[[route]]")) {
+        for block in
+            blocks.iter().filter(|block| block.contains("[[listener]]") && block.contains("[[route]]"))
+        {
             if let Err(refused) = load(block) {
                 panic!("{document}: {}\n{block}", refused.report.lines().collect::<Vec<_>>().join("\n"));
             }

@@ -1,5 +1,7 @@
 //! `postern check --request`: what becomes of a request, step by step.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use crate::support::{FILES, NOW, SIGNER, expect, postern, said};
@@ -62,9 +64,10 @@ fn token(claims: &Value) -> String {
 
 /// What is said about a request, without what differs from run to run, and the exit code.
 fn explain(request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
-    let file = FILES.write("explain.toml", CONFIG).display().to_string();
+    static FILE: LazyLock<String> =
+        LazyLock::new(|| FILES.write("explain.toml", CONFIG).display().to_string());
     let now = NOW.to_string();
-    let mut arguments = vec!["check", "--config", &file, "--at", &now, "--request", request];
+    let mut arguments = vec!["check", "--config", &FILE, "--at", &now, "--request", request];
     if let Some(token) = token {
         arguments.extend(["--as", token]);
     }
@@ -157,7 +160,11 @@ fn keys_can_be_given_in_place_of_the_issuers() {
 #[test]
 fn no_token_is_printed() {
     let token = token(&claims());
-    for request in ["GET https://app.example/orders", "DELETE https://app.example/orders", "GET https://app.example/health"] {
+    for request in [
+        "GET https://app.example/orders",
+        "DELETE https://app.example/orders",
+        "GET https://app.example/health",
+    ] {
         let (text, _) = explain(request, Some(&token), &[]);
         assert!(token.split('.').all(|part| !text.contains(part)), "{text}");
     }

@@ -23,8 +23,10 @@ fn an_unknown_key_refuses_to_start_naming_it() {
 #[test]
 fn an_unknown_role_refuses_to_start_naming_it() {
     // who vouches is the one role that the configuration can know
-    let text = minimal_and("[[issuer]]\nname = \"main\"\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n")
-        .replace("public = true", "policy = { allow = [{ issuers = [\"other\"] }] }");
+    let text = minimal_and(
+        "[[issuer]]\nname = \"main\"\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n",
+    )
+    .replace("public = true", "policy = { allow = [{ issuers = [\"other\"] }] }");
     let faults = faults(&text);
     assert!(faults.contains("there is no issuer \"other\""), "{faults}");
 }
@@ -51,7 +53,8 @@ fn a_route_without_a_policy_refuses_to_start_naming_the_route() {
 fn a_deny_rule_that_says_nothing_refuses_to_start() {
     for rule in ["{}", "{ groups = {} }", "{ groups = [] }", "{ users = [] }", "{ issuers = [\"gone\"] }"] {
         let policy = format!("policy = {{ allow = [{{ authenticated = true }}], deny = [{rule}] }}");
-        let issuer = "[[issuer]]\nname = \"m\"\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n";
+        let issuer =
+            "[[issuer]]\nname = \"m\"\nissuer = \"i\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n";
         let faults = faults(&minimal_and(issuer).replace("public = true", &policy));
         assert!(faults.contains("route[0].policy.deny[0]"), "{rule}: {faults}");
     }
@@ -90,8 +93,9 @@ fn an_unreadable_rule_file_refuses_to_start() {
 
 #[test]
 fn all_faults_are_reported_at_once_with_their_path_in_the_file() {
-    let text = minimal_and("[server]\ndrain_timeout = \"soon\"\n[cache]\nsize = 3\n[telemetry]\nlog = \"x\"\n")
-        .replace("public = true", "");
+    let text =
+        minimal_and("[server]\ndrain_timeout = \"soon\"\n[cache]\nsize = 3\n[telemetry]\nlog = \"x\"\n")
+            .replace("public = true", "");
     let faults = faults(&text);
     for path in ["server.drain_timeout: ", "cache.size: ", "telemetry.log: ", "route[0]: "] {
         assert_eq!(faults.matches(path).count(), 1, "{path}: {faults}");
@@ -108,7 +112,13 @@ fn trust_lists_are_empty_by_default() {
 
 #[test]
 fn a_trust_list_that_covers_everyone_is_refused_without_saying_so() {
-    for list in ["\"0.0.0.0/0\"", "\"::/0\"", "\"0.0.0.0/1\", \"128.0.0.0/1\"", "\"::ffff:0:0/96\"", "\"::/64\", \"8000::/1\", \"::/1\""] {
+    for list in [
+        "\"0.0.0.0/0\"",
+        "\"::/0\"",
+        "\"0.0.0.0/1\", \"128.0.0.0/1\"",
+        "\"::ffff:0:0/96\"",
+        "\"::/64\", \"8000::/1\", \"::/1\"",
+    ] {
         let timing = format!("[telemetry]\nserver_timing_to = [{list}]");
         let faults = faults(&minimal_and(&timing));
         assert!(faults.contains("telemetry.server_timing_to: the list covers every"), "{list}: {faults}");
@@ -135,8 +145,10 @@ fn no_secret_is_in_a_message_or_in_the_effective_configuration() {
     assert!(!collector.contains(SECRET), "{collector}");
     let key = std::fs::read_to_string(FILES.0.join("assertion-key.pem")).unwrap();
     let key = key.lines().nth(1).unwrap();
-    let text = minimal_and(&format!("{headers}\"headers.txt\"\n[assertion]\nkey = \"assertion-key.pem\"\nissuer = \"x\"\n"))
-        .replace("public = true", "public = true\nheaders = { \"X-Key\" = \"hunter2\" }");
+    let text = minimal_and(&format!(
+        "{headers}\"headers.txt\"\n[assertion]\nkey = \"assertion-key.pem\"\nissuer = \"x\"\n"
+    ))
+    .replace("public = true", "public = true\nheaders = { \"X-Key\" = \"hunter2\" }");
     let loaded = load(&text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
     let effective = loaded.effective();
     assert!(!effective.contains(SECRET) && !effective.contains(key), "{effective}");

@@ -1,1 +1,139 @@
-//! serve
+//! `postern serve`: the life of the process.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::support::{Folder, Running, address_in, get, sources};
+
+/// A gateway on free ports, and what it was started from.
+struct Served {
+    process: Running,
+    folder: Folder,
+    text: String,
+    gateway: String,
+    admin: String,
+}
+
+impl Served {
+    fn start(name: &str, more: &str) -> Self {
+        let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let folder = Folder::new(name);
+        let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
+        let text = text.replace("127.0.0.1:8080", "127.0.0.1:0")
+            + &format!("\n[admin]\naddress = \"{admin}\"\n[access_log]\nformat = \"off\"\n{more}");
+        let file = folder.write("postern.toml", &text);
+        let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+        let line = process.wait_for("listening");
+        Self { gateway: address_in(&line, "address="), process, folder, text, admin }
+    }
+
+    fn write(&self, text: &str) {
+        // as an editor does: a new file in the place of the old
+        let new = self.folder.write("new.toml", text);
+        std::fs::rename(new, self.folder.0.join("postern.toml")).unwrap();
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let metrics = get(&self.admin, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(name));
+        let line = line.unwrap_or_else(|| panic!("no {name} in\n{metrics}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn status(&self, path: &str) -> String {
+        get(&self.gateway, path).split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// Asks until the answer is there.
+    fn wait_for_status(&self, path: &str, status: &str) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.status(path) != status {
+            assert!(Instant::now() < until, "{path} does not become {status}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[test]
+fn on_reload_the_last_good_set_is_kept_and_a_metric_raised() {
+    let mut served = Served::start("reload", "[server]\nreload_on_change = false\n");
+    // nobody is behind the gateway: 502 says that the route is served
+    assert_eq!(served.status("/"), "502");
+    let good = served.text.clone();
+    served.write(&good.replace("public = true", "public = true\npath = { exact = \"/moved\" }"));
+    served.process.signal("-HUP");
+    served.process.wait_for("configuration applied");
+    served.wait_for_status("/", "404");
+    assert_eq!(served.status("/moved"), "502");
+
+    served.write(&good.replace("public = true", "publik = true"));
+    served.process.signal("-HUP");
+    served.process.wait_for("configuration refused");
+    served.process.wait_for("did you mean `public`?");
+    assert_eq!(served.status("/moved"), "502", "the last good one is in force");
+    assert_eq!(served.metric("postern_config_reloads_total{result=\"failure\"}"), 1.0);
+    assert_eq!(served.metric("postern_config_reloads_total{result=\"success\"}"), 1.0);
+
+    served.write(&good);
+    served.process.signal("-HUP");
+    served.process.wait_for("configuration applied");
+    served.wait_for_status("/", "502");
+}
+
+#[test]
+fn a_changed_file_is_read_without_being_asked() {
+    let mut served = Served::start("change", "");
+    served.write(&served.text.replace("public = true", "public = true\npath = { exact = \"/moved\" }"));
+    served.process.wait_for("configuration applied");
+    served.wait_for_status("/moved", "502");
+}
+
+#[test]
+fn what_needs_a_restart_is_said() {
+    let mut served = Served::start("restart", "[server]\nworkers = 1\n");
+    served.write(&served.text.replace("workers = 1", "workers = 2"));
+    served.process.signal("-HUP");
+    let line = served.process.wait_for("takes effect with the next start");
+    assert!(line.contains("server.workers"), "{line}");
+}
+
+#[test]
+fn the_process_ends_as_told() {
+    for signal in ["-TERM", "-INT"] {
+        let mut served = Served::start("end", "");
+        served.process.signal(signal);
+        served.process.wait_for("drained");
+        assert_eq!(served.process.ended(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn operators_see_health_and_the_effective_configuration() {
+    let served = Served::start("admin", "");
+    assert!(get(&served.admin, "/livez").contains(" 200 "));
+    assert!(get(&served.admin, "/readyz").contains(" 200 "));
+    let config = get(&served.admin, "/debug/config");
+    assert!(config.contains("[[route]]") && config.contains("drain_timeout = \"30s\""), "{config}");
+}
+
+#[test]
+fn the_access_log_goes_where_it_is_told() {
+    let log = "[access_log]\nformat = \"json\"\noutput = \"access.log\"\n";
+    // changed while it runs, it waits for the next start
+    let mut served = Served::start("log", "");
+    served.write(&served.text.replace("[access_log]\nformat = \"off\"\n", log));
+    let line = served.process.wait_for("takes effect with the next start");
+    assert!(line.contains("access_log"), "{line}");
+    served.process.signal("-TERM");
+    assert_eq!(served.process.ended(), Some(0));
+    let file = served.folder.0.join("postern.toml");
+    let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    let gateway = address_in(&process.wait_for("listening"), "address=");
+    get(&gateway, "/seen?secret=hunter2");
+    process.signal("-TERM");
+    assert_eq!(process.ended(), Some(0));
+    let written = std::fs::read_to_string(Path::new(&served.folder.0).join("access.log")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
+    assert_eq!(line["path"], "/seen");
+    assert!(!written.contains("hunter2"), "{written}");
+}

@@ -231,8 +231,16 @@ fn decision(
         outcome = outcome.and_then(|permit| permit.rewrite(&route.policy, &path, now, &mut explanation));
     }
     story.part("decision");
+    let mut denying = false;
     for line in explanation.lines() {
-        story.step(line.depth, line.holds, &line.text);
+        denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
+        // that a deny rule does not match is nothing bad
+        let holds = match (denying, line.depth, line.holds) {
+            (false, _, holds) => holds,
+            (true, 0, Some(true)) => Some(false),
+            (true, ..) => None,
+        };
+        story.step(line.depth, holds, &line.text);
     }
     match outcome {
         Ok(permit) => {

@@ -11,6 +11,7 @@ use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, Color, Table};
 
 use crate::cli::{Failure, Outcome};
+use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, DIM, GOOD};
 use town::{Ports, Town};
 
@@ -39,6 +40,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         anstream::print!("{}", town::CONFIG);
         return Ok(Outcome::Good);
     }
+    let mut signals = Signals::take()?;
     // the tour must not fail because something else listens on a port
     let ports = Ports::choose(if arguments.check { 0 } else { arguments.port })?;
     let town = Town::start(ports, arguments.check)?;
@@ -48,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return outcome;
     }
     anstream::print!("{}", guide(&town));
-    crate::lifecycle::wait_for_stop()?;
+    signals.wait_for_stop();
     town.stop();
     Ok(Outcome::Good)
 }

@@ -21,6 +21,7 @@ use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
 use crate::cli::{Failure, Outcome};
+use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, GOOD};
 
 /// Arguments of `postern echo`.
@@ -90,11 +91,12 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     } else {
         Answer::Fixed { body_bytes: arguments.body_bytes }
     };
+    let mut signals = Signals::take()?;
     let echo = Echo::start(&place, &answer, arguments.delay, arguments.workers)
         .map_err(|error| Failure::new(format!("cannot listen on {place}: {error}")))?;
     let shown = echo.address().map_or_else(|| place.to_string(), |address| format!("http://{address}"));
     anstream::eprintln!("{GOOD}echo{GOOD:#} listens on {BOLD}{shown}{BOLD:#}");
-    crate::lifecycle::wait_for_stop()?;
+    signals.wait_for_stop();
     echo.stop();
     Ok(Outcome::Good)
 }

@@ -17,7 +17,9 @@ fn a_request_is_forwarded_with_its_body_and_answered_with_the_upstreams() {
         Setup::default(),
         answering(b"HTTP/1.1 201 Created\r\ncontent-length: 5\r\nx-answer: yes\r\nset-cookie: a\r\nset-cookie: b\r\nkeep-alive: timeout=1\r\n\r\nmade\n"),
     );
-    let request = f.request("/things?x=1", "Content-Length: 7\r\nContent-Type: text/plain\r\n").replacen("GET", "POST", 1);
+    let request = f
+        .request("/things?x=1", "Content-Length: 7\r\nContent-Type: text/plain\r\n")
+        .replacen("GET", "POST", 1);
     let response = f.send(request + "payload");
     assert_eq!((response.status, response.text().as_str()), (201, "made\n"));
     assert_eq!(response.value("x-answer"), Some("yes"));
@@ -91,7 +93,10 @@ fn head_and_bodiless_statuses_have_no_body() {
     assert_eq!(f.upstream.connections(), 1, "the upstream connection is fit for reuse");
     for status in ["204 No Content", "304 Not Modified"] {
         let answer = format!("HTTP/1.1 {status}\r\netag: \"x\"\r\n\r\n");
-        let f = Fixture::with(Setup::default(), Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()));
+        let f = Fixture::with(
+            Setup::default(),
+            Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()),
+        );
         let mut client = f.connect();
         for _ in 0..2 {
             client.send(f.request("/", ""));
@@ -148,7 +153,9 @@ fn expect_continue_goes_end_to_end() {
     // Refused before the body is asked for.
     let mut client = f.connect();
     client.send("POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
-    assert_eq!(client.head().status, 401);
+    let refused = client.head();
+    // Whether the body follows now is the client's choice, so what comes next cannot be framed.
+    assert!(refused.status == 401 && refused.closes(), "{}", refused.head);
     assert_eq!(f.upstream.seen().len(), 1);
 }
 
@@ -157,7 +164,10 @@ fn events_arrive_one_by_one() {
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|_, s| {
-            s.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n").unwrap();
+            s.write_all(
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
+            )
+            .unwrap();
             let mut ask = [0];
             for n in 0..3 {
                 s.write_all(format!("9\r\ndata: {n}\n\n\r\n").as_bytes()).unwrap();
@@ -247,7 +257,10 @@ fn endpoints_share_the_load_and_failing_ones_rest() {
     // Nobody listens here.
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let setup = Setup {
-        upstream: format!("endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]", one.address, two.address),
+        upstream: format!(
+            "endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]",
+            one.address, two.address
+        ),
         ..Setup::default()
     };
     let f = Fixture::with(setup, Upstream::start());
@@ -327,11 +340,10 @@ fn a_client_that_leaves_frees_the_upstream() {
 }
 
 #[test]
-fn a_client_that_leaves_in_mid_answer_frees_a_silent_upstream() {
+fn a_client_that_leaves_an_event_stream_frees_the_upstream() {
     let (gone, heard) = std::sync::mpsc::channel();
     let events = Upstream::answering(move |_, s| {
-        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent\r\n").unwrap();
-        // Nothing more to say, so that no write of the gateway can find the client gone.
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\none\n\r\n").unwrap();
         let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
         false
     });
@@ -339,7 +351,7 @@ fn a_client_that_leaves_in_mid_answer_frees_a_silent_upstream() {
     let mut client = f.connect();
     client.send(f.request("/", ""));
     assert_eq!(client.head().status, 200);
-    assert_eq!(client.bytes(10), b"5\r\nevent\r\n");
+    assert_eq!(client.bytes(9), b"4\r\none\n\r\n");
     drop(client);
     assert_eq!(heard.recv_timeout(Duration::from_secs(5)), Ok(true));
 }
@@ -370,7 +382,9 @@ fn no_route_is_404() {
     let issuer = super::harness::Issuer::new();
     issuer.write_jwks(&dir.path().join("jwks.json"));
     let upstream = Upstream::start();
-    let text = Setup::default().file(dir.path(), upstream.address).replace("prefix = \"/\" }", "prefix = \"/app\" }");
+    let text = Setup::default()
+        .file(dir.path(), upstream.address)
+        .replace("prefix = \"/\" }", "prefix = \"/app\" }");
     let f = Fixture::from_text(dir, issuer, upstream, &text);
     let response = f.get("/elsewhere");
     assert_eq!(response.status, 404);

@@ -36,10 +36,23 @@ fn http_content_length_with_transfer_encoding_is_400_and_close() {
 #[test]
 fn http_bad_or_duplicate_transfer_encoding_is_400_and_close() {
     let f = Fixture::new();
-    for value in ["identity", "chunked, identity", "gzip, chunked", "chunked, chunked", "xchunked", "chunke", "\"chunked\"", ""] {
+    for value in [
+        "identity",
+        "chunked, identity",
+        "gzip, chunked",
+        "chunked, chunked",
+        "xchunked",
+        "chunke",
+        "\"chunked\"",
+        "",
+    ] {
         is_refused(&f, &post(&f, &format!("Transfer-Encoding: {value}\r\n"), "0\r\n\r\n"), 400);
     }
-    is_refused(&f, &post(&f, "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400);
+    is_refused(
+        &f,
+        &post(&f, "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+        400,
+    );
     is_refused(&f, &post(&f, "Transfer-Encoding : chunked\r\n", "0\r\n\r\n"), 400);
     is_refused(&f, &post(&f, "Transfer-Encoding:\x0bchunked\r\n", "0\r\n\r\n"), 400);
 }
@@ -54,7 +67,9 @@ fn http_transfer_encoding_on_http_1_0_is_400_and_close() {
 #[test]
 fn http_malformed_content_length_is_400_and_close() {
     let f = Fixture::new();
-    for value in ["+5", "-5", "5 5", "5,5", "0x5", "5.0", "", "five", "99999999999999999999", "9223372036854775808"] {
+    for value in
+        ["+5", "-5", "5 5", "5,5", "0x5", "5.0", "", "five", "99999999999999999999", "9223372036854775808"]
+    {
         is_refused(&f, &post(&f, &format!("Content-Length: {value}\r\n"), "hello"), 400);
     }
     is_refused(&f, &post(&f, "Content-Length: 5\r\nContent-Length: 5\r\n", "hello"), 400);
@@ -143,8 +158,9 @@ fn http_connect_is_refused() {
     let f = Fixture::new();
     let token = f.issuer.token(|_| {});
     for target in ["app.test:443", "/"] {
-        let response =
-            f.send(format!("CONNECT {target} HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n\r\n"));
+        let response = f.send(format!(
+            "CONNECT {target} HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n\r\n"
+        ));
         assert!((400..=405).contains(&response.status), "{}", response.head);
     }
     assert!(f.upstream.seen().is_empty());
@@ -166,7 +182,12 @@ fn http_a_doubtful_upstream_socket_is_never_pooled() {
         for n in 1..=3 {
             client.send(f.request("/", ""));
             let response = client.response();
-            assert!(matches!(response.text().as_str(), "ok" | ""), "{}: {}", doubt.escape_ascii(), response.text());
+            assert!(
+                matches!(response.text().as_str(), "ok" | ""),
+                "{}: {}",
+                doubt.escape_ascii(),
+                response.text()
+            );
             assert_eq!(f.upstream.connections(), n, "{}", doubt.escape_ascii());
         }
     }
@@ -205,7 +226,12 @@ fn http_an_answer_cut_short_is_not_taken_for_a_whole_one() {
     let head = client.head();
     let rest = client.rest();
     // Before any of it was sent it can be said properly; after that the answer visibly lacks its end.
-    assert!(head.status == 502 || (head.status == 200 && rest.len() < 100), "{} {}", head.head, rest.escape_ascii());
+    assert!(
+        head.status == 502 || (head.status == 200 && rest.len() < 100),
+        "{} {}",
+        head.head,
+        rest.escape_ascii()
+    );
     let f = Fixture::with(
         Setup::default(),
         Upstream::answering(|_, s| {
@@ -261,9 +287,23 @@ fn http_refused_requests_keep_the_connection_only_when_their_body_is_read() {
     client.send("GET /open HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(client.response().status, 200, "a small body was drained");
     let mut client = f.connect();
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\nGET /open HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000000\r\n\r\nGET /open HTTP/1.1\r\nHost: a\r\n\r\n",
+    );
     let response = client.response();
     assert!(response.status == 401 && response.closes(), "{}", response.head);
     assert!(client.rest().is_empty());
     assert_eq!(f.upstream.seen().len(), 1);
+}
+
+#[test]
+fn http_a_status_below_100_is_no_answer() {
+    for status in ["000", "099"] {
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+        let f = Fixture::with(
+            Setup::default(),
+            Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()),
+        );
+        assert_eq!(f.get("/").status, 502, "{status}");
+    }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use auth::time::Timestamp;
+use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use gateway::cache::{Generation, Secret};
 use gateway::clock::SystemClock;
 use gateway::metrics::Metrics;
@@ -21,7 +21,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs what the gateway does beside requests.
 pub(crate) static CONTROL: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("control runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .expect("control runtime")
 });
 
 /// What an upstream received as one request.
@@ -52,7 +56,12 @@ impl Seen {
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
-        self.head.lines().skip(1).filter_map(|l| l.split_once(':')).map(|(n, _)| n.to_ascii_lowercase()).collect()
+        self.head
+            .lines()
+            .skip(1)
+            .filter_map(|l| l.split_once(':'))
+            .map(|(n, _)| n.to_ascii_lowercase())
+            .collect()
     }
 }
 
@@ -122,7 +131,9 @@ fn serve(mut socket: TcpStream, log: &Mutex<Vec<Seen>>, respond: &Respond) {
                 return;
             };
             (seen.body, seen.trailers) = (body, trailers);
-        } else if let Some(length) = seen.values("content-length").first().and_then(|v| v.parse::<usize>().ok()) {
+        } else if let Some(length) =
+            seen.values("content-length").first().and_then(|v| v.parse::<usize>().ok())
+        {
             // `Expect` is the test's own business: its handler answers before the body comes.
             if seen.values("expect").is_empty() {
                 if !fill(&mut socket, &mut held, length) {
@@ -329,7 +340,7 @@ impl Fixture {
             secret: Secret::new([7; 16]),
             generation: Generation::default(),
         };
-        let gateway = Gateway::start(settings, 1, services).expect("gateway starts");
+        let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
         Self { dir, issuer, upstream, gateway: Some(gateway), address }
     }
@@ -447,7 +458,8 @@ impl Client {
     pub(crate) fn response(&mut self) -> Response {
         let mut response = self.head();
         if response.value("transfer-encoding") == Some("chunked") {
-            let (body, trailers) = read_chunked(&mut self.socket, &mut self.held).expect("a whole chunked body");
+            let (body, trailers) =
+                read_chunked(&mut self.socket, &mut self.held).expect("a whole chunked body");
             (response.body, response.trailers) = (body, trailers);
         } else if let Some(length) = response.value("content-length").and_then(|v| v.parse().ok()) {
             assert!(fill(&mut self.socket, &mut self.held, length), "a whole body");

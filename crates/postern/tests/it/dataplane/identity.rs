@@ -6,10 +6,24 @@ use super::harness::{Fixture, Setup, Upstream};
 fn aliases() -> Vec<String> {
     let mut all = Vec::new();
     for name in [
-        "X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups", "X-Forwarded-Preferred-Username",
-        "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Client-Cert", "Forwarded",
-        "X-Auth-Request-User", "X-Auth-Request-Email", "X-Original-URL", "X-Original-URI", "X-Envoy-External-Address",
-        "X-Real-IP", "X-SSL-Client-Cert", "SSL-Client-Verify", "X-Client-Cert",
+        "X-Forwarded-User",
+        "X-Forwarded-Email",
+        "X-Forwarded-Groups",
+        "X-Forwarded-Preferred-Username",
+        "X-Forwarded-For",
+        "X-Forwarded-Host",
+        "X-Forwarded-Proto",
+        "X-Forwarded-Client-Cert",
+        "Forwarded",
+        "X-Auth-Request-User",
+        "X-Auth-Request-Email",
+        "X-Original-URL",
+        "X-Original-URI",
+        "X-Envoy-External-Address",
+        "X-Real-IP",
+        "X-SSL-Client-Cert",
+        "SSL-Client-Verify",
+        "X-Client-Cert",
     ] {
         all.push(name.to_owned());
         all.push(name.to_lowercase());
@@ -28,7 +42,11 @@ fn evil(seen: &super::harness::Seen) -> Vec<&str> {
 #[test]
 fn identity_aliases_are_deleted_before_ours_are_set() {
     let f = Fixture::new();
-    let spoofed: String = aliases().iter().flat_map(|n| [format!("{n}: evil\r\n"), format!("{n}: evil2\r\n")]).take(80).collect();
+    let spoofed: String = aliases()
+        .iter()
+        .flat_map(|n| [format!("{n}: evil\r\n"), format!("{n}: evil2\r\n")])
+        .take(80)
+        .collect();
     assert_eq!(f.send(f.request("/", &spoofed)).status, 200);
     let rest: String = aliases().iter().map(|n| format!("{n}: evil\r\n")).skip(40).take(80).collect();
     assert_eq!(f.send(f.request("/", &rest)).status, 200);
@@ -93,7 +111,9 @@ fn identity_hop_by_hop_fields_stay_on_their_hop() {
                   Proxy-Authorization: Basic eDp5\r\nTransfer_Encoding: chunked\r\n";
     assert_eq!(f.send(f.request("/", fields)).status, 200);
     let names = f.upstream.only().names();
-    for name in ["connection", "keep-alive", "proxy-connection", "te", "proxy-authorization", "transfer_encoding"] {
+    for name in
+        ["connection", "keep-alive", "proxy-connection", "te", "proxy-authorization", "transfer_encoding"]
+    {
         assert!(!names.iter().any(|n| n == name), "{name} passes: {names:?}");
     }
 }
@@ -103,7 +123,10 @@ fn identity_authorization_is_removed_unless_the_route_forwards_it() {
     let f = Fixture::new();
     assert_eq!(f.get("/").status, 200);
     assert!(f.upstream.only().values("authorization").is_empty());
-    let f = Fixture::with(Setup { route: "forward_authorization = true".into(), ..Setup::default() }, Upstream::start());
+    let f = Fixture::with(
+        Setup { route: "forward_authorization = true".into(), ..Setup::default() },
+        Upstream::start(),
+    );
     assert_eq!(f.get("/").status, 200);
     assert!(f.upstream.only().values("authorization")[0].starts_with("Bearer ey"));
 }
@@ -112,7 +135,9 @@ fn identity_authorization_is_removed_unless_the_route_forwards_it() {
 fn identity_fields_count_from_nobody_by_default() {
     // No peer is trusted to speak for a client, not even one on loopback.
     let f = Fixture::new();
-    let response = f.send("GET / HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: admin\r\nX-Forwarded-Groups: dev\r\n\r\n");
+    let response = f.send(
+        "GET / HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: admin\r\nX-Forwarded-Groups: dev\r\n\r\n",
+    );
     assert_eq!(response.status, 401);
     assert!(f.upstream.seen().is_empty());
 }
@@ -121,9 +146,17 @@ fn identity_fields_count_from_nobody_by_default() {
 fn identity_there_is_no_bypass_by_user_agent_health_path_or_method() {
     let f = Fixture::new();
     for (line, fields) in [
-        ("GET /healthz", ""), ("GET /livez", ""), ("GET /ping", ""), ("GET /metrics", ""), ("OPTIONS /", ""),
-        ("HEAD /", ""), ("GET /", "User-Agent: kube-probe/1.36\r\n"), ("GET /", "User-Agent: ELB-HealthChecker/2.0\r\n"),
-        ("OPTIONS *", ""), ("GET /favicon.ico", ""), ("GET /.well-known/x", ""),
+        ("GET /healthz", ""),
+        ("GET /livez", ""),
+        ("GET /ping", ""),
+        ("GET /metrics", ""),
+        ("OPTIONS /", ""),
+        ("HEAD /", ""),
+        ("GET /", "User-Agent: kube-probe/1.36\r\n"),
+        ("GET /", "User-Agent: ELB-HealthChecker/2.0\r\n"),
+        ("OPTIONS *", ""),
+        ("GET /favicon.ico", ""),
+        ("GET /.well-known/x", ""),
     ] {
         let mut client = f.connect();
         client.send(format!("{line} HTTP/1.1\r\nHost: app.test\r\n{fields}\r\n"));

@@ -38,7 +38,8 @@ fn requests_run_through_reloads_without_a_failure() {
     let served = Arc::new(AtomicUsize::new(0));
     let threads: Vec<_> = (0..4)
         .map(|_| {
-            let (stop, served, request, address) = (stop.clone(), served.clone(), f.request("/", ""), f.address);
+            let (stop, served, request, address) =
+                (stop.clone(), served.clone(), f.request("/", ""), f.address);
             std::thread::spawn(move || {
                 let mut client = Client::connect(address);
                 while !stop.load(Ordering::Relaxed) {
@@ -93,4 +94,30 @@ fn draining_finishes_what_is_under_way_and_asks_clients_to_leave() {
     assert!(response.status == 200 && response.closes(), "{}", response.head);
     assert!(draining.join().expect("drained"), "everything finished by itself");
     assert!(std::net::TcpStream::connect(f.address).is_err(), "nobody listens any more");
+}
+
+#[test]
+fn no_connection_is_lost_to_a_reload() {
+    let f = Fixture::new();
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (stop, request, address) =
+                (stop.clone(), f.request("/open", "Connection: close\r\n"), f.address);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(address);
+                    client.send(&request);
+                    assert_eq!(client.response().status, 200);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..300 {
+        f.reload(&Setup::default());
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("every connection is served");
+    }
 }

@@ -12,10 +12,16 @@ fn with_token(f: &Fixture, token: &str) -> super::harness::Response {
 fn tokens_without_credentials_the_challenge_has_no_error() {
     let f = Fixture::new();
     let response = f.send("GET / HTTP/1.1\r\nHost: app.test\r\n\r\n");
-    assert_eq!((response.status, response.value("www-authenticate")), (401, Some("Bearer realm=\"postern\"")));
+    assert_eq!(
+        (response.status, response.value("www-authenticate")),
+        (401, Some("Bearer realm=\"postern\""))
+    );
     // Another scheme is no credential of ours.
     let response = f.send("GET / HTTP/1.1\r\nHost: app.test\r\nAuthorization: Basic eDp5\r\n\r\n");
-    assert_eq!((response.status, response.value("www-authenticate")), (401, Some("Bearer realm=\"postern\"")));
+    assert_eq!(
+        (response.status, response.value("www-authenticate")),
+        (401, Some("Bearer realm=\"postern\""))
+    );
 }
 
 #[test]
@@ -25,10 +31,14 @@ fn tokens_that_do_not_hold_are_401_invalid_token() {
         "garbage".to_owned(),
         f.issuer.token(|c| c["exp"] = json!(now() - 120)),
         f.issuer.token(|c| c["exp"] = json!("tomorrow")),
-        f.issuer.token(|c| { c.as_object_mut().unwrap().remove("exp"); }),
+        f.issuer.token(|c| {
+            c.as_object_mut().unwrap().remove("exp");
+        }),
         f.issuer.token(|c| c["nbf"] = json!(now() + 600)),
         f.issuer.token(|c| c["aud"] = json!("other")),
-        f.issuer.token(|c| { c.as_object_mut().unwrap().remove("aud"); }),
+        f.issuer.token(|c| {
+            c.as_object_mut().unwrap().remove("aud");
+        }),
         f.issuer.token(|c| c["iss"] = json!("https://issuer.test/")),
         Issuer::new().token(|_| {}),
     ];
@@ -40,7 +50,10 @@ fn tokens_that_do_not_hold_are_401_invalid_token() {
             let response = with_token(&f, &token);
             assert_eq!(response.status, 401, "{token}: {}", response.head);
             let challenge = response.value("www-authenticate").unwrap();
-            assert!(challenge.starts_with("Bearer realm=\"postern\", error=\"invalid_token\""), "{challenge}");
+            assert!(
+                challenge.starts_with("Bearer realm=\"postern\", error=\"invalid_token\""),
+                "{challenge}"
+            );
         }
     }
     assert!(f.upstream.seen().is_empty());
@@ -87,7 +100,10 @@ policy = { allow = [{ groups = { any = ["admins"] } }], deny = [{ users = ["mall
     let response = f.get("/writes");
     assert_eq!(response.status, 403);
     let challenge = response.value("www-authenticate").unwrap();
-    assert!(challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"write\""), "{challenge}");
+    assert!(
+        challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"write\""),
+        "{challenge}"
+    );
     let response = f.get("/admins");
     assert_eq!((response.status, response.value("www-authenticate")), (403, None));
     assert!(!response.text().contains("admins"), "rules stay inside: {}", response.text());
@@ -115,9 +131,10 @@ fn tokens_auth_dependency_down_is_503_with_retry_after() {
     issuer.write_jwks(&dir.path().join("jwks.json"));
     let upstream = Upstream::start();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let text = Setup::default()
-        .file(dir.path(), upstream.address)
-        .replace(&format!("jwks_file = \"{}\"", dir.path().join("jwks.json").display()), &format!("jwks_uri = \"https://{dead}/jwks\""));
+    let text = Setup::default().file(dir.path(), upstream.address).replace(
+        &format!("jwks_file = \"{}\"", dir.path().join("jwks.json").display()),
+        &format!("jwks_uri = \"https://{dead}/jwks\""),
+    );
     let f = Fixture::from_text(dir, issuer, upstream, &text);
     let response = f.get("/");
     assert_eq!(response.status, 503, "{}", response.head);
@@ -152,7 +169,8 @@ fn tokens_the_signed_assertion_reaches_the_upstream_and_verifies() {
     assert!(skipped.is_empty());
     let unverified = auth::token::jwt::parse(assertion.as_bytes()).unwrap();
     assert_eq!(unverified.issuer(), "https://gateway.test");
-    let config = auth::token::IssuerConfig::new("gateway", "https://gateway.test", vec!["backend".into()]).unwrap();
+    let config =
+        auth::token::IssuerConfig::new("gateway", "https://gateway.test", vec!["backend".into()]).unwrap();
     let facts = unverified.verify(&config, &keys, auth::time::Timestamp::from_secs(now()));
     assert!(facts.is_ok() || format!("{facts:?}").contains("WrongType"), "{facts:?}");
 }
