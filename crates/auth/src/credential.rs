@@ -79,16 +79,24 @@ fn bearer_token(value: &[u8]) -> Result<Option<&[u8]>, CredentialFault> {
     let body = &token[..token.len() - padding];
     if token.is_empty() {
         Err(CredentialFault::EmptyToken)
-    } else if body.is_empty() || !body.iter().all(|b| is_b64token(*b)) {
+    } else if body.is_empty() || !is_b64token(body) {
         Err(CredentialFault::IllegalToken)
     } else {
         Ok(Some(token))
     }
 }
 
-/// RFC 6750 §2.1, without the trailing `=`.
-fn is_b64token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte)
+/// RFC 6750 §2.1, without the trailing `=`. Looks at every byte without branching, so that a token's kilobyte is
+/// compared many bytes at a time: this is on the way of every request.
+#[allow(clippy::needless_bitwise_bool, reason = "a lazy operator is a branch, and keeps the loop scalar")]
+fn is_b64token(text: &[u8]) -> bool {
+    let foreign = |byte: u8| {
+        let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
+        let digit = byte.wrapping_sub(b'0') < 10;
+        let sign = b"-._~+/".iter().fold(false, |found, sign| found | (byte == *sign));
+        !(letter | digit | sign)
+    };
+    !text.iter().fold(false, |found, byte| found | foreign(*byte))
 }
 
 /// Whether some framework would find a parameter `access_token`. `;` separates too, for a few.

@@ -87,7 +87,10 @@ impl Refusal {
             status: row.status,
             code: row.code,
             outcome: row.outcome,
-            fields: vec![("content-type", "application/problem+json".into()), ("cache-control", "no-store".into())],
+            fields: vec![
+                ("content-type", "application/problem+json".into()),
+                ("cache-control", "no-store".into()),
+            ],
             body: problem(row.status, row.code, &row.text).into(),
             close: row.close,
         };

@@ -48,9 +48,8 @@ impl ReadBuffer {
     /// there is none; a full one is compacted, then grown by doubling.
     pub(crate) fn room(&mut self, max: usize) -> &mut [u8] {
         if self.data.is_empty() {
-            self.data = READ
-                .with(|p| p.borrow_mut().pop())
-                .unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
+            self.data =
+                READ.with(|p| p.borrow_mut().pop()).unwrap_or_else(|| vec![0; CHUNK].into_boxed_slice());
         }
         if self.end == self.data.len() && self.start > 0 {
             self.data.copy_within(self.start..self.end, 0);

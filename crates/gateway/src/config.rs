@@ -90,7 +90,7 @@ pub struct ListenerTimeouts {
     pub handshake: Duration,
     /// First byte of a request to the end of its head. Default 10 s.
     pub header: Duration,
-    /// No request on a kept-alive connection. Default 60 s.
+    /// No request on a kept-alive connection; no byte either way through a tunnel. Default 60 s.
     pub idle: Duration,
     /// No byte of a request or response body moving, although the peer should. Default 30 s.
     pub stall: Duration,

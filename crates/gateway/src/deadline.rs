@@ -50,7 +50,8 @@ impl Deadlines {
 
     /// Tells the time that a request read anyway.
     pub(crate) fn set_now(&self, now: Instant) {
-        let millis = u64::try_from(now.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER - 1);
+        let millis =
+            u64::try_from(now.saturating_duration_since(self.origin).as_millis()).unwrap_or(NEVER - 1);
         if millis > self.now.get() {
             self.now.set(millis);
         }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use auth::decide::Permit;
 use auth::headers::{is_hop_by_hop, may_be_nominated};
-use auth::request::Field;
+use auth::request::{Canonical, Field};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::answer::Refusal;
@@ -17,7 +17,7 @@ use crate::buffer::borrow_vec;
 use crate::config::{Route, UpstreamProtocol};
 use crate::deadline::Deadline;
 use crate::http1::connection::{put_decimal, put_field};
-use crate::http1::head::Framing;
+use crate::http1::head::{Framing, HeadFault};
 use crate::http2::stream::ClientStream;
 use crate::leg::{Downstream, is_nominated};
 use crate::metrics::Outcome;
@@ -40,12 +40,14 @@ pub(crate) struct Outbound {
 enum OutboundHead {
     /// The whole head; `host_at` is where the endpoint's own `Host` goes when the client's is not kept.
     Http1 { bytes: Vec<u8>, host_at: Option<usize> },
-    Http2(Box<Request<()>>),
+    /// `own_host` when the endpoint's own authority takes the place of the client's.
+    Http2 { request: Box<Request<()>>, own_host: bool },
 }
 
 impl Outbound {
     /// Turns a permit into what it permits. The request forwarded is the permit's, byte for byte what was
     /// matched and decided; from `inbound` come only its fields and its body framing.
+    #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
     pub(crate) fn new(
         permit: Permit<'_>,
         worker: &Worker,
@@ -67,8 +69,12 @@ impl Outbound {
             response_header: timeouts.response_header,
             upstream_stall: timeouts.stall,
             client_stall: peer.listener().timeouts.stall,
+            tunnel_idle: peer.listener().timeouts.idle,
             until: route.request_timeout.map(|limit| {
-                worker.deadlines.now_millis().saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
+                worker
+                    .deadlines
+                    .now_millis()
+                    .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
             }),
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
@@ -101,9 +107,8 @@ impl Draft<'_, '_> {
             13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
             _ => {}
         }
-        !is_hop_by_hop(name)
-            && !self.running.config.strip.strips(name)
-            && !(self.inbound.nominates && self.is_nominated(name))
+        let stays = is_hop_by_hop(name) || self.running.config.strip.strips(name);
+        !stays && (!self.inbound.nominates || !self.is_nominated(name))
     }
 
     /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
@@ -112,27 +117,32 @@ impl Draft<'_, '_> {
         may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
     }
 
-    /// Calls `put` with every field the gateway sets itself.
-    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
+    /// Calls `put` with the fields the gateway sets that are the same for every request of this connection and
+    /// caller. (HTTP/1 has them ready as lines.)
+    fn standing_fields(&self, mut put: impl FnMut(&str, &[u8])) {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
         }
+        for (name, value) in self.caller.iter().flat_map(|caller| &caller.upstream_fields) {
+            put(name, value);
+        }
+    }
+
+    /// Calls `put` with the other fields the gateway sets itself.
+    fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         put("x-forwarded-host", self.permit.request().authority().as_bytes());
         put("via", self.inbound.via.as_bytes());
-        if let Some(caller) = self.caller {
-            for (name, value) in &caller.upstream_fields {
-                put(name, value);
-            }
-            if let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion) {
-                let upstream = &self.running.config.upstreams[self.route.upstream].name;
-                let now = worker.clock.at(self.record.started);
-                // An upstream that was promised a signature must not be asked without one.
-                let token = minter.assertion(caller, upstream, now).map_err(|error| {
-                    tracing::error!(%error, "assertion cannot be signed");
-                    Refusal::AuthUnavailable { retry_after: 1 }
-                })?;
-                put(&assertion.header, token.as_bytes());
-            }
+        if let Some(caller) = self.caller
+            && let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion)
+        {
+            let upstream = &self.running.config.upstreams[self.route.upstream].name;
+            let now = worker.clock.at(self.record.started);
+            // An upstream that was promised a signature must not be asked without one.
+            let token = minter.assertion(caller, upstream, now).map_err(|error| {
+                tracing::error!(%error, "assertion cannot be signed");
+                Refusal::AuthUnavailable { retry_after: 1 }
+            })?;
+            put(&assertion.header, token.as_bytes());
         }
         if let Some((trace, state)) = &self.record.trace {
             let mut parent = Vec::with_capacity(64);
@@ -169,6 +179,10 @@ impl Draft<'_, '_> {
                 put_field(&mut out, field.name, field.value);
             }
         }
+        out.extend_from_slice(&self.peer.forwarded_http1);
+        if let Some(caller) = self.caller {
+            out.extend_from_slice(&caller.http1_block);
+        }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {
             Framing::Length(n) if n > 0 || self.inbound.has_length => {
@@ -177,7 +191,9 @@ impl Draft<'_, '_> {
                 out.extend_from_slice(b"\r\n");
             }
             Framing::Length(_) => {}
-            Framing::Chunked | Framing::UntilClose => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+            Framing::Chunked | Framing::UntilClose => {
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            }
         }
         if let Some(protocol) = self.inbound.upgrade {
             out.extend_from_slice(b"connection: upgrade\r\n");
@@ -189,12 +205,12 @@ impl Draft<'_, '_> {
 
     fn http2(&self, worker: &Worker) -> Result<OutboundHead, Refusal> {
         let canonical = self.permit.request();
-        let mut target = Vec::new();
-        canonical.write_target(&mut target);
         let mut fields = HeaderMap::with_capacity(self.inbound.fields.len() + 8);
         let mut append = |name: &str, value: &[u8]| {
             // Both were checked by a parser or made from checked text; what still does not fit is left out.
-            if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value)) {
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_bytes(value))
+            {
                 fields.append(name, value);
             }
         };
@@ -205,25 +221,49 @@ impl Draft<'_, '_> {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
             }
         }
+        self.standing_fields(&mut append);
         self.own_fields(worker, &mut append)?;
         if let Framing::Length(n) = self.inbound.framing
             && (n > 0 || self.inbound.has_length)
         {
             append("content-length", n.to_string().as_bytes());
         }
-        let scheme = if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
+        let scheme =
+            if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
         let uri = Uri::builder()
             .scheme(scheme)
             .authority(canonical.authority())
-            .path_and_query(target)
+            .path_and_query(http2_target(canonical))
             .build()
-            .unwrap_or_default();
+            // Of a canonical target only its length can still be refused.
+            .map_err(|_| Refusal::Head(HeadFault::TargetTooLong))?;
         let mut request = Request::new(());
-        *request.method_mut() = canonical.method().parse().unwrap_or_default();
+        *request.method_mut() =
+            canonical.method().parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
         *request.uri_mut() = uri;
         *request.headers_mut() = fields;
-        Ok(OutboundHead::Http2(Box::new(request)))
+        Ok(OutboundHead::Http2 { request: Box::new(request), own_host: !self.route.preserve_host })
     }
+}
+
+/// The target in the form the `http` crate takes: what a query may hold raw here but not there travels as its
+/// escape, which every rule and every form parser reads as the same.
+fn http2_target(request: &Canonical<'_>) -> Vec<u8> {
+    let mut target = Vec::new();
+    request.write_target(&mut target);
+    if !target.iter().any(|b| matches!(b, b'"' | b'<' | b'>')) {
+        return target;
+    }
+    let mut escaped = Vec::with_capacity(target.len() + 16);
+    for byte in target {
+        match byte {
+            b'"' => escaped.extend_from_slice(b"%22"),
+            b'<' => escaped.extend_from_slice(b"%3C"),
+            b'>' => escaped.extend_from_slice(b"%3E"),
+            _ => escaped.push(byte),
+        }
+    }
+    escaped
 }
 
 /// Sends a permitted request and brings back its answer; or says what to answer, as long as nothing of the
@@ -268,34 +308,46 @@ async fn over<D: Downstream>(
         record.endpoint = Some(lease.endpoint().to_string());
     }
     match outbound.head {
-        OutboundHead::Http1 { mut bytes, host_at } => {
-            if let Some(at) = host_at {
-                let host = format!("host: {}\r\n", lease.host());
-                bytes.splice(at..at, host.bytes());
-            }
-            let plan = Http1Plan { head: bytes, framing: outbound.framing, head_request: outbound.head_request };
+        OutboundHead::Http1 { bytes, host_at } => {
+            let (framing, head_request) = (outbound.framing, outbound.head_request);
+            let plan = Http1Plan { head: bytes, host_at, framing, head_request };
             over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
         }
-        OutboundHead::Http2(request) => {
-            over_http2(lease, &outbound.pool, *request, outbound.framing, (down, deadline, &outbound.terms)).await
+        OutboundHead::Http2 { request, own_host } => {
+            let plan = Http2Plan { request: *request, own_host, end: outbound.framing == Framing::Length(0) };
+            over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
         }
     }
 }
 
 struct Http1Plan {
     head: Vec<u8>,
+    host_at: Option<usize>,
     framing: Framing,
     head_request: bool,
+}
+
+struct Http2Plan {
+    request: Request<()>,
+    own_host: bool,
+    end: bool,
+}
+
+fn host_line(lease: &Lease) -> String {
+    format!("host: {}\r\n", lease.host())
 }
 
 async fn over_http1<D: Downstream>(
     mut lease: Lease,
     pool: Rc<Pool>,
-    plan: Http1Plan,
+    mut plan: Http1Plan,
     down: &mut D,
     deadline: &Deadline,
     terms: &Terms,
 ) -> Result<Relayed, Refusal> {
+    if let Some(at) = plan.host_at {
+        plan.head.splice(at..at, host_line(&lease).bytes());
+    }
     let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
     connection.put_head(plan.head);
     connection.frame_body(plan.framing);
@@ -312,6 +364,13 @@ async fn over_http1<D: Downstream>(
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_over(old)
             {
+                if let Some(at) = plan.host_at {
+                    // The name of the endpoint before is the wrong one here.
+                    let (old, host) = (at..at + host_line(&lease).len(), host_line(&fresh));
+                    if let Some(new) = fresh.http1() {
+                        new.out().splice(old, host.bytes());
+                    }
+                }
                 lease = fresh;
                 continue;
             }
@@ -322,22 +381,29 @@ async fn over_http1<D: Downstream>(
 
 async fn over_http2<D: Downstream>(
     mut lease: Lease,
-    pool: &Rc<Pool>,
-    request: Request<()>,
-    framing: Framing,
-    (down, deadline, terms): (&mut D, &Deadline, &Terms),
+    pool: Rc<Pool>,
+    plan: Http2Plan,
+    down: &mut D,
+    deadline: &Deadline,
+    terms: &Terms,
 ) -> Result<Relayed, Refusal> {
-    let end = framing == Framing::Length(0);
+    let mut retry = true;
     loop {
-        let Link::Http2(send) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
-        match send.send_request(request.clone(), end) {
+        let mut request = plan.request.clone();
+        if plan.own_host {
+            let mut uri = std::mem::take(request.uri_mut()).into_parts();
+            uri.authority = Some(lease.host().parse().map_err(|_| Refusal::UpstreamUnreachable)?);
+            *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Refusal::UpstreamUnreachable)?;
+        }
+        let Link::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
+        match stream.send.send_request(request, plan.end) {
             Ok((response, body)) => {
-                let mut up = ClientStream::new(response, (!end).then_some(body));
+                let mut up = ClientStream::new(response, (!plan.end).then_some(body));
                 let relayed = relay(down, &mut up, deadline, terms, &mut Progress::default()).await;
                 return settle(lease, relayed);
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
-            Err(error) if lease.reused => {
+            Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
                 lease = pool.lease(true).await.map_err(|e| unreachable(&e))?;
@@ -362,6 +428,8 @@ fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
             tracing::warn!(endpoint = %lease.endpoint(), %error, "upstream exchange failed");
             lease.fail(false);
         }
+        // Event streams rest by design, and their clients leave them to: that says nothing of the endpoint.
+        Fault::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
         Fault::UpstreamTimeout => lease.fail(true),
         Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
         Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}

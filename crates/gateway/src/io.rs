@@ -4,12 +4,14 @@
 //! connection has one type; bytes read before the protocol was known are given back first. Does not own:
 //! buffering, deadlines, protocols.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::task::coop::unconstrained;
 
 /// A connected byte stream.
 pub(crate) enum Stream {
@@ -33,11 +35,19 @@ pub(crate) struct Replayed {
 impl Stream {
     /// Puts `ahead` in front of what is still unread.
     pub(crate) fn replay(self, ahead: Vec<u8>) -> Self {
-        if ahead.is_empty() { self } else { Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self })) }
+        if ahead.is_empty() {
+            self
+        } else {
+            Self::Replayed(Box::new(Replayed { ahead, taken: 0, inner: self }))
+        }
     }
 
     /// Reads into `buf`; 0 is the end of the stream.
-    pub(crate) fn poll_read_slice(&mut self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read_slice(
+        &mut self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
         let mut buf = ReadBuf::new(buf);
         match Pin::new(self).poll_read(cx, &mut buf) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(buf.filled().len())),
@@ -62,7 +72,9 @@ impl Stream {
     pub(crate) fn is_quiet(&mut self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut byte = [0];
-        self.poll_read_slice(&mut cx, &mut byte).is_pending()
+        // A task that has used up its turn would find every socket pending.
+        let read = unconstrained(poll_fn(|cx| self.poll_read_slice(cx, &mut byte)));
+        std::pin::pin!(read).poll(&mut cx).is_pending()
     }
 }
 
@@ -131,5 +143,27 @@ impl AsyncWrite for Stream {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         each!(self.get_mut(), s => Pin::new(s).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::AsyncWriteExt;
+
+    #[tokio::test]
+    async fn a_connection_with_bytes_to_read_is_not_quiet_even_to_a_task_whose_turn_is_over() {
+        let (mut peer, noisy) = UnixStream::pair().unwrap();
+        peer.write_all(b"x").await.unwrap();
+        noisy.readable().await.unwrap();
+        let (mut busy, other) = UnixStream::pair().unwrap();
+        busy.write_all(&[0; 1024]).await.unwrap();
+        other.readable().await.unwrap();
+        let (mut noisy, mut other) = (Stream::Unix(noisy), Stream::Unix(other));
+        let quiet = poll_fn(|cx| {
+            while other.poll_read_slice(cx, &mut [0]).is_ready() {}
+            Poll::Ready(noisy.is_quiet())
+        });
+        assert!(!quiet.await);
     }
 }

@@ -98,6 +98,9 @@ pub(crate) enum LegError {
     /// The peer's chunked coding is outside the grammar.
     #[error("{0}")]
     Chunk(#[from] ChunkFault),
+    /// The body is larger than it may be.
+    #[error("body larger than allowed")]
+    TooLarge,
     /// An HTTP/2 stream or connection error.
     #[error("{0}")]
     Http2(#[from] h2::Error),

@@ -246,7 +246,6 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_counts_nothing() {
-        assert_eq!(nanos_between(Instant::now(), Instant::now() - Duration::from_secs(1)), 0);
         let start = Instant::now() + Duration::from_secs(1);
         let mut recorder = Recorder::start(start);
         recorder.end(Phase::Parse, start.checked_sub(Duration::from_millis(1)).unwrap());

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use auth::credential;
-use auth::decide::{Permit, decide};
 use auth::decide::explain::NoTrace;
+use auth::decide::{Permit, decide};
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 
@@ -23,7 +23,6 @@ use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
-use crate::metrics::ListenerMetrics;
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
@@ -56,11 +55,12 @@ pub(crate) struct Peer {
     pub(crate) scheme: Scheme,
     /// What the client certificate proved, when one was presented.
     pub(crate) certificate: Option<Arc<Verified>>,
-    /// `X-Forwarded-For` and `-Proto` as HTTP/1 lines: the same for every request of the connection.
+    /// `X-Forwarded-For` and `-Proto`: the same for every request of the connection.
     pub(crate) forwarded: Vec<(&'static str, String)>,
+    /// The same as lines of an HTTP/1 head.
+    pub(crate) forwarded_http1: Vec<u8>,
     pub(crate) listener: Arc<Config>,
     pub(crate) listener_index: usize,
-    pub(crate) counts: Arc<ListenerMetrics>,
     /// May see `Server-Timing`.
     pub(crate) sees_timing: bool,
 }
@@ -136,7 +136,7 @@ fn try_admit(
     let now = worker.clock.at(record.started).wall;
     let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
-    record.caller = verified.clone();
+    record.caller.clone_from(&verified);
     let permit = rewrite(config, permit?, inbound.fields, now)?;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
@@ -189,11 +189,9 @@ fn credential(
     };
     record.cache = Some(cache);
     outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
-        Rejection::Invalid(fault) => Refusal::Credential {
-            error: "invalid_token",
-            code: fault.code(),
-            text: fault.to_string().into(),
-        },
+        Rejection::Invalid(fault) => {
+            Refusal::Credential { error: "invalid_token", code: fault.code(), text: fault.to_string().into() }
+        }
         Rejection::Unavailable { retry_after, .. } => {
             Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }

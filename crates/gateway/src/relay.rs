@@ -27,6 +27,8 @@ pub(crate) struct Terms {
     pub upstream_stall: Duration,
     /// No byte moving because the client does not take or give any.
     pub client_stall: Duration,
+    /// No byte moving through a tunnel, in which neither side owes one.
+    pub tunnel_idle: Duration,
     /// End of the whole exchange, in milliseconds after the worker's start.
     pub until: Option<u64>,
     /// Largest request body.
@@ -76,8 +78,6 @@ pub(crate) struct Relayed {
     pub bytes_down: u64,
     /// When the final response head arrived.
     pub answered: Option<Instant>,
-    /// Whether the request body was passed on to its end.
-    pub uploaded: bool,
     /// Whether the connection became a tunnel.
     pub switched: bool,
     /// Why it ended early, if it did.
@@ -110,7 +110,6 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         bytes_up: relay.progress.upload.bytes,
         bytes_down: relay.progress.download.bytes,
         answered: relay.answered,
-        uploaded: relay.progress.upload.state == FlowState::Done,
         switched: relay.switched,
         fault: end.err(),
     }
@@ -131,12 +130,24 @@ struct Relay<'a, D, U> {
 
 impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        let before = (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status);
+        let before = (
+            self.progress.upload.bytes,
+            self.progress.upload.state,
+            self.progress.download.bytes,
+            self.status,
+        );
         let step = self.poll_step(cx);
         if step.is_ready() {
             return step;
         }
-        if before != (self.progress.upload.bytes, self.progress.upload.state, self.progress.download.bytes, self.status) {
+        if before
+            != (
+                self.progress.upload.bytes,
+                self.progress.upload.state,
+                self.progress.download.bytes,
+                self.status,
+            )
+        {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
         self.poll_deadline(cx)
@@ -145,7 +156,8 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
             let passes = |name: &str| request_trailer_passes(&self.terms.running, name);
-            match self.progress.upload.poll(cx, self.down.leg(), self.up, &passes) {
+            let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
+            match self.progress.upload.poll(cx, self.down.leg(), self.up, max, &passes) {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
                 // The upstream may have answered before it stopped reading: the answer decides.
                 Poll::Ready(Err(PumpFault::Sink(e))) => {
@@ -157,35 +169,44 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                 }
                 Poll::Ready(Ok(())) | Poll::Pending => {}
             }
-            if self.terms.body_bytes.is_some_and(|max| self.progress.upload.bytes > max) && !self.switched {
-                return Poll::Ready(Err(Fault::BodyTooLarge));
-            }
         }
         if self.status.is_none() {
             match self.poll_response(cx) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
-                Poll::Pending => {
-                    if self.progress.upload.state == FlowState::Done {
-                        ready!(self.down.poll_gone(cx));
-                        return Poll::Ready(Err(Fault::ClientGone));
-                    }
-                    return Poll::Pending;
-                }
+                Poll::Pending => return self.poll_abandoned(cx),
             }
             if self.switched && self.progress.upload.state != FlowState::Copy {
                 self.progress.upload.state = FlowState::Copy;
                 return self.poll_step(cx);
             }
         }
-        match self.progress.download.poll(cx, self.up, self.down.leg(), &response_trailer_passes) {
+        match self.progress.download.poll(cx, self.up, self.down.leg(), u64::MAX, &response_trailer_passes) {
             Poll::Ready(Ok(())) => Poll::Ready(Ok(())),
             Poll::Ready(Err(PumpFault::Source(e))) => Poll::Ready(Err(upstream_fault(e))),
             Poll::Ready(Err(PumpFault::Sink(_))) => Poll::Ready(Err(Fault::ClientGone)),
             // A tunnel whose client has hung up ends; the upstream is told by the close.
-            Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => Poll::Ready(Ok(())),
-            Poll::Pending => Poll::Pending,
+            Poll::Pending if self.switched && self.progress.upload.state == FlowState::Done => {
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending if self.switched || self.progress.download.blocked == Blocked::Sink => {
+                Poll::Pending
+            }
+            Poll::Pending => self.poll_abandoned(cx),
         }
+    }
+
+    /// While the upstream alone is waited for: whether the client still waits. A client that still sends its
+    /// body shows by that when it goes.
+    fn poll_abandoned(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        // An interim response that found the socket full is still on its way.
+        if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
+            return Poll::Ready(Err(Fault::ClientGone));
+        }
+        if self.progress.upload.state != FlowState::Done {
+            return Poll::Pending;
+        }
+        self.down.poll_gone(cx).map(|()| Err(Fault::ClientGone))
     }
 
     /// Response heads: interim ones pass, the final one starts the way down.
@@ -194,11 +215,19 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             let (down, may_switch) = (&mut *self.down, self.terms.may_switch);
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
-                    101 if !may_switch => return Err(Fault::UpstreamProtocol(LegError::Protocol("101 that was not asked for"))),
+                    101 if !may_switch => {
+                        return Err(Fault::UpstreamProtocol(LegError::Protocol(
+                            "101 that was not asked for",
+                        )));
+                    }
                     100 | 102..=199 => down.inform(response),
                     _ => down.respond(response),
                 };
-                sent.map(|()| response.status).map_err(|_| Fault::ClientGone)
+                sent.map(|()| response.status).map_err(|e| match e {
+                    // Not the client's doing: the head does not fit into the protocol it speaks.
+                    LegError::Head(_) | LegError::Protocol(_) => Fault::UpstreamProtocol(e),
+                    _ => Fault::ClientGone,
+                })
             }));
             let status = match shown {
                 Ok(Ok(status)) => status,
@@ -211,7 +240,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                     let e = LegError::Protocol("too many interim responses");
                     return Poll::Ready(Err(Fault::UpstreamProtocol(e)));
                 }
-                if self.down.leg().poll_flush(cx).is_ready_and(|r| r.is_err()) {
+                if self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
                     return Poll::Ready(Err(Fault::ClientGone));
                 }
                 continue;
@@ -242,7 +271,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     /// Which limit the exchange is waiting under, and whether it has passed.
     fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         let millis = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-        let (limit, client) = if self.status.is_some() {
+        let (limit, client) = if self.switched {
+            (self.terms.tunnel_idle, false)
+        } else if self.status.is_some() {
             let client = self.progress.download.blocked == Blocked::Sink;
             (if client { self.terms.client_stall } else { self.terms.upstream_stall }, client)
         } else {
@@ -256,6 +287,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
         self.deadline.set_at(stall.min(until));
         ready!(self.deadline.poll_due(cx));
+        if self.switched {
+            return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault
+        }
         Poll::Ready(Err(match (until <= stall, client) {
             (true, _) => Fault::RequestTimeout,
             (false, true) => Fault::ClientStalled,
@@ -266,6 +300,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
 
 fn client_fault(e: LegError) -> Fault {
     match e {
+        LegError::TooLarge => Fault::BodyTooLarge,
         LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::ClientGone,
         LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Fault::ClientBody(e),
     }
@@ -273,17 +308,21 @@ fn client_fault(e: LegError) -> Fault {
 
 fn upstream_fault(e: LegError) -> Fault {
     match e {
-        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => Fault::UpstreamClosed(e),
-        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) => Fault::UpstreamProtocol(e),
+        LegError::Io(_) | LegError::Truncated | LegError::Closed | LegError::Http2(_) => {
+            Fault::UpstreamClosed(e)
+        }
+        LegError::Head(_) | LegError::Chunk(_) | LegError::Protocol(_) | LegError::TooLarge => {
+            Fault::UpstreamProtocol(e)
+        }
     }
 }
 
 trait PollExt<T> {
-    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool;
+    fn ready_and(self, f: impl FnOnce(T) -> bool) -> bool;
 }
 
 impl<T> PollExt<T> for Poll<T> {
-    fn is_ready_and(self, f: impl FnOnce(T) -> bool) -> bool {
+    fn ready_and(self, f: impl FnOnce(T) -> bool) -> bool {
         match self {
             Poll::Ready(v) => f(v),
             Poll::Pending => false,
@@ -347,12 +386,14 @@ enum PumpFault {
 
 impl Flow {
     /// Moves what can be moved. What the source has at hand gathers in the sink and is flushed when the
-    /// source has no more: a small message leaves in one system call, a slow stream is never held back.
+    /// source has no more: a small message leaves in one system call, a slow stream is never held back. Of
+    /// more than `max` bytes the last never pass, so that the sink never has a whole body.
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
         source: &mut impl Leg,
         sink: &mut impl Leg,
+        max: u64,
         passes: &dyn Fn(&str) -> bool,
     ) -> Poll<Result<(), PumpFault>> {
         loop {
@@ -366,6 +407,9 @@ impl Flow {
                     }
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
                     Poll::Ready(Ok(Fill::Data(data))) => {
+                        if self.bytes.saturating_add(data.len() as u64) > max {
+                            return Poll::Ready(Err(PumpFault::Source(LegError::TooLarge)));
+                        }
                         let Poll::Ready(n) = sink.poll_write(cx, data).map_err(PumpFault::Sink)? else {
                             self.blocked = Blocked::Sink;
                             return Poll::Pending;
@@ -374,7 +418,8 @@ impl Flow {
                         self.bytes += n as u64;
                     }
                     Poll::Ready(Ok(Fill::End(trailers))) => {
-                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes))).map_err(PumpFault::Sink)?;
+                        sink.finish(trailers.and_then(|t| passing_trailers(*t, passes)))
+                            .map_err(PumpFault::Sink)?;
                         self.state = FlowState::Flush;
                     }
                 },

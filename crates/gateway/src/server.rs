@@ -109,7 +109,7 @@ impl Gateway {
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
-    pub fn start(config: Config, workers: usize, services: Services) -> Result<Self, StartError> {
+    pub fn start(config: Config, workers: usize, services: &Services) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let surroundings = Surroundings {
             clock: services.clock.clone(),
@@ -124,9 +124,10 @@ impl Gateway {
         let mut addresses = HashMap::new();
         let mut sockets = Vec::new();
         for _ in 0..workers {
-            sockets.push(bind_new(&config, &mut addresses)?);
+            sockets.push(bind_new(&config, &[], &mut addresses)?);
         }
         let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
+        let doors = Arc::new(accept::Doors::default());
         let mut handles = Vec::new();
         for (index, sockets) in sockets.into_iter().enumerate() {
             let (commands, inbox) = unbounded_channel();
@@ -137,6 +138,7 @@ impl Gateway {
                 sockets,
                 services: services.clone(),
                 shares: shares.clone(),
+                doors: doors.clone(),
                 connection_limit: limit,
             };
             let thread = std::thread::Builder::new()
@@ -163,9 +165,7 @@ impl Gateway {
         let kept: Vec<_> = addresses.keys().copied().collect();
         let mut sockets = Vec::new();
         for _ in &self.workers {
-            let mut own = bind_new(&config, &mut addresses)?;
-            own.retain(|(configured, _)| !kept.contains(configured));
-            sockets.push(own);
+            sockets.push(bind_new(&config, &kept, &mut addresses)?);
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let generation = generation(&config, &authenticator);
@@ -190,7 +190,8 @@ impl Gateway {
     /// Name and address of each listener; port 0 has become the port that was given.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
         let applied = self.applied.lock();
-        let address = |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
+        let address =
+            |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
@@ -217,20 +218,28 @@ impl Gateway {
 }
 
 fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
-    let minter = config.assertion.as_ref().map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
+    let minter = config
+        .assertion
+        .as_ref()
+        .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
     Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
 }
 
 /// Binds the addresses of `config`, the first time with the configured port and then with the port it got.
+/// Those in `kept` have their sockets: another one, even for a moment, would take connections to its grave.
 fn bind_new(
     config: &Config,
+    kept: &[SocketAddr],
     addresses: &mut HashMap<SocketAddr, SocketAddr>,
 ) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, StartError> {
     let mut sockets = Vec::new();
-    for listener in &config.listeners {
+    for listener in config.listeners.iter().filter(|l| !kept.contains(&l.address)) {
         let address = addresses.get(&listener.address).copied().unwrap_or(listener.address);
-        let socket = bind(address)
-            .map_err(|source| StartError::Bind { name: listener.name.to_string(), address, source })?;
+        let socket = bind(address).map_err(|source| StartError::Bind {
+            name: listener.name.to_string(),
+            address,
+            source,
+        })?;
         if let Ok(got) = socket.local_addr() {
             addresses.insert(listener.address, got);
         }

@@ -23,8 +23,6 @@ use crate::upstream::pool::Pool;
 
 /// One worker thread.
 pub(crate) struct Worker {
-    /// From 0; also the shard of the metrics.
-    pub(crate) index: usize,
     /// The right to count.
     pub(crate) metrics: Rc<metrics::Worker>,
     /// Deadlines of all its connections.
@@ -64,7 +62,6 @@ const SAMPLE_EVERY: u32 = 16;
 impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
-        index: usize,
         metrics: Rc<metrics::Worker>,
         clock: CoarseClock,
         log: Option<access_log::Buffer>,
@@ -78,7 +75,6 @@ impl Worker {
         // Identifiers of spans need not be secret; without entropy they begin at a fixed place.
         let _ = aws_lc_rs::rand::SecureRandom::fill(&random, &mut seed);
         Rc::new(Self {
-            index,
             metrics,
             deadlines,
             clock,
@@ -134,7 +130,7 @@ impl Worker {
     }
 
     /// Counts and logs a request that is over.
-    pub(crate) fn finish(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: Record) {
+    pub(crate) fn finish(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: &Record) {
         let total = nanos_between(record.started, Instant::now());
         let counts = match record.route {
             Some(route) => &running.routes[route],
@@ -149,7 +145,7 @@ impl Worker {
             self.metrics.phases(phases);
         }
         if self.describes() {
-            self.tell(running, peer, protocol, &record, total);
+            self.tell(running, peer, protocol, record, total);
         }
         self.metrics.request_ended();
     }
@@ -159,7 +155,8 @@ impl Worker {
         let route = record.route.map(|at| &running.config.routes[at]);
         let upstream = route.map(|r| &*running.config.upstreams[r.upstream].name);
         let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
-            let nanos = record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
+            let nanos =
+                record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
             access_log::Forwarded { upstream, endpoint, nanos }
         });
         let target = record.text.as_ref().filter(|t| !t.method.is_empty());
@@ -182,9 +179,17 @@ impl Worker {
             cache: record.cache,
             trace: record.trace.as_ref().map(|(trace, _)| trace.trace_id()),
         };
-        if let (Some(tracer), Some((trace, state)), Some(phases)) = (&self.tracer, &record.trace, &record.phases) {
+        if let (Some(tracer), Some((trace, state)), Some(phases)) =
+            (&self.tracer, &record.trace, &record.phases)
+        {
             let start_unix_nanos = time.as_millis().saturating_mul(1_000_000);
-            tracer.finish(&Finished { trace, state: state.as_deref(), start_unix_nanos, phases, record: &line });
+            tracer.finish(&Finished {
+                trace,
+                state: state.as_deref(),
+                start_unix_nanos,
+                phases,
+                record: &line,
+            });
         }
         if let Some(log) = &mut *self.log.borrow_mut() {
             log.log(&line);

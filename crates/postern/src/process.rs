@@ -127,7 +127,7 @@ impl Process {
             generation: Generation::default(),
         };
         let generation = config.generation;
-        let gateway = Gateway::start(config, workers, services);
+        let gateway = Gateway::start(config, workers, &services);
         let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
         let shared = Arc::new(Shared {
             gateway: Mutex::new(Some(gateway)),

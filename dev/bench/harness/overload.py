@@ -25,6 +25,8 @@ OVERLOAD_CONNECTIONS = 400
 # Legitimate users beside an attack: this rate on 50 connections.
 LEGITIMATE_RATE = 2000
 EMFILE_FILES, EMFILE_FLOOD = 512, 3000
+# Every subject is configured to wait this long for the end of a request head.
+HEADER_BOUND_S = 10
 # Files a gateway needs beside idle connections: legitimate ones on both sides, and its own.
 SPARE_FILES = 500
 
@@ -63,7 +65,7 @@ class Options:
 
     load: str
     overload_s: int = 60
-    beside_s: int = 10
+    beside_s: int = 15
     rounds: int = 3
     idle: int = 20_000
     slow: int = 2_000
@@ -284,7 +286,7 @@ def _files(pid: int) -> int:
 def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options: Options, flood: list[str],
                 pair=_in_turns) -> Scenario:  # fmt: skip
     """A scenario of legitimate load beside a flood; `flood` lacks the command and the URL."""
-    backend = subjects.start_backend(setting, "nginx", setting.cores)
+    backend = subjects.start_backend(setting, "echo", setting.cores)
     server = None
     try:
         server = subjects.start(subject, setting)
@@ -313,7 +315,17 @@ def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options:
 def slow_loris(subject: Subject, setting: Setting, options: Options) -> Scenario:
     """Connections that never finish their request head, each replaced when it is closed."""
     flood = ["slow-loris", "-c", str(options.slow), "--interval", "2s"]
-    return _with_flood(Scenario(f"{options.slow} slow-loris connections"), subject, setting, options, flood)
+    scenario = Scenario(f"{options.slow} slow-loris connections")
+    _with_flood(scenario, subject, setting, options, flood)
+    if options.beside_s >= HEADER_BOUND_S + 2:
+        last = scenario.figures["pairs"][-1]["flood"]
+        longest = last["lifetime_us"]["max"] / 1e6
+        scenario.check(
+            "heads that do not end are cut off in time",
+            last["closed_by_peer"] >= options.slow and longest <= HEADER_BOUND_S + 2,
+            f"{last['closed_by_peer']} cut off, after {last['lifetime_us']['p50'] / 1e6:.1f} s (median), at most {longest:.1f} s",
+        )
+    return scenario
 
 
 def idle(subject: Subject, setting: Setting, options: Options) -> Scenario:

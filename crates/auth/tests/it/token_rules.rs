@@ -344,12 +344,3 @@ fn tokens_rfc_9068_claims_are_required_in_that_mode() {
         assert_eq!(by_types(json!("at+jwt"), json!({name: ""}))[0], "missing_claim", "{name}");
     }
 }
-
-#[test]
-fn tokens_rsa_is_done_by_aws_lc_rs_alone() {
-    let lock = include_str!("../../../../Cargo.lock");
-    for name in ["rsa", "openssl", "openssl-sys", "jsonwebtoken"] {
-        assert!(!lock.contains(&format!("name = \"{name}\"\n")), "{name} is a dependency");
-    }
-    assert!(lock.contains("name = \"aws-lc-rs\"\n"));
-}

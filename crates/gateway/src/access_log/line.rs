@@ -52,6 +52,7 @@ impl Formatter {
 
 /// A key with all that stands between it and the values around it, for both styles: put together when this
 /// is compiled, so that at run time it is one copy of known length.
+#[derive(Clone, Copy)]
 struct Key {
     json: &'static str,
     text: &'static str,
@@ -215,6 +216,7 @@ fn clip(text: &str, longest: usize) -> &str {
 
 /// Whether nothing in `text` needs escaping (JSON), or quotes either (text). Nearly always so. No early end:
 /// without one the compiler looks at 16 bytes at a time.
+#[expect(clippy::needless_bitwise_bool, reason = "branches would keep the loop from being vectorised")]
 #[inline]
 fn is_plain<const STYLE: bool>(text: &str) -> bool {
     text.bytes().fold(true, |plain, byte| {

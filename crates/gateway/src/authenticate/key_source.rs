@@ -13,6 +13,7 @@ use auth::time::Timestamp;
 use auth::token::json::{Document, JsonError, Value};
 use rustls::ClientConfig;
 use tokio::io::AsyncReadExt as _;
+use tokio::sync::OnceCell;
 
 use super::fetch::{self, Bounds, FetchError};
 use super::url::{Url, UrlFault};
@@ -184,37 +185,29 @@ impl Source {
 
     /// Asks once.
     pub(super) async fn ask(&self) -> Result<Found, SourceError> {
-        match &self.keys {
-            KeySource::Discovery => {
-                let url = self.discover().await?;
-                self.fetch(&url).await
-            }
-            KeySource::Uri(uri) => self.fetch(&key_url("key set address", uri, &self.issuer)?).await,
-            KeySource::File(path) => read_bounded(path).await,
-        }
-    }
-
-    async fn fetch(&self, url: &Url) -> Result<Found, SourceError> {
-        let document = self.get(url).await?.to_vec();
+        let tls = OnceCell::new_with(self.tls.clone());
+        let url = match &self.keys {
+            KeySource::Discovery => self.discover(&tls).await?,
+            KeySource::Uri(uri) => key_url("key set address", uri, &self.issuer)?,
+            KeySource::File(path) => return read_bounded(path).await,
+        };
+        let document = self.get(&url, &tls).await?.to_vec();
         Ok(Found { document, at: url.to_string() })
     }
 
-    async fn get(&self, url: &Url) -> Result<bytes::Bytes, SourceError> {
-        let tls = match &self.tls {
-            Some(tls) => Some(tls.clone()),
-            None if url.is_https() => Some(system_tls().await?),
-            None => None,
-        };
-        Ok(fetch::get(url, tls.as_ref(), self.bounds).await?)
+    /// `tls` is the configured one, or the system's roots, read when first needed.
+    async fn get(&self, url: &Url, tls: &OnceCell<Arc<ClientConfig>>) -> Result<bytes::Bytes, SourceError> {
+        let tls = if url.is_https() { Some(tls.get_or_try_init(system_tls).await?) } else { None };
+        Ok(fetch::get(url, tls, self.bounds).await?)
     }
 
     /// The key set's address by the provider's metadata.
-    async fn discover(&self) -> Result<Url, SourceError> {
+    async fn discover(&self, tls: &OnceCell<Arc<ClientConfig>>) -> Result<Url, SourceError> {
         let [openid, oauth] = metadata_urls(&self.issuer)?;
-        let (url, document) = match self.get(&openid).await {
+        let (url, document) = match self.get(&openid, tls).await {
             // Only "there is nothing here" leads on: a provider that is ill must not be asked differently.
             Err(SourceError::Fetch(FetchError::Status { status, .. })) if status.is_client_error() => {
-                let document = self.get(&oauth).await?;
+                let document = self.get(&oauth, tls).await?;
                 (oauth, document)
             }
             other => (openid, other?),

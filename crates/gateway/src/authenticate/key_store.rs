@@ -150,8 +150,9 @@ impl Drop for KeyStore {
 }
 
 impl KeyStore {
-    /// Starts asking at once. `earlier` is what this one replaces: its set is taken over when it came from
-    /// the same place, and the whole store when nothing about it changed.
+    /// Starts asking at once. `earlier` is what this one replaces: when nothing about it changed it is kept,
+    /// and when the keys come from the same place its set and its record are taken over, and its pace: reloads
+    /// in quick succession ask no more often than demands may.
     pub(super) fn start(
         name: &str,
         source: Source,
@@ -174,27 +175,21 @@ impl KeyStore {
             );
         }
         let now = means.clock.now().monotonic;
+        let progress =
+            earlier.map_or_else(|| Progress::beginning(now), |e| e.shared.progress.lock().taken_over(now));
+        let pause = progress.next.saturating_duration_since(now);
         let control = means.control.clone();
         let shared = Arc::new(Shared {
             name: name.into(),
             source,
             schedule,
             means,
-            held: RwLock::new(earlier.and_then(|e| e.shared.held.read().as_deref().map(Held::taken_over))),
-            progress: Mutex::new(Progress {
-                phase: Phase::Asked,
-                began: now,
-                next: now,
-                completed: 0,
-                failures_in_a_row: 0,
-                fetched: 0,
-                failed: 0,
-                last_error: None,
-            }),
+            held: RwLock::new(earlier.and_then(|e| e.shared.held.read().clone())),
+            done: watch::Sender::new(progress.completed),
+            progress: Mutex::new(progress),
             demand: Notify::new(),
-            done: watch::Sender::new(0),
         });
-        let task = control.spawn(run(shared.clone())).abort_handle();
+        let task = control.spawn(run(shared.clone(), pause)).abort_handle();
         Arc::new(Self { shared, task })
     }
 
@@ -270,20 +265,34 @@ impl KeyStore {
     }
 }
 
-impl Held {
-    /// As the first set of a store that replaces another: older than any attempt of its own.
-    fn taken_over(&self) -> Arc<Self> {
-        Arc::new(Self {
-            set: self.set.clone(),
-            attempt: 0,
-            confirmed: self.confirmed,
-            document: self.document,
-            skipped: self.skipped,
-        })
-    }
-}
-
 impl Progress {
+    fn beginning(now: Instant) -> Self {
+        Self {
+            phase: Phase::Asked,
+            began: now,
+            next: now,
+            completed: 0,
+            failures_in_a_row: 0,
+            fetched: 0,
+            failed: 0,
+            last_error: None,
+        }
+    }
+
+    /// The record goes on. The next attempt is due when the earlier store would have made one, or might have
+    /// been made to; what that store has not finished is begun again.
+    fn taken_over(&self, now: Instant) -> Self {
+        let idle = self.phase == Phase::Idle;
+        let next = if idle { self.next.min(self.began + DEMAND_INTERVAL).max(now) } else { now };
+        Self {
+            phase: if next > now { Phase::Idle } else { Phase::Asked },
+            began: if next > now { self.began } else { now },
+            next,
+            last_error: self.last_error.clone(),
+            ..*self
+        }
+    }
+
     /// What the last completed attempt said, to one who may not have another.
     fn last(&self, now: Now) -> Renewal {
         if self.completed > 0 && self.failures_in_a_row == 0 {
@@ -294,24 +303,29 @@ impl Progress {
     }
 }
 
-async fn run(shared: Arc<Shared>) {
+async fn run(shared: Arc<Shared>, mut pause: Duration) {
     loop {
+        shared.due(pause).await;
         let began = shared.begin();
         let found = shared.source.ask().await;
-        let pause = shared.conclude(found, began);
-        let pause = tokio::time::sleep(pause);
-        tokio::pin!(pause);
-        loop {
-            tokio::select! {
-                () = &mut pause => break,
-                // A demand that the timer's attempt has served leaves its wake-up behind.
-                () = shared.demand.notified() => if shared.is_asked() { break },
-            }
-        }
+        pause = shared.conclude(found, began);
     }
 }
 
 impl Shared {
+    /// Returns when the pause is over or an attempt is demanded.
+    async fn due(&self, pause: Duration) {
+        let pause = tokio::time::sleep(pause);
+        tokio::pin!(pause);
+        while !self.is_asked() {
+            tokio::select! {
+                () = &mut pause => return,
+                // A demand that the timer's attempt has served leaves its wake-up behind: look again.
+                () = self.demand.notified() => {}
+            }
+        }
+    }
+
     fn is_asked(&self) -> bool {
         self.progress.lock().phase == Phase::Asked
     }

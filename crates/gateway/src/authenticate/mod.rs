@@ -291,7 +291,11 @@ impl Authenticator {
         }
     }
 
-    async fn verify(&self, token: &[u8], now: &impl Fn() -> Now) -> Result<(Verified, Lifetime), Rejection> {
+    async fn verify(
+        &self,
+        token: &[u8],
+        now: &impl Fn() -> Now,
+    ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         for _ in 0..=RENEWALS {
             let now = now();
             let (issuer, seen, unknown_key) = match self.attempt(token, now) {
@@ -303,7 +307,8 @@ impl Authenticator {
             };
             let unavailable =
                 |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
-            match issuer.keys.renew(seen, now).await {
+            // Rare and large: apart from the future of every miss.
+            match Box::pin(issuer.keys.renew(seen, now)).await {
                 Renewal::Newer => {}
                 Renewal::Fresh if unknown_key => return Err(Rejection::Invalid(TokenError::UnknownKey)),
                 Renewal::Fresh => return unavailable(Duration::from_secs(1)),
@@ -315,7 +320,7 @@ impl Authenticator {
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
-    fn attempt(&self, token: &[u8], now: Now) -> Result<(Verified, Lifetime), Obstacle> {
+    fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Obstacle> {
         let unverified = jwt::parse(token)?;
         // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
         let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
@@ -333,7 +338,7 @@ impl Authenticator {
         };
         // A fact ends with the key set it was proven by, should that not be confirmed in time.
         let life = Lifetime { expires: facts.expires, until: Some(issuer.keys.usable_until(&held)) };
-        Ok((self.rendering.verified(facts, Some(at)), life))
+        Ok((Arc::new(self.rendering.verified(facts, Some(at))), life))
     }
 }
 

@@ -122,8 +122,8 @@ impl<T: Weigh, D: Clone> Ticket<T, D> {
     ///
     /// # Errors
     /// [`Voided`] when the generation moved since the ticket was taken: nothing is stored, waiters try again.
-    pub fn fill(self, fact: T, life: Lifetime, now: Now) -> Result<Arc<T>, Voided> {
-        let fact = Arc::new(fact);
+    pub fn fill(self, fact: impl Into<Arc<T>>, life: Lifetime, now: Now) -> Result<Arc<T>, Voided> {
+        let fact = fact.into();
         self.shared.store((self.key, self.id, self.generation), &fact, life, now)?;
         self.answer.send_replace(Some(Answer::Known(fact.clone())));
         Ok(fact)

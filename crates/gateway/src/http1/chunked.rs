@@ -161,7 +161,9 @@ impl Decoder {
             None => {}
             Some(b';') => {
                 self.extensions += line.len() - digits;
-                if self.extensions > MAX_EXTENSIONS || line[digits..].iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f) {
+                if self.extensions > MAX_EXTENSIONS
+                    || line[digits..].iter().any(|b| *b < b' ' && *b != b'\t' || *b == 0x7f)
+                {
                     return Err(ChunkFault::Extension);
                 }
             }
@@ -180,9 +182,11 @@ fn hex(digit: u8) -> u8 {
     }
 }
 
-/// A complete trailer section (its final empty line included) and its length.
-#[allow(clippy::type_complete, reason = "a pair of what was found and how long it is")]
-fn trailers(buf: &[u8]) -> Result<Option<(usize, Option<Box<HeaderMap>>)>, ChunkFault> {
+/// Length of a trailer section, its final empty line included, and its fields when there are any.
+type Section = (usize, Option<Box<HeaderMap>>);
+
+/// The trailer section at the front, when it is complete.
+fn trailers(buf: &[u8]) -> Result<Option<Section>, ChunkFault> {
     match buf {
         [b'\r', b'\n', ..] => return Ok(Some((2, None))),
         [] | [b'\r'] => return Ok(None),
@@ -215,7 +219,8 @@ fn parse_trailers(section: &[u8]) -> Result<Option<Box<HeaderMap>>, ChunkFault> 
     let mut map = HeaderMap::with_capacity(lines.len());
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes()).map_err(|_| ChunkFault::Trailers)?;
-        let value = HeaderValue::from_bytes(super::head::trim(line.value)).map_err(|_| ChunkFault::Trailers)?;
+        let value =
+            HeaderValue::from_bytes(super::head::trim(line.value)).map_err(|_| ChunkFault::Trailers)?;
         map.append(name, value);
     }
     Ok(Some(Box::new(map)))
@@ -241,7 +246,9 @@ mod tests {
                     decoder.took(len);
                     start += skip + len;
                 }
-                Decoded::End { consumed, trailers } => return Ok((body, trailers.map(|t| *t), start + consumed)),
+                Decoded::End { consumed, trailers } => {
+                    return Ok((body, trailers.map(|t| *t), start + consumed));
+                }
             }
         }
     }
@@ -279,7 +286,12 @@ mod tests {
             (b"5\r;\nhello", ChunkFault::LineEnd),
         ];
         for (coded, expected) in cases {
-            assert_eq!(decode_in_steps(coded, coded.len()).unwrap_err(), expected, "{}", coded.escape_ascii());
+            assert_eq!(
+                decode_in_steps(coded, coded.len()).unwrap_err(),
+                expected,
+                "{}",
+                coded.escape_ascii()
+            );
         }
     }
 

@@ -12,11 +12,11 @@ use http::HeaderMap;
 use tokio::io::AsyncWrite;
 
 use super::chunked::{Decoded, Decoder};
-use super::head::{Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use super::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
-use crate::upstream::pool::Counted;
 use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
+use crate::upstream::pool::Counted;
 
 /// Bytes held back before a write must wait for the socket.
 const HOLD: usize = 2 * CHUNK;
@@ -50,6 +50,10 @@ enum Writing {
 }
 
 /// An HTTP/1 connection in either role.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "independent facts about a socket, not states of one machine"
+)]
 pub(crate) struct Connection {
     io: Stream,
     read: ReadBuffer,
@@ -394,7 +398,9 @@ impl Connection {
 
     fn end_body(&mut self, trailers: Option<&HeaderMap>) -> Result<(), LegError> {
         match self.writing {
-            Writing::Length(left) if left > 0 => return Err(LegError::Protocol("body shorter than its content-length")),
+            Writing::Length(left) if left > 0 => {
+                return Err(LegError::Protocol("body shorter than its content-length"));
+            }
             Writing::Chunked => {
                 let out = self.out();
                 out.extend_from_slice(b"0\r\n");
@@ -408,7 +414,6 @@ impl Connection {
         self.writing = Writing::Idle;
         Ok(())
     }
-
 }
 
 impl Drop for Connection {
@@ -454,7 +459,8 @@ impl Upstream for Connection {
         if len == 0 {
             return Poll::Ready(Err(LegError::Closed));
         }
-        let head = parse_response(&self.read.filled()[..len])?;
+        let mut fields = Fields::new();
+        let head = parse_response(&self.read.filled()[..len], &mut fields)?;
         let interim = matches!(head.status, 100 | 102..=199);
         let framing = if self.head_request { Framing::Length(0) } else { head.framing };
         self.persists = head.connection.persists(head.version) && framing != Framing::UntilClose;
@@ -463,8 +469,8 @@ impl Upstream for Connection {
             (_, Framing::Length(n)) => BodyLength::Known(n),
             _ => BodyLength::Unknown,
         };
-        let shown = f(&ResponseView { status: head.status, fields: &head.fields, body });
-        drop(head);
+        let shown = f(&ResponseView { status: head.status, fields: &fields, body });
+        drop(fields);
         if interim {
             self.skip_head(len);
         } else {
@@ -520,17 +526,15 @@ fn put_chunk(out: &mut Vec<u8>, data: &[u8]) {
 
 /// Appends a status line with the registered reason phrase.
 pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
-    match status {
-        200 => out.extend_from_slice(b"HTTP/1.1 200 OK\r\n"),
-        _ => {
-            out.extend_from_slice(b"HTTP/1.1 ");
-            put_decimal(out, u64::from(status));
-            out.push(b' ');
-            let reason = http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
-            out.extend_from_slice(reason.unwrap_or("").as_bytes());
-            out.extend_from_slice(b"\r\n");
-        }
+    if status == 200 {
+        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
     }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    put_decimal(out, u64::from(status));
+    out.push(b' ');
+    let reason = http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
+    out.extend_from_slice(reason.unwrap_or("").as_bytes());
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Appends status line and passing fields of a response, without framing and without the final empty line.

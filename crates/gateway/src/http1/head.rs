@@ -11,8 +11,8 @@ use auth::request::{Field, Scheme};
 /// Fields one head may have, whatever the configuration allows.
 pub(crate) const MAX_FIELDS: usize = 128;
 
-/// Fields of a head, on the stack.
-pub(crate) type Fields<'a> = ArrayVec<Field<'a>, MAX_FIELDS>;
+/// Fields of a head, on the stack: 4 KiB, which is why parsers fill one in place instead of returning it.
+pub type Fields<'a> = ArrayVec<Field<'a>, MAX_FIELDS>;
 
 /// Why a head is refused. Each is answered and then the connection is closed: what follows on it can no
 /// longer be framed.
@@ -148,8 +148,6 @@ pub struct RequestHead<'a> {
     pub target: &'a [u8],
     /// Minor version.
     pub version: Version,
-    /// All fields, in order, values trimmed.
-    pub fields: ArrayVec<Field<'a>, MAX_FIELDS>,
     /// Body framing.
     pub framing: Framing,
     /// `Content-Length` was given, even if it is 0.
@@ -160,6 +158,7 @@ pub struct RequestHead<'a> {
 
 /// What the fields that steer the connection say.
 #[derive(Debug, Default, Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own that a client may set")]
 pub struct ConnectionFields<'a> {
     /// `Connection: close`.
     pub close: bool,
@@ -187,8 +186,13 @@ impl ConnectionFields<'_> {
     }
 }
 
-/// Parses a complete request head (as found by [`HeadScanner`]).
-pub fn parse_request(head: &[u8], target_bytes: usize) -> Result<RequestHead<'_>, HeadFault> {
+/// Parses a complete request head (as found by [`HeadScanner`]). `fields` gets all fields, in order, with their
+/// values trimmed.
+pub fn parse_request<'a>(
+    head: &'a [u8],
+    target_bytes: usize,
+    fields: &mut Fields<'a>,
+) -> Result<RequestHead<'a>, HeadFault> {
     let mut lines = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut []);
     match request.parse_with_uninit_headers(head, &mut lines) {
@@ -203,11 +207,11 @@ pub fn parse_request(head: &[u8], target_bytes: usize) -> Result<RequestHead<'_>
         return Err(HeadFault::TargetTooLong);
     }
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let mut parts = FieldsParser::default();
+    let mut steering = Steering::default();
     for line in request.headers.iter() {
-        parts.push(line)?;
+        steering.push(line, fields)?;
     }
-    let (fields, connection, coding, length) = (parts.fields, parts.connection, parts.coding, parts.length);
+    let Steering { connection, coding, length } = steering;
     let framing = match (coding, length) {
         (true, Some(_)) => return Err(HeadFault::BothLengths),
         (true, None) if version == Version::Http10 => return Err(HeadFault::TransferEncodingInHttp10),
@@ -215,7 +219,7 @@ pub fn parse_request(head: &[u8], target_bytes: usize) -> Result<RequestHead<'_>
         (false, length) => Framing::Length(length.unwrap_or(0)),
     };
     let has_length = length.is_some();
-    Ok(RequestHead { method, target: target.as_bytes(), version, fields, framing, has_length, connection })
+    Ok(RequestHead { method, target: target.as_bytes(), version, framing, has_length, connection })
 }
 
 /// Authority and origin-form target of a request target (RFC 9112 §3.2): absolute form is split, origin and
@@ -248,31 +252,32 @@ pub struct ResponseHead<'a> {
     pub status: u16,
     /// Minor version.
     pub version: Version,
-    /// All fields, in order, values trimmed.
-    pub fields: ArrayVec<Field<'a>, MAX_FIELDS>,
     /// Body framing, given that the request was not HEAD.
     pub framing: Framing,
     /// What the fields that steer the connection say.
     pub connection: ConnectionFields<'a>,
 }
 
-/// Parses a complete response head.
-pub fn parse_response(head: &[u8]) -> Result<ResponseHead<'_>, HeadFault> {
+/// Parses a complete response head; `fields` as with [`parse_request`].
+pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<ResponseHead<'a>, HeadFault> {
     let mut lines = [const { std::mem::MaybeUninit::uninit() }; MAX_FIELDS];
     let mut response = httparse::Response::new(&mut []);
-    let parsed = httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, &mut lines);
+    let parsed =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, head, &mut lines);
     match parsed {
         Ok(httparse::Status::Complete(n)) if n == head.len() => {}
         Ok(_) => return Err(HeadFault::FirstLine),
         Err(e) => return Err(fault(e, head)),
     }
-    let (Some(status), Some(minor)) = (response.code, response.version) else { return Err(HeadFault::FirstLine) };
+    let (Some(status @ 100..), Some(minor)) = (response.code, response.version) else {
+        return Err(HeadFault::FirstLine);
+    };
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
-    let mut parts = FieldsParser::default();
+    let mut steering = Steering::default();
     for line in response.headers.iter() {
-        parts.push(line)?;
+        steering.push(line, fields)?;
     }
-    let (fields, connection, coding, length) = (parts.fields, parts.connection, parts.coding, parts.length);
+    let Steering { connection, coding, length } = steering;
     let framing = match (coding, length) {
         // An origin that sends both is a smuggling attempt or broken; either way its bytes cannot be framed.
         (true, Some(_)) => return Err(HeadFault::BothLengths),
@@ -282,7 +287,7 @@ pub fn parse_response(head: &[u8]) -> Result<ResponseHead<'_>, HeadFault> {
         (false, None) => Framing::UntilClose,
     };
     let framing = if matches!(status, 100..=199 | 204 | 304) { Framing::Length(0) } else { framing };
-    Ok(ResponseHead { status, version, fields, framing, connection })
+    Ok(ResponseHead { status, version, framing, connection })
 }
 
 fn fault(e: httparse::Error, head: &[u8]) -> HeadFault {
@@ -299,24 +304,21 @@ fn fault(e: httparse::Error, head: &[u8]) -> HeadFault {
     }
 }
 
-/// Sorts the fields that frame and steer while keeping them all.
+/// What the fields that frame and steer say.
 #[derive(Default)]
-struct FieldsParser<'a> {
-    fields: ArrayVec<Field<'a>, MAX_FIELDS>,
+struct Steering<'a> {
     connection: ConnectionFields<'a>,
     coding: bool,
     length: Option<u64>,
 }
 
-impl<'a> FieldsParser<'a> {
-    fn push(&mut self, line: &httparse::Header<'a>) -> Result<(), HeadFault> {
+impl<'a> Steering<'a> {
+    fn push(&mut self, line: &httparse::Header<'a>, fields: &mut Fields<'a>) -> Result<(), HeadFault> {
         let value = trim(line.value);
         let name = line.name;
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => {
-                if self.connection.host.replace(value).is_some() {
-                    return Err(HeadFault::RepeatedHost);
-                }
+                once(&mut self.connection.host, value, HeadFault::RepeatedHost)?;
             }
             6 if name.eq_ignore_ascii_case("expect") => {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
@@ -324,9 +326,7 @@ impl<'a> FieldsParser<'a> {
             7 if name.eq_ignore_ascii_case("upgrade") => self.connection.protocol = Some(value),
             10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value),
             14 if name.eq_ignore_ascii_case("content-length") => {
-                if self.length.replace(parse_length(value)?).is_some() {
-                    return Err(HeadFault::ContentLength);
-                }
+                once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
             }
             17 if name.eq_ignore_ascii_case("transfer-encoding") => {
                 if self.coding || !value.eq_ignore_ascii_case(b"chunked") {
@@ -336,7 +336,7 @@ impl<'a> FieldsParser<'a> {
             }
             _ => {}
         }
-        self.fields.try_push(Field { name, value }).map_err(|_| HeadFault::TooManyFields)
+        fields.try_push(Field { name, value }).map_err(|_| HeadFault::TooManyFields)
     }
 
     fn connection_options(&mut self, value: &[u8]) {
@@ -350,6 +350,11 @@ impl<'a> FieldsParser<'a> {
             }
         }
     }
+}
+
+/// Fills a slot that may be filled once.
+fn once<T>(slot: &mut Option<T>, value: T, fault: HeadFault) -> Result<(), HeadFault> {
+    slot.replace(value).map_or(Ok(()), |_| Err(fault))
 }
 
 /// A decimal length without sign, list or white space, within 2^63 (RFC 9112 §6.3).
@@ -377,7 +382,7 @@ mod tests {
     use super::*;
 
     fn request(text: &str) -> Result<RequestHead<'_>, HeadFault> {
-        parse_request(text.as_bytes(), 8192)
+        parse_request(text.as_bytes(), 8192, &mut Fields::new())
     }
 
     #[test]
@@ -393,7 +398,11 @@ mod tests {
     #[test]
     fn scanner_refuses_bare_line_feeds_and_too_many_lines() {
         for head in ["GET / HTTP/1.1\nHost: a\r\n\r\n", "\nGET / HTTP/1.1\r\n", "GET / HTTP/1.1\r\n\n"] {
-            assert_eq!(HeadScanner::default().scan(head.as_bytes(), 100), Err(HeadFault::BareLineEnd), "{head:?}");
+            assert_eq!(
+                HeadScanner::default().scan(head.as_bytes(), 100),
+                Err(HeadFault::BareLineEnd),
+                "{head:?}"
+            );
         }
         let many = format!("GET / HTTP/1.1\r\n{}", "a: b\r\n".repeat(5));
         assert_eq!(HeadScanner::default().scan(many.as_bytes(), 4), Err(HeadFault::TooManyFields));
@@ -446,7 +455,14 @@ mod tests {
 
     #[test]
     fn first_line_is_exact() {
-        for line in ["GET / HTTP/1.2", "GET / HTTP/2.0", "GET  / HTTP/1.1", "GET /", "GET / HTTP/1.1 ", " GET / HTTP/1.1"] {
+        for line in [
+            "GET / HTTP/1.2",
+            "GET / HTTP/2.0",
+            "GET  / HTTP/1.1",
+            "GET /",
+            "GET / HTTP/1.1 ",
+            " GET / HTTP/1.1",
+        ] {
             let text = format!("{line}\r\nHost: a\r\n\r\n");
             assert!(request(&text).is_err(), "{line:?}");
         }
@@ -483,7 +499,7 @@ mod tests {
 
     #[test]
     fn responses_frame_by_status_then_fields() {
-        let framing = |text: &str| parse_response(text.as_bytes()).map(|h| h.framing);
+        let framing = |text: &str| parse_response(text.as_bytes(), &mut Fields::new()).map(|h| h.framing);
         assert_eq!(framing("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"), Ok(Framing::Length(3)));
         assert_eq!(framing("HTTP/1.1 200 OK\r\n\r\n"), Ok(Framing::UntilClose));
         assert_eq!(framing("HTTP/1.1 204 No Content\r\n\r\n"), Ok(Framing::Length(0)));
@@ -493,5 +509,6 @@ mod tests {
             Err(HeadFault::BothLengths)
         );
         assert!(framing("HTTP/1.1 20 OK\r\n\r\n").is_err());
+        assert!(framing("HTTP/1.1 099 OK\r\n\r\n").is_err());
     }
 }

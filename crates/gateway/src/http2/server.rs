@@ -17,13 +17,13 @@ use http::request::Parts;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 
 use super::stream::Stream as Bodies;
+use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::access_log::RequestProtocol;
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
@@ -33,6 +33,8 @@ use crate::worker::{Running, Worker};
 const STREAM_WINDOW: u32 = 256 * 1024;
 /// Window over all streams of a connection.
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
+const SEND_BUFFER: usize = 128 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Request body read and thrown away after an answer of our own, so that a client that does not look at the
@@ -51,6 +53,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
             .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
             .handshake::<_, Bytes>(io),
     );
     let ready = poll_fn(|cx| match handshake.as_mut().poll(cx) {
@@ -70,7 +73,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
         });
         match next.await {
             Some(Ok((request, respond))) => {
-                resting.limit = idle;
+                if !resting.leaving {
+                    resting.limit = idle;
+                }
                 let open = Open::new(&streams);
                 let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
                 tokio::task::spawn_local(stream.run(request, respond));
@@ -168,7 +173,7 @@ impl StreamTask {
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, record);
+        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
     }
 
     async fn request(
@@ -220,8 +225,7 @@ impl StreamTask {
         }
         let cookies = joined_cookies(head);
         let mut fields = Fields::new();
-        let crumbs = head.headers.get_all(http::header::COOKIE).iter().count();
-        if head.headers.len() + crumbs.saturating_sub(1) > limits.header_fields {
+        if head.headers.len() > limits.header_fields {
             return refuse(HeadFault::TooManyFields);
         }
         let mut host = None;
@@ -254,7 +258,13 @@ impl StreamTask {
         admit(&self.worker, running, &self.peer, &inbound, resolved, record)
     }
 
-    async fn forward(&self, outbound: Outbound, mut client: Client, running: &Rc<Running>, record: &mut Record) {
+    async fn forward(
+        &self,
+        outbound: Outbound,
+        mut client: Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) {
         if self.peer.sees_timing
             && let Some(phases) = &record.phases
         {
@@ -273,11 +283,10 @@ impl StreamTask {
                 record.end(Phase::Respond);
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
-                    client.reset(Reason::INTERNAL_ERROR);
-                } else if !relayed.uploaded {
-                    // The answer is whole and the rest of the request is not wanted (RFC 9113 §8.1).
-                    client.reset(Reason::NO_ERROR);
+                    client.reset();
                 }
+                // When the answer is whole and the rest of the request is not wanted, the end of `client` says so
+                // with NO_ERROR behind the answer (RFC 9113 §8.1); a reset of ours would overtake it.
             }
         }
     }
@@ -290,30 +299,26 @@ impl StreamTask {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.stall);
         let mut budget = MAX_DRAIN;
-        let drained = poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
-            Poll::Ready(done) => Poll::Ready(done),
-            Poll::Pending => deadline.poll_due(cx).map(|()| false),
-        });
-        if !drained.await {
-            client.reset(Reason::NO_ERROR);
-        }
+        // What is not drained is refused when `client` ends, with NO_ERROR and behind the answer.
+        poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => deadline.poll_due(cx),
+        })
+        .await;
     }
 }
 
-/// Reads a body to its end and forgets it; false when it is longer than the budget or broken.
-fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<bool> {
-    loop {
-        let n = match std::task::ready!(bodies.poll_fill(cx)) {
-            Ok(Fill::End(_)) => return Poll::Ready(true),
-            Ok(Fill::Data(data)) => data.len(),
-            Err(_) => return Poll::Ready(false),
-        };
+/// Reads a body and forgets it: to its end, or until it is longer than the budget or broken.
+fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
+    while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
+        let n = data.len();
         bodies.consume(n);
         match budget.checked_sub(n) {
             Some(left) => *budget = left,
-            None => return Poll::Ready(false),
+            None => break,
         }
     }
+    Poll::Ready(())
 }
 
 /// How the body ends, for the codec of the other side. The `h2` crate holds it to its `content-length`.
@@ -322,7 +327,10 @@ fn framing(head: &Parts, body: &RecvStream) -> Framing {
         return Framing::Length(0);
     }
     let length = head.headers.get(http::header::CONTENT_LENGTH);
-    length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()).map_or(Framing::Chunked, Framing::Length)
+    length
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.parse().ok())
+        .map_or(Framing::Chunked, Framing::Length)
 }
 
 /// Cookie crumbs in one field, when there are several (RFC 9113 §8.2.3).
@@ -348,7 +356,8 @@ struct Client {
 impl Client {
     fn answer(&mut self, answer: &Answer) -> Result<(), LegError> {
         let mut response = Response::new(());
-        *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         for (name, value) in &answer.fields {
             if let Ok(value) = HeaderValue::from_str(value) {
                 response.headers_mut().append(*name, value);
@@ -363,10 +372,11 @@ impl Client {
         Ok(())
     }
 
-    fn reset(&mut self, reason: Reason) {
+    /// The client must not take a cut answer for a whole one.
+    fn reset(&mut self) {
         match &mut self.bodies.send {
-            Some(send) => send.send_reset(reason),
-            None => self.respond.send_reset(reason),
+            Some(send) => send.send_reset(Reason::INTERNAL_ERROR),
+            None => self.respond.send_reset(Reason::INTERNAL_ERROR),
         }
     }
 }
@@ -378,7 +388,8 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
         StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
     for field in passing(view.fields) {
-        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
+        let name = HeaderName::from_bytes(field.name.as_bytes())
+            .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         headers.append(name, value);
     }
@@ -414,6 +425,9 @@ impl Downstream for Client {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.respond.poll_reset(cx).map(drop)
+        match &mut self.bodies.send {
+            Some(send) => send.poll_reset(cx).map(drop),
+            None => self.respond.poll_reset(cx).map(drop),
+        }
     }
 }

@@ -158,8 +158,13 @@ impl Upstream for ClientStream {
         };
         if let Poll::Ready(Some(interim)) = response.poll_informational(cx) {
             let interim = interim?;
-            let fields = fields(interim.headers())?;
-            let view = ResponseView { status: interim.status().as_u16(), fields: &fields, body: BodyLength::Known(0) };
+            let mut fields = Fields::new();
+            collect(interim.headers(), &mut fields)?;
+            let view = ResponseView {
+                status: interim.status().as_u16(),
+                fields: &fields,
+                body: BodyLength::Known(0),
+            };
             return Poll::Ready(Ok(f(&view)));
         }
         let (head, recv) = ready!(std::pin::Pin::new(response).poll(cx))?.into_parts();
@@ -171,7 +176,8 @@ impl Upstream for ClientStream {
             None if recv.is_end_stream() => BodyLength::Known(0),
             None => BodyLength::Unknown,
         };
-        let fields = fields(&head.headers)?;
+        let mut fields = Fields::new();
+        collect(&head.headers, &mut fields)?;
         let shown = f(&ResponseView { status: head.status.as_u16(), fields: &fields, body });
         self.stream.recv = Some(recv);
         Poll::Ready(Ok(shown))
@@ -179,12 +185,11 @@ impl Upstream for ClientStream {
 }
 
 /// The fields of a header map in order, as the codecs see them.
-pub(crate) fn fields(map: &HeaderMap) -> Result<Fields<'_>, LegError> {
-    let mut fields = Fields::new();
+fn collect<'a>(map: &'a HeaderMap, fields: &mut Fields<'a>) -> Result<(), LegError> {
     for (name, value) in map {
         fields
             .try_push(Field { name: name.as_str(), value: value.as_bytes() })
             .map_err(|_| crate::http1::head::HeadFault::TooManyFields)?;
     }
-    Ok(fields)
+    Ok(())
 }

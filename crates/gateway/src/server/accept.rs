@@ -1,5 +1,6 @@
 //! From an accepted socket to a codec: limits, PROXY header, TLS, which protocol.
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
@@ -10,15 +11,16 @@ use std::task::Poll;
 use std::time::Duration;
 
 use auth::request::Scheme;
+use parking_lot::Mutex;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::worker_thread::{Accepted, Command, Share};
-use super::total;
+use super::{OpenCount, total};
 use crate::authenticate::Verified;
 use crate::config::{Config, Listener};
-use crate::http1::connection::Connection;
+use crate::http1::connection::{Connection, put_field};
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
 use crate::pipeline::Peer;
@@ -29,18 +31,35 @@ use crate::worker::Worker;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A worker passes a new connection on when it has this many more than another, and an eighth more.
 const UNFAIR: usize = 4;
-/// Pause after the system refused to accept for want of descriptors or memory.
-const OUT_OF_DESCRIPTORS: Duration = Duration::from_millis(50);
+/// Pause after the system refused to accept for a reason that lasts, such as want of descriptors or memory.
+const REFUSED: Duration = Duration::from_millis(50);
 
 /// What accepting needs.
 pub(crate) struct Context {
     pub(crate) worker: Rc<Worker>,
     pub(crate) shares: Arc<[Share]>,
+    pub(crate) doors: Arc<Doors>,
     pub(crate) connection_limit: usize,
 }
 
-/// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends it: a client that goes away before it is accepted,
-/// and a process out of descriptors, are both everyday.
+/// Open connections of each listener over all workers, by its name.
+#[derive(Default)]
+pub(crate) struct Doors(Mutex<HashMap<Box<str>, OpenCount>>);
+
+impl Doors {
+    fn of(&self, listener: &str) -> OpenCount {
+        let mut doors = self.0.lock();
+        if let Some(open) = doors.get(listener) {
+            return open.clone();
+        }
+        // Names come and go with reloads; nobody misses a count of nothing.
+        doors.retain(|_, open| open.load(Ordering::Relaxed) > 0);
+        doors.entry(listener.into()).or_default().clone()
+    }
+}
+
+/// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends it: a
+/// client that goes away before it is accepted, and a process out of descriptors, are both everyday.
 pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: TcpListener) {
     // Never due: it wakes this task when the worker begins to drain.
     let wake = context.worker.deadlines.register();
@@ -58,17 +77,18 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
                 if let Some((_, counts)) = listener(&context.worker, address) {
                     counts.accept_failed(&context.worker.metrics);
                 }
-                if is_out_of_resources(&error) {
-                    tokio::time::sleep(OUT_OF_DESCRIPTORS).await;
+                if !is_of_one_client(&error) {
+                    tokio::time::sleep(REFUSED).await;
                 }
             }
         }
     }
 }
 
-fn is_out_of_resources(error: &io::Error) -> bool {
-    // ENFILE, EMFILE, ENOBUFS, ENOMEM
-    matches!(error.raw_os_error(), Some(23 | 24 | 105 | 12))
+/// Whether the next client may well fare better at once.
+fn is_of_one_client(error: &io::Error) -> bool {
+    use io::ErrorKind as E;
+    matches!(error.kind(), E::ConnectionAborted | E::ConnectionReset | E::ConnectionRefused | E::Interrupted)
 }
 
 /// The listener configured at an address now, and its counts.
@@ -111,13 +131,14 @@ fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: So
     let worker = &context.worker;
     let Some((index, counts)) = listener(worker, address) else { return };
     let config = worker.running().config.clone();
-    let limit = config.listeners[index].limits.connections.min(context.connection_limit);
-    if total(&context.shares) >= limit {
+    let listener = &config.listeners[index];
+    let open = OpenConnection::new(worker.clone(), context.doors.of(&listener.name));
+    let here = open.door.load(Ordering::Relaxed);
+    if here > listener.limits.connections || total(&context.shares) > context.connection_limit {
         counts.refused(&worker.metrics, Refusal::Limit);
         return;
     }
     counts.accepted(&worker.metrics);
-    let open = OpenConnection::new(worker.clone());
     tokio::task::spawn_local(async move {
         let socket = Incoming { worker: open.worker.clone(), config, index, counts, peer };
         socket.serve(stream).await;
@@ -128,18 +149,41 @@ fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: So
 /// Counts an open connection until dropped.
 struct OpenConnection {
     worker: Rc<Worker>,
+    door: OpenCount,
 }
 
 impl OpenConnection {
-    fn new(worker: Rc<Worker>) -> Self {
+    fn new(worker: Rc<Worker>, door: OpenCount) -> Self {
         worker.open.fetch_add(1, Ordering::Relaxed);
-        Self { worker }
+        door.fetch_add(1, Ordering::Relaxed);
+        Self { worker, door }
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.worker.open.fetch_sub(1, Ordering::Relaxed);
+        self.door.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a connection by the protocol it speaks until dropped, even by a panic.
+struct Speaking {
+    worker: Rc<Worker>,
+    counts: Arc<ListenerMetrics>,
+    protocol: Protocol,
+}
+
+impl Speaking {
+    fn new(worker: Rc<Worker>, counts: Arc<ListenerMetrics>, protocol: Protocol) -> Self {
+        counts.opened(&worker.metrics, protocol);
+        Self { worker, counts, protocol }
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        self.counts.closed(&self.worker.metrics, self.protocol);
     }
 }
 
@@ -168,23 +212,21 @@ impl Incoming {
             return;
         }
         let limit = self.listener().timeouts.handshake;
-        let stream = match tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await {
-            Ok(Some(stream)) => stream,
-            Ok(None) | Err(_) => return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol),
+        let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await else {
+            return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
         let Some((spoken, certificate)) = self.secured(stream, limit).await else { return };
         let protocol = match &spoken {
             Spoken::Http1(_) => Protocol::Http1,
             Spoken::Http2(_) => Protocol::Http2,
         };
-        let (worker, counts) = (self.worker.clone(), self.counts.clone());
-        counts.opened(&worker.metrics, protocol);
+        let worker = self.worker.clone();
+        let _speaking = Speaking::new(worker.clone(), self.counts.clone(), protocol);
         let peer = self.into_peer(certificate);
         match spoken {
-            Spoken::Http1(connection) => crate::http1::server::serve(worker.clone(), peer, connection).await,
-            Spoken::Http2(stream) => crate::http2::server::serve(worker.clone(), peer, stream).await,
+            Spoken::Http1(connection) => crate::http1::server::serve(worker, peer, connection).await,
+            Spoken::Http2(stream) => crate::http2::server::serve(worker, peer, stream).await,
         }
-        counts.closed(&worker.metrics, protocol);
     }
 
     fn into_peer(self, certificate: Option<Arc<Verified>>) -> Peer {
@@ -192,16 +234,20 @@ impl Incoming {
         let address = self.peer.ip().to_canonical();
         let forwarded =
             vec![("x-forwarded-for", address.to_string()), ("x-forwarded-proto", scheme.as_str().to_owned())];
+        let mut forwarded_http1 = Vec::new();
+        for (name, value) in &forwarded {
+            put_field(&mut forwarded_http1, name, value.as_bytes());
+        }
         let sees_timing = self.config.server_timing.iter().any(|net| net.contains(&address));
         Peer {
             address: self.peer,
             scheme,
             certificate,
             forwarded,
+            forwarded_http1,
             sees_timing,
             listener: self.config,
             listener_index: self.index,
-            counts: self.counts,
         }
     }
 
@@ -289,7 +335,7 @@ impl Incoming {
             return Some(Spoken::Http1(connection));
         }
         let deadline = self.worker.deadlines.register();
-        deadline.set(self.listener().timeouts.idle);
+        let rests_until = deadline.millis_at(self.listener().timeouts.idle);
         let mut begun = false;
         loop {
             let held = connection.unread();
@@ -311,8 +357,9 @@ impl Incoming {
                 Poll::Ready(read) => Poll::Ready(read.ok()),
                 Poll::Pending => {
                     connection.rest();
-                    if self.worker.draining.get().is_some() {
-                        return Poll::Ready(None);
+                    if !begun {
+                        let draining = self.worker.draining.get();
+                        deadline.set_at(draining.map_or(rests_until, |until| until.min(rests_until)));
                     }
                     deadline.poll_due(cx).map(|()| None)
                 }

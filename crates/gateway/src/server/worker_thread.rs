@@ -73,6 +73,7 @@ pub(crate) struct Start {
     pub(crate) sockets: Vec<(SocketAddr, std::net::TcpListener)>,
     pub(crate) services: Services,
     pub(crate) shares: Arc<[Share]>,
+    pub(crate) doors: Arc<accept::Doors>,
     pub(crate) connection_limit: usize,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) {
 }
 
 async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
-    let Start { index, generation, sockets, services, shares, connection_limit } = start;
+    let Start { index, generation, sockets, services, shares, doors, connection_limit } = start;
     let Some(metrics) = services.metrics.worker(index) else {
         tracing::error!(index, "no metrics shard is free for this worker");
         return;
@@ -98,7 +99,6 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
     let deadlines = Deadlines::new(Instant::now());
     let running = running(&generation, None, &metrics, &deadlines);
     let worker = Worker::new(
-        index,
         metrics,
         CoarseClock::new(services.clock.clone()),
         services.access_log.as_ref().map(crate::access_log::AccessLog::buffer),
@@ -107,7 +107,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
         deadlines,
         shares[index].open.clone(),
     );
-    let context = Rc::new(accept::Context { worker: worker.clone(), shares, connection_limit });
+    let context = Rc::new(accept::Context { worker: worker.clone(), shares, doors, connection_limit });
     let mut acceptors = HashMap::new();
     listen(&context, &mut acceptors, sockets);
     let ticker = tokio::task::spawn_local(tick(worker.clone()));

@@ -8,8 +8,8 @@ use h2::client::SendRequest;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::config::{Endpoint, Upstream, UpstreamTls};
 use super::pool::Counted;
+use crate::config::{Endpoint, Upstream, UpstreamTls};
 use crate::io::Stream;
 
 /// Window an upstream may fill per stream before we have passed it on.
@@ -26,7 +26,9 @@ pub(crate) enum ConnectError {
     Io { endpoint: String, source: io::Error },
     #[error("connecting to {endpoint}: no answer within {limit:?}")]
     Timeout { endpoint: String, limit: Duration },
-    #[error("connecting to {endpoint}: the TLS peer did not agree to HTTP/2 (ALPN); set protocol = \"http/1.1\"")]
+    #[error(
+        "connecting to {endpoint}: the TLS peer did not agree to HTTP/2 (ALPN); set protocol = \"http/1.1\""
+    )]
     NoHttp2 { endpoint: String },
     #[error("connecting to {endpoint}: HTTP/2 handshake: {source}")]
     Http2 { endpoint: String, source: h2::Error },
@@ -55,8 +57,9 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
     let Some(tls) = tls else { return Ok(plain) };
     let name = match (&tls.server_name, endpoint) {
         (Some(name), _) => name.clone(),
-        (None, Endpoint::Tcp { host, .. }) => ServerName::try_from(host.to_string())
-            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no TLS server name: {e}")))?,
+        (None, Endpoint::Tcp { host, .. }) => ServerName::try_from(host.to_string()).map_err(|e| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no TLS server name: {e}"))
+        })?,
         (None, Endpoint::Unix(_)) => {
             let hint = "TLS over a Unix socket needs tls.server_name";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, hint));

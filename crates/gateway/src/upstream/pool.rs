@@ -31,7 +31,7 @@ pub(crate) struct Pool {
 
 struct EndpointState {
     idle: RefCell<Vec<Idle>>,
-    http2: RefCell<Vec<SendRequest<Bytes>>>,
+    http2: RefCell<Vec<Http2Connection>>,
     /// One HTTP/2 handshake at a time: the requests that arrive meanwhile share its connection.
     connecting: Semaphore,
     in_flight: Cell<usize>,
@@ -43,6 +43,15 @@ struct EndpointState {
 
 struct Idle {
     connection: Box<Connection>,
+    since: u64,
+}
+
+/// An HTTP/2 connection that takes further streams.
+struct Http2Connection {
+    send: SendRequest<Bytes>,
+    /// Streams leased; also what tells one connection from another.
+    streams: Rc<Cell<usize>>,
+    /// When it was last seen in use.
     since: u64,
 }
 
@@ -73,7 +82,33 @@ pub(crate) enum Link {
     /// A whole HTTP/1 connection.
     Http1(Option<Box<Connection>>),
     /// A handle that opens a stream.
-    Http2(SendRequest<Bytes>),
+    Http2(Http2Stream),
+}
+
+/// A place among the streams of a connection; given back on drop.
+pub(crate) struct Http2Stream {
+    /// Opens the stream.
+    pub(crate) send: SendRequest<Bytes>,
+    streams: Rc<Cell<usize>>,
+}
+
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        self.streams.set(self.streams.get() - 1);
+    }
+}
+
+impl Http2Connection {
+    fn stream(&self) -> Http2Stream {
+        self.streams.set(self.streams.get() + 1);
+        Http2Stream { send: self.send.clone(), streams: self.streams.clone() }
+    }
+
+    /// Whether it is going away, or was closed.
+    fn is_over(&mut self) -> bool {
+        let mut cx = Context::from_waker(Waker::noop());
+        matches!(self.send.poll_ready(&mut cx), Poll::Ready(Err(_)))
+    }
 }
 
 impl Pool {
@@ -83,6 +118,10 @@ impl Pool {
         metrics: Rc<metrics::Worker>,
         deadlines: Rc<Deadlines>,
     ) -> Rc<Self> {
+        // Whether a pool before this one had taken them out is forgotten with it.
+        for counts in &counts {
+            counts.set_ejected(&metrics, false);
+        }
         let endpoints = counts
             .into_iter()
             .map(|counts| EndpointState {
@@ -151,24 +190,24 @@ impl Pool {
                 Ok(self.leased(at, Link::Http1(Some(connection)), false))
             }
             UpstreamProtocol::Http2 => {
-                if let Some(send) = state.ready_http2() {
-                    return Ok(self.leased(at, Link::Http2(send), true));
+                if let Some(stream) = state.http2_stream() {
+                    return Ok(self.leased(at, Link::Http2(stream), true));
                 }
-                let _one_at_a_time = state.connecting.acquire().await;
-                if let Some(send) = state.ready_http2() {
-                    return Ok(self.leased(at, Link::Http2(send), true));
+                // Whoever waits here waits for one connection, not for the failure of all who came before.
+                let limit = self.config.timeouts.connect;
+                let Ok(_one_at_a_time) = tokio::time::timeout(limit, state.connecting.acquire()).await else {
+                    return Err(ConnectError::Timeout { endpoint: endpoint.to_string(), limit });
+                };
+                if let Some(stream) = state.http2_stream() {
+                    return Ok(self.leased(at, Link::Http2(stream), true));
                 }
-                let full = state.http2.borrow().first().cloned();
-                if let Some(send) = full
-                    && state.http2.borrow().len() >= MAX_HTTP2_CONNECTIONS
-                    && let Ok(send) = send.ready().await
-                {
-                    return Ok(self.leased(at, Link::Http2(send), true));
-                }
-                let stream = open(&self.config, endpoint).await?;
-                let send = handshake_http2(stream, endpoint, self.counted(at)).await?;
-                state.http2.borrow_mut().push(send.clone());
-                Ok(self.leased(at, Link::Http2(send), false))
+                let plain = open(&self.config, endpoint).await?;
+                let send = handshake_http2(plain, endpoint, self.counted(at)).await?;
+                let since = self.deadlines.now_millis();
+                let connection = Http2Connection { send, streams: Rc::default(), since };
+                let stream = connection.stream();
+                state.http2.borrow_mut().push(connection);
+                Ok(self.leased(at, Link::Http2(stream), false))
             }
         }
     }
@@ -225,11 +264,17 @@ impl Pool {
         let now = self.deadlines.now_millis();
         let limit = u64::try_from(self.config.timeouts.idle.as_millis()).unwrap_or(u64::MAX);
         for state in &self.endpoints {
-            state.idle.borrow_mut().retain_mut(|idle| {
-                now.saturating_sub(idle.since) < limit && idle.connection.is_quiet()
+            state
+                .idle
+                .borrow_mut()
+                .retain_mut(|idle| now.saturating_sub(idle.since) < limit && idle.connection.is_quiet());
+            state.http2.borrow_mut().retain_mut(|connection| {
+                if connection.streams.get() > 0 {
+                    connection.since = now;
+                }
+                // Without its last handle a connection closes by itself.
+                now.saturating_sub(connection.since) < limit && !connection.is_over()
             });
-            let mut cx = Context::from_waker(Waker::noop());
-            state.http2.borrow_mut().retain_mut(|send| !matches!(send.poll_ready(&mut cx), Poll::Ready(Err(_))));
         }
     }
 
@@ -269,21 +314,14 @@ impl EndpointState {
         }
     }
 
-    fn ready_http2(&self) -> Option<SendRequest<Bytes>> {
-        let mut cx = Context::from_waker(Waker::noop());
+    /// A stream on a connection that has room for one; on the emptiest when there may be no more connections.
+    fn http2_stream(&self) -> Option<Http2Stream> {
         let mut open = self.http2.borrow_mut();
-        let mut found = None;
-        open.retain_mut(|send| match send.poll_ready(&mut cx) {
-            Poll::Ready(Err(_)) => false,
-            Poll::Ready(Ok(())) => {
-                if found.is_none() {
-                    found = Some(send.clone());
-                }
-                true
-            }
-            Poll::Pending => true,
-        });
-        found
+        open.retain_mut(|connection| !connection.is_over());
+        let free = open.iter().find(|c| c.streams.get() < c.send.current_max_send_streams());
+        let emptiest =
+            || open.iter().min_by_key(|c| c.streams.get()).filter(|_| open.len() >= MAX_HTTP2_CONNECTIONS);
+        free.or_else(emptiest).map(Http2Connection::stream)
     }
 }
 
@@ -311,12 +349,20 @@ impl Lease {
     /// Tells that the exchange failed by the endpoint's fault: it broke off, or did not answer in time.
     pub(crate) fn fail(self, timed_out: bool) {
         self.pool.failed(self.endpoint);
-        let counts = &self.pool.endpoints[self.endpoint].counts;
-        if timed_out {
-            counts.timed_out(&self.pool.metrics);
-        } else {
-            counts.reset(&self.pool.metrics);
+        let state = &self.pool.endpoints[self.endpoint];
+        if !timed_out {
+            return state.counts.reset(&self.pool.metrics);
         }
+        state.counts.timed_out(&self.pool.metrics);
+        if let Link::Http2(stream) = &self.link {
+            // Slow or dead cannot be told apart: its streams may end, new ones go elsewhere.
+            state.http2.borrow_mut().retain(|c| !Rc::ptr_eq(&c.streams, &stream.streams));
+        }
+    }
+
+    /// Tells that an answer rested for too long in its middle.
+    pub(crate) fn stalled(self) {
+        self.pool.endpoints[self.endpoint].counts.timed_out(&self.pool.metrics);
     }
 
     /// Counts that the request is sent again elsewhere because nothing had been sent.
@@ -336,7 +382,7 @@ impl Lease {
     pub(crate) fn host(&self) -> String {
         match self.endpoint() {
             crate::config::Endpoint::Unix(_) => "localhost".into(),
-            tcp => tcp.to_string(),
+            tcp @ crate::config::Endpoint::Tcp { .. } => tcp.to_string(),
         }
     }
 

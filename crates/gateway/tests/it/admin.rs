@@ -158,7 +158,7 @@ async fn slow_and_silent_clients_are_cut_off() {
         let _ = stream.read_to_end(&mut answer).await;
         let waited = since.elapsed();
         assert!(
-            waited >= Duration::from_secs(10) && waited < Duration::from_secs(60),
+            waited >= Duration::from_secs(10) && waited < Duration::from_mins(1),
             "{begin:?}: {waited:?}"
         );
     }

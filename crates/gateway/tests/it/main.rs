@@ -6,6 +6,7 @@ mod access_log;
 mod admin;
 mod assertion;
 mod authenticate;
+mod authenticate_reload;
 mod authenticate_tls;
 mod cache;
 mod cache_model;

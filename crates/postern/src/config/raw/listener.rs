@@ -122,7 +122,7 @@ pub struct ListenerTimeouts {
     pub handshake: Timespan,
     /// From the first byte of a request to the end of its head.
     pub header: Timespan,
-    /// No request on a connection that is kept alive.
+    /// No request on a connection that is kept alive; no byte either way through a tunnel (WebSocket).
     pub idle: Timespan,
     /// No byte of a request or response body moving although the client should read or write.
     pub stall: Timespan,

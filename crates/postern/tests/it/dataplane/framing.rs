@@ -295,3 +295,15 @@ fn http_refused_requests_keep_the_connection_only_when_their_body_is_read() {
     assert!(client.rest().is_empty());
     assert_eq!(f.upstream.seen().len(), 1);
 }
+
+#[test]
+fn http_a_status_below_100_is_no_answer() {
+    for status in ["000", "099"] {
+        let answer = format!("HTTP/1.1 {status} X\r\ncontent-length: 0\r\n\r\n");
+        let f = Fixture::with(
+            Setup::default(),
+            Upstream::answering(move |_, s| s.write_all(answer.as_bytes()).is_ok()),
+        );
+        assert_eq!(f.get("/").status, 502, "{status}");
+    }
+}

@@ -31,8 +31,6 @@ pub(crate) static CONTROL: LazyLock<tokio::runtime::Runtime> = LazyLock::new(|| 
 /// What an upstream received as one request.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
-    /// Which of its connections it came on, from 0.
-    pub(crate) connection: usize,
     /// The head as received, without the final empty line.
     pub(crate) head: String,
     /// The body, decoded.
@@ -94,9 +92,9 @@ impl Upstream {
         let (log, count) = (seen.clone(), connections.clone());
         std::thread::spawn(move || {
             for socket in listener.incoming().flatten() {
-                let number = count.fetch_add(1, Ordering::SeqCst);
+                count.fetch_add(1, Ordering::SeqCst);
                 let (log, respond) = (log.clone(), respond.clone());
-                std::thread::spawn(move || serve(socket, number, &log, &*respond));
+                std::thread::spawn(move || serve(socket, &log, &*respond));
             }
         });
         Self { address, seen, connections }
@@ -120,13 +118,13 @@ impl Upstream {
     }
 }
 
-fn serve(mut socket: TcpStream, connection: usize, log: &Mutex<Vec<Seen>>, respond: &Respond) {
+fn serve(mut socket: TcpStream, log: &Mutex<Vec<Seen>>, respond: &Respond) {
     let mut held = Vec::new();
     loop {
         let Some(end) = read_until(&mut socket, &mut held, b"\r\n\r\n") else { return };
         let head = String::from_utf8_lossy(&held[..end - 4]).into_owned();
         held.drain(..end);
-        let mut seen = Seen { connection, head, body: Vec::new(), trailers: Vec::new() };
+        let mut seen = Seen { head, body: Vec::new(), trailers: Vec::new() };
         if seen.values("transfer-encoding") == ["chunked"] {
             let Some((body, trailers)) = read_chunked(&mut socket, &mut held) else {
                 log.lock().expect("log").push(seen);
@@ -243,7 +241,6 @@ pub(crate) struct Fixture {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) issuer: Issuer,
     pub(crate) upstream: Upstream,
-    pub(crate) metrics: Arc<Metrics>,
     gateway: Option<Gateway>,
     pub(crate) address: SocketAddr,
 }
@@ -334,19 +331,18 @@ impl Fixture {
 
     pub(crate) fn from_text(dir: tempfile::TempDir, issuer: Issuer, upstream: Upstream, text: &str) -> Self {
         let settings = load(dir.path(), text);
-        let metrics = Metrics::new(4);
         let services = Services {
             clock: Arc::new(SystemClock),
-            metrics: metrics.clone(),
+            metrics: Metrics::new(1),
             access_log: None,
             tracer: None,
             control: CONTROL.handle().clone(),
             secret: Secret::new([7; 16]),
             generation: Generation::default(),
         };
-        let gateway = Gateway::start(settings, 1, services).expect("gateway starts");
+        let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
-        Self { dir, issuer, upstream, metrics, gateway: Some(gateway), address }
+        Self { dir, issuer, upstream, gateway: Some(gateway), address }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

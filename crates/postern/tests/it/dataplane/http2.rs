@@ -97,7 +97,7 @@ fn http2_cookie_crumbs_are_joined_and_counted() {
     run(async {
         let send = connect(f.address).await;
         let mut crumbs = request(&f, "GET", "/");
-        for n in 0..3 {
+        for n in 0..90 {
             crumbs.headers_mut().append("cookie", format!("c{n}=v").parse().unwrap());
         }
         assert_eq!(get(&send, crumbs).await.0.status, 200);
@@ -107,7 +107,8 @@ fn http2_cookie_crumbs_are_joined_and_counted() {
         }
         assert_eq!(get(&send, many).await.0.status, 431);
     });
-    assert_eq!(f.upstream.only().values("cookie"), ["c0=v; c1=v; c2=v"]);
+    let joined = (0..90).map(|n| format!("c{n}=v")).collect::<Vec<_>>().join("; ");
+    assert_eq!(f.upstream.only().values("cookie"), [joined]);
 }
 
 #[test]
@@ -291,4 +292,73 @@ fn http2_a_reset_stream_leaves_the_others_alone() {
         let (head, body, _) = body_of(response.await.unwrap()).await;
         assert_eq!((head.status.as_u16(), body.as_slice()), (200, b"fine".as_slice()));
     });
+}
+
+/// An HTTP/1 upstream that answers as soon as it has the head, and reads no body.
+fn impatient() -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut kept = Vec::new();
+        for mut socket in listener.incoming().flatten() {
+            let mut held = Vec::new();
+            let mut chunk = [0; 1024];
+            while !held.windows(4).any(|w| w == b"\r\n\r\n") {
+                let Ok(n) = socket.read(&mut chunk) else { break };
+                held.extend_from_slice(&chunk[..n]);
+            }
+            let _ = socket.write_all(b"HTTP/1.1 413 Content Too Large\r\ncontent-length: 5\r\n\r\nlarge");
+            kept.push(socket);
+        }
+    });
+    address
+}
+
+#[test]
+fn http2_an_early_answer_is_delivered_whole() {
+    let setup = Setup { upstream: format!("endpoints = [\"http://{}\"]", impatient()), ..Setup::default() };
+    let f = Fixture::with(setup, Upstream::start());
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (response, mut body) = send.send_request(request(&f, "POST", "/"), false).unwrap();
+        body.send_data(Bytes::from_static(b"the first of many"), false).unwrap();
+        let (head, body, _) = body_of(response.await.unwrap()).await;
+        assert_eq!((head.status.as_u16(), body.as_slice()), (413, b"large".as_slice()));
+    });
+}
+
+#[test]
+fn http2_a_refusal_is_delivered_whole_however_much_was_sent() {
+    let f = Fixture::new();
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let request = Request::builder().method("POST").uri("http://app.test/").body(()).unwrap();
+        let (response, mut body) = send.send_request(request, false).unwrap();
+        body.send_data(Bytes::from(vec![b'x'; 200_000]), false).unwrap();
+        let (head, body, _) = body_of(response.await.unwrap()).await;
+        assert_eq!(head.status, 401);
+        assert!(String::from_utf8(body).unwrap().contains("unauthenticated"));
+    });
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn http2_a_client_that_leaves_an_event_stream_frees_the_upstream() {
+    use std::io::{Read, Write};
+    let (gone, heard) = std::sync::mpsc::channel();
+    let events = Upstream::answering(move |_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\none\n\r\n").unwrap();
+        let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), events);
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request(&f, "GET", "/"), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "one\n");
+        stream.send_reset(h2::Reason::CANCEL);
+    });
+    assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(5)), Ok(true));
 }

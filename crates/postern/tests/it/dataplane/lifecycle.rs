@@ -95,3 +95,29 @@ fn draining_finishes_what_is_under_way_and_asks_clients_to_leave() {
     assert!(draining.join().expect("drained"), "everything finished by itself");
     assert!(std::net::TcpStream::connect(f.address).is_err(), "nobody listens any more");
 }
+
+#[test]
+fn no_connection_is_lost_to_a_reload() {
+    let f = Fixture::new();
+    let stop = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = (0..4)
+        .map(|_| {
+            let (stop, request, address) =
+                (stop.clone(), f.request("/open", "Connection: close\r\n"), f.address);
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut client = Client::connect(address);
+                    client.send(&request);
+                    assert_eq!(client.response().status, 200);
+                }
+            })
+        })
+        .collect();
+    for _ in 0..300 {
+        f.reload(&Setup::default());
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().expect("every connection is served");
+    }
+}

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use super::harness::{Fixture, Setup, Upstream};
+use super::harness::{Client, Fixture, Setup, Upstream};
 
 #[test]
 fn http_more_than_100_fields_are_431() {
@@ -156,4 +156,63 @@ fn http_connections_over_the_limit_are_closed_at_once() {
         }
         assert!(Instant::now() < deadline, "a place becomes free");
     }
+}
+
+#[test]
+fn http_a_body_over_the_limit_is_not_let_through_because_it_came_at_once() {
+    let f =
+        Fixture::with(Setup { route: "body_size = \"1KiB\"".into(), ..Setup::default() }, Upstream::start());
+    let head = f.request("/", "Transfer-Encoding: chunked\r\n").replacen("GET", "POST", 1);
+    let response = f.send(head + &format!("401\r\n{}\r\n0\r\n\r\n", "x".repeat(0x401)));
+    assert!(response.status == 413 && response.closes(), "{}", response.head);
+    assert_eq!(f.get("/").status, 200);
+    assert!(f.upstream.seen().iter().all(|s| s.body.is_empty()), "it never gets a whole request");
+}
+
+#[test]
+fn http_a_listeners_connections_are_its_own() {
+    let more = "[[listener]]\nname = \"inner\"\naddress = \"127.0.0.2:0\"\nlimits = { connections = 2 }\n";
+    let f = Fixture::with(Setup { more: more.into(), ..Setup::default() }, Upstream::start());
+    let inner = f.gateway().addresses()[1].1;
+    let serves = |client: &mut Client| {
+        let _ = client.socket.write_all(f.request("/", "").as_bytes());
+        client.head().status
+    };
+    let mut outer: Vec<_> = (0..4).map(|_| f.connect()).collect();
+    assert!(outer.iter_mut().all(|c| serves(c) == 200));
+    let mut held: Vec<_> = (0..2).map(|_| Client::connect(inner)).collect();
+    assert!(held.iter_mut().all(|c| serves(c) == 200), "what others hold elsewhere does not count here");
+    assert!(Client::connect(inner).is_closed());
+}
+
+#[test]
+fn quiet_answers_do_not_speak_against_their_endpoint() {
+    let quiet = Upstream::answering(|seen, s| {
+        if seen.line().contains("quiet") {
+            let _ = s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\none\n\r\n");
+            let _ = std::io::Read::read(s, &mut [0]);
+            return false;
+        }
+        s.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
+    });
+    let other = Upstream::start();
+    let setup = Setup {
+        upstream: format!(
+            "endpoints = [\"http://{}\", \"http://{}\"]\nunhealthy_after = 1\nunhealthy_for = \"60s\"\ntimeouts = {{ stall = \"300ms\" }}",
+            quiet.address, other.address
+        ),
+        ..Setup::default()
+    };
+    let f = Fixture::with(setup, Upstream::start());
+    // One of two goes to each; an answer is cut off for resting too long, but both go on being asked.
+    for _ in 0..2 {
+        let mut client = f.connect();
+        client.send(f.request("/quiet", "Connection: close\r\n"));
+        client.rest();
+    }
+    let before = quiet.seen().len();
+    for _ in 0..4 {
+        assert_eq!(f.get("/").status, 200);
+    }
+    assert_eq!(quiet.seen().len(), before + 2, "both endpoints take their turns");
 }

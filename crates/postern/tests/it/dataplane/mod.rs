@@ -11,3 +11,4 @@ mod limits;
 mod tls;
 mod tokens;
 mod upgrade;
+mod upstream_http2;

@@ -238,3 +238,50 @@ fn proxy_protocol_is_demanded_of_configured_peers_and_believed_from_them_alone()
     assert!(matches!(response.status, 400 | 505) && response.closes(), "{}", response.head);
     assert!(f.upstream.seen().is_empty());
 }
+
+#[test]
+fn tls_a_tunnels_end_is_told_as_one() {
+    let t = tls_fixture(Upstream::answering(|_, s| {
+        s.write_all(
+            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nbye",
+        )
+        .unwrap();
+        false
+    }));
+    let mut stream = t.connect(&[], None);
+    let request = t.fixture.request("/", "Connection: Upgrade\r\nUpgrade: websocket\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut all = Vec::new();
+    // Without TLS's own close this is an error: the client could not tell the end from an attack.
+    stream.read_to_end(&mut all).expect("an orderly end");
+    assert!(all.ends_with(b"\r\n\r\nbye"), "{}", String::from_utf8_lossy(&all));
+}
+
+#[test]
+fn tls_requests_do_not_queue_behind_a_handshake_that_never_comes() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let ca = write(dir.path(), "ca.pem", &Authority::new("backend").pem());
+    let upstream = format!(
+        "endpoints = [\"https://{}\"]\nprotocol = \"h2\"\ntls = {{ ca = \"{ca}\", server_name = \"a.test\" }}\n\
+         timeouts = {{ connect = \"400ms\" }}",
+        silent.local_addr().unwrap()
+    );
+    let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
+    let started = std::time::Instant::now();
+    let mut clients: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = f.connect();
+            client.send(f.request("/", ""));
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 502);
+    }
+    let took = started.elapsed();
+    assert!(
+        took < std::time::Duration::from_secs(2),
+        "each waits for one attempt, not for all before it: {took:?}"
+    );
+}

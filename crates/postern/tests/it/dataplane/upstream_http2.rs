@@ -1,0 +1,189 @@
+//! HTTP/2 towards the upstream: what it is asked, how streams are spread, connections that fall silent.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream};
+
+/// An HTTP/2 upstream that writes down what it was asked.
+struct Http2Upstream {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    seen: Arc<Mutex<Vec<Parts>>>,
+}
+
+/// How [`Http2Upstream`] behaves.
+#[derive(Clone, Copy)]
+struct Manner {
+    /// Streams it takes at once on one connection.
+    streams: u32,
+    /// Requests that must be under way together before any is answered.
+    together: usize,
+    /// Connections, from the first, on which it never says a word.
+    silent: usize,
+}
+
+const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0 };
+
+impl Http2Upstream {
+    fn start(manner: Manner) -> Self {
+        let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstream = Self { address, connections: Arc::default(), seen: Arc::default() };
+        let (connections, seen) = (upstream.connections.clone(), upstream.seen.clone());
+        let barrier = Arc::new(tokio::sync::Barrier::new(manner.together));
+        CONTROL.spawn(async move {
+            let mut silent = Vec::new();
+            while let Ok((socket, _)) = listener.accept().await {
+                if connections.fetch_add(1, Ordering::SeqCst) < manner.silent {
+                    silent.push(socket);
+                    continue;
+                }
+                tokio::spawn(serve(socket, manner.streams, seen.clone(), barrier.clone()));
+            }
+        });
+        upstream
+    }
+
+    fn setup(&self) -> Setup {
+        Setup {
+            upstream: format!("endpoints = [\"http://{}\"]\nprotocol = \"h2\"", self.address),
+            ..Setup::default()
+        }
+    }
+
+    fn seen(&self) -> Vec<Parts> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    fn wait_for(&self, requests: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.seen().len() < requests {
+            assert!(Instant::now() < deadline, "{requests} requests arrive");
+            std::thread::yield_now();
+        }
+    }
+}
+
+async fn serve(
+    socket: TcpStream,
+    streams: u32,
+    seen: Arc<Mutex<Vec<Parts>>>,
+    barrier: Arc<tokio::sync::Barrier>,
+) {
+    let handshake =
+        h2::server::Builder::new().max_concurrent_streams(streams).handshake::<_, Bytes>(socket).await;
+    let mut connection = handshake.unwrap();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
+        let (seen, barrier) = (seen.clone(), barrier.clone());
+        tokio::spawn(async move {
+            seen.lock().unwrap().push(request.into_parts().0);
+            barrier.wait().await;
+            let _ = respond.send_response(Response::new(()), true);
+        });
+    }
+}
+
+#[test]
+fn canonical_an_http2_upstream_is_asked_for_what_was_permitted() {
+    let upstream = Http2Upstream::start(USUAL);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    // Browsers send these raw in a query; HTTP/2 has no room for them, so they travel as their escapes.
+    for (asked, expected) in [
+        ("/open/a?q=<b>&r=\"c\"", "/open/a?q=%3Cb%3E&r=%22c%22"),
+        ("/open/{id}?x=[1]|`^{}", "/open/%7Bid%7D?x=[1]|`^{}"),
+        ("/open/%41?", "/open/A?"),
+        ("/open", "/open"),
+    ] {
+        let response = f.send(format!("GET {asked} HTTP/1.1\r\nHost: app.test\r\n\r\n"));
+        assert_eq!(response.status, 200, "{asked}");
+        let target = upstream.seen().pop().unwrap().uri.path_and_query().unwrap().to_string();
+        assert_eq!(target, expected);
+    }
+    let response = f.send("PURGE /open HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    assert_eq!(response.status, 200);
+    assert_eq!(upstream.seen().pop().unwrap().method, "PURGE");
+}
+
+#[test]
+fn an_http2_upstream_sees_the_clients_host_or_its_own() {
+    let upstream = Http2Upstream::start(USUAL);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    let f =
+        Fixture::with(Setup { route: "preserve_host = false".into(), ..upstream.setup() }, Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    let seen = upstream.seen();
+    let authority = |n: usize| seen[n].uri.authority().unwrap().to_string();
+    assert_eq!(authority(0), "app.test");
+    assert_eq!(authority(1), upstream.address.to_string());
+    assert_eq!(seen[1].headers["x-forwarded-host"], "app.test");
+}
+
+#[test]
+fn requests_beyond_an_upstreams_stream_limit_take_another_connection() {
+    let upstream = Http2Upstream::start(Manner { streams: 1, together: 3, ..USUAL });
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let mut clients = Vec::new();
+    for n in 1..=3 {
+        let mut client = f.connect();
+        client.send(f.request("/", ""));
+        clients.push(client);
+        upstream.wait_for(n);
+    }
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(upstream.connections.load(Ordering::SeqCst), 3);
+    // They are free again.
+    let mut clients: Vec<_> = (0..3)
+        .map(|_| {
+            let mut client = f.connect();
+            client.send(f.request("/", ""));
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(upstream.connections.load(Ordering::SeqCst), 3);
+}
+
+#[test]
+fn http_an_upstream_connection_that_fell_silent_is_not_used_again() {
+    let upstream = Http2Upstream::start(Manner { silent: 1, ..USUAL });
+    let mut setup = upstream.setup();
+    setup.upstream += "\ntimeouts = { response_header = \"300ms\" }";
+    let f = Fixture::with(setup, Upstream::start());
+    assert_eq!(f.get("/").status, 504);
+    assert_eq!(f.get("/").status, 200);
+}
+
+#[test]
+fn an_http2_connection_that_rests_too_long_is_closed() {
+    let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let (closed, heard) = std::sync::mpsc::channel();
+    CONTROL.spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let mut connection = h2::server::handshake(socket).await.unwrap();
+        while let Some(Ok((_, mut respond))) = connection.accept().await {
+            let mut send = respond.send_response(Response::new(()), false).unwrap();
+            send.send_data(Bytes::from_static(b"x"), false).unwrap();
+            send.send_trailers(HeaderMap::new()).unwrap();
+        }
+        let _ = closed.send(());
+    });
+    let upstream =
+        format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"\ntimeouts = {{ idle = \"300ms\" }}");
+    let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
+    assert_eq!(f.get("/").text(), "x");
+    assert!(heard.recv_timeout(Duration::from_secs(5)).is_ok());
+}
