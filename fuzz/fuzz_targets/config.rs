@@ -11,7 +11,7 @@ use std::path::Path;
 
 use auth::time::Timestamp;
 use libfuzzer_sys::fuzz_target;
-use postern::config::{NoFiles, Severity, Source, load};
+use postern::config::{NoFiles, Source, load};
 
 const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
 
@@ -22,16 +22,20 @@ fn source(text: &str) -> Source<'_> {
 fuzz_target!(|text: &str| {
     match (load(source(text), NOW, 1), load(source(text), NOW, 1)) {
         (Ok(loaded), Ok(again)) => {
-            assert_eq!(loaded.report.to_string(), again.report.to_string());
+            assert_eq!(loaded.report.display().to_string(), again.report.display().to_string());
             let shown = loaded.effective();
             assert_eq!(shown, again.effective());
+            if shown.contains("[redacted]") {
+                return; // what told two routes apart may be gone
+            }
             match load(source(&shown), NOW, 1) {
                 Ok(reloaded) => assert_eq!(reloaded.effective(), shown),
-                Err(refused) => panic!("{}\n{shown}", refused.report),
+                Err(refused) => panic!("{}\n{shown}", refused.report.display()),
             }
         }
         (Err(refused), Err(again)) => {
-            assert_eq!(refused.report.to_string(), again.report.to_string());
+            assert_eq!(refused.report.display().to_string(), again.report.display().to_string());
+            assert!(refused.report.refuses(), "a refusal without a fault");
         }
         _ => panic!("once it holds and once it does not"),
     }

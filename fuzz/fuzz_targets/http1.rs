@@ -8,8 +8,8 @@
 //! comes to the end of the bytes in good order, hyper finds no further message in them.
 //!
 //! Ours may refuse what hyper takes, and it may stop where hyper goes on: bare line feeds, both length fields,
-//! repeated `Content-Length` or `Host`, white space after a chunk size, bounds on fields, extensions and
-//! trailers. The other way round there are these exceptions:
+//! repeated `Content-Length` or `Host`, HTTP/1.1 without `Host`, white space after a chunk size, bounds on fields,
+//! extensions and trailers. The other way round there are these exceptions:
 //!
 //! - A head without a canonical form is answered with 400 and goes nowhere, but its body is read. hyper refuses
 //!   such a head when it is no URI in its view; the comparison ends there.

@@ -7,6 +7,7 @@
 //! Flow: `admit → Forward | Answer | Authenticate`; the last is answered by `Authenticator::authenticate` and
 //! another `admit` of the same bytes, so that a cached decision takes one synchronous call without a future.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,9 +18,11 @@ use auth::decide::explain::NoTrace;
 use auth::decide::{Permit, decide};
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
+use rustls::pki_types::CertificateDer;
 
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
+use crate::clock::Now;
 use crate::config::{Config, Listener, Rewrite, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
@@ -53,8 +56,8 @@ pub(crate) struct Peer {
     /// The client's address, from the PROXY header where one was given.
     pub(crate) address: SocketAddr,
     pub(crate) scheme: Scheme,
-    /// What the client certificate proved, when one was presented.
-    pub(crate) certificate: Option<Arc<Verified>>,
+    /// The client certificate, when one was presented.
+    pub(crate) certificate: Option<Certificate>,
     /// `X-Forwarded-For` and `-Proto`: the same for every request of the connection.
     pub(crate) forwarded: Vec<(&'static str, String)>,
     /// The same as lines of an HTTP/1 head.
@@ -69,6 +72,37 @@ impl Peer {
     /// The listener the connection came in on, as configured when it was accepted.
     pub(crate) fn listener(&self) -> &Listener {
         &self.listener.listeners[self.listener_index]
+    }
+}
+
+/// A client certificate whose chain the handshake verified. Whom it names is the configuration's to say, and
+/// a connection may outlive the one it began under.
+pub(crate) struct Certificate {
+    leaf: CertificateDer<'static>,
+    /// Whom it names, and under which generation of the configuration.
+    named: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
+}
+
+impl Certificate {
+    pub(crate) fn new(leaf: CertificateDer<'static>) -> Self {
+        Self { leaf, named: RefCell::default() }
+    }
+
+    /// Whom it names under the configuration in force; nobody when it is no credential there.
+    fn verified(&self, running: &Running, peer: &Peer, now: Now) -> Option<Arc<Verified>> {
+        let config = &running.config;
+        let mut named = self.named.borrow_mut();
+        if named.0 != Some(config.generation) {
+            let listener = config.listeners.iter().find(|l| l.name == peer.listener().name);
+            let asked = listener.and_then(|l| l.tls.as_ref()).is_some_and(|tls| tls.client_certificates);
+            let verified = asked.then(|| running.authenticator.certificate(&self.leaf, now));
+            if let Some(Err(error)) = &verified {
+                // The chain is good but names nobody we know how to name: no credential.
+                tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
+            }
+            *named = (Some(config.generation), verified.and_then(Result::ok));
+        }
+        named.1.clone()
     }
 }
 
@@ -178,7 +212,10 @@ fn credential(
         code: fault.code(),
         text: fault.to_string().into(),
     })?;
-    let Some(token) = token else { return Ok(Found::Known(peer.certificate.clone())) };
+    let Some(token) = token else {
+        let now = worker.clock.at(record.started);
+        return Ok(Found::Known(peer.certificate.as_ref().and_then(|c| c.verified(running, peer, now))));
+    };
     let (outcome, cache) = match resolved {
         Some(resolved) => resolved,
         None => match running.authenticator.lookup(token, worker.clock.at(record.started)) {

@@ -57,6 +57,9 @@ pub enum HeadFault {
     /// More than one `Host` (RFC 9112 §3.2).
     #[error("repeated host")]
     RepeatedHost,
+    /// No `Host` in an HTTP/1.1 request, whatever its target says (RFC 9112 §3.2).
+    #[error("no host")]
+    MissingHost,
 }
 
 impl HeadFault {
@@ -76,6 +79,7 @@ impl HeadFault {
             Self::TransferEncodingInHttp10 => "transfer_encoding_in_http10",
             Self::BothLengths => "both_lengths",
             Self::RepeatedHost => "repeated_host",
+            Self::MissingHost => "missing_host",
         }
     }
 }
@@ -212,6 +216,9 @@ pub fn parse_request<'a>(
         steering.push(line, fields)?;
     }
     let Steering { connection, coding, length } = steering;
+    if version == Version::Http11 && connection.host.is_none() {
+        return Err(HeadFault::MissingHost);
+    }
     let framing = match (coding, length) {
         (true, Some(_)) => return Err(HeadFault::BothLengths),
         (true, None) if version == Version::Http10 => return Err(HeadFault::TransferEncodingInHttp10),
@@ -223,8 +230,8 @@ pub fn parse_request<'a>(
 }
 
 /// Authority and origin-form target of a request target (RFC 9112 §3.2): absolute form is split, origin and
-/// asterisk form have no authority. `None` when an absolute form is not of the connection's own scheme or has
-/// no authority: there is nothing here that serves it.
+/// asterisk form have no authority. `None` when an absolute form is not of the connection's own scheme, or has
+/// no authority or one outside ASCII, which no URI has: there is nothing here that serves it.
 pub(crate) fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8]>, &[u8])> {
     if matches!(target, [b'/', ..] | b"*") {
         return Some((None, target));
@@ -237,7 +244,7 @@ pub(crate) fn parse_target(target: &[u8], scheme: Scheme) -> Option<(Option<&[u8
     let end = rest.iter().position(|b| matches!(b, b'/' | b'?' | b'#')).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     match path {
-        _ if authority.is_empty() => None,
+        _ if authority.is_empty() || !authority.is_ascii() => None,
         [] => Some((Some(authority), b"/")),
         [b'/', ..] => Some((Some(authority), path)),
         // `http://host?query` means the path `/`, which is not there to point at; refused rather than made up.
@@ -471,13 +478,23 @@ mod tests {
     }
 
     #[test]
+    fn http_1_1_names_its_host() {
+        for target in ["/", "http://a/"] {
+            let text = format!("GET {target} HTTP/1.1\r\nAccept: */*\r\n\r\n");
+            assert_eq!(request(&text).err(), Some(HeadFault::MissingHost), "{target}");
+            let old = format!("GET {target} HTTP/1.0\r\nAccept: */*\r\n\r\n");
+            assert_eq!(request(&old).err(), None, "{target}");
+        }
+    }
+
+    #[test]
     fn absolute_form_is_split_and_only_our_scheme_is_served() {
         let split = |t: &'static str| parse_target(t.as_bytes(), Scheme::Http);
         assert_eq!(split("/a?b"), Some((None, b"/a?b".as_slice())));
         assert_eq!(split("*"), Some((None, b"*".as_slice())));
         assert_eq!(split("HTTP://h:1/a?b"), Some((Some(b"h:1".as_slice()), b"/a?b".as_slice())));
         assert_eq!(split("http://h"), Some((Some(b"h".as_slice()), b"/".as_slice())));
-        for refused in ["https://h/", "http:///a", "http://h?a", "h:443", "a", ""] {
+        for refused in ["https://h/", "http:///a", "http://h?a", "http://b\u{fc}cher/", "h:443", "a", ""] {
             assert_eq!(split(refused), None, "{refused}");
         }
     }

@@ -18,12 +18,11 @@ use tokio_rustls::TlsAcceptor;
 
 use super::worker_thread::{Accepted, Command, Share};
 use super::{OpenCount, total};
-use crate::authenticate::Verified;
 use crate::config::{Config, Listener};
 use crate::http1::connection::{Connection, put_field};
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
-use crate::pipeline::Peer;
+use crate::pipeline::{Certificate, Peer};
 use crate::proxy_protocol::{self, Origin, Progress};
 use crate::worker::Worker;
 
@@ -229,7 +228,7 @@ impl Incoming {
         }
     }
 
-    fn into_peer(self, certificate: Option<Arc<Verified>>) -> Peer {
+    fn into_peer(self, certificate: Option<Certificate>) -> Peer {
         let scheme = if self.listener().tls.is_some() { Scheme::Https } else { Scheme::Http };
         let address = self.peer.ip().to_canonical();
         let forwarded =
@@ -283,7 +282,7 @@ impl Incoming {
     }
 
     /// TLS, and which protocol is spoken inside.
-    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Arc<Verified>>)> {
+    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Certificate>)> {
         let Some(tls) = &self.listener().tls else {
             return Some((self.sniffed(stream).await?, None));
         };
@@ -302,17 +301,7 @@ impl Incoming {
         };
         let (_, session) = stream.get_ref();
         let certificate = match session.peer_certificates() {
-            Some([leaf, ..]) if tls.client_certificates => {
-                let now = self.worker.clock.now();
-                match self.worker.running().authenticator.certificate(leaf, now) {
-                    Ok(verified) => Some(verified),
-                    Err(error) => {
-                        // The chain is good but names nobody we know how to name: no credential.
-                        tracing::debug!(peer = %self.peer, %error, "client certificate not mapped");
-                        None
-                    }
-                }
-            }
+            Some([leaf, ..]) if tls.client_certificates => Some(Certificate::new(leaf.clone().into_owned())),
             _ => None,
         };
         let http2 = session.alpn_protocol() == Some(b"h2");

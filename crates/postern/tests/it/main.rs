@@ -1,5 +1,14 @@
 //! The whole gateway, from its configuration file to its sockets; the binary from outside.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
+#![allow(
+    clippy::assigning_clones,
+    clippy::float_cmp,
+    clippy::format_collect,
+    clippy::large_stack_arrays,
+    clippy::needless_pass_by_value,
+    clippy::similar_names,
+    reason = "a test is read more often than it is run: plain beats thrifty"
+)]
 
 mod check;
 mod dataplane;

@@ -55,6 +55,7 @@ struct TlsFixture {
     fixture: Fixture,
     authority: Authority,
     clients: Authority,
+    setup: Setup,
 }
 
 /// A gateway on TLS with optional client certificates, whose common name is the subject.
@@ -85,7 +86,7 @@ policy = { allow = [{ subjects = ["robot-7"], issuers = ["mesh"] }] }
         ..Setup::default()
     };
     let text = setup.file(dir.path(), upstream.address);
-    TlsFixture { fixture: Fixture::from_text(dir, issuer, upstream, &text), authority, clients }
+    TlsFixture { fixture: Fixture::from_text(dir, issuer, upstream, &text), authority, clients, setup }
 }
 
 impl TlsFixture {
@@ -284,4 +285,23 @@ fn tls_requests_do_not_queue_behind_a_handshake_that_never_comes() {
         took < std::time::Duration::from_secs(2),
         "each waits for one attempt, not for all before it: {took:?}"
     );
+}
+
+#[test]
+fn tls_a_certificate_names_whom_the_configuration_in_force_says() {
+    let mut t = tls_fixture(Upstream::start());
+    let request = "GET /machines HTTP/1.1\r\nHost: app.test\r\n\r\n";
+    let (certificate, key) = t.clients.issue(&[], "robot-7");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert_eq!(status(&mut stream, request).unwrap(), 200);
+    // From now on the common name is nobody's, also on connections that stand.
+    t.setup.more = t.setup.more.replace("subject_cn", "san_dns");
+    t.fixture.reload(&t.setup);
+    let deadline = std::time::Instant::now() + super::harness::PATIENCE;
+    loop {
+        match status(&mut stream, request).unwrap() {
+            401 => break,
+            status => assert!(status == 200 && std::time::Instant::now() < deadline, "{status}"),
+        }
+    }
 }

@@ -95,7 +95,7 @@ fn http_a_tunnel_ends_with_its_client() {
 #[test]
 fn a_tunnel_rests_like_a_connection_and_speaks_not_against_its_endpoint() {
     let setup = Setup {
-        listener: "timeouts = { idle = \"900ms\" }".into(),
+        listener: "timeouts = { idle = \"3s\" }".into(),
         upstream: "timeouts = { stall = \"300ms\" }".into(),
         ..Setup::default()
     };
@@ -105,11 +105,11 @@ fn a_tunnel_rests_like_a_connection_and_speaks_not_against_its_endpoint() {
     assert_eq!(client.head().status, 101);
     assert_eq!(client.bytes(5), b"hello");
     // Longer than a body may stall: a tunnel has no next byte that is due.
-    std::thread::sleep(Duration::from_millis(600));
+    std::thread::sleep(Duration::from_millis(800));
     client.send("one");
     assert_eq!(client.bytes(3), b"ONE");
     let rested = std::time::Instant::now();
     assert!(client.is_closed());
     let rested = rested.elapsed();
-    assert!(rested > Duration::from_millis(700) && rested < Duration::from_secs(5), "{rested:?}");
+    assert!(rested > Duration::from_secs(2) && rested < Duration::from_secs(9), "{rested:?}");
 }
