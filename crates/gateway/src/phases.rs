@@ -60,6 +60,7 @@ impl Phase {
 
 /// What the decision cache had to say about a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
 pub enum CacheUse {
     /// Facts were there and still believed.
     Hit,
@@ -72,6 +73,9 @@ pub enum CacheUse {
 }
 
 impl CacheUse {
+    /// All of them, in order.
+    pub const ALL: [Self; 4] = [Self::Hit, Self::Miss, Self::Coalesced, Self::Denied];
+
     /// The lower-case word used in metrics, `Server-Timing` and logs.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -141,6 +141,9 @@ impl Worker {
         if let Some(reason) = record.reason {
             self.metrics.metrics().denied(reason);
         }
+        if let Some(what) = record.cache {
+            self.metrics.cache_asked(what);
+        }
         if let Some(phases) = &record.phases {
             self.metrics.phases(phases);
         }

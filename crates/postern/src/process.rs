@@ -88,7 +88,6 @@ impl Shared {
             bytes: usage.bytes as u64,
             evictions: usage.evicted,
             limit_bytes: gateway.config().authentication.cache.bytes as u64,
-            ..CacheSample::default()
         }
     }
 }

@@ -1,4 +1,4 @@
-"""Starting and stopping what is measured, and what it used, from /proc.
+"""Starting and stopping servers, and what they used, from /proc.
 
 Only processes started here are ever ended, by their own id.
 """
@@ -76,25 +76,34 @@ class Server:
     log: Path
     cores: list[int] | None = None
     files: int | None = None
+    environment: dict[str, str] | None = None
     process: subprocess.Popen | None = field(default=None, repr=False)
 
     def start(self) -> "Server":
         """Starts it and waits until it accepts connections."""
+        return self.spawn().await_listening()
+
+    def spawn(self) -> "Server":
+        """Starts it without waiting."""
         command = list(self.command)
         if self.cores is not None:
             command = ["taskset", "-c", ",".join(map(str, self.cores)), *command]
         if self.files is not None:
             command = ["prlimit", f"--nofile={self.files}:{self.files}", *command]
+        environment = None if self.environment is None else os.environ | self.environment
         log = self.log.open("ab")
         # A session of its own, so that Ctrl-C ends this script first, which then stops what it started in order.
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
         )
         log.close()
+        return self
+
+    def await_listening(self) -> "Server":
+        """Waits until it accepts connections."""
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise Unready(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
+            self.check_alive()
             try:
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
                 return self
@@ -102,6 +111,11 @@ class Server:
                 time.sleep(0.05)
         self.stop()
         raise Unready(f"{self.name} does not listen on port {self.port}: {self.last_words()}")
+
+    def check_alive(self) -> None:
+        """Raises Unready when it has ended."""
+        if self.process is not None and self.process.poll() is not None:
+            raise Unready(f"{self.name} ended with {self.process.returncode}: {self.last_words()}")
 
     @property
     def pid(self) -> int:

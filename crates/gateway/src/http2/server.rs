@@ -22,6 +22,7 @@ use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
+use crate::http1::server::LINGER;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
 use crate::phases::{Phase, server_timing};
@@ -37,8 +38,8 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const SEND_BUFFER: usize = 128 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Request body read and thrown away after an answer of our own, so that a client that does not look at the
-/// answer before it has sent everything is not reset.
+/// Request body read and thrown away after the answer, so that a client that does not look at the answer before it
+/// has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
 
 /// Serves a connection to its end.
@@ -172,8 +173,10 @@ impl StreamTask {
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
-        self.request(request, respond, &running, &mut record).await;
+        let mut client = self.request(request, respond, &running, &mut record).await;
         self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
+        drop(running);
+        self.drain(&mut client.bodies).await;
     }
 
     async fn request(
@@ -182,12 +185,13 @@ impl StreamTask {
         respond: SendResponse<Bytes>,
         running: &Rc<Running>,
         record: &mut Record,
-    ) {
+    ) -> Client {
         let (head, body) = request.into_parts();
         let framing = framing(&head, &body);
         let mut client = Client {
             respond,
             bodies: Bodies::new(None, Some(body)),
+            responded: false,
             head_request: head.method == http::Method::HEAD,
             timing: None,
         };
@@ -196,9 +200,13 @@ impl StreamTask {
             match self.admit(&head, framing, running, resolved.take(), record) {
                 Admission::Forward(outbound) => {
                     drop(head);
-                    return self.forward(*outbound, client, running, record).await;
+                    self.forward(*outbound, &mut client, running, record).await;
+                    return client;
                 }
-                Admission::Answer(answer) => return self.answer(&answer, &mut client, record).await,
+                Admission::Answer(answer) => {
+                    answer_ourselves(&answer, &mut client, record);
+                    return client;
+                }
                 Admission::Authenticate(token) => {
                     let now = || self.worker.clock.refresh();
                     resolved = Some(running.authenticator.authenticate(&token, now).await);
@@ -261,7 +269,7 @@ impl StreamTask {
     async fn forward(
         &self,
         outbound: Outbound,
-        mut client: Client,
+        client: &mut Client,
         running: &Rc<Running>,
         record: &mut Record,
     ) {
@@ -274,10 +282,10 @@ impl StreamTask {
             client.timing = HeaderValue::from_bytes(&line).ok();
         }
         let deadline = self.worker.deadlines.register();
-        match exchange(outbound, &mut client, &deadline, record).await {
+        match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
                 let answer = refusal.answer(&running.config.authentication.realm);
-                self.answer(&answer, &mut client, record).await;
+                answer_ourselves(&answer, client, record);
             }
             Ok(relayed) => {
                 record.end(Phase::Respond);
@@ -285,27 +293,34 @@ impl StreamTask {
                     record.failed(&fault);
                     client.reset();
                 }
-                // When the answer is whole and the rest of the request is not wanted, the end of `client` says so
-                // with NO_ERROR behind the answer (RFC 9113 §8.1); a reset of ours would overtake it.
             }
         }
     }
 
-    async fn answer(&self, answer: &Answer, client: &mut Client, record: &mut Record) {
-        record.answered_by_us(answer);
-        if client.answer(answer).is_err() {
+    /// Waits a little for the end of a request whose answer is whole. Some clients end their request in a frame of
+    /// its own even when its length was announced, and take a reset before that for a failure.
+    ///
+    /// A stream that is then dropped while its client is still sending is reset with `NO_ERROR` (RFC 9113 §8.1), once
+    /// the answer has left. Resetting it here would take the answer back out of the connection's queue.
+    async fn drain(&self, bodies: &mut Bodies) {
+        if bodies.recv.as_ref().is_none_or(RecvStream::is_end_stream) {
             return;
         }
         let deadline = self.worker.deadlines.register();
-        deadline.set(self.peer.listener().timeouts.stall);
+        deadline.set(LINGER);
         let mut budget = MAX_DRAIN;
-        // What is not drained is refused when `client` ends, with NO_ERROR and behind the answer.
-        poll_fn(|cx| match poll_drain(&mut client.bodies, cx, &mut budget) {
+        poll_fn(|cx| match poll_drain(bodies, cx, &mut budget) {
             Poll::Ready(()) => Poll::Ready(()),
             Poll::Pending => deadline.poll_due(cx),
         })
         .await;
     }
+}
+
+fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
+    record.answered_by_us(answer);
+    // Fails when the client is gone; the log says what it would have got.
+    let _ = client.answer(answer);
 }
 
 /// Reads a body and forgets it: to its end, or until it is longer than the budget or broken.
@@ -349,6 +364,8 @@ fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
 struct Client {
     respond: SendResponse<Bytes>,
     bodies: Bodies,
+    /// The final head was sent.
+    responded: bool,
     head_request: bool,
     timing: Option<HeaderValue>,
 }
@@ -421,12 +438,14 @@ impl Downstream for Client {
         let end = framing == Framing::Length(0);
         let send = self.respond.send_response(head, end)?;
         self.bodies.send = (!end).then_some(send);
+        self.responded = true;
         Ok(())
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.bodies.send {
             Some(send) => send.poll_reset(cx).map(drop),
+            None if self.responded => Poll::Pending,
             None => self.respond.poll_reset(cx).map(drop),
         }
     }

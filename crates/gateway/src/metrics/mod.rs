@@ -33,12 +33,12 @@ pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
 pub use sources::{BuildInfo, CacheSample, IssuerSample, Reloads};
 
 use histogram::Histogram;
-use local::{LocalGauge, Shard, shards};
+use local::{Local, LocalGauge, Shard, shards};
 use sources::{CpuPerRequest, Sources};
 
 use crate::access_log;
 use crate::cgroup::Cgroup;
-use crate::phases::{Phase, Recorder};
+use crate::phases::{CacheUse, Phase, Recorder};
 use crate::trace;
 
 /// What a worker counts regardless of route.
@@ -46,6 +46,7 @@ use crate::trace;
 struct WorkerShard {
     phases: [Histogram; Phase::COUNT],
     requests: LocalGauge,
+    cache: [Local; CacheUse::ALL.len()],
 }
 
 /// What is kept by name while anybody holds it.
@@ -226,6 +227,12 @@ impl Worker {
     #[inline]
     pub fn request_ended(&self) {
         self.shard().requests.end();
+    }
+
+    /// The decision cache was asked, and this came of it.
+    #[inline]
+    pub fn cache_asked(&self, what: CacheUse) {
+        self.shard().cache[what as usize].add(1);
     }
 
     /// Adds nanoseconds spent in one phase.

@@ -14,7 +14,7 @@ use super::local::sum;
 use super::series::{EndpointMetrics, EndpointShard, ListenerMetrics, RouteMetrics};
 use super::sources::{IssuerSample, Sources};
 use crate::cgroup::Cgroup;
-use crate::phases::Phase;
+use crate::phases::{CacheUse, Phase};
 use crate::process;
 
 /// The first bound shown of a request's duration (10 µs): nothing is answered faster.
@@ -31,7 +31,7 @@ impl Metrics {
         self.connections(e);
         self.upstreams(e);
         let sources = self.sources.read();
-        cache(e, &sources);
+        self.cache(e, &sources);
         issuers(e, &sources);
         self.configuration(e);
         outputs(e, &sources);
@@ -40,6 +40,23 @@ impl Metrics {
         self.build(e, &sources);
         drop(sources);
         encoder.finish()
+    }
+
+    fn cache(&self, e: &mut Encoder, sources: &Sources) {
+        let help = "Decision cache lookups, by result.";
+        let mut family = e.family("postern_cache_lookups", Kind::Counter, help);
+        for what in CacheUse::ALL {
+            let count = sum(&self.workers, |shard| shard.cache[what as usize].get());
+            family.sample(&[("result", what.as_str())], count);
+        }
+        let Some(sample) = sources.cache.as_ref().map(|sample| sample()) else { return };
+        e.family("postern_cache_evictions", Kind::Counter, "Entries removed for want of room.")
+            .sample(&[], sample.evictions);
+        e.family("postern_cache_entries", Kind::Gauge, "Facts held.").sample(&[], sample.entries);
+        e.family("postern_cache_bytes", Kind::Gauge, "Approximate size of what is held.")
+            .sample(&[], sample.bytes);
+        e.family("postern_cache_limit_bytes", Kind::Gauge, "Size that may be held.")
+            .sample(&[], sample.limit_bytes);
     }
 
     fn all_routes(&self) -> Vec<Arc<RouteMetrics>> {
@@ -307,26 +324,6 @@ fn histogram(family: &mut Family<'_>, label: (&str, &str), total: &Total, first:
         total.count(),
         total.sum_seconds(),
     );
-}
-
-fn cache(e: &mut Encoder, sources: &Sources) {
-    let Some(sample) = sources.cache.as_ref().map(|sample| sample()) else { return };
-    let mut family = e.family("postern_cache_lookups", Kind::Counter, "Decision cache lookups, by result.");
-    for (result, count) in [
-        ("hit", sample.hits),
-        ("miss", sample.misses),
-        ("coalesced", sample.coalesced),
-        ("denied", sample.denied),
-    ] {
-        family.sample(&[("result", result)], count);
-    }
-    e.family("postern_cache_evictions", Kind::Counter, "Entries removed for want of room.")
-        .sample(&[], sample.evictions);
-    e.family("postern_cache_entries", Kind::Gauge, "Facts held.").sample(&[], sample.entries);
-    e.family("postern_cache_bytes", Kind::Gauge, "Approximate size of what is held.")
-        .sample(&[], sample.bytes);
-    e.family("postern_cache_limit_bytes", Kind::Gauge, "Size that may be held.")
-        .sample(&[], sample.limit_bytes);
 }
 
 type IssuerFamily = (&'static str, Kind, &'static str, fn(&IssuerSample) -> u64);

@@ -13,17 +13,9 @@ use parking_lot::Mutex;
 use crate::cgroup::Cgroup;
 use crate::{access_log, trace};
 
-/// What a decision cache has done since the process began, and what it holds.
+/// What a decision cache holds. What came of asking it, the workers count.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CacheSample {
-    /// Lookups answered by a cached fact.
-    pub hits: u64,
-    /// Lookups that led to a verification.
-    pub misses: u64,
-    /// Lookups that waited for another request's verification.
-    pub coalesced: u64,
-    /// Lookups answered by a remembered denial.
-    pub denied: u64,
     /// Entries removed for want of room.
     pub evictions: u64,
     /// Facts held.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use auth::request::Scheme;
 use parking_lot::Mutex;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
@@ -20,6 +20,7 @@ use super::worker_thread::{Accepted, Command, Share};
 use super::{OpenCount, total};
 use crate::config::{Config, Listener};
 use crate::http1::connection::{Connection, put_field};
+use crate::http1::server::{LINGER, MAX_LINGER};
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
 use crate::pipeline::{Certificate, Peer};
@@ -286,12 +287,14 @@ impl Incoming {
         let Some(tls) = &self.listener().tls else {
             return Some((self.sniffed(stream).await?, None));
         };
-        let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream));
+        let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream)).into_fallible();
         let stream = match tokio::time::timeout(limit, handshake).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => {
+            Ok(Err((error, stream))) => {
                 self.counts.handshake_failed(&self.worker.metrics, handshake_failure(&error));
                 tracing::debug!(peer = %self.peer, %error, "tls handshake failed");
+                // Boxed: the size of every connection's future must not pay for this.
+                let _ = tokio::time::timeout(LINGER, Box::pin(part(stream))).await;
                 return None;
             }
             Err(_) => {
@@ -358,6 +361,20 @@ impl Incoming {
             }
         }
     }
+}
+
+/// Lets the peer read the alert that ended its handshake. A client of TLS 1.3 sends its request before it hears of
+/// it; a socket that is closed with bytes unread is reset, and the reset overtakes the alert.
+async fn part(mut stream: Box<Stream>) -> io::Result<()> {
+    stream.shutdown().await?;
+    let (mut chunk, mut left) = ([0; 1024], MAX_LINGER);
+    while left > 0 {
+        match stream.read(&mut chunk).await? {
+            0 => break,
+            n => left = left.saturating_sub(n),
+        }
+    }
+    Ok(())
 }
 
 fn handshake_failure(error: &io::Error) -> HandshakeFailure {

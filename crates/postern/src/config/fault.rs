@@ -255,6 +255,13 @@ impl Report {
     }
 }
 
+/// One line per finding, as [`Report::lines`].
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.lines().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
 struct Pretty<'a>(&'a Report);
 
 impl fmt::Display for Pretty<'_> {

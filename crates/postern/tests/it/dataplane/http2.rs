@@ -1,6 +1,8 @@
 //! HTTP/2 on both sides: prior knowledge, streams, trailers, interim responses, limits.
 
+use std::io::{Read as _, Write as _};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -89,6 +91,102 @@ fn http2_bodies_and_trailers_reach_an_http1_upstream_as_chunks() {
     let seen = f.upstream.only();
     assert_eq!(seen.body, b"hello world");
     assert_eq!(seen.trailers, ["x-sum: 11"]);
+}
+
+#[test]
+fn http2_an_answer_of_our_own_arrives_although_the_client_is_still_sending() {
+    let f = Fixture::new();
+    run(async {
+        let send = connect(f.address).await;
+        // After a whole exchange the client knows our window, and sends all of it with the head.
+        assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200);
+        for _ in 0..20 {
+            let mut send = send.clone().ready().await.unwrap();
+            let refused = Request::builder().method("POST").uri("http://app.test/").body(()).unwrap();
+            let (response, mut body) = send.send_request(refused, false).unwrap();
+            body.send_data(Bytes::from(vec![b'x'; 1 << 20]), false).unwrap();
+            let (head, text, _) = body_of(response.await.expect("an answer")).await;
+            assert_eq!(head.status, 401);
+            assert!(String::from_utf8(text).unwrap().contains("unauthenticated"));
+            let reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await.unwrap();
+            assert_eq!(reset, h2::Reason::NO_ERROR, "RFC 9113 section 8.1");
+        }
+        assert_eq!(get(&send, request(&f, "GET", "/")).await.0.status, 200, "the connection lives on");
+    });
+    assert_eq!(f.upstream.seen().len(), 2);
+}
+
+#[test]
+fn http2_a_stream_given_up_in_mid_answer_frees_a_silent_upstream() {
+    let (gone, heard) = std::sync::mpsc::channel();
+    let events = Upstream::answering(move |_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nevent\r\n").unwrap();
+        let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), events);
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let (response, mut stream) = send.send_request(request(&f, "GET", "/"), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        assert_eq!(body.data().await.unwrap().unwrap(), "event");
+        stream.send_reset(h2::Reason::CANCEL);
+        let heard = tokio::task::spawn_blocking(move || heard.recv_timeout(Duration::from_secs(5)));
+        assert_eq!(heard.await.unwrap(), Ok(true));
+    });
+}
+
+#[test]
+fn http2_a_request_may_end_in_a_frame_of_its_own_after_its_answer() {
+    let f = Fixture::new();
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let mut posted = request(&f, "POST", "/");
+        posted.headers_mut().insert("content-length", 5.into());
+        let (response, mut body) = send.send_request(posted, false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        // The upstream has all it was promised, and answers; to the client its request is still open.
+        assert_eq!(body_of(response.await.unwrap()).await.1, b"ok");
+        let early =
+            tokio::time::timeout(Duration::from_millis(300), std::future::poll_fn(|cx| body.poll_reset(cx)));
+        assert!(early.await.is_err(), "no reset while the client may still end its request");
+        body.send_data(Bytes::new(), true).unwrap();
+        // Nor if it never does: the request is let go after a while, without an error.
+        let mut send = send.ready().await.unwrap();
+        let mut posted = request(&f, "POST", "/");
+        posted.headers_mut().insert("content-length", 5.into());
+        let (response, mut body) = send.send_request(posted, false).unwrap();
+        body.send_data(Bytes::from_static(b"hello"), false).unwrap();
+        assert_eq!(body_of(response.await.unwrap()).await.1, b"ok");
+        let reset = std::future::poll_fn(|cx| body.poll_reset(cx)).await.unwrap();
+        assert_eq!(reset, h2::Reason::NO_ERROR);
+    });
+}
+
+#[test]
+fn http2_an_early_answer_of_the_upstream_arrives_whole() {
+    const ANSWER: usize = 200_000;
+    // Answers at the head (the harness leaves the body of a request with `Expect` alone) and never reads on.
+    let upstream = Upstream::answering(|_, s| {
+        let head = format!("HTTP/1.1 413 Content Too Large\r\nContent-Length: {ANSWER}\r\n\r\n");
+        s.write_all(head.as_bytes()).and_then(|()| s.write_all(&vec![b'y'; ANSWER])).unwrap();
+        std::thread::park_timeout(super::harness::PATIENCE);
+        false
+    });
+    let f = Fixture::with(Setup::default(), upstream);
+    let upload = Bytes::from(vec![b'x'; 16 << 20]);
+    run(async {
+        for _ in 0..10 {
+            let mut send = connect(f.address).await.ready().await.unwrap();
+            let mut posted = request(&f, "POST", "/");
+            posted.headers_mut().insert("expect", "100-continue".parse().unwrap());
+            posted.headers_mut().insert("content-length", upload.len().into());
+            let (response, mut body) = send.send_request(posted, false).unwrap();
+            body.send_data(upload.clone(), false).unwrap();
+            let (head, text, _) = body_of(response.await.expect("an answer")).await;
+            assert_eq!((head.status.as_u16(), text.len()), (413, ANSWER));
+        }
+    });
 }
 
 #[test]

@@ -169,6 +169,27 @@ fn tls_a_client_certificate_is_a_credential() {
 }
 
 #[test]
+fn tls_a_failed_handshake_is_told_by_an_alert() {
+    let t = tls_fixture(Upstream::start());
+    let (certificate, key) = t.authority.issue(&[], "robot-7");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    stream.flush().unwrap();
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock).unwrap();
+    }
+    // The alert has arrived, but a client that is busy sending (TLS 1.3 lets it) has not looked yet. Were its bytes
+    // answered by a reset, its next write would fail, and the reason would stay unread.
+    stream.sock.peek(&mut [0]).unwrap();
+    for _ in 0..5 {
+        stream.write_all(&[b'x'; 10_000]).expect("the gateway takes what is sent meanwhile");
+    }
+    let error = stream.read(&mut [0]).unwrap_err();
+    let told = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    assert!(matches!(told, Some(rustls::Error::AlertReceived(_))), "{error:?}");
+    assert!(t.fixture.upstream.seen().is_empty());
+}
+
+#[test]
 fn tls_plain_text_on_a_tls_port_and_garbage_end_the_connection_only() {
     let t = tls_fixture(Upstream::start());
     for bytes in [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".as_slice(), b"\x16\x03\x01\xff\xff\x00garbage", b""] {

@@ -61,13 +61,31 @@ fn http_a_tunnel_needs_a_permit_and_an_allowed_protocol() {
     let f = Fixture::with(Setup::default(), shouting());
     let response = f.send(format!("GET / HTTP/1.1\r\nHost: app.test\r\n{UPGRADE}\r\n"));
     assert_eq!(response.status, 401);
-    let response = f.send(f.request("/", "Connection: Upgrade\r\nUpgrade: h2c\r\n"));
+    let response = f.send(f.request("/", "Connection: Upgrade\r\nUpgrade: spdy/3, websocket\r\n"));
     assert_eq!(response.status, 403, "{}", response.head);
     assert!(f.upstream.seen().is_empty());
     // Without the connection option the field is the hop's and stays behind.
     let f = Fixture::new();
     assert_eq!(f.send(f.request("/", "Upgrade: websocket\r\n")).status, 200);
     assert!(f.upstream.only().values("upgrade").is_empty());
+}
+
+#[test]
+fn http_an_offer_of_another_http_version_is_passed_over() {
+    for offer in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2, HTTP/1.1"] {
+        let f = Fixture::new();
+        let fields = format!(
+            "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: {offer}\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+        );
+        let mut client = f.connect();
+        client.send(f.request("/a", &fields) + &f.request("/b", ""));
+        assert_eq!(client.response().status, 200, "{offer}");
+        assert_eq!(client.response().status, 200, "the connection goes on as it was");
+        let seen = &f.upstream.seen()[0];
+        for name in ["upgrade", "http2-settings", "connection"] {
+            assert!(seen.values(name).is_empty(), "{offer}: {name} is the hop's");
+        }
+    }
 }
 
 #[test]

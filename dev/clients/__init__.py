@@ -1,0 +1,1 @@
+"""Foreign clients and peers around a real gateway process; `dev/test-clients` is the way in."""

@@ -1,0 +1,299 @@
+"""A real Keycloak: its tokens through discovery, roles as groups, and keys that come and go."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+
+from harness.process import Server
+
+from .report import Fault, Report, Skip, equal, expect
+from .stage import KEYCLOAK, Stage, get, program, wait_for
+
+READY_S = 240
+REALM = "shop"
+AUDIENCE = "orders"
+ROLE = "order-managers"
+ALGORITHMS = ["RS256", "PS256", "RS512", "ES256", "ES512", "EdDSA"]
+# A key set is asked for on demand at most once in 10 s, which is also the shortest refresh.
+TURN_S = 10
+PATIENCE_S = 2 * TURN_S + 5
+
+
+class Keycloak:
+    """The server and the part of its administration that the checks need."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.base = f"http://127.0.0.1:{stage.port('keycloak')}"
+        self.issuer = f"{self.base}/realms/{REALM}"
+        self._password = secrets.token_urlsafe(16)
+        self._admin = ("", 0.0)
+        self.server: Server | None = None
+
+    def spawn(self, stage: Stage) -> None:
+        """Starts it without waiting; it takes a minute or so."""
+        if not (KEYCLOAK / "bin/kc.sh").exists():
+            raise Skip("Keycloak is not there; run dev/setup keycloak (its log: .cache/logs/setup-keycloak.log)")
+        program("java")
+        port, management = stage.port("keycloak"), stage.port("keycloak-management")
+        command = [
+            str(KEYCLOAK / "bin/kc.sh"), "start-dev", "--db=dev-mem", "--http-host=127.0.0.1", f"--http-port={port}",
+            f"--http-management-port={management}", f"--hostname={self.base}", "--cache=local", "--log-level=warn",
+        ]  # fmt: skip
+        environment = {
+            "KC_BOOTSTRAP_ADMIN_USERNAME": "admin",
+            "KC_BOOTSTRAP_ADMIN_PASSWORD": self._password,
+            # It runs for a few minutes beside everything else: start sooner, optimise less.
+            "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1 -Xmx700m",
+        }
+        self.server = stage.server("keycloak", command, port, environment).spawn()
+
+    def await_ready(self) -> None:
+        """Waits until it answers."""
+        assert self.server is not None
+        wait_for(self.server, f"{self.base}/realms/master/.well-known/openid-configuration", READY_S)
+
+    def tokens(self, realm: str, **form: str) -> dict:
+        """The token endpoint's answer."""
+        url = f"{self.base}/realms/{realm}/protocol/openid-connect/token"
+        return _call("POST", url, {}, urllib.parse.urlencode(form).encode())
+
+    def admin(self, method: str, path: str, content: object = None) -> object:
+        """A call of the administration interface, below the realm."""
+        token, until = self._admin
+        if time.monotonic() > until:
+            answer = self.tokens("master", grant_type="password", client_id="admin-cli", username="admin", password=self._password)
+            token = answer["access_token"]
+            self._admin = (token, time.monotonic() + answer["expires_in"] / 2)
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        body = None if content is None else json.dumps(content).encode()
+        return _call(method, f"{self.base}/admin/realms{path}", headers, body)
+
+    def add_key(self, name: str, priority: int) -> str:
+        """A new RSA key that signs from now on; the id of its provider."""
+        realm = self.admin("GET", f"/{REALM}")["id"]
+        config = {"priority": [str(priority)], "algorithm": ["RS256"], "keySize": ["2048"], "enabled": ["true"], "active": ["true"]}
+        self.admin("POST", f"/{REALM}/components", {
+            "name": name, "providerId": "rsa-generated", "providerType": "org.keycloak.keys.KeyProvider",
+            "parentId": realm, "config": config,
+        })  # fmt: skip
+        return self.key_provider(name)["id"]
+
+    def key_provider(self, name: str) -> dict:
+        """A key provider by its name."""
+        found = self.admin("GET", f"/{REALM}/components?type=org.keycloak.keys.KeyProvider")
+        return next(component for component in found if component["name"] == name)
+
+
+def _call(method: str, url: str, headers: dict[str, str], body: bytes | None) -> dict | list | None:
+    request = urllib.request.Request(url, data=body, headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            content = answer.read()
+    except urllib.error.HTTPError as refused:
+        raise Fault(f"Keycloak answered {method} {url} with {refused.code}: {refused.read()[:300]!r}") from refused
+    return json.loads(content) if content else None
+
+
+def _mapper(in_id_token: bool) -> dict:
+    return {
+        "name": "audience", "protocol": "openid-connect", "protocolMapper": "oidc-audience-mapper",
+        "config": {"included.custom.audience": AUDIENCE, "access.token.claim": "true", "id.token.claim": str(in_id_token).lower()},
+    }  # fmt: skip
+
+
+def _client(name: str, *mappers: dict, algorithm: str = "RS256") -> dict:
+    return {
+        "clientId": name, "secret": f"secret of {name}", "publicClient": False, "standardFlowEnabled": False,
+        "serviceAccountsEnabled": True, "directAccessGrantsEnabled": True, "protocolMappers": list(mappers),
+        "attributes": {"access.token.signed.response.alg": algorithm},
+    }  # fmt: skip
+
+
+def _user(name: str, *roles: str) -> dict:
+    return {
+        "username": name, "enabled": True, "email": f"{name}@example.test", "emailVerified": True,
+        "firstName": name.title(), "lastName": "Example", "realmRoles": list(roles),
+        "credentials": [{"type": "password", "value": f"password of {name}", "temporary": False}],
+    }  # fmt: skip
+
+
+class Shop:
+    """The realm, its tokens, and the gateway that takes them."""
+
+    def __init__(self, keycloak: Keycloak, stage: Stage) -> None:
+        self._keycloak, self._stage = keycloak, stage
+        self.gateway: Server | None = None
+
+    def create_realm(self) -> None:
+        """Realm, role, clients and users in one go."""
+        robot = _user("service-account-robot", ROLE) | {"serviceAccountClientId": "robot", "credentials": []}
+        clients = [
+            _client("robot", _mapper(in_id_token=False)),
+            _client("talkative", _mapper(in_id_token=True)),
+            _client("stray"),
+            *(_client(f"robot-{name}", _mapper(in_id_token=False), algorithm=name) for name in ALGORITHMS),
+        ]
+        self._keycloak.admin("POST", "", {
+            "realm": REALM, "enabled": True, "accessTokenLifespan": 1800, "roles": {"realm": [{"name": ROLE}]},
+            "clients": clients, "users": [_user("alice", ROLE), _user("bob"), robot],
+        })  # fmt: skip
+
+    def robot(self, client: str = "robot") -> str:
+        """A new token of a client's own (client credentials)."""
+        answer = self._keycloak.tokens(
+            REALM, grant_type="client_credentials", client_id=client, client_secret=f"secret of {client}"
+        )
+        return answer["access_token"]
+
+    def person(self, user: str, client: str = "robot") -> dict:
+        """A person's tokens."""
+        return self._keycloak.tokens(
+            REALM, grant_type="password", scope="openid", client_id=client, client_secret=f"secret of {client}",
+            username=user, password=f"password of {user}",
+        )  # fmt: skip
+
+    def configure(self, refresh: str) -> str:
+        """Writes the gateway's configuration."""
+        ports = {f"{n.upper()}_PORT": self._stage.port(p) for n, p in
+                 (("admin", "keycloak-admin"), ("plain", "keycloak-plain"), ("echo", "echo"))}  # fmt: skip
+        path = self._stage.configuration(
+            "keycloak.toml", FOLDER=self._stage.folder, ISSUER=self._keycloak.issuer, REFRESH=refresh, **ports
+        )
+        return str(path)
+
+    def start_gateway(self) -> None:
+        """The gateway, which finds Keycloak's keys by discovery."""
+        self.configure("5m")
+        self.gateway = self._stage.serve(
+            "keycloak-gateway", self._stage.folder / "keycloak.toml",
+            self._stage.port("keycloak-plain"), self._stage.port("keycloak-admin"),
+        )  # fmt: skip
+
+    def ask(self, token: str, path: str = "/orders/1") -> tuple[int, dict]:
+        """Status, and what arrived at the upstream."""
+        url = f"http://127.0.0.1:{self._stage.port('keycloak-plain')}{path}"
+        status, body = get(url, {"Authorization": f"Bearer {token}"})
+        return status, json.loads(body) if body else {}
+
+    def reload(self, refresh: str) -> None:
+        """Another configuration and SIGHUP; returns when it is in force."""
+        before = self.reloads()
+        self.configure(refresh)
+        self.gateway.process.send_signal(signal.SIGHUP)
+        await_until(lambda: self.reloads() > before, 10, lambda: "the configuration was not applied")
+
+    def reloads(self) -> int:
+        """Configurations applied so far."""
+        _, body = get(f"http://127.0.0.1:{self._stage.port('keycloak-admin')}/metrics")
+        lines = [line for line in body.decode().splitlines() if line.startswith("postern_config_reloads_total")]
+        return sum(int(float(line.split()[-1])) for line in lines if 'result="success"' in line)
+
+
+def header(token: str) -> dict:
+    """A token's header, unverified."""
+    part = token.split(".")[0]
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def await_until(holds: Callable[[], bool], seconds: float, found: Callable[[], str]) -> float:
+    """Waits until something holds; how long that took."""
+    began = time.monotonic()
+    while not holds():
+        expect(time.monotonic() - began < seconds, f"{found()} after {seconds:g} s")
+        time.sleep(0.25)
+    return time.monotonic() - began
+
+
+def run(keycloak: Keycloak, stage: Stage, report: Report) -> None:
+    """All checks; Keycloak was started before."""
+    if keycloak.server is None:
+        raise Skip("Keycloak did not start")
+    keycloak.await_ready()
+    shop = Shop(keycloak, stage)
+    shop.create_realm()
+    signed = {name: shop.robot(f"robot-{name}") for name in ALGORITHMS}
+    with report.check("keycloak: the gateway finds the keys by discovery and is ready"):
+        shop.start_gateway()
+    tokens(shop, report)
+    for name, token in signed.items():
+        # the longer digests are not among the algorithms accepted unless asked for
+        wanted, text = (401, "refused: it is not configured") if name.endswith("512") else (200, "accepted")
+        with report.check(f"keycloak: a token signed with {name} is {text}"):
+            equal("algorithm", header(token)["alg"], name)
+            equal("status", shop.ask(token)[0], wanted)
+    with report.check("keycloak: `postern token` gets a token that is accepted"):
+        command = [str(stage.postern), "token", "--issuer", keycloak.issuer, "--client-id", "robot", "--client-secret", "-"]
+        done = subprocess.run(command, input=b"secret of robot", capture_output=True, timeout=30, check=False)
+        equal("exit code", done.returncode, 0)
+        equal("status", shop.ask(done.stdout.decode().strip())[0], 200)
+    keys(keycloak, shop, report)
+
+
+def tokens(shop: Shop, report: Report) -> None:
+    """Which of Keycloak's tokens are access tokens for this gateway, and what they allow."""
+
+    def sent(seen: dict, name: str) -> list[str]:
+        return [value for key, value in seen["headers"] if key.lower() == name]
+
+    with report.check("keycloak: a service account's token is accepted, and its role is a group"):
+        status, seen = shop.ask(shop.robot(), "/orders/managers/1")
+        equal("status", status, 200)
+        equal("X-Forwarded-User", sent(seen, "x-forwarded-user"), ["service-account-robot"])
+        expect(ROLE in sent(seen, "x-forwarded-groups")[0].split(","), f"groups are {sent(seen, 'x-forwarded-groups')}")
+    alice = shop.person("alice")
+    with report.check("keycloak: a person's role opens what asks for it, and only that person's"):
+        status, seen = shop.ask(alice["access_token"], "/orders/managers/1")
+        equal("alice's status", status, 200)
+        equal("X-Forwarded-User", sent(seen, "x-forwarded-user"), ["alice"])
+        equal("X-Forwarded-Email", sent(seen, "x-forwarded-email"), ["alice@example.test"])
+        bob = shop.person("bob")["access_token"]
+        equal("bob's status", (shop.ask(bob)[0], shop.ask(bob, "/orders/managers/1")[0]), (200, 403))
+    for name, token in [
+        ("a token for another audience", lambda: shop.robot("stray")),
+        ("an ID token", lambda: alice["id_token"]),
+        ("an ID token whose audience is this gateway", lambda: shop.person("alice", "talkative")["id_token"]),
+        ("a refresh token", lambda: alice["refresh_token"]),
+    ]:
+        with report.check(f"keycloak: {name} is refused"):
+            equal("status", shop.ask(token())[0], 401)
+
+
+def keys(keycloak: Keycloak, shop: Shop, report: Report) -> None:
+    """Keys that come and go. The gateway asks for keys every five minutes, later every ten seconds."""
+    first = [shop.robot() for _ in range(3)]
+    expect(shop.ask(first[0])[0] == 200, "the first key's token is not accepted")
+    with report.check("keycloak: after a rotation the unknown key is fetched on demand"):
+        keycloak.add_key("second", 200)
+        second = shop.robot()
+        expect(header(second)["kid"] != header(first[0])["kid"], "Keycloak still signs with the first key")
+        await_until(lambda: shop.ask(second)[0] == 200, TURN_S + 5, lambda: f"the answer was {shop.ask(second)[0]}")
+    with report.check("keycloak: the old key's tokens hold while it is published, known or not"):
+        equal("statuses", [shop.ask(token)[0] for token in first[:2]], [200, 200])
+    with report.check("keycloak: a reload keeps the keys"):
+        shop.reload("10s")
+        equal("statuses", [shop.ask(token)[0] for token in (first[0], second)], [200, 200])
+    with report.check("keycloak: tokens of a disabled key are refused after the refresh, remembered or not"):
+        provider = keycloak.key_provider("rsa-generated")
+        provider["config"]["enabled"] = ["false"]
+        keycloak.admin("PUT", f"/{REALM}/components/{provider['id']}", provider)
+        await_until(lambda: shop.ask(first[0])[0] == 401, PATIENCE_S, lambda: "the token is still accepted")
+        equal("statuses, a new and the other key's", [shop.ask(t)[0] for t in (first[2], second, shop.robot())], [401, 200, 200])
+    with report.check("keycloak: tokens of a removed key are refused after the refresh"):
+        keycloak.add_key("third", 300)
+        third = shop.robot()
+        keycloak.admin("DELETE", f"/{REALM}/components/{keycloak.key_provider('second')['id']}")
+        await_until(lambda: shop.ask(second)[0] == 401, PATIENCE_S, lambda: "the token is still accepted")
+        equal("status of the third key's", shop.ask(third)[0], 200)
+    with report.check("keycloak: with Keycloak gone, known keys go on serving, tokens never seen included"):
+        unseen = shop.robot()
+        keycloak.server.stop()
+        equal("statuses", [shop.ask(token)[0] for token in (third, unseen, second)], [200, 200, 401])

@@ -1,0 +1,3 @@
+module postern.example/peer
+
+go 1.24

@@ -1,0 +1,168 @@
+"""The stage of a run: folder, programs, ports, servers, and the gateway with its configuration."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.process import Server, Unready, free_port
+
+from . import credentials
+from .report import Skip
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache"
+VENV_PYTHON = CACHE / "venv/bin/python"
+KEYCLOAK = CACHE / "keycloak"
+
+
+@dataclass
+class Stage:
+    """What all checks share."""
+
+    folder: Path
+    postern: Path
+    servers: list[Server] = field(default_factory=list)
+    ports: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.issuer = credentials.Issuer(self.folder)
+        self.authority = credentials.Authority(self.folder, "authority")
+        self.certificate, self.key = self.authority.issue(
+            "server", "/CN=localhost", "serverAuth", "DNS:localhost,DNS:secure.localhost,IP:127.0.0.1"
+        )
+        self.token = self.issuer.token("alice", groups=["staff"])
+
+    def port(self, name: str) -> int:
+        """The port of that name; a free one when it is new."""
+        if name not in self.ports:
+            self.ports[name] = free_port(21000)
+        return self.ports[name]
+
+    def url(self, listener: str, path: str) -> str:
+        """Where a listener of the gateway answers."""
+        scheme = "http" if listener == "plain" else "https"
+        return f"{scheme}://localhost:{self.port(listener)}{path}"
+
+    def server(
+        self, name: str, command: list[str], port: int, environment: dict[str, str] | None = None
+    ) -> Server:
+        """A server of this run, not started yet; it is stopped with the stage."""
+        server = Server(name, command, port, self.folder / f"{name}.log", environment=environment)
+        self.servers.append(server)
+        return server
+
+    def configuration(self, template: str, **values: object) -> Path:
+        """A configuration file of the gateway from its template."""
+
+        def value(found: re.Match[str]) -> str:
+            return str(values[found[1]])
+
+        path = self.folder / template
+        path.write_text(re.sub(r"@([A-Z_]+)@", value, (HERE / template).read_text()))
+        return path
+
+    def serve(self, name: str, configuration: Path, listener_port: int, admin_port: int) -> Server:
+        """`postern serve`, ready."""
+        command = [str(self.postern), "serve", "--config", str(configuration)]
+        server = self.server(name, command, listener_port).start()
+        wait_for(server, f"http://127.0.0.1:{admin_port}/readyz", 20)
+        return server
+
+    def start_echo(self) -> None:
+        """`postern echo --reflect` as the upstream of HTTP/1.1 clients."""
+        listen = f"127.0.0.1:{self.port('echo')}"
+        self.server("echo", [str(self.postern), "echo", "--reflect", "--listen", listen], self.port("echo")).start()
+
+    def start_gateway(self) -> None:
+        """The gateway in front of all upstreams but Keycloak's."""
+        configuration = self.configuration(
+            "postern.toml",
+            FOLDER=self.folder, CERTIFICATE=self.certificate, KEY=self.key,
+            CA=self.authority.certificate, CLIENT_CA=self.authority.certificate,
+            ISSUER=credentials.ISSUER, AUDIENCE=credentials.AUDIENCE, JWKS=self.issuer.jwks,
+            **{f"{name.upper().replace('-', '_')}_PORT": self.port(name) for name in
+               ("admin", "plain", "secure", "mutual", "echo", "go", "grpc", "grpc-tls")},
+        )  # fmt: skip
+        self.serve("gateway", configuration, self.port("plain"), self.port("admin"))
+
+    def stop(self) -> list[str]:
+        """Ends all servers, last first; those that had ended before they were asked."""
+        ended = []
+        for server in reversed(self.servers):
+            if server.process is not None and not server.alive():
+                ended.append(f"{server.name} ended by itself: {server.last_words()}")
+            server.stop()
+        return ended
+
+    def show_logs(self) -> None:
+        """The end of every log of the run."""
+        for log in sorted(self.folder.glob("*.log")):
+            # the clients' verdicts say what went wrong; of the many lines of an access log a few will do
+            lines = 5 if log.name.endswith("access.log") else 25
+            tail = log.read_text(errors="replace").splitlines()[-lines:]
+            print(f"\n-- {log} (last {len(tail)} lines)")
+            print("\n".join(f"   {line[:400]}" for line in tail), flush=True)
+
+
+def program(name: str) -> str:
+    """The path of a program, or Skip."""
+    found = shutil.which(name)
+    if found is None:
+        raise Skip(f"{name} is not installed; run dev/setup test")
+    return found
+
+
+def venv_python(*modules: str) -> str:
+    """The interpreter that can import these, or Skip."""
+    if not VENV_PYTHON.exists():
+        raise Skip("there is no .cache/venv; run dev/setup test")
+    for module in modules:
+        done = subprocess.run([VENV_PYTHON, "-c", f"import {module}"], capture_output=True, check=False)
+        if done.returncode:
+            raise Skip(f"the Python module {module} is not installed; run dev/setup test")
+    return str(VENV_PYTHON)
+
+
+def get(url: str, headers: dict[str, str] | None = None, timeout: float = 10) -> tuple[int, bytes]:
+    """Status and body, whatever the status."""
+    request = urllib.request.Request(url, headers=headers or {})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.read()
+
+
+def wait_for(server: Server, url: str, seconds: float) -> None:
+    """Waits until `url` answers 200."""
+    deadline = time.monotonic() + seconds
+    last = "no answer"
+    while time.monotonic() < deadline:
+        server.check_alive()
+        try:
+            status, body = get(url, timeout=2)
+            if status == http.client.OK:
+                return
+            last = f"{status} {body[:200].decode(errors='replace')}"
+        except OSError as problem:
+            last = str(problem)
+        time.sleep(0.1)
+    raise Unready(f"{server.name}: {url} was not ready after {seconds:g} s: {last}")
+
+
+def build(release: bool) -> Path:
+    """Builds the gateway; its path."""
+    command = ["cargo", "build", "--quiet", "-p", "postern"] + (["--release"] if release else [])
+    subprocess.run(command, cwd=ROOT, check=True)
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return target / ("release" if release else "debug") / "postern"
