@@ -314,7 +314,7 @@ async fn over<D: Downstream>(
             over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
         }
         OutboundHead::Http2 { request, own_host } => {
-            let plan = Http2Plan { request: *request, own_host, end: outbound.framing == Framing::Length(0) };
+            let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
             over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
         }
     }
@@ -328,9 +328,24 @@ struct Http1Plan {
 }
 
 struct Http2Plan {
-    request: Request<()>,
+    request: Box<Request<()>>,
     own_host: bool,
     end: bool,
+}
+
+impl Http2Plan {
+    /// Opens a stream with the request for the endpoint of the lease.
+    fn begin(&self, lease: &mut Lease) -> Result<Result<ClientStream, h2::Error>, Refusal> {
+        let mut request = Request::clone(&self.request);
+        if self.own_host {
+            let mut uri = std::mem::take(request.uri_mut()).into_parts();
+            uri.authority = Some(lease.host().parse().map_err(|_| Refusal::UpstreamUnreachable)?);
+            *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Refusal::UpstreamUnreachable)?;
+        }
+        let Link::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
+        let opened = stream.send.send_request(request, self.end);
+        Ok(opened.map(|(response, body)| ClientStream::new(response, (!self.end).then_some(body))))
+    }
 }
 
 fn host_line(lease: &Lease) -> String {
@@ -389,16 +404,8 @@ async fn over_http2<D: Downstream>(
 ) -> Result<Relayed, Refusal> {
     let mut retry = true;
     loop {
-        let mut request = plan.request.clone();
-        if plan.own_host {
-            let mut uri = std::mem::take(request.uri_mut()).into_parts();
-            uri.authority = Some(lease.host().parse().map_err(|_| Refusal::UpstreamUnreachable)?);
-            *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Refusal::UpstreamUnreachable)?;
-        }
-        let Link::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
-        match stream.send.send_request(request, plan.end) {
-            Ok((response, body)) => {
-                let mut up = ClientStream::new(response, (!plan.end).then_some(body));
+        match plan.begin(&mut lease)? {
+            Ok(mut up) => {
                 let relayed = relay(down, &mut up, deadline, terms, &mut Progress::default()).await;
                 return settle(lease, relayed);
             }

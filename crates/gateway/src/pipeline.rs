@@ -57,7 +57,7 @@ pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     pub(crate) scheme: Scheme,
     /// The client certificate, when one was presented.
-    pub(crate) certificate: Option<Certificate>,
+    pub(crate) certificate: Option<Box<Certificate>>,
     /// `X-Forwarded-For` and `-Proto`: the same for every request of the connection.
     pub(crate) forwarded: Vec<(&'static str, String)>,
     /// The same as lines of an HTTP/1 head.

@@ -229,7 +229,7 @@ impl Incoming {
         }
     }
 
-    fn into_peer(self, certificate: Option<Certificate>) -> Peer {
+    fn into_peer(self, certificate: Option<Box<Certificate>>) -> Peer {
         let scheme = if self.listener().tls.is_some() { Scheme::Https } else { Scheme::Http };
         let address = self.peer.ip().to_canonical();
         let forwarded =
@@ -283,7 +283,7 @@ impl Incoming {
     }
 
     /// TLS, and which protocol is spoken inside.
-    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Certificate>)> {
+    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Box<Certificate>>)> {
         let Some(tls) = &self.listener().tls else {
             return Some((self.sniffed(stream).await?, None));
         };
@@ -304,7 +304,7 @@ impl Incoming {
         };
         let (_, session) = stream.get_ref();
         let certificate = match session.peer_certificates() {
-            Some([leaf, ..]) if tls.client_certificates => Some(Certificate::new(leaf.clone().into_owned())),
+            Some([leaf, ..]) if tls.client_certificates => Some(Box::new(Certificate::new(leaf.clone().into_owned()))),
             _ => None,
         };
         let http2 = session.alpn_protocol() == Some(b"h2");

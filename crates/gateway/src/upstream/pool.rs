@@ -178,6 +178,7 @@ impl Pool {
         Some(self.leased(at, Link::Http1(Some(connection)), true))
     }
 
+    /// What connects is boxed: it happens once per connection and would be room in every connection's future.
     async fn lease_from(self: &Rc<Self>, at: usize, fresh: bool) -> Result<Lease, ConnectError> {
         let (state, endpoint) = (&self.endpoints[at], &self.config.endpoints[at]);
         match self.config.protocol {
@@ -185,7 +186,7 @@ impl Pool {
                 if !fresh && let Some(connection) = state.pop_idle() {
                     return Ok(self.leased(at, Link::Http1(Some(connection)), true));
                 }
-                let stream = open(&self.config, endpoint).await?;
+                let stream = Box::pin(open(&self.config, endpoint)).await?;
                 let connection = Box::new(Connection::new(stream, &[]).counted(self.counted(at)));
                 Ok(self.leased(at, Link::Http1(Some(connection)), false))
             }
@@ -195,14 +196,15 @@ impl Pool {
                 }
                 // Whoever waits here waits for one connection, not for the failure of all who came before.
                 let limit = self.config.timeouts.connect;
-                let Ok(_one_at_a_time) = tokio::time::timeout(limit, state.connecting.acquire()).await else {
+                let turn = Box::pin(tokio::time::timeout(limit, state.connecting.acquire()));
+                let Ok(_one_at_a_time) = turn.await else {
                     return Err(ConnectError::Timeout { endpoint: endpoint.to_string(), limit });
                 };
                 if let Some(stream) = state.http2_stream() {
                     return Ok(self.leased(at, Link::Http2(stream), true));
                 }
-                let plain = open(&self.config, endpoint).await?;
-                let send = handshake_http2(plain, endpoint, self.counted(at)).await?;
+                let plain = Box::pin(open(&self.config, endpoint)).await?;
+                let send = Box::pin(handshake_http2(plain, endpoint, self.counted(at))).await?;
                 let since = self.deadlines.now_millis();
                 let connection = Http2Connection { send, streams: Rc::default(), since };
                 let stream = connection.stream();
