@@ -38,8 +38,8 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 const SEND_BUFFER: usize = 128 * 1024;
 /// How long a connection may take to end after GOAWAY before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// Request body read and thrown away after the answer, so that a client that does not look at the answer before it
-/// has sent everything is not reset.
+/// Request body taken beyond the window after the answer, so that a client that does not look at the answer before
+/// it has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
 
 /// Serves a connection to its end.
@@ -323,14 +323,22 @@ fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
     let _ = client.answer(answer);
 }
 
-/// Reads a body and forgets it: to its end, or until it is longer than the budget or broken.
+/// Reads a body and forgets it, until its end or a fault.
+///
+/// Behind the budget the client's window is not opened again. It can then send no more, but is not told to stop
+/// before it has looked at the answer: curl 7.88, for one, loses an answer that comes together with a reset.
 fn poll_drain(bodies: &mut Bodies, cx: &mut Context<'_>, budget: &mut usize) -> Poll<()> {
     while let Ok(Fill::Data(data)) = std::task::ready!(bodies.poll_fill(cx)) {
         let n = data.len();
-        bodies.consume(n);
         match budget.checked_sub(n) {
-            Some(left) => *budget = left,
-            None => break,
+            Some(left) => {
+                *budget = left;
+                bodies.consume(n);
+            }
+            None => {
+                *budget = 0;
+                bodies.forget();
+            }
         }
     }
     Poll::Ready(())

@@ -30,6 +30,12 @@ impl Stream {
         Self { send, recv, chunk: Bytes::new(), held: Bytes::new() }
     }
 
+    /// Throws away what [`Leg::poll_fill`] showed, without inviting the peer to send as much again. The connection's
+    /// window gets it back when the stream ends.
+    pub(crate) fn forget(&mut self) {
+        self.chunk = Bytes::new();
+    }
+
     fn send_held(&mut self, end: bool) -> Result<(), LegError> {
         if let Some(send) = &mut self.send
             && (end || !self.held.is_empty())
