@@ -304,7 +304,9 @@ impl Incoming {
         };
         let (_, session) = stream.get_ref();
         let certificate = match session.peer_certificates() {
-            Some([leaf, ..]) if tls.client_certificates => Some(Box::new(Certificate::new(leaf.clone().into_owned()))),
+            Some([leaf, ..]) if tls.client_certificates => {
+                Some(Box::new(Certificate::new(leaf.clone().into_owned())))
+            }
             _ => None,
         };
         let http2 = session.alpn_protocol() == Some(b"h2");
