@@ -49,7 +49,9 @@ fn check(token: &[u8], keys: &KeySet) {
         assert!(unverified.verify(config, keys, facts.expires).is_err(), "expired");
         assert!(unverified.verify(config, &KeySet::default(), NOW).is_err(), "no key");
         let value = [b"Bearer ", token].concat();
-        assert_eq!(bearer(&[Field { name: "Authorization", value: &value }], None), Ok(Some(token)));
+        let presented = bearer(&[Field { name: "Authorization", value: &value }], None);
+        let presented = presented.expect("one credential").expect("a bearer token");
+        assert_eq!(presented.checked(), Ok(token));
         let identity = &facts.identity;
         let lists =
             identity.groups.iter().chain(&identity.scopes).chain(identity.claims.iter().flat_map(|c| &c.1));

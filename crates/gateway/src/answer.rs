@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use auth::credential::CredentialFault;
 use auth::decide::Denial;
 use auth::request::Malformed;
 
@@ -77,6 +78,12 @@ pub(crate) struct Answer {
     pub body: Cow<'static, [u8]>,
     /// Nothing more can be read from the connection after this.
     pub close: bool,
+}
+
+impl From<CredentialFault> for Refusal {
+    fn from(fault: CredentialFault) -> Self {
+        Self::Credential { error: fault.error(), code: fault.code(), text: fault.to_string().into() }
+    }
 }
 
 impl Refusal {

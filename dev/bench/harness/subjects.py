@@ -40,6 +40,7 @@ class Subject:
 
 SUBJECTS = [
     Subject("direct", "direct to the backend", "backend", None),
+    Subject("haproxy-tcp", "HAProxy moving bytes (no HTTP)", "haproxy", "haproxy-tcp.cfg"),
     Subject("postern", "**Postern**, JWT, cached decision", "postern", "postern.toml", authenticates=True),
     Subject("haproxy", "HAProxy plain", "haproxy", "haproxy.cfg"),
     Subject("nginx", "nginx plain", "nginx", "nginx.conf"),

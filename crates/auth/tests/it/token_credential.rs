@@ -11,7 +11,7 @@ fn one(value: &str) -> Result<Option<String>, CredentialFault> {
 fn of(fields: &[(&str, &str)], query: Option<&str>) -> Result<Option<String>, CredentialFault> {
     let fields: Vec<_> = fields.iter().map(|(name, value)| Field { name, value: value.as_bytes() }).collect();
     let token = bearer(&fields, query)?;
-    Ok(token.map(|token| String::from_utf8(token.to_vec()).unwrap()))
+    token.map(|token| token.checked().map(|bytes| String::from_utf8(bytes.to_vec()).unwrap())).transpose()
 }
 
 #[test]

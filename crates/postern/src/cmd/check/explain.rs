@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use auth::credential;
+use auth::credential::{self, Presented};
 use auth::decide::decide;
 use auth::decide::explain::Explanation;
 use auth::headers::is_hop_by_hop;
@@ -115,7 +115,8 @@ impl Caller<'_> {
             story.step(0, None, "the route is public: nobody asks who is calling");
             return Ok(Ok(None));
         }
-        let token = match credential::bearer(fields, request.query()) {
+        let presented = credential::bearer(fields, request.query());
+        let token = match presented.and_then(|token| token.map(Presented::checked).transpose()) {
             Ok(token) => token,
             Err(fault) => {
                 story.step(0, Some(false), fault);

@@ -83,7 +83,7 @@ pub struct UpstreamTimeouts {
     pub connect: Timespan,
     /// From the request sent to the head of the response.
     pub response_header: Timespan,
-    /// No byte of a body moving.
+    /// No byte of a body moving. An event stream that rests longer is cut.
     pub stall: Timespan,
     /// A kept connection unused this long is closed.
     pub idle: Timespan,
@@ -91,6 +91,6 @@ pub struct UpstreamTimeouts {
 
 impl Default for UpstreamTimeouts {
     fn default() -> Self {
-        Self { connect: secs::<3>(), response_header: secs::<30>(), stall: secs::<30>(), idle: secs::<30>() }
+        Self { connect: secs::<3>(), response_header: secs::<30>(), stall: secs::<300>(), idle: secs::<30>() }
     }
 }
