@@ -277,18 +277,13 @@ pub(crate) async fn exchange<D: Downstream>(
     let Some(place) = outbound.pool.enter() else { return Err(Refusal::Overloaded) };
     record.outcome = Outcome::Allowed;
     record.forwarded = Some(record.started);
-    let relayed = match outbound.pool.lease_idle() {
-        Some(lease) => over(lease, place, outbound, down, deadline, record).await?,
+    match outbound.pool.lease_idle() {
+        Some(lease) => over(lease, place, outbound, down, deadline, record).await,
         None => {
             let lease = outbound.pool.lease(false).await.map_err(|e| unreachable(&e))?;
-            over(lease, place, outbound, down, deadline, record).await?
+            over(lease, place, outbound, down, deadline, record).await
         }
-    };
-    record.bytes_up = relayed.bytes_up;
-    record.bytes_down = relayed.bytes_down;
-    record.answered = relayed.answered;
-    record.status = relayed.status.unwrap_or(0);
-    Ok(relayed)
+    }
 }
 
 fn unreachable(e: &ConnectError) -> Refusal {
@@ -304,18 +299,15 @@ async fn over<D: Downstream>(
     deadline: &Deadline,
     record: &mut Record,
 ) -> Result<Relayed, Refusal> {
-    if record.text.is_some() {
-        record.endpoint = Some(lease.endpoint().to_string());
-    }
     match outbound.head {
         OutboundHead::Http1 { bytes, host_at } => {
             let (framing, head_request) = (outbound.framing, outbound.head_request);
             let plan = Http1Plan { head: bytes, host_at, framing, head_request };
-            over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
+            over_http1(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
         }
         OutboundHead::Http2 { request, own_host } => {
             let plan = Http2Plan { request, own_host, end: outbound.framing == Framing::Length(0) };
-            over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms).await
+            over_http2(lease, outbound.pool, plan, down, deadline, &outbound.terms, record).await
         }
     }
 }
@@ -359,6 +351,7 @@ async fn over_http1<D: Downstream>(
     down: &mut D,
     deadline: &Deadline,
     terms: &Terms,
+    record: &mut Record,
 ) -> Result<Relayed, Refusal> {
     if let Some(at) = plan.host_at {
         plan.head.splice(at..at, host_line(&lease).bytes());
@@ -390,7 +383,7 @@ async fn over_http1<D: Downstream>(
                 continue;
             }
         }
-        return settle(lease, relayed);
+        return settle(lease, relayed, record);
     }
 }
 
@@ -401,13 +394,14 @@ async fn over_http2<D: Downstream>(
     down: &mut D,
     deadline: &Deadline,
     terms: &Terms,
+    record: &mut Record,
 ) -> Result<Relayed, Refusal> {
     let mut retry = true;
     loop {
         match plan.begin(&mut lease)? {
             Ok(mut up) => {
                 let relayed = relay(down, &mut up, deadline, terms, &mut Progress::default()).await;
-                return settle(lease, relayed);
+                return settle(lease, relayed, record);
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
@@ -425,7 +419,11 @@ async fn over_http2<D: Downstream>(
 }
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
-fn settle(lease: Lease, relayed: Relayed) -> Result<Relayed, Refusal> {
+fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed, Refusal> {
+    record.relayed(&relayed);
+    if record.text.is_some() {
+        record.endpoint = Some(lease.endpoint().to_string());
+    }
     let Some(fault) = &relayed.fault else {
         lease.release();
         return Ok(relayed);

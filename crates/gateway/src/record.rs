@@ -9,7 +9,7 @@ use crate::answer::Answer;
 use crate::authenticate::Verified;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder};
-use crate::relay::Fault;
+use crate::relay::{Fault, Relayed};
 
 /// What is remembered of a request.
 pub(crate) struct Record {
@@ -85,11 +85,19 @@ impl Record {
     }
 
     /// The gateway answered by itself.
-    pub(crate) fn answered_by_us(&mut self, answer: &Answer) {
+    pub(crate) fn answered_by_us(&mut self, answer: &Answer, head_request: bool) {
         self.outcome = answer.outcome;
         self.status = answer.status;
         self.reason = (answer.outcome != Outcome::Local).then_some(answer.code);
-        self.bytes_down = answer.body.len() as u64;
+        self.bytes_down = if head_request { 0 } else { answer.body.len() as u64 };
+    }
+
+    /// What an exchange moved, however it ended.
+    pub(crate) fn relayed(&mut self, relayed: &Relayed) {
+        self.bytes_up = relayed.bytes_up;
+        self.bytes_down = relayed.bytes_down;
+        self.answered = relayed.answered;
+        self.status = relayed.status.unwrap_or(0);
     }
 
     /// The exchange broke off after the answer had begun, or with nobody left to answer.

@@ -59,6 +59,15 @@ pub(crate) struct Running {
 /// The phases of one request in this many are timed: reading the clock seven times costs as much as parsing.
 const SAMPLE_EVERY: u32 = 16;
 
+/// A request that is counted as in flight.
+pub(crate) struct InFlight(Rc<metrics::Worker>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.request_ended();
+    }
+}
+
 impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
@@ -112,6 +121,12 @@ impl Worker {
         }
     }
 
+    /// Counts a request that begins as in flight, until what is returned is dropped, whatever ends it.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.metrics.request_begun();
+        InFlight(self.metrics.clone())
+    }
+
     /// Notes an instant that was read anyway.
     pub(crate) fn noticed(&self, now: Instant) {
         self.deadlines.set_now(now);
@@ -150,7 +165,6 @@ impl Worker {
         if self.describes() {
             self.tell(running, peer, protocol, record, total);
         }
-        self.metrics.request_ended();
     }
 
     /// The line and the spans of a request.

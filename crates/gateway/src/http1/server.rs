@@ -82,7 +82,7 @@ impl Session {
             Err(refusal) => return self.refuse_head(refusal).await,
         };
         let started = crate::pipeline::begun(&self.worker);
-        self.worker.metrics.request_begun();
+        let _in_flight = self.worker.in_flight();
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
@@ -123,7 +123,7 @@ impl Session {
     /// Answers a head that could not be read; nothing after it can be framed.
     async fn refuse_head(&mut self, refusal: Refusal) -> Next {
         let running = self.worker.running();
-        self.worker.metrics.request_begun();
+        let _in_flight = self.worker.in_flight();
         let mut record = Record::begin(Instant::now(), false, self.worker.describes());
         let answer = refusal.answer(&running.config.authentication.realm);
         self.connection.stop_reading();
@@ -263,7 +263,7 @@ impl Session {
 
     /// Sends an answer of our own, and reads what is left of the request if that is little.
     async fn answer(&mut self, answer: &Answer, seen: Seen, record: &mut Record) -> Next {
-        record.answered_by_us(answer);
+        record.answered_by_us(answer, seen.head_request);
         let draining = self.worker.draining.get().is_some();
         let small = match seen.framing {
             Framing::Length(n) => n <= MAX_DRAIN,

@@ -169,13 +169,13 @@ struct StreamTask {
 impl StreamTask {
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
         let started = crate::pipeline::begun(&self.worker);
-        self.worker.metrics.request_begun();
+        let in_flight = self.worker.in_flight();
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut record = Record::begin(started, timed, self.worker.describes());
         let running = self.worker.running();
         let mut client = self.request(request, respond, &running, &mut record).await;
         self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
-        drop(running);
+        drop((running, in_flight));
         self.drain(&mut client.bodies).await;
     }
 
@@ -318,7 +318,7 @@ impl StreamTask {
 }
 
 fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
-    record.answered_by_us(answer);
+    record.answered_by_us(answer, client.head_request);
     // Fails when the client is gone; the log says what it would have got.
     let _ = client.answer(answer);
 }
