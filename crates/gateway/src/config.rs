@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use auth::headers::{IdentityHeaders, StripSet};
 use auth::mapping::CertificateMapping;
-use auth::policy::route::RouteTable;
+use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
@@ -26,6 +26,8 @@ pub struct Config {
     pub authentication: Authentication,
     /// Finds the index into [`Config::routes`].
     pub table: RouteTable,
+    /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
+    pub guards: Vec<Option<Guards>>,
     /// What is protected, in file order.
     pub routes: Vec<Route>,
     /// Where requests go.

@@ -1,14 +1,13 @@
 //! What is sent upstream, and the exchange that follows.
 //!
-//! Owns: the upstream's request head, which only a [`Permit`] can make; the fields that stay behind (the
-//! hop's own, the identity classes, what `Connection` nominates) and those that are set; the one retry,
-//! when nothing was sent; what each fault of the exchange becomes. Does not own: connections, the relay.
+//! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the
+//! one retry, when nothing was sent; what each fault of the exchange becomes. Does not own: which fields stay
+//! behind ([`crate::passage`]), connections, the relay.
 
 use std::rc::Rc;
 
 use auth::decide::Permit;
-use auth::headers::{is_hop_by_hop, may_be_nominated};
-use auth::request::{Canonical, Field};
+use auth::request::Canonical;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::answer::Refusal;
@@ -19,8 +18,9 @@ use crate::deadline::Deadline;
 use crate::http1::connection::{put_decimal, put_field};
 use crate::http1::head::{Framing, HeadFault};
 use crate::http2::stream::ClientStream;
-use crate::leg::{Downstream, is_nominated};
+use crate::leg::Downstream;
 use crate::metrics::Outcome;
+use crate::passage::Sieve;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
 use crate::relay::{Fault, Progress, Relayed, Terms, relay};
@@ -97,24 +97,9 @@ struct Draft<'a, 'r> {
 }
 
 impl Draft<'_, '_> {
-    /// Whether a field of the client's passes to the upstream.
-    fn passes(&self, field: &Field<'_>) -> bool {
-        let name = field.name;
-        match name.len() {
-            // Written anew from the canonical request and the framing.
-            4 if name.eq_ignore_ascii_case("host") => return false,
-            14 if name.eq_ignore_ascii_case("content-length") => return false,
-            13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
-            _ => {}
-        }
-        let stays = is_hop_by_hop(name) || self.running.config.strip.strips(name);
-        !stays && (!self.inbound.nominates || !self.is_nominated(name))
-    }
-
-    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
-    /// for ours and never for those whose removal would change what was authorized.
-    fn is_nominated(&self, name: &str) -> bool {
-        may_be_nominated(name, &self.running.config.strip) && is_nominated(self.inbound.fields, name)
+    /// What of the client's fields passes.
+    fn sieve(&self) -> Sieve<'_> {
+        Sieve::new(&self.running.config, self.route, self.inbound.fields, self.inbound.nominates)
     }
 
     /// Calls `put` with the fields the gateway sets that are the same for every request of this connection and
@@ -174,8 +159,9 @@ impl Draft<'_, '_> {
         } else {
             Some(out.len())
         };
+        let sieve = self.sieve();
         for field in self.inbound.fields {
-            if self.passes(field) && !self.replaces_trace(field.name) {
+            if sieve.passes(field.name) && !self.replaces_trace(field.name) {
                 put_field(&mut out, field.name, field.value);
             }
         }
@@ -214,8 +200,9 @@ impl Draft<'_, '_> {
                 fields.append(name, value);
             }
         };
+        let sieve = self.sieve();
         for field in self.inbound.fields {
-            if self.passes(field) && !self.replaces_trace(field.name) {
+            if sieve.passes(field.name) && !self.replaces_trace(field.name) {
                 append(field.name, field.value);
             } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)

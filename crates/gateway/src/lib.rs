@@ -26,6 +26,7 @@ mod http2;
 mod io;
 mod leg;
 pub mod metrics;
+pub mod passage;
 pub mod phases;
 mod pipeline;
 pub mod process;

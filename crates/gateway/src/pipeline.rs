@@ -16,6 +16,7 @@ use std::time::Instant;
 use auth::credential;
 use auth::decide::explain::NoTrace;
 use auth::decide::{Permit, decide};
+use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 use rustls::pki_types::CertificateDer;
@@ -23,9 +24,10 @@ use rustls::pki_types::CertificateDer;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::clock::Now;
-use crate::config::{Config, Listener, Rewrite, Route};
+use crate::config::{Config, Listener, Route};
 use crate::forward::Outbound;
 use crate::http1::head::Framing;
+use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
@@ -171,10 +173,10 @@ fn try_admit(
     let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
     // Whom a refusal concerned belongs into the log as well.
     record.caller.clone_from(&verified);
-    let permit = rewrite(config, permit?, inbound.fields, now)?;
+    let permit = rewritten(config, permit?, inbound.fields, now)?;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
-        && !route.upgrades.iter().any(|p| p.as_bytes().eq_ignore_ascii_case(protocol))
+        && !passage::may_switch(route, protocol)
     {
         return Err(Refusal::UpgradeRefused);
     }
@@ -231,53 +233,26 @@ fn credential(
     })
 }
 
-/// Exchanges the path where the route says so. The route's policy decides again about the new path, and so
-/// does that of another route that serves the new path on the same upstream: a prefix that is taken off must
-/// not lead around the rules that guard what is behind it.
-fn rewrite<'r>(
+/// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
+fn rewritten<'r>(
     config: &Config,
     permit: Permit<'r>,
     fields: &[Field<'_>],
     now: auth::time::Timestamp,
 ) -> Result<Permit<'r>, Refusal> {
-    let index = permit.route();
-    let route = &config.routes[index];
-    let Some(rewrite) = &route.rewrite else { return Ok(permit) };
-    let Some(path) = rewrite.apply(permit.request()) else { return Ok(permit) };
-    let permit = permit.rewrite(&route.policy, &path, now, &mut NoTrace).map_err(Refusal::Denied)?;
-    match config.table.find(permit.request(), fields) {
-        Some(other) if other != index && config.routes[other].upstream == route.upstream => {
-            permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)
-        }
-        _ => Ok(permit),
+    if config.routes[permit.route()].rewrite.is_none() {
+        return Ok(permit);
     }
-}
-
-impl Rewrite {
-    /// The new path; `None` when the old one is not below the prefix and stays.
-    pub fn apply(&self, request: &Canonical<'_>) -> Option<String> {
-        match self {
-            Self::StripPrefix(prefix) => request.path_below(prefix).map(str::to_owned),
-            Self::ReplacePrefix { from, to } => {
-                let rest = request.path_below(from)?;
-                let to = to.strip_suffix('/').unwrap_or(to);
-                Some(if rest == "/" && !to.is_empty() && !request.path().ends_with('/') {
-                    to.to_owned()
-                } else {
-                    format!("{to}{rest}")
-                })
-            }
-        }
+    let mut permit = passage::rewrite(config, permit, now, &mut NoTrace).map_err(Refusal::Denied)?;
+    for other in passage::guards(config, &permit, fields).map_err(|Disputed| Refusal::NoRoute)? {
+        permit = permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)?;
     }
+    Ok(permit)
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.
 fn own_document(running: &Running, request: &Canonical<'_>) -> Option<Answer> {
-    let assertion = running.config.assertion.as_ref()?;
-    let minter = running.minter.as_ref()?;
-    if request.path() != &*assertion.jwks_path || request.right() != "GET" {
-        return None;
-    }
+    let minter = running.minter.as_ref().filter(|_| is_own_document(&running.config, request))?;
     Some(Answer::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
 }
 

@@ -51,12 +51,18 @@ pub enum Outcome {
 #[error("{message}")]
 pub struct Failure {
     message: String,
+    usage: bool,
 }
 
 impl Failure {
     /// From a message in lower case, without a full stop.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into() }
+        Self { message: message.into(), usage: false }
+    }
+
+    /// The command line is not understood; else as [`Failure::new`].
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self { message: message.into(), usage: true }
     }
 }
 
@@ -74,7 +80,7 @@ pub fn main() -> ExitCode {
         Ok(Outcome::No) => ExitCode::from(1),
         Err(failure) => {
             anstream::eprintln!("{ERROR}error{ERROR:#}: {failure}");
-            ExitCode::from(3)
+            ExitCode::from(if failure.usage { 2 } else { 3 })
         }
     }
 }

@@ -9,8 +9,9 @@
 //! Order on the request path: drop hop-by-hop and nominated fields, drop what the strip set names, in the
 //! head and in the trailers alike, then append ours. Identity comes last, so nothing can remove it again.
 //!
-//! Names are compared by *alias class*: without regard to case, and with `-`, `_`, `.` and space taken for
-//! the same character, because CGI, WSGI, PHP and their kind turn them all into one.
+//! Names are compared by *alias class*: without regard to case, and with all that is neither letter nor digit
+//! taken for the same character. CGI, WSGI, PHP and their kind make one underscore of `-`, `_`, `.` and space,
+//! and some of every other sign as well (`X!Forwarded!User`).
 
 mod identity;
 mod strip;
@@ -20,14 +21,14 @@ pub use strip::StripSet;
 
 use crate::request::is_token;
 
-/// The alias class of each byte: lower case, and one separator for `-`, `_`, `.` and space.
+/// The alias class of each byte: lower case, and one separator for all that is neither letter nor digit.
 const FOLD: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte: u8 = 0;
     loop {
         table[byte as usize] = match byte {
-            b'_' | b'.' | b' ' => b'-',
-            other => other.to_ascii_lowercase(),
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' => byte.to_ascii_lowercase(),
+            _ => b'-',
         };
         if byte == u8::MAX {
             break table;
@@ -62,13 +63,6 @@ pub fn is_hop_by_hop(name: &str) -> bool {
         _ => return false,
     };
     candidates.iter().any(|candidate| is_alias(name, candidate))
-}
-
-/// The fields that one `Connection` field value nominates for removal: those of its options that
-/// [`may_be_nominated`]. Usually none, as `close` and `keep-alive` name no field to remove.
-pub fn connection_nominations<'v>(value: &'v [u8], protected: &'v StripSet) -> impl Iterator<Item = &'v str> {
-    let options = value.split(|&b| b == b',').filter_map(|option| str::from_utf8(option.trim_ascii()).ok());
-    options.filter(|name| may_be_nominated(name, protected))
 }
 
 /// Whether a `Connection` option of this name has a field removed on a client's word (RFC 9110 §7.6.1).

@@ -42,6 +42,9 @@ pub enum Problem {
     /// A path pattern with parameters, which [`route::RouteTable::find`] does not tell apart.
     #[error("the path {0:?} holds path parameters (;), which take no part in routing")]
     PathParameters(String),
+    /// A path pattern with an escape of a character that may stand raw: the same again.
+    #[error("the path {0:?} escapes a character of ! $ & ' ( ) * + , = : @; write it as it is")]
+    PathEscapes(String),
     /// A template segment that mixes literal text and braces.
     #[error("the template segment {0:?} is neither literal nor a whole {{name}} or {{name...}}")]
     TemplateSegment(String),
@@ -154,13 +157,12 @@ impl Faults {
 
 /// Checks a list of methods of a route or a rule.
 fn check_methods(methods: &[String], path: &str, faults: &mut Faults) {
-    const KNOWN: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
     for method in methods {
         if !crate::request::is_token(method) {
             faults.add(path, Problem::Method(method.clone()));
         } else if crate::request::is_refused_method(method) {
             faults.add(path, Problem::MethodRefused(method.clone()));
-        } else if KNOWN.iter().any(|known| method.eq_ignore_ascii_case(known) && method != known) {
+        } else if crate::request::has_lower_case(method) {
             faults.add(path, Problem::MethodCase(method.clone()));
         }
     }

@@ -13,19 +13,21 @@
 //!
 //! A host that has routes falls back to less specific hosts when none of its own routes matches.
 //!
-//! Paths that carry parameters (`/admin;v=1/users`) are looked up twice, as they are and without the
-//! parameters, because servers differ in what they see. When the two readings lead to different routes,
-//! there is no route.
+//! Servers differ in how they read some paths: those that carry parameters (`/admin;v=1/users`), and those that
+//! escape a character which may stand raw (`/%40admin`). Such a path is looked up in every reading. When two of
+//! them lead to different routes, there is no route.
 //!
 //! Lookups are hash probes: one for an exact host or path, one for each distinct length of wildcard or prefix
 //! at which the request has a boundary, and a walk down the tree of templates. Nothing is allocated.
 
 mod build;
+mod guards;
 mod index;
 mod template;
 
 use crate::request::{Canonical, Field};
 
+pub use guards::Guards;
 use index::HostIndex;
 pub use template::Captures;
 use template::Template;
@@ -108,19 +110,32 @@ fn header_holds(name: &str, value: Option<&[u8]>, fields: &[Field<'_>]) -> bool 
 }
 
 impl RouteTable {
-    /// The index of the route that takes the request, in the order the table was built from.
+    /// The index of the route that takes the request, in the order the table was built from; `None` also when
+    /// it is [`Disputed`].
     ///
     /// `fields` are the request's header fields; they are read by header conditions alone.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
+        self.lookup(request, fields).ok().flatten()
+    }
+
+    /// [`RouteTable::find`] that tells no route from a disputed one.
+    ///
+    /// # Errors
+    /// When the readings of the path lead to different routes.
+    pub fn lookup(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Option<usize>, Disputed> {
         let holds = |route: u32| self.routes[route as usize].hold(request, fields);
-        let route = self.hosts.find(request.host(), request.path(), &holds)?;
-        if request.has_parameters() {
-            let plain = without_parameters(request.path());
-            if self.hosts.find(request.host(), &plain, &holds) != Some(route) {
-                return None;
-            }
-        }
-        Some(route as usize)
+        let find = |path: &str| self.hosts.find(request.host(), path, &holds);
+        undisputed(request, find).map(|route| route.map(|route| route as usize))
+    }
+
+    /// For every host pattern that is not the request's: the route that would take the request there.
+    ///
+    /// # Errors
+    /// As [`RouteTable::lookup`].
+    fn elsewhere(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
+        let holds = |route: u32| self.routes[route as usize].hold(request, fields);
+        let find = |path: &str| self.hosts.elsewhere(request.host(), path, &holds);
+        undisputed(request, find).map(|routes| routes.into_iter().map(|route| route as usize).collect())
     }
 
     /// What the route's template captures of the request's path; empty for a route without a template, and
@@ -141,35 +156,14 @@ impl RouteTable {
     }
 }
 
-/// The path as a server reads it that cuts parameters off (`;` to the end of each segment).
-fn without_parameters(path: &str) -> String {
-    let mut plain = String::with_capacity(path.len());
-    for segment in path.split_inclusive('/') {
-        match segment.find(';') {
-            None => plain.push_str(segment),
-            Some(end) => {
-                plain.push_str(&segment[..end]);
-                plain.push_str(if segment.ends_with('/') { "/" } else { "" });
-            }
-        }
-    }
-    plain
-}
+/// The readings of a path lead to different routes, so that nobody can say which one guards it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the path has two readings that lead to different routes")]
+pub struct Disputed;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parameters_are_cut_off_every_segment() {
-        for (path, plain) in [
-            ("/a;x/b;y=1", "/a/b"),
-            ("/a;/b/", "/a/b/"),
-            ("/a/b;c;d", "/a/b"),
-            ("/a", "/a"),
-            ("/a;x/", "/a/"),
-        ] {
-            assert_eq!(without_parameters(path), plain);
-        }
-    }
+/// What `find` says of the path, if it says the same of all its readings.
+fn undisputed<T: PartialEq>(request: &Canonical<'_>, find: impl Fn(&str) -> T) -> Result<T, Disputed> {
+    let found = find(request.path());
+    let agreed = request.other_readings().iter().all(|reading| find(reading) == found);
+    if agreed { Ok(found) } else { Err(Disputed) }
 }

@@ -9,6 +9,10 @@ pub enum Malformed {
     /// `CONNECT` or `TRACE`.
     #[error("the method is not served: CONNECT and TRACE are refused")]
     MethodRefused,
+    /// A method with a lower-case letter. Methods are case-sensitive (RFC 9110 §9.1) and all registered ones are
+    /// in upper case; some servers raise what is not, and would serve a method that no rule has judged.
+    #[error("the method is not in upper case")]
+    MethodCase,
     /// Neither an authority nor a `Host` field (RFC 9112 §3.2).
     #[error("the request names no host")]
     HostMissing,
@@ -86,6 +90,7 @@ impl Malformed {
         match self {
             Self::Method => "method",
             Self::MethodRefused => "method_refused",
+            Self::MethodCase => "method_case",
             Self::HostMissing => "host_missing",
             Self::HostMismatch => "host_mismatch",
             Self::HostEmpty => "host_empty",

@@ -17,6 +17,7 @@ mod host;
 mod malformed;
 mod path;
 mod query;
+mod readings;
 
 use std::borrow::Cow;
 
@@ -81,7 +82,8 @@ pub struct RawRequest<'a> {
     pub target: &'a [u8],
 }
 
-/// A request in its normal form: equal requests have equal bytes, and every server reads them the same way.
+/// A request in its normal form: equal requests have equal bytes. Where servers read one normal form in
+/// several ways, routing asks about all of them ([`RouteTable::find`](crate::policy::route::RouteTable::find)).
 ///
 /// * The host is a lower-case A-label name without trailing dot, or an IP literal in its RFC 5952 spelling;
 ///   the port is absent when it is the scheme's own.
@@ -166,10 +168,9 @@ impl<'a> Canonical<'a> {
         self.query
     }
 
-    /// Whether a segment of the path carries parameters (`;…`, RFC 3986 §3.3), which some servers count as
-    /// part of the path and others cut off.
-    pub fn has_parameters(&self) -> bool {
-        self.path.has_parameters()
+    /// What some servers read in the place of the path: see [`readings`]. Empty for most paths.
+    pub(crate) fn other_readings(&self) -> Vec<String> {
+        if self.path.has_readings() { readings::others(self.path()) } else { Vec::new() }
     }
 
     /// Appends path and query as they are to be forwarded and logged.
@@ -230,10 +231,12 @@ impl<'a> Canonical<'a> {
     }
 }
 
-/// The normal form of a configured path, so that patterns and requests are compared in the same spelling.
-pub(crate) fn canonical_path(path: &str) -> Result<Cow<'_, str>, Malformed> {
+/// The normal form of a configured path, so that patterns and requests are compared in the same spelling, and
+/// whether servers could read it in another way too.
+pub(crate) fn canonical_path(path: &str) -> Result<(Cow<'_, str>, bool), Malformed> {
     let (normal, end) = path::canonical(path)?;
-    if end == path.len() { Ok(normal.into_text()) } else { Err(Malformed::TargetForm) }
+    let several = normal.has_readings();
+    if end == path.len() { Ok((normal.into_text(), several)) } else { Err(Malformed::TargetForm) }
 }
 
 /// The normal form of a configured host without port.
@@ -258,7 +261,15 @@ fn method(method: &str) -> Result<&str, Malformed> {
     if is_refused_method(method) {
         return Err(Malformed::MethodRefused);
     }
+    if has_lower_case(method) {
+        return Err(Malformed::MethodCase);
+    }
     Ok(method)
+}
+
+/// Whether a method is spelled otherwise than all registered ones.
+pub(crate) fn has_lower_case(method: &str) -> bool {
+    method.bytes().any(|b| b.is_ascii_lowercase())
 }
 
 /// Whether a method is never served: `CONNECT` and `TRACE`.

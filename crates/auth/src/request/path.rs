@@ -19,24 +19,25 @@ const MAX_NESTING: usize = 3;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path<'a> {
     text: Cow<'a, str>,
-    parameters: bool,
+    readings: bool,
 }
 
 impl Path<'_> {
     pub(super) const fn asterisk() -> Self {
-        Self { text: Cow::Borrowed("*"), parameters: false }
+        Self { text: Cow::Borrowed("*"), readings: false }
     }
 
     pub(super) fn as_str(&self) -> &str {
         &self.text
     }
 
-    pub(super) const fn has_parameters(&self) -> bool {
-        self.parameters
+    /// Whether servers could read it in other ways too ([`super::readings`]).
+    pub(super) const fn has_readings(&self) -> bool {
+        self.readings
     }
 
     pub(super) fn into_owned(self) -> Path<'static> {
-        Path { text: Cow::Owned(self.text.into_owned()), parameters: self.parameters }
+        Path { text: Cow::Owned(self.text.into_owned()), readings: self.readings }
     }
 }
 
@@ -99,6 +100,11 @@ const PLAIN: [bool; 256] = {
     set
 };
 
+/// Whether a byte stands for itself in a path.
+pub(super) fn is_plain(byte: u8) -> bool {
+    PLAIN[usize::from(byte)]
+}
+
 /// Bytes that a query holds as they are: all but `%` and those refused raw.
 pub(super) const PLAIN_IN_QUERY: [bool; 256] = {
     let mut set = [false; 256];
@@ -137,7 +143,7 @@ pub(super) fn canonical(target: &str) -> Result<(Path<'_>, usize), Malformed> {
             }
             Class::End => {
                 segment(&bytes[start..at], true)?;
-                return Ok((Path { text: Cow::Borrowed(&target[..at]), parameters: false }, at));
+                return Ok((Path { text: Cow::Borrowed(&target[..at]), readings: false }, at));
             }
             _ => return Walk::new(target).run(start),
         }
@@ -170,7 +176,8 @@ struct Walk<'a> {
     dots: usize,
     /// Behind the first `;` of the current segment.
     behind_name: bool,
-    parameters: bool,
+    /// Parameters, or an escape of what may stand raw, were seen.
+    readings: bool,
     /// An escaped `%` was seen: the path may be encoded more than once.
     percent: bool,
 }
@@ -179,7 +186,7 @@ impl<'a> Walk<'a> {
     const fn new(raw: &'a str) -> Self {
         let out = String::new();
         let (copied, name, dots) = (0, 0, 0);
-        Self { raw, out, copied, name, dots, behind_name: false, parameters: false, percent: false }
+        Self { raw, out, copied, name, dots, behind_name: false, readings: false, percent: false }
     }
 
     /// Walks from `at`, the first byte of a segment.
@@ -192,7 +199,7 @@ impl<'a> Walk<'a> {
                 Class::Slash => self.end_segment(false)?,
                 Class::End => break self.end_segment(true)?,
                 Class::Semicolon => {
-                    self.parameters = true;
+                    self.readings = true;
                     self.behind_name = true;
                 }
                 Class::Percent => step = self.escape(at)?,
@@ -213,7 +220,7 @@ impl<'a> Walk<'a> {
         if self.percent {
             nested(text.as_bytes())?;
         }
-        Ok((Path { text, parameters: self.parameters }, at))
+        Ok((Path { text, readings: self.readings }, at))
     }
 
     /// Counts one character of the segment.
@@ -250,6 +257,7 @@ impl<'a> Walk<'a> {
             return Err(Malformed::ForbiddenEscape);
         }
         self.percent |= byte == b'%';
+        self.readings |= is_plain(byte);
         self.named(byte);
         for start in (at..at + length).step_by(3) {
             if bytes[start + 1..start + 3].iter().any(u8::is_ascii_lowercase) {

@@ -41,12 +41,19 @@ impl<'a> Encoded<'a> {
         self.bytes().eq(text.bytes())
     }
 
-    /// Whether some reader could take this parameter name for `name`: without regard to case, and up to the
-    /// `[` of the array notation of PHP, Rails and qs.
+    /// Whether some reader could take this parameter name for `name`: without regard to case; up to the `[` of
+    /// the array notation of PHP, Rails and qs; and as PHP makes variables of names, where spaces in front are
+    /// nothing and others, dots and an unclosed `[` are underscores.
     pub(crate) fn resembles(self, name: &str) -> bool {
-        let fold = |b: u8| b.to_ascii_lowercase();
+        fn folded(bytes: impl Iterator<Item = u8>) -> impl Iterator<Item = u8> {
+            bytes.skip_while(|b| *b == b' ').map(|b| match b {
+                b' ' | b'.' | b'[' => b'_',
+                b => b.to_ascii_lowercase(),
+            })
+        }
         let stem = |b: &u8| *b != b'[';
-        self.bytes().take_while(stem).map(fold).eq(name.bytes().take_while(stem).map(fold))
+        folded(self.bytes()).eq(folded(name.bytes()))
+            || folded(self.bytes().take_while(stem)).eq(folded(name.bytes().take_while(stem)))
     }
 
     /// The decoded text; borrowed when there is nothing to decode.
@@ -90,12 +97,15 @@ mod tests {
     }
 
     #[test]
-    fn a_resembling_name_differs_in_case_or_array_notation() {
-        for name in ["ns", "NS", "n%73", "ns[]", "ns%5B0%5D", "Ns[x"] {
+    fn a_resembling_name_differs_in_case_notation_or_what_php_makes_of_it() {
+        for name in ["ns", "NS", "n%73", "ns[]", "ns%5B0%5D", "Ns[x", "+ns", "%20+ns[]"] {
             assert!(Encoded(name).resembles("ns"), "{name}");
         }
-        for name in ["n", "nsx", "+ns", "n-s", ""] {
+        for name in ["n", "nsx", "n-s", "n+s", ""] {
             assert!(!Encoded(name).resembles("ns"), "{name}");
+        }
+        for name in ["tenant_id", "tenant.id", "tenant+id", "tenant[id", "Tenant.Id[]", "+tenant_id"] {
+            assert!(Encoded(name).resembles("tenant_id"), "{name}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Routes: what matches, what comes first, what is refused at build time.
 
 use auth::policy::Problem;
-use auth::policy::route::{HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{Disputed, Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::request::Field;
 
 use crate::fixtures::{get, request, strings};
@@ -230,7 +230,7 @@ fn an_unknown_method_does_not_match_a_list_that_lacks_it() {
         methods: strings(&["GET", "POST", "PURGE"]),
         ..route("r", PathMatch::Any)
     }]);
-    for method in ["get", "Get", "FOO", "PUT", "OPTIONS", "GETX", "GE"] {
+    for method in ["FOO", "PUT", "OPTIONS", "GETX", "GE"] {
         assert_eq!(routes.at(method, "example.com", "/", &[]), "none", "{method}");
     }
     for method in ["GET", "POST", "PURGE", "HEAD"] {
@@ -307,6 +307,58 @@ fn a_route_that_depends_on_path_parameters_is_no_route() {
     ] {
         assert_eq!(routes.path(path), name, "{path}");
     }
+}
+
+#[test]
+fn canonical_a_route_that_depends_on_how_an_escape_is_read_is_no_route() {
+    let routes = Routes::new(vec![
+        route("public", prefix("/")),
+        route("admin", prefix("/@admin")),
+        route("verb", exact("/v1/m:delete")),
+        route("item", template("/item/{id}")),
+    ]);
+    for (path, name) in [
+        ("/%40admin", "none"),
+        ("/%40admin/x", "none"),
+        ("/%40admin;v=1/x", "none"),
+        ("/@admin;v=1/x", "none"),
+        ("/v1/m%3Adelete", "none"),
+        ("/v1/m%3adelete", "none"),
+        ("/@admin/x", "admin"),
+        ("/@admin/x%40y", "admin"),
+        ("/v1/m:delete", "verb"),
+        ("/item/a%2Bb", "item"),
+        ("/me%40example.com", "public"),
+    ] {
+        assert_eq!(routes.path(path), name, "{path}");
+    }
+    for pattern in [exact("/%40admin"), prefix("/a/b%3Ac"), template("/%24/{id}")] {
+        let found = faults(vec![route("r", pattern)]);
+        assert!(matches!(&found[..], [(_, Problem::PathEscapes(_))]), "{found:?}");
+    }
+}
+
+#[test]
+fn guards_are_whoever_serves_the_path_on_any_host() {
+    let on = |hosts: &[&str], path| RouteMatch { hosts: strings(hosts), ..route("", path) };
+    let routes = [
+        (3, on(&["www.example.com"], prefix("/pub"))),
+        (5, on(&["admin.example.com"], prefix("/admin"))),
+        (7, on(&["*.example.com"], prefix("/a"))),
+        (8, on(&["*.example.com"], exact("/a/open"))),
+        (9, on(&["*.other.com"], prefix("/"))),
+        (11, route("", prefix("/staff"))),
+    ];
+    let guards = Guards::build(routes).unwrap();
+    let of = |host, path| guards.of(&request("GET", host, path), &[]);
+    // Routes for other hosts count; for the own host the most specific one does.
+    assert_eq!(of("www.example.com", "/admin"), Ok(vec![5, 9]));
+    assert_eq!(of("www.example.com", "/pub"), Ok(vec![3, 9]));
+    assert_eq!(of("www.example.com", "/a/x"), Ok(vec![7, 9]));
+    assert_eq!(of("www.example.com", "/a/open"), Ok(vec![8, 9]));
+    assert_eq!(of("x.other.com", "/staff"), Ok(vec![9]));
+    assert_eq!(of("elsewhere.net", "/staff"), Ok(vec![9, 11]));
+    assert_eq!(of("www.example.com", "/admin;x/users"), Err(Disputed));
 }
 
 #[test]

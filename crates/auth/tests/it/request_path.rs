@@ -209,13 +209,6 @@ fn what_is_canonical_stays_as_it_is() {
 }
 
 #[test]
-fn path_parameters_are_reported() {
-    assert!(!get("/a/b?c;d").has_parameters());
-    assert!(get("/a;b/c").has_parameters());
-    assert!(get("/%61/b;").has_parameters());
-}
-
-#[test]
 fn a_path_that_is_canonical_is_borrowed() {
     // `get` lives as long as the text only if it is a view of it.
     let target = String::from("/a/b%20c/%C3%A4?q=1");

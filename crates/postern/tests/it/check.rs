@@ -57,7 +57,14 @@ fn exit_codes_are_as_documented() {
     assert_eq!(code(&["check", "--config", &sound, "--as", "x"]), Some(2), "--as needs --request");
     assert_eq!(code(&["frobnicate"]), Some(2));
     assert_eq!(code(&[]), Some(2));
-    assert_eq!(code(&["check", "--config", &sound, "--request", "what"]), Some(3));
+    for misspelled in [["--request", "what"], ["--header", "what"], ["--header", "Host: other"]] {
+        let mut arguments = vec!["check", "--config", &sound, "--request", "GET http://a/"];
+        if misspelled[0] == "--request" {
+            arguments.truncate(3);
+        }
+        arguments.extend(misspelled);
+        assert_eq!(code(&arguments), Some(2), "{misspelled:?}");
+    }
     assert_eq!(
         code(&["check", "--config", &sound, "--as", "@/missing", "--request", "GET http://a/"]),
         Some(3)

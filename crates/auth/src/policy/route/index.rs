@@ -4,6 +4,8 @@
 //! with colliding keys. Probes are bounded by the configuration, not by the request: a prefix is probed only
 //! at lengths that some configured prefix has, and the tree of templates is as deep as the longest template.
 
+use std::collections::BTreeSet;
+
 use hashbrown::HashMap;
 
 use super::template::{Segment, Template, split_first};
@@ -68,6 +70,14 @@ impl HostIndex {
             }
         }
         self.any.find(path, holds)
+    }
+
+    /// For each host pattern that does not take `host`, the best route for which `holds`.
+    pub(super) fn elsewhere(&self, host: &str, path: &str, holds: &impl Fn(u32) -> bool) -> BTreeSet<u32> {
+        let exact = self.exact.iter().filter(|(name, _)| ***name != *host);
+        let takes = |suffix: &str| host.len() > suffix.len() && host.ends_with(suffix);
+        let suffixes = self.suffixes.map.iter().filter(|(suffix, _)| !takes(suffix));
+        exact.chain(suffixes).filter_map(|(_, paths)| paths.find(path, holds)).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Path templates: `/v1/{ns}/models/{id}`, `/files/{path...}`.
 
+use super::build::several_readings;
 use crate::policy::Problem;
 use crate::request::canonical_path;
 
@@ -55,8 +56,8 @@ impl Template {
         }
         match canonical_path(&skeleton) {
             Err(fault) => faults.push(Problem::Path { path: text.into(), fault }),
-            Ok(normal) if normal.contains(';') => faults.push(Problem::PathParameters(text.into())),
-            Ok(normal) => {
+            Ok((normal, true)) => faults.push(several_readings(text, &normal)),
+            Ok((normal, false)) => {
                 for (segment, normal) in segments.iter_mut().zip(normal.split('/').skip(1)) {
                     if let Segment::Literal(text) = segment {
                         *text = normal.into();

@@ -24,7 +24,7 @@ pub(super) struct Question {
 impl Question {
     pub(super) fn new(request: &str, headers: &[String], token: Option<&str>) -> Result<Self, Failure> {
         let wrong = |what: &str| {
-            Failure::new(format!(
+            Failure::usage(format!(
                 "--request {request:?}: {what}; write it like 'GET https://host/path?query'"
             ))
         };
@@ -41,8 +41,13 @@ impl Question {
         let mut fields = Vec::new();
         for header in headers {
             let Some((name, value)) = header.split_once(':') else {
-                return Err(Failure::new(format!("--header {header:?}: write it like 'name: value'")));
+                return Err(Failure::usage(format!("--header {header:?}: write it like 'name: value'")));
             };
+            if name.trim().eq_ignore_ascii_case("host") {
+                return Err(Failure::usage(format!(
+                    "--header {header:?}: the host is that of the URL in --request"
+                )));
+            }
             fields.push((name.trim().to_owned(), value.trim().to_owned()));
         }
         let token = token.map(read_token).transpose()?;

@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use auth::credential::{self, Presented};
-use auth::decide::decide;
 use auth::decide::explain::Explanation;
-use auth::headers::is_hop_by_hop;
+use auth::decide::{Denial, Permit, decide};
 use auth::identity::{Facts, Identity};
+use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
@@ -20,6 +20,7 @@ use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verif
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock};
 use gateway::config::{Config, KeySource, Route};
+use gateway::passage::{self, Sieve};
 use rustls::pki_types::CertificateDer;
 
 use super::ask::Question;
@@ -52,9 +53,16 @@ pub(super) fn explain(
         }
     };
     told_request(&mut story, question, &request);
+    if passage::is_own_document(&loaded.config, &request) {
+        story.serve("by the gateway itself, before any route is looked for: the keys of its assertions");
+        return Ok(story);
+    }
     let fields = question.fields();
     let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
-        story.refuse(404, "no_route", "nothing is served at this host and path");
+        match loaded.config.table.lookup(&request, &fields) {
+            Err(disputed) => story.refuse(404, "no_route", disputed),
+            Ok(_) => story.refuse(404, "no_route", "nothing is served at this host and path"),
+        }
         return Ok(story);
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -162,7 +170,7 @@ impl Caller<'_> {
                         story.step(1, None, error);
                     }
                 }
-                story.refuse(503, rejection.code(), rejection);
+                story.unknown(503, rejection.code(), rejection);
                 Err(Ended)
             }
         })
@@ -225,13 +233,63 @@ fn decision(
 ) {
     let route = &loaded.config.routes[index];
     let mut explanation = Explanation::default();
-    let mut outcome = decide(&route.policy, index, request, caller.map(|c| &c.facts), now, &mut explanation);
-    if let (Ok(permit), Some(rewrite)) = (&outcome, &route.rewrite)
-        && let Some(path) = rewrite.apply(permit.request())
-    {
-        outcome = outcome.and_then(|permit| permit.rewrite(&route.policy, &path, now, &mut explanation));
-    }
+    let outcome = decide(&route.policy, index, request, caller.map(|c| &c.facts), now, &mut explanation);
     story.part("decision");
+    told_decision(story, &explanation);
+    let outcome =
+        outcome.map_err(Barred::Denied).and_then(|permit| rewritten(story, loaded, permit, fields, now));
+    let permit = match outcome {
+        Ok(permit) => permit,
+        Err(Barred::Denied(denial)) => {
+            let answer = denial.answer();
+            return story.refuse(answer.status, answer.code, answer.text);
+        }
+        Err(Barred::Disputed(disputed)) => return story.refuse(404, "no_route", disputed),
+    };
+    if let Some(protocol) = switched_to(fields).filter(|protocol| !passage::may_switch(route, protocol)) {
+        let protocol = String::from_utf8_lossy(protocol);
+        let why = format!("the route does not let its clients switch to {protocol:?}");
+        return story.refuse(403, "upgrade_refused", why);
+    }
+    let upstream = &loaded.config.upstreams[route.upstream];
+    let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
+    let to = format!("to upstream {} ({})", upstream.name, endpoints.join(", "));
+    story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
+}
+
+/// Why a request that has a caller does not pass.
+enum Barred {
+    Denied(Denial),
+    Disputed(Disputed),
+}
+
+/// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
+fn rewritten<'r>(
+    story: &mut Story,
+    loaded: &Loaded,
+    permit: Permit<'r>,
+    fields: &[Field<'_>],
+    now: Timestamp,
+) -> Result<Permit<'r>, Barred> {
+    let config = &loaded.config;
+    let mut explanation = Explanation::default();
+    let permit = passage::rewrite(config, permit, now, &mut explanation);
+    told_decision(story, &explanation);
+    let mut permit = permit.map_err(Barred::Denied)?;
+    for other in passage::guards(config, &permit, fields).map_err(Barred::Disputed)? {
+        let Route { name, policy, .. } = &config.routes[other];
+        let what =
+            format!("{name} guards {} on the same upstream, and is asked too", permit.request().path());
+        story.step(0, None, what);
+        let mut explanation = Explanation::default();
+        let confirmed = permit.confirm(policy, now, &mut explanation);
+        told_decision(story, &explanation);
+        permit = confirmed.map_err(Barred::Denied)?;
+    }
+    Ok(permit)
+}
+
+fn told_decision(story: &mut Story, explanation: &Explanation) {
     let mut denying = false;
     for line in explanation.lines() {
         denying = if line.depth == 0 { line.text.starts_with("deny[") } else { denying };
@@ -243,18 +301,15 @@ fn decision(
         };
         story.step(line.depth, holds, &line.text);
     }
-    match outcome {
-        Ok(permit) => {
-            let upstream = &loaded.config.upstreams[route.upstream];
-            let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
-            let to = format!("to upstream {} ({})", upstream.name, endpoints.join(", "));
-            story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
-        }
-        Err(denial) => {
-            let answer = denial.answer();
-            story.refuse(answer.status, answer.code, answer.text);
-        }
-    }
+}
+
+/// The protocol that a request asks to switch to (RFC 9110 §7.8).
+fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
+    let named = |name: &'static str| fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+    let asked = named("connection")
+        .flat_map(|field| field.value.split(|b| *b == b','))
+        .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    named("upgrade").next_back().filter(|_| asked).map(|field| field.value)
 }
 
 /// What of the request the upstream sees. The gateway adds `Via` and `X-Forwarded-For`, `-Host` and `-Proto`.
@@ -272,12 +327,11 @@ fn upstream_head(
         lines.push(format!("Host: {}", request.authority()));
     }
     let mut left_out = Vec::new();
+    let sieve = Sieve::new(&loaded.config, route, fields, true);
     for field in fields {
-        let authorization = field.name.eq_ignore_ascii_case("authorization");
-        let stripped = is_hop_by_hop(field.name) || loaded.config.strip.strips(field.name);
-        if stripped || (authorization && !route.forward_authorization) {
+        if !sieve.passes(field.name) {
             left_out.push(field.name);
-        } else if authorization {
+        } else if field.name.eq_ignore_ascii_case("authorization") {
             lines.push(format!("{}: (as received)", field.name));
         } else {
             lines.push(format!("{}: {}", field.name, String::from_utf8_lossy(field.value)));

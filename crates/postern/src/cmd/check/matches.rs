@@ -47,7 +47,7 @@ fn obstacle(matcher: &RouteMatch, request: &Canonical<'_>, fields: &[Field<'_>])
             PathMatch::Exact(path) => format!("the path is not {path}"),
             PathMatch::Prefix(path) => format!("the path is not {path} or below"),
             PathMatch::Template(template) => format!("the path does not fit {template}"),
-            PathMatch::Any => "its path parameters have two readings".into(),
+            PathMatch::Any => "the path has two readings".into(),
         };
     }
     let methods = RouteMatch { methods: matcher.methods.clone(), ..bare };

@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use auth::time::Timestamp;
 use gateway::clock::{Clock as _, SystemClock};
 
+use self::story::Verdict;
 use crate::cli::{Failure, Outcome};
 use crate::config::{self, Severity};
 use crate::terminal::{ERROR, GOOD};
@@ -88,7 +89,17 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     };
     let question = ask::Question::new(request, &arguments.headers, arguments.token.as_deref())?;
     let certificate = arguments.certificate.as_deref().map(ask::certificate).transpose()?;
+    if let Some(file) = &arguments.jwks {
+        std::fs::metadata(file)
+            .map_err(|error| Failure::new(format!("--jwks {}: {error}", file.display())))?;
+    }
     let story = explain::explain(*loaded, &question, certificate, arguments.jwks, now)?;
     anstream::print!("{}", story.text());
-    Ok(if story.permitted() { Outcome::Good } else { Outcome::No })
+    match story.verdict() {
+        Verdict::Passes => Ok(Outcome::Good),
+        Verdict::Refused => Ok(Outcome::No),
+        Verdict::Unknown => {
+            Err(Failure::new("it could not be found out; is there a way to the issuer, or --jwks?"))
+        }
+    }
 }

@@ -8,7 +8,19 @@ use crate::terminal::{BOLD, DIM, ERROR, GOOD};
 #[derive(Debug, Default)]
 pub(super) struct Story {
     text: String,
-    permitted: bool,
+    verdict: Verdict,
+}
+
+/// How a story ends.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The request is answered with a refusal.
+    #[default]
+    Refused,
+    /// It passes, or is answered as it asks.
+    Passes,
+    /// What decides it could not be had here.
+    Unknown,
 }
 
 impl Story {
@@ -17,9 +29,9 @@ impl Story {
         &self.text
     }
 
-    /// Whether the request would pass.
-    pub(super) fn permitted(&self) -> bool {
-        self.permitted
+    /// How it ends.
+    pub(super) fn verdict(&self) -> Verdict {
+        self.verdict
     }
 
     fn line(&mut self, line: impl Display) {
@@ -51,9 +63,22 @@ impl Story {
         self.line(format_args!("  {ERROR}{status}{ERROR:#} {code}: {why}"));
     }
 
+    /// The end when what decides it could not be had here; serving would refuse.
+    pub(super) fn unknown(&mut self, status: u16, code: &str, why: impl Display) {
+        self.refuse(status, code, why);
+        self.verdict = Verdict::Unknown;
+    }
+
+    /// The end of a request that the gateway serves itself.
+    pub(super) fn serve(&mut self, what: impl Display) {
+        self.verdict = Verdict::Passes;
+        self.part("answer");
+        self.line(format_args!("  {GOOD}200{GOOD:#} {what}"));
+    }
+
     /// The end of a permitted request.
     pub(super) fn permit(&mut self, what: impl Display, lines: &[String]) {
-        self.permitted = true;
+        self.verdict = Verdict::Passes;
         self.part("answer");
         self.line(format_args!("  {GOOD}forwarded{GOOD:#} {what}"));
         for line in lines {

@@ -98,7 +98,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     if context.faults.refuse() {
         return None;
     }
-    let routes::Routes { table, list: routes, matchers } = routes?;
+    let routes::Routes { table, guards, list: routes, matchers } = routes?;
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
@@ -123,6 +123,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         listeners,
         authentication,
         table,
+        guards,
         routes,
         upstreams,
         strip,

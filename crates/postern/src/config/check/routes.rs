@@ -1,6 +1,6 @@
 //! What is protected, and where it goes.
 
-use auth::policy::route::{HeaderMatch, PathMatch, RouteMatch, RouteTable};
+use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, RawRequest, Scheme};
 use gateway::config::{Rewrite, Route};
@@ -14,6 +14,7 @@ use super::{Context, known_names, names, unique};
 /// The routes, and what finds them.
 pub(super) struct Routes {
     pub(super) table: RouteTable,
+    pub(super) guards: Vec<Option<Guards>>,
     pub(super) list: Vec<Route>,
     /// What each route takes, for explanations.
     pub(super) matchers: Vec<RouteMatch>,
@@ -45,7 +46,38 @@ pub(super) fn check(
             one(route, path, sound, policy, context)
         })
         .collect();
-    Some(Routes { table: table?, list: built.into_iter().collect::<Option<_>>()?, matchers })
+    let list: Vec<Route> = built.into_iter().collect::<Option<_>>()?;
+    let guards = guards(&list, &matchers, sound.file.upstream.len(), context);
+    Some(Routes { table: table?, guards, list, matchers })
+}
+
+/// Who guards what stands behind each upstream that a rewriting route leads to.
+fn guards(
+    routes: &[Route],
+    matchers: &[RouteMatch],
+    upstreams: usize,
+    context: &mut Context<'_>,
+) -> Vec<Option<Guards>> {
+    let mut of = |upstream: usize| {
+        let here =
+            routes.iter().zip(matchers).enumerate().filter(|(_, (route, _))| route.upstream == upstream);
+        if !here.clone().any(|(_, (route, _))| route.rewrite.is_some()) {
+            return None;
+        }
+        let built = Guards::build(here.map(|(i, (_, matcher))| (i, matcher.clone())));
+        // Routes that are sound among all are sound among few; whatever else this is must not go unguarded.
+        let refuse = |faults: Vec<auth::policy::Fault>| {
+            for fault in faults {
+                context.faults.add(
+                    &KeyPath::default().key("route"),
+                    fault.to_string(),
+                    "make the routes distinct",
+                );
+            }
+        };
+        built.map_err(refuse).ok()
+    };
+    (0..upstreams).map(&mut of).collect()
 }
 
 /// A policy needs somebody who can say who the caller is.

@@ -37,10 +37,11 @@ pub struct Route {
     /// Who may: the name of a policy, or a policy written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyChoice>,
-    /// Leading path taken off before forwarding, on a segment boundary.
+    /// Leading path taken off before forwarding, on a segment boundary. Routes that guard the new path on the
+    /// same upstream, for any host, have to agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strip_prefix: Option<String>,
-    /// Leading path replaced before forwarding, on a segment boundary. Excludes `strip_prefix`.
+    /// Leading path replaced before forwarding, on a segment boundary, else like `strip_prefix`. Excludes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_prefix: Option<ReplacePrefix>,
     /// Whether the client's `Authorization` reaches the upstream.

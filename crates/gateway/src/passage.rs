@@ -1,0 +1,112 @@
+//! What the configuration alone says of a request beside its decision: which document is ours, what a rewrite
+//! leads to and who else has a say in that, which switches of protocol and which fields pass.
+//!
+//! Owns: these answers, for serving and for whoever explains what serving would do. Does not own: the decision
+//! (`auth::decide`), what the gateway sets itself ([`crate::forward`]).
+
+use auth::decide::explain::Trace;
+use auth::decide::{Denial, Permit};
+use auth::headers::{is_hop_by_hop, may_be_nominated};
+use auth::policy::route::Disputed;
+use auth::request::{Canonical, Field};
+use auth::time::Timestamp;
+
+use crate::config::{Config, Rewrite, Route};
+use crate::leg::is_nominated;
+
+/// Whether the gateway answers the request itself, whatever the routes say: the keys of its assertions.
+pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {
+    let path = config.assertion.as_ref().map(|assertion| &*assertion.jwks_path);
+    path == Some(request.path()) && request.right() == "GET"
+}
+
+/// Exchanges the path where the route says so; its policy decides again about the new one.
+///
+/// # Errors
+/// As [`Permit::rewrite`].
+pub fn rewrite<'r>(
+    config: &Config,
+    permit: Permit<'r>,
+    now: Timestamp,
+    trace: &mut impl Trace,
+) -> Result<Permit<'r>, Denial> {
+    let route = &config.routes[permit.route()];
+    match route.rewrite.as_ref().and_then(|rewrite| rewrite.apply(permit.request())) {
+        Some(path) => permit.rewrite(&route.policy, &path, now, trace),
+        None => Ok(permit),
+    }
+}
+
+/// The routes beside the permit's own that guard what it leads to: after a rewrite, those that serve the new
+/// path on the same upstream, for this host or another. A prefix that is taken off must not lead around the
+/// rules that guard what is behind it. Their policies are to be asked with [`Permit::confirm`].
+///
+/// # Errors
+/// When nobody can say who guards the new path; it must not be forwarded then.
+pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
+    let own = permit.route();
+    let Route { rewrite, upstream, .. } = &config.routes[own];
+    let (Some(_), Some(guards)) = (rewrite, &config.guards[*upstream]) else { return Ok(Vec::new()) };
+    let mut found = guards.of(permit.request(), fields)?;
+    found.retain(|route| *route != own);
+    Ok(found)
+}
+
+/// Whether the route lets its clients switch to this protocol.
+pub fn may_switch(route: &Route, protocol: &[u8]) -> bool {
+    route.upgrades.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(protocol))
+}
+
+/// Which of the client's fields pass to the upstream.
+#[derive(Clone, Copy)]
+pub struct Sieve<'a> {
+    config: &'a Config,
+    route: &'a Route,
+    /// All of the client's fields, when some of them nominate others.
+    nominating: Option<&'a [Field<'a>]>,
+}
+
+impl<'a> Sieve<'a> {
+    /// For a request on a route. `nominates` tells whether a `Connection` field names more than the standard
+    /// options.
+    pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
+        Self { config, route, nominating: nominates.then_some(fields) }
+    }
+
+    /// Whether a field of this name passes. `Host` and `Content-Length` do not: they are written anew from the
+    /// canonical request and the framing.
+    pub fn passes(&self, name: &str) -> bool {
+        match name.len() {
+            4 if name.eq_ignore_ascii_case("host") => return false,
+            14 if name.eq_ignore_ascii_case("content-length") => return false,
+            13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
+            _ => {}
+        }
+        let stays = is_hop_by_hop(name) || self.config.strip.strips(name);
+        !stays && self.nominating.is_none_or(|fields| !self.is_nominated(fields, name))
+    }
+
+    /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
+    /// for ours and never for those whose removal would change what was authorized.
+    fn is_nominated(&self, fields: &[Field<'_>], name: &str) -> bool {
+        may_be_nominated(name, &self.config.strip) && is_nominated(fields, name)
+    }
+}
+
+impl Rewrite {
+    /// The new path; `None` when the old one is not below the prefix and stays.
+    pub fn apply(&self, request: &Canonical<'_>) -> Option<String> {
+        match self {
+            Self::StripPrefix(prefix) => request.path_below(prefix).map(str::to_owned),
+            Self::ReplacePrefix { from, to } => {
+                let rest = request.path_below(from)?;
+                let to = to.strip_suffix('/').unwrap_or(to);
+                Some(if rest == "/" && !to.is_empty() && !request.path().ends_with('/') {
+                    to.to_owned()
+                } else {
+                    format!("{to}{rest}")
+                })
+            }
+        }
+    }
+}
