@@ -53,6 +53,9 @@ pub struct Arguments {
     /// PEM file with the authorities to trust instead of the system's
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
+    /// Send the client's secret over plain http to another machine
+    #[arg(long)]
+    insecure_http: bool,
     /// Print header and claims instead of the token; nothing is verified
     #[arg(long)]
     decode: bool,
@@ -153,6 +156,9 @@ fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
             (Some(endpoint), _) => endpoint.clone(),
             (None, issuer) => discover(&client, issuer.as_deref().unwrap_or_default()).await?,
         };
+        if !arguments.insecure_http {
+            keeps_secrets(&endpoint, arguments.issuer.as_deref())?;
+        }
         let request = TokenRequest {
             id: arguments.client_id.as_deref().unwrap_or_default(),
             secret: &secret,
@@ -162,6 +168,19 @@ fn fetch(arguments: &Arguments) -> Result<Result<String, Refused>, Failure> {
         };
         request.send(&client, &endpoint).await
     })
+}
+
+/// Refuses an endpoint that the secret would travel to in clear text.
+fn keeps_secrets(endpoint: &str, issuer: Option<&str>) -> Result<(), Failure> {
+    let place = url(endpoint, "token endpoint")?;
+    let downgraded =
+        issuer.map(|issuer| url(issuer, "issuer")).transpose()?.is_some_and(|url| url.is_https());
+    if place.is_https() || (place.is_loopback() && !downgraded) {
+        return Ok(());
+    }
+    Err(Failure::new(format!(
+        "the client secret would travel to {place} in clear text; use https, or --insecure-http if that is meant"
+    )))
 }
 
 /// A request of the client credentials grant.

@@ -92,3 +92,20 @@ fn refusals_and_failures_are_told_apart() {
     assert_eq!(code, Some(3), "{text}");
     assert!(!text.contains(&secret), "{text}");
 }
+
+#[test]
+fn a_secret_is_not_sent_in_clear_text_to_another_machine() {
+    // Nobody answers there: an address for documentation (RFC 5737).
+    let ask = |more: &[&str]| {
+        let mut arguments = vec!["token", "--client-id", "shop", "--client-secret", "hidden"];
+        arguments.extend(more);
+        let output = postern(&arguments);
+        (output.status.code(), said(&output))
+    };
+    let (code, text) = ask(&["--endpoint", "http://192.0.2.1/token"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(
+        text.contains("clear text") && text.contains("--insecure-http") && !text.contains("hidden"),
+        "{text}"
+    );
+}

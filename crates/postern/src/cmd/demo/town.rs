@@ -139,7 +139,14 @@ fn program() -> String {
     let Ok(path) = std::env::current_exe() else { return "postern".into() };
     let folder = std::env::current_dir().ok();
     let path = folder.and_then(|folder| path.strip_prefix(folder).ok().map(Path::to_owned)).unwrap_or(path);
-    path.display().to_string()
+    for_shell(&path.display().to_string())
+}
+
+/// A path as a shell takes it for the program meant: never looked up elsewhere, never split.
+fn for_shell(path: &str) -> String {
+    let path = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
+    if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
 fn serve_provider(
@@ -181,4 +188,17 @@ fn serve_provider(
     let router = idp::router(Arc::new(provider));
     runtime.spawn(async move { axum::serve(listener, router).await });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_called_as_a_shell_needs_it() {
+        assert_eq!(for_shell("postern"), "./postern");
+        assert_eq!(for_shell("target/release/postern"), "target/release/postern");
+        assert_eq!(for_shell("/opt/my tools/postern"), "'/opt/my tools/postern'");
+        assert_eq!(for_shell("it's/postern"), r"'it'\''s/postern'");
+    }
 }
