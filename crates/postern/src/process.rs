@@ -17,7 +17,7 @@ use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
-use gateway::trace::{Endpoint, ExportOptions, Exporter, Queue, Sampling, Tracer};
+use gateway::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
-use crate::config::{Loaded, Otlp, Settings};
+use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
 /// have ended.
@@ -40,6 +40,7 @@ pub struct Process {
     metrics: Arc<Metrics>,
     access_log: Option<AccessLog>,
     settings: Settings,
+    at_start: AtStart,
     admin: Option<SocketAddr>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
@@ -96,7 +97,7 @@ impl Process {
     /// Starts everything a configuration asks for. The process's own log must be set up before; when it says
     /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
-        let effective = loaded.effective();
+        let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
         let Loaded { config, settings, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
@@ -112,7 +113,6 @@ impl Process {
         let queue =
             settings.otlp.as_ref().map(|otlp| export(otlp, &control, &stop, &metrics, &mut attendants));
         // Without an exporter or a log nobody would see the identifiers; the client's pass through as they are.
-        let queue = queue.transpose()?;
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
         let secret = Secret::generate(&SystemRandom::new());
@@ -136,7 +136,7 @@ impl Process {
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
         let mut process =
-            Self { shared, control, metrics, access_log, settings, admin: None, stop, attendants };
+            Self { shared, control, metrics, access_log, settings, at_start, admin: None, stop, attendants };
         if let Some(admin) = admin {
             process.serve_admin(admin);
         }
@@ -183,7 +183,7 @@ impl Process {
     /// # Errors
     /// When a new listener cannot be bound; the configuration in force stays.
     pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
-        let effective = loaded.effective();
+        let InForce { text, postponed } = self.at_start.under(&loaded);
         let Loaded { config, settings, digest, .. } = loaded;
         let generation = {
             let gateway = self.shared.gateway.lock();
@@ -191,14 +191,13 @@ impl Process {
             gateway.reload(config).map_err(|error| Failure::new(error.to_string()))?;
             gateway.config().generation
         };
-        *self.shared.effective.lock() = effective;
+        *self.shared.effective.lock() = text;
         self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
         let metrics = self.metrics.clone();
         self.control.spawn(async move {
             tokio::time::sleep(FORGET_AFTER).await;
             metrics.forget_unused();
         });
-        let postponed = self.settings.postponed(&settings);
         self.settings.drain_timeout = settings.drain_timeout;
         self.settings.reload_on_change = settings.reload_on_change;
         Ok(postponed)
@@ -273,17 +272,16 @@ fn export(
     stop: &watch::Sender<bool>,
     metrics: &Metrics,
     attendants: &mut Vec<JoinHandle<()>>,
-) -> Result<Arc<Queue>, Failure> {
-    let endpoint = Endpoint::new(&otlp.endpoint, &otlp.headers, otlp.tls.clone());
-    let endpoint = endpoint.map_err(|fault| Failure::new(format!("otlp_endpoint: {fault}")))?;
-    let options = ExportOptions { service: otlp.service.as_str().into(), ..ExportOptions::new(endpoint) };
+) -> Arc<Queue> {
+    let service = otlp.service.as_str().into();
+    let options = ExportOptions { service, ..ExportOptions::new(otlp.endpoint.clone()) };
     let (queue, exporter) = Exporter::new(options);
     metrics.set_trace(exporter.stats());
     let mut stopped = stop.subscribe();
     attendants.push(control.spawn(exporter.run(async move {
         let _ = stopped.wait_for(|stop| *stop).await;
     })));
-    Ok(queue)
+    queue
 }
 
 fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLog>, cgroup: Option<Cgroup>) {

@@ -41,8 +41,8 @@ pub enum HeaderSource {
 /// Why a field cannot carry an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderFault {
-    /// The name is no token (RFC 9110 §5.1).
-    #[error("{0:?} is not a header name")]
+    /// The name is no token (RFC 9110 §5.1), or would stand for a family.
+    #[error("{0:?} is not the name of one header: write letters, digits and -, such as X-User")]
     Name(String),
     /// The name belongs to HTTP itself.
     #[error("the header {0} has a meaning of its own and cannot carry an identity: choose an x- name")]
@@ -50,6 +50,21 @@ pub enum HeaderFault {
     /// Two fields that many servers take for one.
     #[error("the headers {0} and {1} are one and the same to many servers: keep one")]
     Alias(String, String),
+}
+
+impl HeaderFault {
+    /// What keeps the gateway from setting a field of this name beside `others`; `None`: nothing.
+    pub fn of<'n>(name: &str, others: impl IntoIterator<Item = &'n str>) -> Option<Self> {
+        // a `*` is a token's character, but a strip set takes it for a family, and the client's field would pass
+        if !is_token(name) || name.contains('*') {
+            return Some(Self::Name(name.into()));
+        }
+        if is_hop_by_hop(name) || is_essential(name) || is_ours(name) {
+            return Some(Self::Taken(name.into()));
+        }
+        let same = |other: &&str| other.bytes().map(fold).eq(name.bytes().map(fold));
+        others.into_iter().find(same).map(|other| Self::Alias(other.into(), name.into()))
+    }
 }
 
 /// Which fields tell the upstream who is calling.
@@ -94,20 +109,11 @@ impl IdentityHeaders {
     /// # Errors
     /// Every name that cannot be used.
     pub fn custom(fields: Vec<(String, HeaderSource)>) -> Result<Self, Vec<HeaderFault>> {
-        let mut faults = Vec::new();
-        let folded = |name: &str| name.bytes().map(fold).collect::<Vec<_>>();
-        for (i, (name, _)) in fields.iter().enumerate() {
-            if !is_token(name) {
-                faults.push(HeaderFault::Name(name.clone()));
-            } else if is_hop_by_hop(name) || is_essential(name) || is_addressing(name) {
-                faults.push(HeaderFault::Taken(name.clone()));
-            }
-            if let Some((earlier, _)) =
-                fields[..i].iter().find(|(earlier, _)| folded(earlier) == folded(name))
-            {
-                faults.push(HeaderFault::Alias(earlier.clone(), name.clone()));
-            }
-        }
+        let names = || fields.iter().map(|(name, _)| name.as_str());
+        let faults: Vec<_> = names()
+            .enumerate()
+            .filter_map(|(index, name)| HeaderFault::of(name, names().take(index)))
+            .collect();
         if !faults.is_empty() {
             return Err(faults);
         }
@@ -133,9 +139,10 @@ impl IdentityHeaders {
 }
 
 /// Fields the gateway writes for reasons of its own.
-fn is_addressing(name: &str) -> bool {
-    const ADDRESSING: [&str; 7] = [
+fn is_ours(name: &str) -> bool {
+    const OURS: [&str; 8] = [
         "forwarded",
+        "tracestate",
         "x-forwarded-for",
         "x-forwarded-host",
         "x-forwarded-port",
@@ -143,7 +150,7 @@ fn is_addressing(name: &str) -> bool {
         "x-forwarded-prefix",
         "x-real-ip",
     ];
-    ADDRESSING.iter().any(|taken| super::is_alias(name, taken))
+    OURS.iter().any(|taken| super::is_alias(name, taken))
 }
 
 impl HeaderSource {

@@ -17,7 +17,7 @@ mod identity;
 mod strip;
 
 pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
-pub use strip::StripSet;
+pub use strip::{StripFault, StripSet};
 
 use crate::request::is_token;
 

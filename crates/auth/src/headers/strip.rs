@@ -1,6 +1,7 @@
 //! What is deleted from every request, whether or not anything is set in its place.
 
 use super::fold;
+use crate::request::is_token;
 
 /// Families that are always deleted, in folded form; a trailing `*` stands for any ending.
 ///
@@ -56,6 +57,25 @@ pub struct StripSet {
 
 const BUCKETS: usize = 128;
 
+/// Bytes that a family has before its `*`: no name is so dangerous that all of `x-*` had to go.
+const SHORTEST_FAMILY: usize = 3;
+
+/// Why a name stands for nothing that a [`StripSet`] could delete.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StripFault {
+    /// It is no token (RFC 9110 §5.1).
+    #[error("{0:?} is not a header name: write letters, digits and -, such as X-Internal")]
+    Name(String),
+    /// A `*` anywhere but at the end.
+    #[error(
+        "{0:?} has a * before its end: only the beginning of a family can be named, such as X-Internal-*"
+    )]
+    Star(String),
+    /// A family that would be most of all fields.
+    #[error("the family {0} is too large: write at least three characters before the *")]
+    Family(String),
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Entry {
     name: Box<[u8]>,
@@ -63,7 +83,25 @@ struct Entry {
 }
 
 impl StripSet {
-    /// The built-in families and these names, of which one may end in `*` to stand for its family.
+    /// Whether a name, or a family that ends in `*`, can be in a set.
+    ///
+    /// # Errors
+    /// What would not be deleted although it is named.
+    pub fn check(name: &str) -> Result<(), StripFault> {
+        let (beginning, family) = split(name);
+        if !is_token(name) {
+            Err(StripFault::Name(name.into()))
+        } else if beginning.contains('*') {
+            Err(StripFault::Star(name.into()))
+        } else if family && beginning.len() < SHORTEST_FAMILY {
+            Err(StripFault::Family(name.into()))
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The built-in families and these names, of which one may end in `*` to stand for its family. What
+    /// [`Self::check`] refuses is left out.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Self {
         let own: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
         let all = PROTECTED.iter().copied().chain(own.iter().map(String::as_str));
@@ -93,6 +131,11 @@ impl Default for StripSet {
     }
 }
 
+/// A name without the `*` at its end, and whether there was one.
+fn split(name: &str) -> (&str, bool) {
+    name.strip_suffix('*').map_or((name, false), |name| (name, true))
+}
+
 /// Entries that start alike stand together. The third byte tells most: names begin with `x-`, `co` or `ac`.
 fn bucket(name: &[u8]) -> usize {
     let byte = |at: usize| name.get(at).map_or(0, |&b| usize::from(fold(b)));
@@ -100,12 +143,10 @@ fn bucket(name: &[u8]) -> usize {
 }
 
 impl Entry {
-    /// None for an empty name, and for a family that would begin before its third byte: no name is so
-    /// dangerous that all of `x-*` had to go.
     fn new(name: &str) -> Option<Self> {
-        let (name, family) = name.strip_suffix('*').map_or((name, false), |name| (name, true));
-        let folded: Box<[u8]> = name.bytes().map(fold).collect();
-        (folded.len() >= if family { 3 } else { 1 }).then_some(Self { name: folded, family })
+        StripSet::check(name).ok()?;
+        let (name, family) = split(name);
+        Some(Self { name: name.bytes().map(fold).collect(), family })
     }
 
     fn takes(&self, name: &[u8]) -> bool {

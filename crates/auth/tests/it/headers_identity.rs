@@ -113,6 +113,7 @@ fn names_that_cannot_carry_an_identity_are_refused() {
         refused(&["x user", ""]),
         [HeaderFault::Name("x user".into()), HeaderFault::Name(String::new())]
     );
+    assert_eq!(refused(&["X-User*"]), [HeaderFault::Name("X-User*".into())], "a family is not one header");
     for name in [
         "Host",
         "authorization",
@@ -122,6 +123,8 @@ fn names_that_cannot_carry_an_identity_are_refused() {
         "Upgrade",
         "X-Forwarded-For",
         "x_real.ip",
+        "traceparent",
+        "TraceState",
     ] {
         assert_eq!(refused(&[name]), [HeaderFault::Taken(name.into())]);
     }

@@ -1,6 +1,6 @@
 //! Identity headers: what is deleted before anything is set, and what a client cannot have deleted.
 
-use auth::headers::{IdentityHeaders, StripSet, is_hop_by_hop, may_be_nominated};
+use auth::headers::{IdentityHeaders, StripFault, StripSet, is_hop_by_hop, may_be_nominated};
 use proptest::prelude::*;
 
 /// One name of every protected family.
@@ -65,6 +65,23 @@ fn identity_headers_are_deleted_by_alias_class() {
     }
     for name in ["x-users", "x-use", "xuser", "x--user", "user", "x-user-", "tenantid", ""] {
         assert!(!set.strips(name), "{name}");
+    }
+}
+
+#[test]
+fn what_names_nothing_that_could_be_deleted_is_told() {
+    for name in ["X-User", "x", "Cookie2", "abc*", "X-Internal-*"] {
+        assert_eq!(StripSet::check(name), Ok(()), "{name}");
+        assert!(StripSet::new([name]).strips(name.trim_end_matches('*')), "{name}");
+    }
+    for name in ["*", "x*", "x-*", "my*"] {
+        assert_eq!(StripSet::check(name), Err(StripFault::Family(name.into())));
+    }
+    for name in ["X-*-User", "*-User", "X-User**"] {
+        assert_eq!(StripSet::check(name), Err(StripFault::Star(name.into())));
+    }
+    for name in ["", "X User", "X-\u{fc}"] {
+        assert_eq!(StripSet::check(name), Err(StripFault::Name(name.into())));
     }
 }
 

@@ -15,6 +15,7 @@ mod scalar;
 pub mod schema;
 mod shape;
 mod sound;
+mod start;
 mod text;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ pub use fault::{Fault, KeyPath, Report, Severity};
 pub use files::{Disk, Files, NoFiles, Stamp};
 use scalar::Word as _;
 use sound::Sound;
+pub use start::{AtStart, InForce};
 use text::Document;
 
 /// A configuration file and what it may look at.
@@ -127,19 +129,25 @@ impl Loaded {
     /// The configuration in use as a file, defaults filled in. Left out is what some use as a password: values
     /// of headers that clients must send to take a route, and the query of the collector's address.
     pub fn effective(&self) -> String {
-        let mut shown = self.raw.clone();
-        for value in shown.route.iter_mut().flat_map(|route| route.headers.values_mut()) {
-            if let raw::HeaderValue::Exact(value) = value {
-                "[redacted]".clone_into(value);
-            }
-        }
-        if let Some(endpoint) = &mut shown.telemetry.otlp_endpoint
-            && let Some(query) = endpoint.find('?')
-        {
-            endpoint.replace_range(query.., "?redacted");
-        }
-        toml::to_string(&shown).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
+        shown(self.raw.clone())
     }
+}
+
+fn shown(mut file: raw::File) -> String {
+    for value in file.route.iter_mut().flat_map(|route| route.headers.values_mut()) {
+        if let raw::HeaderValue::Exact(value) = value {
+            "[redacted]".clone_into(value);
+        }
+    }
+    if let Some(endpoint) = &mut file.telemetry.otlp_endpoint
+        && let Some(query) = endpoint.find('?')
+    {
+        endpoint.replace_range(query.., "?redacted");
+    }
+    for limits in file.listener.iter_mut().map(|listener| &mut listener.limits) {
+        limits.target_size = Some(limits.target());
+    }
+    toml::to_string(&file).unwrap_or_else(|error| format!("# cannot be shown: {error}\n"))
 }
 
 /// Reads a duration as the configuration file writes it, for arguments of the command line.

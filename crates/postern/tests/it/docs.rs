@@ -6,7 +6,41 @@ use serde_json::Value;
 
 use crate::support::{FILES, difference, load, repository};
 
-/// The table of keys of one definition, as the reference shows it.
+/// One definition as the reference shows it: what it is, its keys, and what their words mean.
+fn reference(schema: &Value, definition: &str) -> String {
+    let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
+    let description = table["description"].as_str().unwrap_or_default();
+    format!("{description}\n\n{}{}", keys(schema, definition), words(schema, table))
+}
+
+/// The words that keys of a table take, with what is said of each; keys that take the same words stand together.
+fn words(schema: &Value, table: &Value) -> String {
+    let mut lists = Vec::<(&str, Vec<&str>)>::new();
+    for (key, value) in table["properties"].as_object().into_iter().flatten() {
+        let pointer = value["$ref"].as_str().or(value["items"]["$ref"].as_str());
+        if let Some(pointer) = pointer {
+            match lists.iter_mut().find(|(other, _)| *other == pointer) {
+                Some((_, keys)) => keys.push(key),
+                None => lists.push((pointer, vec![key])),
+            }
+        }
+    }
+    let mut out = String::new();
+    for (pointer, keys) in lists {
+        let words = schema.pointer(pointer.trim_start_matches('#')).and_then(|d| d["oneOf"].as_array());
+        let words = words.into_iter().flatten().filter_map(|word| {
+            Some(format!("- `\"{}\"`: {}", word["const"].as_str()?, word["description"].as_str()?))
+        });
+        let words: Vec<String> = words.collect();
+        if !words.is_empty() {
+            let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+            let _ = writeln!(out, "\n{}:\n\n{}", keys.join(", "), words.join("\n"));
+        }
+    }
+    out
+}
+
+/// The table of keys of one definition.
 fn keys(schema: &Value, definition: &str) -> String {
     let table = if definition == "File" { schema } else { &schema["$defs"][definition] };
     let required = |key: &str| table["required"].as_array().is_some_and(|list| list.iter().any(|k| k == key));
@@ -66,7 +100,7 @@ fn the_reference_lists_every_key() {
     let (mut written, mut seen, mut inside) = (String::new(), Vec::new(), false);
     for line in text.lines() {
         if let Some(definition) = line.strip_prefix("<!-- keys of ").and_then(|l| l.strip_suffix(" -->")) {
-            let _ = write!(written, "{line}\n{}", keys(&schema, definition));
+            let _ = write!(written, "{line}\n{}", reference(&schema, definition));
             seen.push(definition.to_owned());
             inside = true;
         } else if line == "<!-- end of keys -->" {

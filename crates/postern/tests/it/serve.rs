@@ -95,6 +95,9 @@ fn what_needs_a_restart_is_said() {
     served.process.signal("-HUP");
     let line = served.process.wait_for("takes effect with the next start");
     assert!(line.contains("server.workers"), "{line}");
+    let config = get(&served.admin, "/debug/config");
+    assert!(config.contains("\nworkers = 1\n"), "what is shown is in force: {config}");
+    assert!(config.contains("# changed in the file, in force after a restart: server.workers\n"), "{config}");
 }
 
 #[test]
@@ -123,7 +126,8 @@ fn the_access_log_goes_where_it_is_told() {
     let mut served = Served::start("log", "");
     served.write(&served.text.replace("[access_log]\nformat = \"off\"\n", log));
     let line = served.process.wait_for("takes effect with the next start");
-    assert!(line.contains("access_log"), "{line}");
+    assert!(line.contains("access_log.format"), "{line}");
+    served.process.wait_for("access_log.output");
     served.process.signal("-TERM");
     assert_eq!(served.process.ended(), Some(0));
     let file = served.folder.0.join("postern.toml");

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet};
+use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_hop_by_hop};
 use auth::token::Algorithm;
 use auth::token::jws::Signer;
 use gateway::config::Assertion;
 
-use super::super::fault::KeyPath;
+use super::super::fault::{Faults, KeyPath};
 use super::super::raw::HeaderStyle;
-use super::super::scalar::{Timespan, is_token};
+use super::super::scalar::Timespan;
 use super::super::sound::Sound;
-use super::{Context, issuers};
+use super::{Context, issuers, routes};
 
 /// Longest life of an assertion: it cannot be taken back.
 const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
@@ -39,11 +39,9 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<(Identit
         fields.extend(source(text, &at, context).map(|source| (name.clone(), source)));
     }
     for (index, name) in raw.remove.iter().enumerate() {
-        if let Some(why) = indispensable(&name.0) {
-            let what = format!("{:?} cannot be removed", name.0);
-            context.faults.add(&path.key("remove").index(index), what, why);
-        }
+        removable(&name.0, &path.key("remove").index(index), &mut context.faults);
     }
+    assertion_header(sound, &fields, &mut context.faults);
     let headers = IdentityHeaders::custom(fields);
     let headers = headers
         .map_err(|faults| {
@@ -92,19 +90,41 @@ fn source(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<Heade
     known
 }
 
-/// Why a header must pass.
-fn indispensable(name: &str) -> Option<&'static str> {
-    let lower = name.to_ascii_lowercase();
-    match lower.trim_end_matches('*') {
-        "host" | "content-length" | "content-type" | "transfer-encoding" => {
-            Some("the request would not be the same")
-        }
-        "connection" | "upgrade" | "te" | "trailer" => {
-            Some("it belongs to the connection and is handled there")
-        }
-        "authorization" => Some("`forward_authorization` of each route says whether it passes"),
-        "" | "x-" | "x" => Some("the family is too large"),
-        _ => None,
+/// Notes what would take away a header that must pass, and a pattern that is not what it looks like.
+fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
+    const SAME: &str = "the request would not be the same";
+    const HOP: &str = "it belongs to the connection and is handled there";
+    const INDISPENSABLE: [(&str, &str); 9] = [
+        ("host", SAME),
+        ("content-length", SAME),
+        ("content-type", SAME),
+        ("content-encoding", SAME),
+        ("connection", HOP),
+        ("transfer-encoding", HOP),
+        ("trailer", HOP),
+        ("upgrade", HOP),
+        ("authorization", "`forward_authorization` of each route says whether it passes"),
+    ];
+    if let Err(fault) = StripSet::check(name) {
+        return super::rules::add_problem(path, &fault.to_string(), faults);
+    }
+    // asked of the very set that would remove them, aliases and families included
+    let set = StripSet::new([name]);
+    let lost = INDISPENSABLE.iter().find(|(needed, _)| set.strips(needed));
+    if let (Some((needed, why)), true) = (lost, name.ends_with('*')) {
+        faults.add(path, format!("{name:?} covers {needed}, which cannot be removed"), *why);
+    } else if let Some(why) = lost.map(|(_, why)| *why).or_else(|| is_hop_by_hop(name).then_some(HOP)) {
+        faults.add(path, format!("{name:?} cannot be removed"), why);
+    }
+}
+
+/// The assertion travels beside the fields that carry an identity, and is believed as they are.
+fn assertion_header(sound: &Sound, fields: &[(String, HeaderSource)], faults: &mut Faults) {
+    let Some(assertion) = &sound.file.assertion else { return };
+    // a table that could not be read may have meant other fields
+    let fields = if sound.any_unfit("identity_headers") { &[] } else { fields };
+    if let Some(fault) = HeaderFault::of(&assertion.header.0, fields.iter().map(|(name, _)| name.as_str())) {
+        super::rules::add_problem(&KeyPath::of("assertion").key("header"), &fault.to_string(), faults);
     }
 }
 
@@ -133,23 +153,7 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
             "write at least \"1s\"",
         );
     }
-    if !is_token(&raw.header.0) || raw.header.0.contains('*') {
-        context.faults.add(
-            &path.key("header"),
-            format!("{:?} is not one header", raw.header.0),
-            "such as \"X-Postern-Assertion\"",
-        );
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
-    let jwks = raw.jwks_path.as_str();
-    if !jwks.starts_with('/')
-        || jwks.contains("//")
-        || jwks.contains("/.") && !jwks.starts_with("/.well-known/")
-        || !jwks.chars().all(plain)
-    {
-        let what = format!("{jwks:?} is not a plain path");
-        context.faults.add(&path.key("jwks_path"), what, "such as \"/.well-known/postern/jwks.json\"");
-    }
+    jwks_path(&raw.jwks_path, &path.key("jwks_path"), sound, context);
     let at = path.key("key");
     let pem = context.read(&raw.key, &at)?;
     let hint = "make one with `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256`";
@@ -172,6 +176,31 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
         audience: raw.audience.as_deref().map(Into::into),
         lifetime: raw.lifetime.0,
         signer: Arc::new(signer),
-        jwks_path: jwks.into(),
+        jwks_path: raw.jwks_path.as_str().into(),
     })
+}
+
+/// The keys are answered before routes are looked at, so the path must be one that requests have, and a route
+/// for it alone would never be taken.
+fn jwks_path(jwks: &str, at: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
+    let problem = match routes::canonical(jwks) {
+        Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),
+        Ok(path) if path == "/" => {
+            Some("it names a document, such as \"/.well-known/postern/jwks.json\"".into())
+        }
+        Ok(path) if path.contains(';') => Some("servers disagree about what a `;` begins".into()),
+        Ok(_) => None,
+        Err(problem) => Some(problem),
+    };
+    if let Some(problem) = problem {
+        return context.faults.add(at, format!("{jwks:?} is not a plain path"), problem);
+    }
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
+        if exact.is_some_and(|exact| routes::canonical(exact).is_ok_and(|path| path == jwks)) {
+            let what = format!("{jwks:?} is where the keys of assertions are answered");
+            let hint = format!("give the route another path, or move the keys with `{at}`");
+            context.faults.add(&path.key("path").key("exact"), what, hint);
+        }
+    }
 }

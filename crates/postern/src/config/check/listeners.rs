@@ -1,6 +1,7 @@
 //! Where requests come in.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use gateway::config::{Limits, Listener, ListenerTimeouts, ListenerTls};
 use gateway::tls::Protocols;
@@ -12,8 +13,10 @@ use super::super::sound::Sound;
 use super::trust::TrustList;
 use super::{Context, unique};
 
-/// The longest target that has a canonical form.
-const TARGET: u64 = auth::request::MAX_TARGET as u64;
+/// What a head may be limited to.
+const HEADER: RangeInclusive<u64> = 1 << 10..=1 << 20;
+/// What a target may be limited to; a longer one has no canonical form.
+const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
 
 pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
@@ -107,18 +110,32 @@ fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut 
 }
 
 fn limits(raw: &raw::Limits, path: &KeyPath, context: &mut Context<'_>) -> Limits {
-    let mut bytes = |value: ByteSize, key: &str, low: u64, high: u64| {
-        if !(low..=high).contains(&value.0) {
-            let hint = format!("write a size between {} and {}", ByteSize(low), ByteSize(high));
+    let mut within = |value: ByteSize, key: &str, range: RangeInclusive<u64>| {
+        let good = range.contains(&value.0);
+        if !good {
+            let (low, high) = (ByteSize(*range.start()), ByteSize(*range.end()));
+            let hint = format!("write a size between {low} and {high}");
             context.faults.add(&path.key(key), format!("{value} is out of range"), hint);
         }
-        usize::try_from(value.0).unwrap_or(usize::MAX)
+        good
     };
+    let (header, target) = (raw.header_size, raw.target());
+    let mut good = within(header, "header_size", HEADER);
+    if let Some(written) = raw.target_size {
+        good &= within(written, "target_size", TARGET);
+    }
+    // only the absent one follows the other: what is written is meant
+    if good && target > header {
+        let what = format!("{target} is larger than `header_size` ({header})");
+        let hint = "a target is part of its head: raise `header_size`, or leave `target_size` out";
+        context.faults.add(&path.key("target_size"), what, hint);
+    }
+    let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX);
     Limits {
         connections: raw.connections,
-        header_bytes: bytes(raw.header_size, "header_size", 1 << 10, 1 << 20),
+        header_bytes: bytes(header),
         header_fields: raw.header_fields,
-        target_bytes: bytes(raw.target_size, "target_size", 64, TARGET.min(raw.header_size.0.max(1 << 10))),
+        target_bytes: bytes(target),
         concurrent_streams: raw.concurrent_streams,
     }
 }

@@ -26,6 +26,7 @@ use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
 use super::scalar::Name;
 use super::sound::Sound;
+pub(super) use settings::OtlpFiles;
 pub use settings::{Otlp, Settings};
 
 /// What the checks share.

@@ -299,6 +299,17 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
 
 /// A path in canonical form, without the slash at its end.
 fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+    let problem = match canonical(text) {
+        Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
+        Ok(canonical) => format!("it would be read as {canonical:?}"),
+        Err(problem) => problem,
+    };
+    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
+    None
+}
+
+/// The path that a request for it is known by, or why there is none.
+pub(super) fn canonical(text: &str) -> Result<String, String> {
     let request = RawRequest {
         method: "GET",
         scheme: Scheme::Https,
@@ -306,15 +317,8 @@ fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<S
         host: Some(b"host.example"),
         target: text.as_bytes(),
     };
-    let problem = match Canonical::parse(&request) {
-        Ok(canonical) if canonical.path() == text && canonical.query().is_none() => {
-            return Some(text.trim_end_matches('/').to_owned());
-        }
-        Ok(canonical) => format!("it would be read as {:?}", canonical.path()),
-        Err(malformed) => malformed.to_string(),
-    };
-    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
-    None
+    let canonical = Canonical::parse(&request).map_err(|malformed| malformed.to_string())?;
+    Ok(canonical.path().to_owned())
 }
 
 /// Whether every path that the route takes begins with `prefix`, on a segment boundary.

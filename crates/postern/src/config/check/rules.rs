@@ -81,9 +81,7 @@ pub(super) fn build(
     let known = Vocabulary { issuers: &issuers, claims: &claims };
     let (allow, deny) = (specs(&policy.allow), specs(&policy.deny));
     empty_choices(policy, path, faults);
-    if issuers.len() > 1 {
-        ambiguous_callers(policy, path, faults);
-    }
+    ambiguous_callers(policy, path, &sound.file, faults);
     match RuleSet::build(allow, deny, &known) {
         Ok(rules) => Some(rules),
         Err(list) => {
@@ -183,16 +181,27 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
     }
 }
 
-/// With several issuers, a bare name may be anyone's: each issuer hands out names as it likes.
-fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
+/// With several issuers, a bare name may be anyone's: each issuer hands out names as it likes. So it is with
+/// addresses, scopes and claims.
+fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, faults: &mut Faults) {
     for (index, rule) in policy.allow.iter().enumerate() {
+        let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
+        let tokens = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
+        let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
+        // what a certificate never says is a token's issuer's to give
         let by_name = [
-            ("users", !rule.users.is_empty()),
-            ("subjects", !rule.subjects.is_empty()),
-            ("clients", !rule.clients.is_empty()),
-            ("groups", rule.groups.is_some()),
+            ("users", !rule.users.is_empty(), true),
+            ("subjects", !rule.subjects.is_empty(), true),
+            ("clients", !rule.clients.is_empty(), false),
+            ("groups", rule.groups.is_some(), true),
+            ("emails", !rule.emails.is_empty(), false),
+            ("scopes", rule.scopes.is_some(), false),
+            ("claims", !rule.claims.is_empty(), true),
         ];
-        let Some((key, _)) = by_name.iter().find(|(_, named)| *named) else { continue };
+        let several = |in_certificates| tokens + usize::from(in_certificates && certificates) > 1;
+        let ambiguous =
+            by_name.iter().find(|(_, named, in_certificates)| *named && several(*in_certificates));
+        let Some((key, ..)) = ambiguous else { continue };
         if rule.issuers.is_empty() {
             let what = format!("any of the issuers may vouch for these {key}");
             let hint = "add `issuers` to the rule, so that one issuer cannot grant what is another's";

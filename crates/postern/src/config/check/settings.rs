@@ -1,15 +1,15 @@
 //! What the process is told besides what it does with requests.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gateway::authenticate::Url;
 use gateway::tls::Protocols;
+use gateway::trace::{Endpoint, EndpointFault};
 use ipnet::IpNet;
 
-use super::super::fault::KeyPath;
+use super::super::fault::{Faults, KeyPath};
 use super::super::raw;
 use super::Context;
 use super::tls::Client;
@@ -38,46 +38,28 @@ pub struct Settings {
     pub trace_ratio: f64,
 }
 
-impl Settings {
-    /// The keys that differ in `other` and are read at start only.
-    pub fn postponed(&self, other: &Self) -> Vec<&'static str> {
-        let otlp =
-            |s: &Self| s.otlp.as_ref().map(|o| (o.endpoint.clone(), o.headers.clone(), o.service.clone()));
-        let log = |s: &Self| (s.access_log.format, s.access_log.output.clone());
-        let differences = [
-            ("server.workers", self.workers != other.workers),
-            ("admin", self.admin != other.admin),
-            ("access_log", log(self) != log(other)),
-            ("telemetry.log", self.log != other.log),
-            ("telemetry.log_format", self.log_format != other.log_format),
-            ("telemetry.otlp_endpoint", otlp(self) != otlp(other)),
-            ("telemetry.trace_ratio", self.trace_ratio.to_bits() != other.trace_ratio.to_bits()),
-        ];
-        differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
-    }
-}
-
 /// Where spans go.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Otlp {
-    /// URL of the collector.
-    pub endpoint: String,
-    /// Headers sent along; their values are secret.
-    pub headers: Vec<(String, String)>,
-    /// TLS towards the collector, when its URL asks for it.
-    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// The collector, the headers sent along and the TLS towards it.
+    pub endpoint: Endpoint,
     /// `service.name`.
     pub service: String,
+    /// What tells that a file changed under its name.
+    pub(in crate::config) files: OtlpFiles,
 }
 
-/// Says where, not with which credentials.
-impl std::fmt::Debug for Otlp {
+/// Digests of the files that are read for the collector; 0 without one.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::config) struct OtlpFiles {
+    pub(in crate::config) headers: u64,
+    pub(in crate::config) ca: u64,
+}
+
+/// A short secret can be found by its digest.
+impl std::fmt::Debug for OtlpFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let place = self.endpoint.split('?').next();
-        f.debug_struct("Otlp")
-            .field("endpoint", &place)
-            .field("service", &self.service)
-            .finish_non_exhaustive()
+        f.debug_struct("OtlpFiles").finish_non_exhaustive()
     }
 }
 
@@ -116,7 +98,7 @@ pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Setti
     })
 }
 
-fn log_file(output: &std::path::Path, context: &mut Context<'_>) -> PathBuf {
+fn log_file(output: &Path, context: &mut Context<'_>) -> PathBuf {
     if output.as_os_str().is_empty() || output.as_os_str().as_encoded_bytes().ends_with(b"/") {
         let what = format!("{:?} is not a file", output.display().to_string());
         let hint = "write \"stdout\", \"stderr\" or the path of a file; `format = \"off\"` turns the log off";
@@ -124,6 +106,10 @@ fn log_file(output: &std::path::Path, context: &mut Context<'_>) -> PathBuf {
     }
     context.reader.resolve(output)
 }
+
+/// The address itself may hold a key, so it is not shown.
+const NO_URL: &str = "the collector's address is not a URL that begins with http:// or https://";
+const URL_HINT: &str = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
 
 /// `Err` when a fault was noted.
 fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>, ()> {
@@ -143,13 +129,11 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         return Ok(None);
     };
     let Ok(url) = Url::parse(endpoint) else {
-        // it may hold a key, so it is not shown
-        let what = "the collector's address is not a URL that begins with http:// or https://";
-        let hint = "such as \"http://127.0.0.1:4318\"; credentials go into `otlp_headers_file`";
-        context.faults.add(&path.key("otlp_endpoint"), what, hint);
+        context.faults.add(&path.key("otlp_endpoint"), NO_URL, URL_HINT);
         return Err(());
     };
-    let headers = headers(raw, &path, context)?;
+    let (headers, headers_digest) = headers(raw, &path, context)?;
+    let mut files = OtlpFiles { headers: headers_digest, ca: 0 };
     let tls = match (url.is_https(), &raw.otlp_ca) {
         (false, Some(_)) => {
             context.faults.add(
@@ -164,18 +148,48 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
             let protocols = Protocols { http1: true, http2: false };
             let client =
                 Client { ca: ca.as_deref(), identity: None, protocols, path: &path, ca_key: "otlp_ca" };
-            Some(context.tls_client(&client).ok_or(())?.0)
+            let (config, digest) = context.tls_client(&client).ok_or(())?;
+            files.ca = if ca.is_some() { digest } else { 0 };
+            Some(config)
         }
     };
-    Ok(Some(Otlp { endpoint: endpoint.clone(), headers, tls, service: raw.service.clone() }))
+    match Endpoint::new(endpoint, &headers, tls) {
+        Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone(), files })),
+        Err(fault) => {
+            collector_fault(&fault, raw, &path, &mut context.faults);
+            Err(())
+        }
+    }
 }
 
+/// Says what the exporter would not take, and shows no part that may be a secret.
+fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, faults: &mut Faults) {
+    let url = path.key("otlp_endpoint");
+    match fault {
+        EndpointFault::Header(name) => {
+            let file = raw.otlp_headers_file.as_deref().unwrap_or(Path::new("")).display();
+            let what = format!("the header {name:?} in {file} cannot be sent");
+            let hint = "values hold no control characters; the host, the type and the length of what is sent are not \
+                        to be chosen";
+            faults.add(&path.key("otlp_headers_file"), what, hint);
+        }
+        EndpointFault::UserInformation => {
+            let hint = "credentials go into `otlp_headers_file`";
+            faults.add(&url, "the collector's address holds an @", hint);
+        }
+        EndpointFault::Url(_) | EndpointFault::Scheme(_) | EndpointFault::NoRoots(_) => {
+            faults.add(&url, NO_URL, URL_HINT);
+        }
+    }
+}
+
+/// The headers in the file, and a digest of it.
 fn headers(
     raw: &raw::Telemetry,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Result<Vec<(String, String)>, ()> {
-    let Some(file) = &raw.otlp_headers_file else { return Ok(Vec::new()) };
+) -> Result<(Vec<(String, String)>, u64), ()> {
+    let Some(file) = &raw.otlp_headers_file else { return Ok((Vec::new(), 0)) };
     let at = path.key("otlp_headers_file");
     let text = context.read(file, &at).ok_or(())?;
     let mut headers = Vec::new();
@@ -195,7 +209,7 @@ fn headers(
             }
         }
     }
-    Ok(headers)
+    Ok((headers, super::version([text.as_slice()])))
 }
 
 /// Peers whose answers carry `Server-Timing`.

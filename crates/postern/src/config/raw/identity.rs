@@ -14,14 +14,15 @@ use super::default::secs;
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct IdentityHeaders {
-    /// Which set of names is used.
+    /// Which set of names is used. `-User` carries the user name, or the subject where there is none;
+    /// `-Preferred-Username` the user name alone. What is not known of a caller is left out.
     pub style: HeaderStyle,
-    /// Further headers, by name: `user`, `preferred_username`, `subject`, `issuer`, `email`, `client`,
+    /// Further headers, by name: `user` (the subject where there is no user name), `preferred_username`, `subject`, `issuer`, `email`, `client`,
     /// `groups`, `scopes`, or `claims.PATH` for a claim, which is then kept without being asked for in `keep`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
-    /// Further header names that never pass from a client, in any spelling. A `*` at the end stands for any
-    /// ending.
+    /// Further header names that never pass from a client, in any spelling. A `*` at the end, behind at least
+    /// three characters, stands for any ending. What the request itself needs, such as `Content-Type`, stays.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<FieldName>,
 }
@@ -30,10 +31,11 @@ pub struct IdentityHeaders {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum HeaderStyle {
-    /// `X-Forwarded-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    /// `X-Forwarded-User`, `X-Forwarded-Email`, `X-Forwarded-Groups`, `X-Forwarded-Preferred-Username`.
     #[default]
     XForwarded,
-    /// `X-Auth-Request-User`, `-Email`, `-Groups`, `-Preferred-Username`.
+    /// `X-Auth-Request-User`, `X-Auth-Request-Email`, `X-Auth-Request-Groups`,
+    /// `X-Auth-Request-Preferred-Username`.
     XAuthRequest,
     /// None are set; clients' are removed all the same.
     None,
@@ -51,13 +53,14 @@ pub struct Assertion {
     /// The statement's `aud`. Absent: the name of the upstream.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
-    /// Request header that carries it.
+    /// Request header that carries it. None that has a meaning of its own, nor one that carries an identity.
     #[serde(default = "header")]
     pub header: FieldName,
     /// How long a statement is valid. At most 5m.
     #[serde(default = "secs::<60>")]
     pub lifetime: Timespan,
-    /// Path that answers the public key as a key set (JWKS), on every listener and host.
+    /// Path that answers the public key as a key set (JWKS), on every listener and host. No route can have it as
+    /// its exact path.
     #[serde(default = "jwks_path")]
     pub jwks_path: String,
 }

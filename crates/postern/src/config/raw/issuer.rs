@@ -38,7 +38,7 @@ pub struct Issuer {
     #[serde(default = "algorithms")]
     #[schemars(length(min = 1))]
     pub algorithms: Vec<Algorithm>,
-    /// Which tokens count as access tokens, by their header's `typ`. ID tokens, logout tokens and request
+    /// Which tokens count as access tokens, by their header's `typ` (`application/` before it is the same). ID tokens, logout tokens and request
     /// objects never do.
     #[serde(default)]
     pub token_types: TokenTypes,
@@ -64,7 +64,7 @@ fn algorithms() -> Vec<Algorithm> {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenTypes {
-    /// `at+jwt` alone, with every claim that RFC 9068 demands.
+    /// `at+jwt` alone, with every claim that RFC 9068 demands: `sub`, `client_id`, `jti` and `iat` too.
     Rfc9068,
     /// `at+jwt` or `JWT`: for providers older than RFC 9068, Keycloak among them.
     #[default]
@@ -128,7 +128,8 @@ impl Default for Claims {
     }
 }
 
-/// TLS client certificates as a credential. A verified certificate names its holder; a token sent along wins.
+/// TLS client certificates as a credential. A verified certificate names its holder, unless a bearer token is
+/// sent along: then the token alone says who calls, and a faulty one refuses the request.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClientCertificates {

@@ -95,8 +95,10 @@ pub struct Limits {
     /// Fields of one request head, cookie crumbs included.
     #[schemars(range(min = 1, max = 1000))]
     pub header_fields: usize,
-    /// Size of the request target (path and query). At most 8KiB.
-    pub target_size: ByteSize,
+    /// Size of the request target (path and query). From 64B to 8KiB, and no larger than `header_size`, for the
+    /// target is part of the head. Absent: 8KiB, or `header_size` where that is smaller.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_size: Option<ByteSize>,
     /// HTTP/2 streams open at once on one connection.
     #[schemars(range(min = 1, max = 10_000))]
     pub concurrent_streams: u32,
@@ -108,9 +110,16 @@ impl Default for Limits {
             connections: count::<50_000>(),
             header_size: kib::<32>(),
             header_fields: count::<100>(),
-            target_size: kib::<8>(),
+            target_size: None,
             concurrent_streams: count32::<128>(),
         }
+    }
+}
+
+impl Limits {
+    /// `target_size`, or what its absence means.
+    pub fn target(&self) -> ByteSize {
+        self.target_size.unwrap_or_else(|| kib::<8>().min(self.header_size))
     }
 }
 

@@ -68,7 +68,7 @@ pub struct File {
     /// Issuers of JSON Web Tokens that may vouch for callers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuer: Vec<Issuer>,
-    /// TLS client certificates as a credential. Needs a listener that asks for them.
+    /// TLS client certificates as a credential. Needs a listener that asks for them. A bearer token sent along wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
     /// Where requests go.
@@ -86,7 +86,7 @@ pub struct File {
     pub assertion: Option<Assertion>,
     /// How long and how much is remembered of verified credentials.
     pub cache: Cache,
-    /// One line per request.
+    /// One line per request. Read at start only.
     pub access_log: AccessLog,
     /// Logs, traces and timing.
     pub telemetry: Telemetry,
@@ -122,7 +122,7 @@ impl Default for Server {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Whether there is an admin listener.
+    /// Whether there is an admin listener. Read at start only.
     pub enabled: bool,
     /// IP address and port of `/livez`, `/readyz`, `/metrics` and `/debug/config`. It asks for no
     /// credentials: keep it on loopback, or behind a network policy. Read at start only.
@@ -162,13 +162,14 @@ impl Default for Cache {
     }
 }
 
-/// One line per request. Never holds a token, a cookie or a query. Read at start only.
+/// One line per request. Never holds a token, a cookie or a query.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
-    /// How a line looks.
+    /// How a line looks. Read at start only.
     pub format: AccessLogFormat,
     /// `"stdout"`, `"stderr"`, or the path of a file that is appended to, and opened anew on SIGHUP.
+    /// Read at start only.
     pub output: PathBuf,
 }
 

@@ -1,0 +1,108 @@
+//! Keys that are read at start only: what a process says of them that reads its configuration again.
+
+use postern::config::{AtStart, InForce};
+
+use crate::support::{FILES, load, minimal_and};
+
+const START: &str = r#"
+[server]
+workers = 2
+[admin]
+address = "127.0.0.1:9901"
+[access_log]
+format = "json"
+output = "stdout"
+[telemetry]
+log = "info"
+log_format = "text"
+otlp_endpoint = "https://127.0.0.1:4318/?key=hunter2"
+otlp_headers_file = "restart-headers.txt"
+otlp_ca = "restart-ca.pem"
+service = "edge"
+trace_ratio = 0.5
+"#;
+
+/// What is in force when a process that began with [`START`] is given another text.
+fn under(start: &AtStart, text: &str) -> InForce {
+    let loaded = load(text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
+    let in_force = start.under(&loaded);
+    let shown = load(&in_force.text).unwrap_or_else(|r| panic!("{:?}", r.report.lines().collect::<Vec<_>>()));
+    assert!(
+        in_force.text.ends_with(&shown.effective()),
+        "what is shown is a configuration, {}",
+        in_force.text
+    );
+    assert!(!in_force.text.contains("hunter2"), "{}", in_force.text);
+    in_force
+}
+
+/// Puts the files that [`START`] names in place.
+fn files() {
+    let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
+    FILES.write("restart-headers.txt", "Authorization: Bearer hunter2\n");
+    FILES.write("restart-ca.pem", content("ca.pem"));
+}
+
+#[test]
+fn what_waits_for_a_restart_is_named_and_shown_as_it_is_in_force() {
+    files();
+    let start_text = minimal_and(START);
+    let start = AtStart::of(&load(&start_text).ok().unwrap());
+    let unchanged = under(&start, &start_text);
+    assert_eq!(unchanged, InForce { text: load(&start_text).ok().unwrap().effective(), postponed: vec![] });
+
+    for (key, old, new) in [
+        ("server.workers", "workers = 2", "workers = 3"),
+        ("admin.enabled", "[admin]", "[admin]\nenabled = false"),
+        ("admin.address", "127.0.0.1:9901", "127.0.0.1:9902"),
+        ("access_log.format", "format = \"json\"", "format = \"text\""),
+        ("access_log.output", "\"stdout\"", "\"stderr\""),
+        ("telemetry.log", "\"info\"", "\"debug\""),
+        ("telemetry.log_format", "log_format = \"text\"", "log_format = \"json\""),
+        ("telemetry.otlp_endpoint", "4318", "4319"),
+        ("telemetry.otlp_endpoint", "key=hunter2", "key=other"),
+        ("telemetry.otlp_headers_file", "restart-headers.txt", "headers.txt"),
+        ("telemetry.otlp_headers_file", "otlp_headers_file = \"restart-headers.txt\"\n", ""),
+        ("telemetry.otlp_ca", "restart-ca.pem", "cert.pem"),
+        ("telemetry.otlp_ca", "otlp_ca = \"restart-ca.pem\"\n", ""),
+        ("telemetry.service", "\"edge\"", "\"core\""),
+        ("telemetry.trace_ratio", "0.5", "0.25"),
+    ] {
+        assert!(start_text.contains(old), "{old}");
+        let InForce { text, postponed } = under(&start, &start_text.replacen(old, new, 1));
+        assert_eq!(postponed, [key], "{new}");
+        let note = format!("# changed in the file, in force after a restart: {key}\n\n");
+        assert_eq!(text, note + &unchanged.text, "{key} is shown as it is in force");
+    }
+
+    let (workers, service) = (("workers = 2", "workers = 3"), ("\"edge\"", "\"core\""));
+    let both = start_text.replace(workers.0, workers.1).replace(service.0, service.1);
+    assert_eq!(under(&start, &both).postponed, ["server.workers", "telemetry.service"]);
+}
+
+#[test]
+fn what_needs_no_restart_is_shown_as_the_file_says() {
+    let start_text = minimal_and("[telemetry]\nlog = \"warn\"\n");
+    let start = AtStart::of(&load(&start_text).ok().unwrap());
+    let more =
+        "server_timing_to = [\"127.0.0.1\"]\n[server]\nreload_on_change = false\ndrain_timeout = \"1s\"\n";
+    let changed = start_text.replace("public = true", "public = true\nmethods = [\"GET\"]") + more;
+    let InForce { text, postponed } = under(&start, &changed);
+    assert!(postponed.is_empty());
+    assert_eq!(text, load(&changed).ok().unwrap().effective());
+}
+
+#[test]
+fn files_of_the_collector_that_change_under_their_name_wait_too() {
+    let text = minimal_and(
+        "[telemetry]\notlp_endpoint = \"https://127.0.0.1:4318\"\notlp_headers_file = \"changing.txt\"\notlp_ca = \"changing.pem\"\n",
+    );
+    let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
+    FILES.write("changing.txt", "X-Key: one\n");
+    FILES.write("changing.pem", content("ca.pem"));
+    let start = AtStart::of(&load(&text).ok().unwrap());
+    FILES.write("changing.txt", "X-Key: two\n");
+    assert_eq!(under(&start, &text).postponed, ["telemetry.otlp_headers_file"]);
+    FILES.write("changing.pem", content("cert.pem"));
+    assert_eq!(under(&start, &text).postponed, ["telemetry.otlp_headers_file", "telemetry.otlp_ca"]);
+}
