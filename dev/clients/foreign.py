@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 
 from harness.process import Unready
 
 from .report import Report, Skip
-from .stage import HERE, Stage, venv_python
+from .stage import HERE, Stage, program, venv_python
 
 TIMEOUT_S = 120
 PROGRAMS = HERE / "programs"
@@ -78,9 +77,7 @@ def run_grpc(stage: Stage, report: Report) -> None:
 
 def run_go(stage: Stage, report: Report) -> None:
     """Go's net/http on both ends."""
-    go = shutil.which("go")
-    if go is None:
-        raise Skip("go is not installed; run dev/setup test")
+    go = program("go")
     peer = stage.folder / "go-peer"
     done = subprocess.run(
         [go, "build", "-o", str(peer), "."], cwd=HERE / "peer", env=os.environ | {"GOFLAGS": "", "CGO_ENABLED": "0"},
@@ -89,7 +86,7 @@ def run_go(stage: Stage, report: Report) -> None:
     if done.returncode:
         version = subprocess.run([go, "version"], capture_output=True, text=True, check=False).stdout.split()[2:3]
         if version and tuple(map(int, version[0].removeprefix("go").split(".")[:2])) < (1, 24):
-            raise Skip(f"{version[0]} is too old; go1.24 or later speaks HTTP/2 in plain text")
+            raise Skip(f"{version[0]} is too old: go1.24 or later speaks HTTP/2 in plain text; run dev/setup test")
         raise Unready(f"go build failed: {done.stderr.strip()[-500:]}")
     stage.server("go-server", [str(peer), "serve", f"127.0.0.1:{stage.port('go')}"], stage.port("go")).start()
     run_program("go", [str(peer), "client"], stage, report)

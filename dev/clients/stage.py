@@ -116,7 +116,7 @@ class Stage:
 
 def program(name: str) -> str:
     """The path of a program, or Skip."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath)]))
     if found is None:
         raise Skip(f"{name} is not installed; run dev/setup test")
     return found

@@ -1,11 +1,14 @@
-"""What dev/bench-gateway and dev/bench-overload share.
+"""What dev/bench-gateway, dev/bench-overload and dev/bench-lifecycle share; dev/test-clients takes processes and keys.
 
 credentials  one key, token and certificate that every subject verifies
-process      starting and stopping what is measured; CPU and memory from /proc
+process      starting and stopping what is measured, whatever ends the script; CPU and memory from /proc
 subjects     the servers that are compared, each with its configuration template
 drivers      wrk, h2load and postern-load, each as a function that returns figures
+gateway, overload, lifecycle   what each script measures
+scenario     scenarios with checks
 facts        machine, versions, commit
 table        Markdown
+script       names on the command line, programs, work folder, report files
 
 Only the Python standard library, and only programs that dev/setup installs.
 """

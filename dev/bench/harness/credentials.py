@@ -1,4 +1,4 @@
-"""One RSA key, one token and one certificate, so that every subject verifies the same."""
+"""One RSA key, one token and one certificate, so that every subject verifies the same; keys and tokens for other tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Credentials:
     forged: str
 
 
-def _openssl(*arguments: str, data: bytes | None = None) -> bytes:
+def openssl(*arguments: str, data: bytes | None = None) -> bytes:
+    """Runs openssl; its output."""
     done = subprocess.run(["openssl", *arguments], input=data, capture_output=True, check=False)
     if done.returncode:
         raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
@@ -42,6 +43,38 @@ def _encode(data: bytes) -> str:
 
 def _document(data: dict) -> str:
     return _encode(json.dumps(data, separators=(",", ":")).encode())
+
+
+class Signer:
+    """An RSA key, its key set, and tokens (RFC 7515 compact form) signed with it."""
+
+    # The base64 of 256 bytes.
+    SIGNATURE_CHARACTERS = 342
+
+    def __init__(self, folder: Path, key_id: str) -> None:
+        self.private, self.public, self.jwks = folder / "token-key.pem", folder / "token-public.pem", folder / "jwks.json"
+        openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(self.private))
+        openssl("rsa", "-in", str(self.private), "-pubout", "-out", str(self.public))
+        shown = openssl("rsa", "-pubin", "-in", str(self.public), "-modulus", "-noout").decode()
+        modulus = _encode(bytes.fromhex(shown.strip().split("=")[1]))
+        key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": key_id, "e": "AQAB", "n": modulus}
+        self.jwks.write_text(json.dumps({"keys": [key]}))
+        self._head = _document({"alg": "RS256", "kid": key_id, "typ": "JWT"})
+
+    def token(self, claims: dict) -> str:
+        """A token with these claims."""
+        signed = f"{self._head}.{_document(claims)}"
+        return f"{signed}.{_encode(openssl('dgst', '-sha256', '-sign', str(self.private), data=signed.encode()))}"
+
+    def room(self, token_bytes: int) -> int:
+        """How many bytes the claims of a token of that size have, encoded."""
+        return token_bytes - len(self._head) - self.SIGNATURE_CHARACTERS - 2
+
+
+def forged(token: str) -> str:
+    """The same token with another signature."""
+    body, _, signature = token.rpartition(".")
+    return f"{body}.{signature[:-8]}{'A' * 6}{signature[-2:]}"
 
 
 def _claims(now: int, padding: int) -> dict:
@@ -61,37 +94,21 @@ def _claims(now: int, padding: int) -> dict:
     }
 
 
-def _sign(private: Path, now: int) -> str:
-    """A token of TOKEN_BYTES bytes (RFC 7515 compact form); a claim is padded to reach the size."""
-    head = _document({"alg": "RS256", "kid": KEY_ID, "typ": "JWT"})
-    signature_bytes = 342
-    room = TOKEN_BYTES - len(head) - signature_bytes - 2
-    padding = max(0, room * 3 // 4 - len(json.dumps(_claims(now, 0), separators=(",", ":"))))
-    signed = f"{head}.{_document(_claims(now, padding))}"
-    signature = _openssl("dgst", "-sha256", "-sign", str(private), data=signed.encode())
-    return f"{signed}.{_encode(signature)}"
-
-
 def make(folder: Path) -> Credentials:
     """Makes key, token, key set and certificate in `folder`."""
-    private, public = folder / "token-key.pem", folder / "token-public.pem"
-    _openssl("genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", str(private))
-    _openssl("rsa", "-in", str(private), "-pubout", "-out", str(public))
-    modulus = _openssl("rsa", "-pubin", "-in", str(public), "-modulus", "-noout").decode().strip().split("=")[1]
-    key = {"kty": "RSA", "use": "sig", "alg": "RS256", "kid": KEY_ID, "e": "AQAB", "n": _encode(bytes.fromhex(modulus))}
-    jwks = folder / "jwks.json"
-    jwks.write_text(json.dumps({"keys": [key]}))
+    signer = Signer(folder, KEY_ID)
 
     certificate, tls_key, combined = folder / "tls.pem", folder / "tls-key.pem", folder / "tls-both.pem"
-    _openssl(
+    openssl(
         "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
         "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1",
         "-keyout", str(tls_key), "-out", str(certificate),
     )  # fmt: skip
     combined.write_text(certificate.read_text() + tls_key.read_text())
 
-    token = _sign(private, int(time.time()))
-    # The same token with another signature: what an authenticating subject must refuse.
-    body, _, signature = token.rpartition(".")
-    forged = f"{body}.{signature[:-8]}{'A' * 6}{signature[-2:]}"
-    return Credentials(public, jwks, certificate, tls_key, combined, token, forged)
+    now = int(time.time())
+    # A claim is padded until the token has its size.
+    padding = max(0, signer.room(TOKEN_BYTES) * 3 // 4 - len(json.dumps(_claims(now, 0), separators=(",", ":"))))
+    token = signer.token(_claims(now, padding))
+    # What an authenticating subject must refuse.
+    return Credentials(signer.public, signer.jwks, certificate, tls_key, combined, token, forged(token))

@@ -9,6 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from . import process
+
 CONNECTIONS = 50
 # HTTP/2 shares connections: as many requests in flight, on fewer of them.
 H2_CONNECTIONS, H2_STREAMS = 10, 5
@@ -20,13 +22,16 @@ class Failed(Exception):
     """A driver did not measure; the message says why."""
 
 
-def _run(command: list[str], cores: list[int] | None, timeout: float) -> str:
+def run(command: list[str], cores: list[int] | None, timeout: float) -> str:
+    """What a driver printed, or Failed."""
     if cores is not None:
         command = ["taskset", "-c", ",".join(map(str, cores)), *command]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = process.run(command, timeout)
+    except FileNotFoundError as missing:
+        raise Failed(f"{command[0]} is not there") from missing
     except subprocess.TimeoutExpired as late:
-        raise Failed(f"{command[0]} did not end within {timeout:.0f} s") from late
+        raise Failed(f"{Path(command[0]).name} did not end within {timeout:.0f} s") from late
     if done.returncode:
         raise Failed(f"{Path(command[0]).name} ended with {done.returncode}: {(done.stderr or done.stdout).strip()}")
     return done.stdout
@@ -35,17 +40,22 @@ def _run(command: list[str], cores: list[int] | None, timeout: float) -> str:
 def wrk(url: str, token: str, seconds: float, cores: list[int] | None = None) -> dict:
     """Closed loop over HTTP/1.1: one thread, 50 connections."""
     command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{max(1, round(seconds))}s", "--latency", "--timeout", "10s"]
-    text = _run([*command, "-H", f"Authorization: Bearer {token}", url], cores, seconds + 30)
-    quantiles = {share: float(value) * UNITS[unit] for share, value, unit in re.findall(r"^\s+(50|90|99)%\s+([\d.]+)(us|ms|s|m)$", text, re.M)}
-    requests, lasted, unit = re.search(r"(\d+) requests in ([\d.]+)(ms|s|m)", text).groups()
+    text = run([*command, "-H", f"Authorization: Bearer {token}", url], cores, seconds + 30)
+    shown = re.findall(r"^\s+(50|99)%\s+([\d.]+)(us|ms|s|m)$", text, re.M)
+    quantiles = {share: float(value) * UNITS[unit] for share, value, unit in shown}
+    whole = re.search(r"(\d+) requests in ([\d.]+)(ms|s|m)", text)
+    if not whole:
+        raise Failed(f"wrk counted nothing: {text.strip().splitlines()[-1] if text.strip() else 'no output'}")
+    requests, lasted, unit = whole.groups()
     refused = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
     broken = re.search(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
     return {
         "driver": "wrk",
         "requests": int(requests),
         "per_s": int(requests) / (float(lasted) * UNITS[unit] / 1e3),
-        "p50_ms": quantiles["50"],
-        "p99_ms": quantiles["99"],
+        # No answer has no latency; zero would be the best of all.
+        "p50_ms": quantiles.get("50") if int(requests) else None,
+        "p99_ms": quantiles.get("99") if int(requests) else None,
         "failed": (int(refused.group(1)) if refused else 0) + (sum(map(int, broken.groups())) if broken else 0),
     }
 
@@ -55,7 +65,7 @@ def h2load(url: str, token: str, seconds: float, cores: list[int] | None = None)
     with tempfile.NamedTemporaryFile(prefix="h2load-") as log:
         command = ["h2load", "-t1", f"-c{H2_CONNECTIONS}", f"-m{H2_STREAMS}", "-D", str(max(1, round(seconds)))]
         started = time.monotonic()
-        text = _run([*command, f"--log-file={log.name}", "-H", f"authorization: Bearer {token}", url], cores, seconds + 30)
+        text = run([*command, f"--log-file={log.name}", "-H", f"authorization: Bearer {token}", url], cores, seconds + 30)
         lasted = time.monotonic() - started
         rows = [line.split() for line in Path(log.name).read_text().splitlines()]
     # Columns: start (µs since the epoch), status, µs to the end of the answer.
@@ -88,14 +98,13 @@ def open_loop(load: str, url: str, token: str, *, rate: float, seconds: float, h
         command += ["-c", str(connections or CONNECTIONS)]
     for name, pid in (watch or {}).items():
         command += ["--watch", f"{name}={pid}"]
-    report = json.loads(_run(command, cores, seconds + warmup + 2 * timeout + 60))
+    report = json.loads(run(command, cores, seconds + warmup + 2 * timeout + 60))
     totals, latency = report["totals"], report["latency_us"]
     return {
         "driver": "postern-load",
         "requests": totals["planned"],
         "rate": rate,
         "per_s": totals["ok_per_s"],
-        # No answer has no latency; zero would be the best of all.
         "p50_ms": latency["p50"] / 1e3 if latency["count"] else None,
         "p99_ms": latency["p99"] / 1e3 if latency["count"] else None,
         "failed": totals["refused"] + totals["failed"],

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 
 from . import drivers, subjects
 from .drivers import Failed
 from .process import Server, Unready
+from .script import say
 from .subjects import BASELINE, Setting, Subject
-from .table import median
+from .table import median, number
 
 CALIBRATION_S = 3
 WARMUP_S = 1
 # The open-loop rate is this share of the slowest of the subjects that are at least half as fast as the baseline; a
 # slower one gets this share of its own capacity.
 RATE_SHARE = 0.6
-
-
-def say(text: str) -> None:
-    """Progress, on standard error."""
-    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass
@@ -114,9 +109,9 @@ class Bench:
         common = self.rate or RATE_SHARE * min(fast, default=0)
         return {row.subject.name: min(common, RATE_SHARE * row.capacity) for row in working}
 
-    def round(self, rows: list[Row], backend: Server, rates: dict[str, float], number: int) -> None:
+    def round(self, rows: list[Row], backend: Server, rates: dict[str, float], index: int) -> None:
         """Every subject once; the order turns by one each round, so that nobody always follows the same one."""
-        turn = number % max(1, len(rows))
+        turn = index % max(1, len(rows))
         for row in rows[turn:] + rows[:turn]:
             if row.problem is not None:
                 continue
@@ -125,13 +120,14 @@ class Bench:
                 closed = self.closed(row, server, self.seconds)
                 opened = self.open_loop(row, server, rates[row.subject.name])
                 used = server.used()
-                row.closed.append({"round": number, **closed})
-                row.open.append({"round": number, **opened})
+                row.closed.append({"round": index, **closed})
+                row.open.append({"round": index, **opened})
                 row.rss_bytes.append(used.rss_bytes)
                 row.pss_bytes.append(used.pss_bytes)
                 say(
-                    f"  {row.subject.name}: {closed['per_s']:.0f}/s, {closed['cpu_us']:.1f} µs, p99 {closed['p99_ms']:.2f} ms;"
-                    f" at {rates[row.subject.name]:.0f}/s p99 {opened['p99_ms']:.2f} ms"
+                    f"  {row.subject.name}: {closed['per_s']:.0f}/s, {closed['cpu_us']:.1f} µs, "
+                    f"p99 {number(closed['p99_ms'], 2)} ms; at {rates[row.subject.name]:.0f}/s "
+                    f"p99 {number(opened['p99_ms'], 2)} ms"
                 )
 
             self.with_server(row, backend, work)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from . import drivers, process, subjects
-from .overload import Scenario, say
 from .process import Server, Unready
+from .scenario import Scenario
 from .subjects import Setting
+from .table import number
 
 TAKEOVER_S, AFTER_S = 3, 5
 
@@ -52,7 +53,7 @@ def _judge(scenario: Scenario, seen: dict) -> None:
     report = seen.pop("report")
     scenario.figures["load"] = seen
     scenario.figures["errors"] = report.get("errors", report["totals"])
-    evidence = f"{seen['requests']} requests, {seen['failed']} failed, p99 {seen['p99_ms']:.2f} ms"
+    evidence = f"{seen['requests']} requests, {seen['failed']} failed, p99 {number(seen['p99_ms'], 2)} ms"
     scenario.check("no request fails", seen["failed"] == 0, evidence)
 
 
@@ -69,12 +70,12 @@ def reload(setting: Setting, options: Options) -> Scenario:
             before = _metric(admin, r'postern_config_reloads_total\{.*result="success"')
             load = _load(pool, setting, options, server.port, options.seconds)
             began = time.monotonic()
-            for number in range(options.reloads):
+            for turn in range(options.reloads):
                 fresh = config.with_suffix(".new")
-                fresh.write_text(text.replace("max_requests = 1024", f"max_requests = {1024 + number % 2}"))
+                fresh.write_text(text.replace("max_requests = 1024", f"max_requests = {1024 + turn % 2}"))
                 fresh.rename(config)
                 server.process.send_signal(signal.SIGHUP)
-                next_at = began + (number + 1) * options.seconds / options.reloads
+                next_at = began + (turn + 1) * options.seconds / options.reloads
                 time.sleep(max(0, next_at - time.monotonic()))
             _judge(scenario, load.result())
             applied = _metric(admin, r'postern_config_reloads_total\{.*result="success"') - before
@@ -123,7 +124,7 @@ def replacement(setting: Setting, options: Options) -> Scenario:
             _wait_ready(second_admin)
             asked = time.monotonic()
             first.process.send_signal(signal.SIGTERM)
-            code = first.process.wait(timeout=30)
+            code = first.ended_within(30)
             drained = time.monotonic() - asked
             _judge(scenario, load.result())
             scenario.check("the first process ends by itself", code == 0, f"exit code {code} after {drained:.1f} s")
@@ -145,4 +146,3 @@ def _wait_ready(admin: str) -> None:
 
 
 SCENARIOS = {"reload": reload, "sigterm": replacement}
-__all__ = ["Options", "SCENARIOS", "say"]

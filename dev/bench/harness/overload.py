@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import select
+import signal
 import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 
 from . import drivers, process, subjects
 from .process import Server, Unready
+from .scenario import Scenario
+from .script import say
 from .subjects import Setting, Subject
-from .table import median
+from .table import median, number
 
 # The backend's time per request, and requests under way at once over all workers: nominally 5 000 requests/s.
 DELAY_MS, UNDER_WAY = 20, 100
@@ -29,34 +31,6 @@ EMFILE_FILES, EMFILE_FLOOD = 512, 3000
 HEADER_BOUND_S = 10
 # Files a gateway needs beside idle connections: legitimate ones on both sides, and its own.
 SPARE_FILES = 500
-
-
-def say(text: str) -> None:
-    """Progress, on standard error."""
-    print(text, file=sys.stderr, flush=True)
-
-
-@dataclass
-class Check:
-    """One thing that must hold."""
-
-    name: str
-    ok: bool
-    evidence: str
-
-
-@dataclass
-class Scenario:
-    """What was seen, and whether it is good enough."""
-
-    name: str
-    checks: list[Check] = field(default_factory=list)
-    figures: dict = field(default_factory=dict)
-
-    def check(self, name: str, ok: bool, evidence: str) -> None:
-        """Notes one check."""
-        self.checks.append(Check(name, bool(ok), evidence))
-        say(f"  {'ok    ' if ok else 'FAILED'} {name}: {evidence}")
 
 
 @dataclass
@@ -83,22 +57,36 @@ class Flood:
         self.process = subprocess.Popen(
             self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
+        try:
+            self._await_holding()
+        except BaseException:
+            # Who does not get in is not let out either.
+            self.__exit__()
+            raise
+        return self
+
+    def _await_holding(self) -> None:
         deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             if select.select([self.process.stderr], [], [], 1)[0]:
                 self.opened = self.process.stderr.readline().decode().strip()
                 if "holding" in self.opened:
-                    return self
-                self.__exit__()
+                    return
                 raise Unready(f"connections cannot be held: {self.opened}")
-        self.__exit__()
         raise Unready("connections were not all tried within 180 s")
 
     def report(self) -> dict:
         """Ends it and reads its report."""
-        self.process.send_signal(2)
-        output, _ = self.process.communicate(timeout=60)
-        return json.loads(output)
+        self.process.send_signal(signal.SIGINT)
+        try:
+            output, errors = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired as late:
+            raise Unready("who holds connections did not end within 60 s") from late
+        try:
+            return json.loads(output)
+        except ValueError as problem:
+            said = errors.decode(errors="replace").strip() or "nothing"
+            raise Unready(f"held connections were not reported: {said} (exit code {self.process.returncode})") from problem
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
@@ -119,7 +107,9 @@ def _capacity(url: str, token: str, options: Options) -> float:
         options.load, url, token, rate=nominal, seconds=18, steps=steps, connections=OVERLOAD_CONNECTIONS, timeout=5
     )
     best = sorted((row["ok"] for row in seen["report"]["timeline"] if row["measured"]), reverse=True)[:3]
-    return median(best) or 0.0
+    if not median(best):
+        raise Unready("nothing was served while the capacity was looked for")
+    return median(best)
 
 
 def twice_the_capacity(subject: Subject, setting: Setting, options: Options) -> Scenario:
@@ -157,6 +147,8 @@ def _judge_overload(scenario: Scenario, report: dict, begin: int, end: int, afte
     before, after = _rows(report, begin - 8, begin), _rows(report, end + 1, end + after_s)
     # The first second holds the change itself.
     during = _rows(report, begin + 1, end)
+    if not during:
+        raise Unready(f"the driver reports no second between {begin + 1} s and {end} s")
     served = sum(row["ok"] for row in during) / len(during)
     worst = min(row["ok"] for row in during)
     scenario.check(
@@ -179,9 +171,10 @@ def _judge_overload(scenario: Scenario, report: dict, begin: int, end: int, afte
     )  # fmt: skip
     series = [sample for sample in report["watched"][0]["series"] if begin * 1000 <= sample["at_ms"] <= end * 1000]
     third = max(1, len(series) // 3)
-    early, late = (max(sample["rss_bytes"] for sample in part) / 1e6 for part in (series[:third], series[-third:]))
+    parts = (series[:third], series[-third:])
+    early, late = (max((sample["rss_bytes"] for sample in part), default=0) / 1e6 for part in parts)
     scenario.check(
-        "memory is bounded: the last third needs no more than the first", late <= early * 1.1 + 1,
+        "memory is bounded: the last third needs no more than the first", series and late <= early * 1.1 + 1,
         f"at most {early:.1f} MB in the first third, {late:.1f} MB in the last",
     )  # fmt: skip
     p99_before, p99_after = (median([row["p99_us"] / 1e3 for row in rows]) or 0.0 for rows in (before, after))
@@ -252,11 +245,11 @@ def _judge_pairs(scenario: Scenario, pairs: list[Pair]) -> None:
     failed = sum(pair.failed for pair in pairs)
     scenario.check("no legitimate request fails", failed == 0, f"{failed} failed, by round {[pair.failures for pair in pairs]}")
     answered = [pair for pair in pairs if pair.alone_p99_ms and pair.beside_p99_ms]
-    alone, beside = (median([getattr(pair, key) for pair in answered]) or 0.0 for key in ("alone_p99_ms", "beside_p99_ms"))
+    alone, beside = (median([getattr(pair, key) for pair in answered]) for key in ("alone_p99_ms", "beside_p99_ms"))
     rounds = [round(pair.beside_p99_ms / pair.alone_p99_ms, 2) for pair in answered]
     scenario.check(
         "legitimate p99 at most doubles", len(answered) == len(pairs) and beside <= 2 * alone,
-        f"{alone:.2f} ms alone, {beside:.2f} ms beside; ratio per round {rounds}",
+        f"{number(alone, 2)} ms alone, {number(beside, 2)} ms beside; ratio per round {rounds}",
     )  # fmt: skip
     flood = pairs[-1].flood
     scenario.figures["summary"] = (

@@ -1,6 +1,7 @@
-"""Starting and stopping servers, and what they used, from /proc.
+"""Starting and stopping servers and drivers, and what they used, from /proc.
 
-Only processes started here are ever ended, by their own id.
+Only processes started here are ever ended, by their own id. A script calls `end_in_order` first, so that they are ended
+whatever ends the script.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +23,49 @@ READY_S = 30
 
 class Unready(Exception):
     """A server did not come up; the message says how it ended or what it said."""
+
+
+REQUESTS_TO_END = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+_drivers: set[subprocess.Popen] = set()
+_ending = False
+
+
+def end_in_order() -> None:
+    """Lets a request to end take the same way out as an error: `finally` stops what was started. Exit code 128 + signal."""
+    for number in REQUESTS_TO_END:
+        # Under nohup, SIGHUP is to be ignored, and stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+def _end(number: int, _frame: object) -> None:
+    global _ending
+    _ending = True
+    # timeout(1) asks twice; the second time must not cut the way out short.
+    for request in REQUESTS_TO_END:
+        signal.signal(request, signal.SIG_IGN)
+    # A driver that a thread waits for would be waited for on the way out.
+    for driver in list(_drivers):
+        driver.kill()
+    sys.exit(128 + number)
+
+
+def run(command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
+    """Runs a driver to its end; it ends sooner when the script is asked to end, in whatever thread it is waited for."""
+    if _ending:
+        raise Unready("the script was asked to end")
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as driver:
+        _drivers.add(driver)
+        try:
+            output, errors = driver.communicate(timeout=timeout)
+        except BaseException:
+            driver.kill()
+            raise
+        finally:
+            _drivers.discard(driver)
+    return subprocess.CompletedProcess(command, driver.returncode, output, errors)
 
 
 def free_port(start: int = 18000) -> int:
@@ -80,8 +125,14 @@ class Server:
     process: subprocess.Popen | None = field(default=None, repr=False)
 
     def start(self) -> "Server":
-        """Starts it and waits until it accepts connections."""
-        return self.spawn().await_listening()
+        """Starts it and waits until it accepts connections; one that is not waited for to the end is stopped."""
+        self.spawn()
+        try:
+            return self.await_listening()
+        except BaseException:
+            if self.alive():
+                self.stop()
+            raise
 
     def spawn(self) -> "Server":
         """Starts it without waiting."""
@@ -92,7 +143,7 @@ class Server:
             command = ["prlimit", f"--nofile={self.files}:{self.files}", *command]
         environment = None if self.environment is None else os.environ | self.environment
         log = self.log.open("ab")
-        # A session of its own, so that Ctrl-C ends this script first, which then stops what it started in order.
+        # A session of its own, so that Ctrl-C reaches this script only, which then stops what it started in order.
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
         )
@@ -109,7 +160,6 @@ class Server:
                 return self
             except OSError:
                 time.sleep(0.05)
-        self.stop()
         raise Unready(f"{self.name} does not listen on port {self.port}: {self.last_words()}")
 
     def check_alive(self) -> None:
@@ -126,6 +176,14 @@ class Server:
     def alive(self) -> bool:
         """Whether it still runs."""
         return self.process is not None and self.process.poll() is None
+
+    def ended_within(self, seconds: float) -> int:
+        """Waits until it ends by itself; its exit code."""
+        assert self.process is not None
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired as late:
+            raise Unready(f"{self.name} did not end within {seconds:g} s") from late
 
     def stop(self) -> None:
         """Ends it and its descendants: asks first, then insists."""

@@ -148,7 +148,7 @@ def start(subject: Subject, setting: Setting) -> Server:
     server.start()
     try:
         check(subject, server.port, made)
-    except Unready:
+    except BaseException:
         server.stop()
         raise
     return server
@@ -163,6 +163,8 @@ def start_backend(setting: Setting, kind: str, cores: list[int] | None, delay: s
             raise Unready("the echo backend needs the postern program; build it or choose --backend nginx")
         command = [path, "echo", "--listen", f"127.0.0.1:{port}", "--body-bytes", str(BODY_BYTES), "--delay", delay]
     else:
+        if "nginx" not in setting.programs:
+            raise Unready("the nginx backend is not installed; run dev/setup bench or choose --backend echo")
         work = Path(tempfile.mkdtemp(prefix="backend-", dir=setting.folder))
         work.chmod(0o755)
         config = work / "nginx-backend.conf"

@@ -1,0 +1,60 @@
+# shellcheck shell=bash
+# Trying a download three times, and telling a failed one from every other failure. Sourced by dev/setup and dev/test,
+# which set -u -o pipefail.
+#
+# A test may be skipped for want of a download and for nothing else, so what is not understood is another failure.
+
+TRIES=3
+# The exit code for "could not be downloaded" (EX_TEMPFAIL of sysexits.h).
+UNREACHABLE=75
+
+# How cargo, rustup, go, git, pip, apt and Maven say that the other side cannot be reached or does not deliver; their
+# exit codes do not tell. These are causes. Headlines such as "failed to download" or "Unable to update registry" are
+# left out on purpose: they also stand above a full disk and a folder that cannot be written.
+NETWORK=(
+    "could( not|n't) (resolve|connect)" 'unable to connect' 'failed to (connect|establish a new connection)'
+    'temporary failure' 'failure in name resolution' 'name or service not known' 'no such host' 'dns error'
+    'connection (refused|reset|aborted|broken|closed|failed|timed out)' 'network is unreachable' 'no route to host'
+    '(i/o|handshake|gateway) time-?out' '(read|connect|operation) timed out' 'timeout was reached'
+    'tls handshake' 'ssl connect error' 'error sending request' 'tunnel (connection )?failed' 'cannot connect to proxy'
+    'returned error: [45]' 'http error [45]' 'got [45][0-9][0-9]$' 'bad gateway' 'service unavailable'
+    'too many requests' '40[37] +(forbidden|proxy)' 'unexpected eof' 'early eof' 'empty reply' 'unexpected disconnect'
+    'could not transfer artifact' 'failed to fetch https?:' '^ +\[(5|6|7|16|18|28|35|52|55|56|92)\] '
+)
+
+# `cargo install` and pip fetch and build in one go, and build only when everything is there. Whatever a build prints,
+# its failure is no failed download.
+BUILDING=('could not compile' 'failed to run custom build command' 'failed (to build|building)')
+
+# says FILE PATTERN...: whether a line of the file matches one of the patterns.
+says() {
+    local file=$1 IFS='|'
+    shift
+    grep -Eqi -- "$*" "$file"
+}
+
+# try_download LOG COMMAND...: runs the command up to three times; what it says goes to the end of LOG. Returns 0,
+# $UNREACHABLE when the network failed it every time, or 1. A failed build is not tried again.
+try_download() {
+    local log=$1 said=$1.try attempt code verdict=$UNREACHABLE
+    shift
+    for ((attempt = 1; attempt <= TRIES; attempt++)); do
+        code=0
+        # In English, because it is read below.
+        LC_ALL=C.UTF-8 "$@" 2>&1 </dev/null | tee "$said" >>"$log" || code=$?
+        if ((code == 0)); then
+            verdict=0
+            break
+        fi
+        printf -- '-- try %d of %d ended with %d\n' "$attempt" "$TRIES" "$code" >>"$log"
+        if says "$said" "${BUILDING[@]}"; then
+            verdict=1
+            break
+        fi
+        # 124: timeout(1) ended it.
+        ((code == 124)) || says "$said" "${NETWORK[@]}" || verdict=1
+        ((attempt == TRIES)) || sleep $((attempt * 2))
+    done
+    rm -f "$said"
+    return "$verdict"
+}
