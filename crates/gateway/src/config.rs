@@ -16,6 +16,8 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
+use crate::tls::ClientAuthorities;
+
 /// Everything one generation of the gateway runs on.
 pub struct Config {
     /// Counts configurations applied by this process; 1 is the one it started with.
@@ -66,8 +68,8 @@ pub struct Listener {
 pub struct ListenerTls {
     /// Certificate chain, ALPN and client-certificate demand are all in here.
     pub server: Arc<rustls::ServerConfig>,
-    /// Whether client certificates are asked for: only then is a certificate a credential.
-    pub client_certificates: bool,
+    /// Who vouches for client certificates, where they are asked for: only then is one a credential.
+    pub client_authorities: Option<ClientAuthorities>,
 }
 
 /// Bounds on what one connection may hold; counts as well as bytes.
@@ -75,9 +77,10 @@ pub struct ListenerTls {
 pub struct Limits {
     /// Open connections on the listener, over all workers; further ones are closed at once. Default 50 000.
     pub connections: usize,
-    /// Bytes of one request head (line and fields) or trailer section. Default 32 KiB.
+    /// Bytes of one request head (line and fields), and of a trailer section over HTTP/2 (over HTTP/1.1 that has
+    /// at most 8 KiB). Default 32 KiB.
     pub header_bytes: usize,
-    /// Fields of one request head, cookie crumbs included. Default 100.
+    /// Fields of one request head, cookie crumbs included. At most 128, which is what there is room for. Default 100.
     pub header_fields: usize,
     /// Bytes of the request target. Default 8 KiB.
     pub target_bytes: usize,
@@ -165,7 +168,8 @@ pub struct Route {
     pub forward_authorization: bool,
     /// Largest request body; `None`: unbounded. Default 64 MiB.
     pub body_bytes: Option<u64>,
-    /// Whole exchange, first request byte to last response byte; `None`: unbounded (streams). Default 60 s.
+    /// From the decision to forward a request to the last byte of its response; `None`: unbounded (streams).
+    /// Default 60 s.
     pub request_timeout: Option<Duration>,
     /// Protocol switches allowed (`websocket`, …, lower case). Default: websocket.
     pub upgrades: Vec<Box<str>>,

@@ -30,6 +30,7 @@ use crate::http1::head::Framing;
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
+use crate::tls::ClientAuthorities;
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
@@ -77,17 +78,23 @@ impl Peer {
     }
 }
 
-/// A client certificate whose chain the handshake verified. Whom it names is the configuration's to say, and
-/// a connection may outlive the one it began under.
+/// A client certificate whose chain the handshake verified. Who vouches for it, and whom it names, is the
+/// configuration's to say, and a connection may outlive the one it began under.
 pub(crate) struct Certificate {
-    leaf: CertificateDer<'static>,
+    /// The end-entity certificate, then what it was shown with.
+    chain: Box<[CertificateDer<'static>]>,
+    /// Version of the authorities that the handshake asked.
+    vouched: Box<[u8]>,
     /// Whom it names, and under which generation of the configuration.
     named: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
 }
 
 impl Certificate {
-    pub(crate) fn new(leaf: CertificateDer<'static>) -> Self {
-        Self { leaf, named: RefCell::default() }
+    /// The chain a client has shown to these authorities; `None` when it has shown none.
+    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientAuthorities) -> Option<Self> {
+        let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
+        let vouched = authorities.version().into();
+        (!chain.is_empty()).then(|| Self { chain, vouched, named: RefCell::default() })
     }
 
     /// Whom it names under the configuration in force; nobody when it is no credential there.
@@ -96,8 +103,10 @@ impl Certificate {
         let mut named = self.named.borrow_mut();
         if named.0 != Some(config.generation) {
             let listener = config.listeners.iter().find(|l| l.name == peer.listener().name);
-            let asked = listener.and_then(|l| l.tls.as_ref()).is_some_and(|tls| tls.client_certificates);
-            let verified = asked.then(|| running.authenticator.certificate(&self.leaf, now));
+            let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
+            let vouched = authorities.is_some_and(|authorities| self.is_vouched_for(authorities, now));
+            let [leaf, ..] = &*self.chain else { return None };
+            let verified = vouched.then(|| running.authenticator.certificate(leaf, now));
             if let Some(Err(error)) = &verified {
                 // The chain is good but names nobody we know how to name: no credential.
                 tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
@@ -105,6 +114,15 @@ impl Certificate {
             *named = (Some(config.generation), verified.and_then(Result::ok));
         }
         named.1.clone()
+    }
+
+    /// Whether these authorities, if others than the handshake's, vouch for it too. An authority that joins them
+    /// changes nothing for those the others vouch for.
+    fn is_vouched_for(&self, authorities: &ClientAuthorities, now: Now) -> bool {
+        if *self.vouched == *authorities.version() {
+            return true;
+        }
+        matches!(&*self.chain, [leaf, rest @ ..] if authorities.vouch_for(leaf, rest, now.wall))
     }
 }
 

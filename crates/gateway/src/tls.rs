@@ -7,19 +7,22 @@
 //! Everything here is a function of files and a time; a reload builds again and swaps. Verification of a
 //! peer's certificate cannot be switched off: there is no such parameter.
 //!
-//! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log.
+//! Flow: `Files → server_config | client_config → Arc<rustls::…Config>` and warnings for the log;
+//! `ClientAuthorities` say later whether a certificate is still vouched for.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use aws_lc_rs::digest;
+use rustls::crypto::{CryptoProvider, aws_lc_rs as provider};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// Certificates that end sooner than this are warned of.
@@ -73,6 +76,64 @@ pub struct Built<T> {
     pub config: Arc<T>,
     /// Usable, but not as it should be.
     pub warnings: Vec<TlsWarning>,
+}
+
+/// A listener's configuration, and who vouches for its clients.
+#[derive(Debug)]
+pub struct BuiltServer {
+    /// Ready for connections.
+    pub config: Arc<ServerConfig>,
+    /// Absent when clients are not asked for a certificate.
+    pub clients: Option<ClientAuthorities>,
+    /// Usable, but not as it should be.
+    pub warnings: Vec<TlsWarning>,
+}
+
+/// The authorities that vouch for clients. They are asked in the handshake, and again about connections that
+/// stand when they have changed.
+#[derive(Debug, Clone)]
+pub struct ClientAuthorities {
+    verifier: Arc<dyn ClientCertVerifier>,
+    version: [u8; digest::SHA256_OUTPUT_LEN],
+}
+
+impl ClientAuthorities {
+    fn of(
+        roots: &Arc<RootCertStore>,
+        optional: bool,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, TlsError> {
+        let mut hash = digest::Context::new(&digest::SHA256);
+        for root in &roots.roots {
+            let constraints = root.name_constraints.as_ref().map_or(&[][..], AsRef::as_ref);
+            for part in [root.subject.as_ref(), root.subject_public_key_info.as_ref(), constraints] {
+                hash.update(&(part.len() as u64).to_be_bytes());
+                hash.update(part);
+            }
+        }
+        let mut version = [0; digest::SHA256_OUTPUT_LEN];
+        version.copy_from_slice(hash.finish().as_ref());
+        let builder = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider);
+        let builder = if optional { builder.allow_unauthenticated() } else { builder };
+        let verifier = builder.build().map_err(|e| TlsError::Refused(e.to_string()))?;
+        Ok(Self { verifier, version })
+    }
+
+    /// Names the set: two of the same version vouch for the same certificates.
+    pub fn version(&self) -> &[u8] {
+        &self.version
+    }
+
+    /// Whether they vouch for an end-entity certificate, given what it was shown with.
+    pub fn vouch_for(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: Timestamp,
+    ) -> bool {
+        let now = UnixTime::since_unix_epoch(Duration::from_millis(now.as_millis()));
+        self.verifier.verify_client_cert(end_entity, intermediates, now).is_ok()
+    }
 }
 
 /// Something that works, or will not work for long.
@@ -199,7 +260,8 @@ pub enum TlsError {
 /// TLS for a listener: versions 1.2 and 1.3, session tickets, ALPN.
 ///
 /// Tickets are sealed with keys made here and rotated by the library: what was resumed from before a reload
-/// is not afterwards, so a client CA taken out of its file is out at once.
+/// is not afterwards. Connections that stand are not part of this: whoever keeps one asks the
+/// [`ClientAuthorities`] in force about its certificate, so that an authority taken out of its file is out.
 ///
 /// # Errors
 /// When a file is unreadable or wrong; expiry only warns, as it may be a matter of clocks.
@@ -208,30 +270,26 @@ pub fn server_config(
     clients: ClientCertificates<'_>,
     protocols: Protocols,
     now: Timestamp,
-) -> Result<Built<ServerConfig>, TlsError> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let (certified, warnings) = certified_key(files, &provider, now)?;
-    let builder = ServerConfig::builder_with_provider(provider.clone())
+) -> Result<BuiltServer, TlsError> {
+    let crypto = Arc::new(provider::default_provider());
+    let (certified, warnings) = certified_key(files, &crypto, now)?;
+    let builder = ServerConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| TlsError::Refused(e.to_string()))?;
-    let verifier = |ca: &Path| {
-        Ok::<_, TlsError>(WebPkiClientVerifier::builder_with_provider(roots_from_file(ca)?, provider.clone()))
-    };
-    let verifier = match clients {
+    let authorities = |ca, optional| ClientAuthorities::of(&roots_from_file(ca)?, optional, crypto.clone());
+    let clients = match clients {
         ClientCertificates::Ignored => None,
-        ClientCertificates::Optional(ca) => Some(verifier(ca)?.allow_unauthenticated()),
-        ClientCertificates::Required(ca) => Some(verifier(ca)?),
+        ClientCertificates::Optional(ca) => Some(authorities(ca, true)?),
+        ClientCertificates::Required(ca) => Some(authorities(ca, false)?),
     };
-    let builder = match verifier {
+    let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(verifier) => {
-            builder.with_client_cert_verifier(verifier.build().map_err(|e| TlsError::Refused(e.to_string()))?)
-        }
+        Some(clients) => builder.with_client_cert_verifier(clients.verifier.clone()),
     };
     let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    config.ticketer = aws_lc_rs::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
+    config.ticketer = provider::Ticketer::new().map_err(|e| TlsError::Refused(e.to_string()))?;
     config.alpn_protocols = protocols.alpn();
-    Ok(Built { config: Arc::new(config), warnings })
+    Ok(BuiltServer { config: Arc::new(config), clients, warnings })
 }
 
 /// TLS towards a server: its certificate must chain to `roots`; `identity` is shown when it asks.
@@ -244,15 +302,15 @@ pub fn client_config(
     protocols: Protocols,
     now: Timestamp,
 ) -> Result<Built<ClientConfig>, TlsError> {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
+    let crypto = Arc::new(provider::default_provider());
+    let builder = ClientConfig::builder_with_provider(crypto.clone())
         .with_safe_default_protocol_versions()
         .map_err(|e| TlsError::Refused(e.to_string()))?
         .with_root_certificates(roots);
     let (mut config, warnings) = match identity {
         None => (builder.with_no_client_auth(), Vec::new()),
         Some(files) => {
-            let (certified, warnings) = certified_key(files, &provider, now)?;
+            let (certified, warnings) = certified_key(files, &crypto, now)?;
             (builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(certified))), warnings)
         }
     };

@@ -54,6 +54,7 @@ pub(super) fn check(
     for name in ["sub", "jti"] {
         string(claims, name)?;
     }
+    // A date or nothing; no value of it refuses a token (RFC 7519 §4.1.6).
     let issued = date(claims, "iat", f64::floor)?;
     if config.types() == TokenTypes::Rfc9068 {
         for name in ["sub", "client_id", "jti"] {

@@ -75,17 +75,17 @@ pub enum TokenError {
     /// `alg` is not on the issuer's allow list.
     #[error("token algorithm is not allowed for this issuer")]
     AlgorithmNotAllowed,
-    /// No key has the token's `kid`, or, without `kid`, none fits `alg`. The set may be out of date: the only
-    /// error for which fetching it again can help.
+    /// No key has the token's `kid`, or, without `kid`, none fits `alg`. The set may be out of date (see
+    /// [`super::jwt::Unverified::may_pass_newer_keys`]).
     #[error("token names a key that the issuer's key set does not have")]
     UnknownKey,
     /// The token has no `kid`, and several keys fit.
     #[error("token names no key (`kid`), and several keys of the issuer fit its algorithm")]
     AmbiguousKey,
-    /// The key the token names is not for the token's algorithm.
+    /// The key the token names is not for the token's algorithm. The set may be out of date.
     #[error("token algorithm does not fit the key it names")]
     KeyMismatch,
-    /// The signature is not the key's over these bytes.
+    /// The signature is not the key's over these bytes. Where the token names no key, the set may be out of date.
     #[error("token signature is wrong")]
     BadSignature,
 

@@ -72,7 +72,7 @@ impl Unverified<'_> {
 
     /// Checks the token against one issuer and its keys, and says what it proves about its holder.
     ///
-    /// [`TokenError::UnknownKey`] means that a newer key set may help; every other error is final.
+    /// Of some errors [`Unverified::may_pass_newer_keys`] knows that they need not be the last word.
     pub fn verify(&self, config: &IssuerConfig, keys: &KeySet, now: Timestamp) -> Result<Facts, TokenError> {
         if *self.issuer != *config.issuer() {
             return Err(TokenError::WrongIssuer);
@@ -85,6 +85,18 @@ impl Unverified<'_> {
         let validity = claims::check(claims, self.typ, config, now)?;
         let identity = config.mapping().identity(config.name(), claims)?;
         Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
+    }
+
+    /// Whether the token may be good although [`Unverified::verify`] said `error`, because the issuer's keys are
+    /// newer than those it was checked with. A key that is exchanged gets a new `kid`, as a rule; where it has
+    /// none, or kept it and changed its algorithm, that shows in tokens that no longer fit. A wrong signature of
+    /// a key that the token names is final: it is what a forgery looks like.
+    pub fn may_pass_newer_keys(&self, error: &TokenError) -> bool {
+        match error {
+            TokenError::UnknownKey | TokenError::KeyMismatch => true,
+            TokenError::BadSignature => self.kid.is_none(),
+            _ => false,
+        }
     }
 }
 

@@ -37,6 +37,15 @@ fn tokens_not_before_is_kept() {
 }
 
 #[test]
+fn tokens_issued_in_the_future_are_valid_from_nbf_on() {
+    // `iat` tells an age (RFC 7519 section 4.1.6); from when on a token is valid is told by `nbf` alone.
+    let claims = claims_with(json!({"exp": 3_000, "iat": 2_500}));
+    assert_eq!(at(1_000_000, &claims, 0), "accepted");
+    let claims = claims_with(json!({"exp": 3_000, "iat": 2_500, "nbf": 2_500}));
+    assert_eq!(at(2_499_999, &claims, 0), "not_yet_valid");
+}
+
+#[test]
 fn tokens_facts_carry_the_validity_with_skew() {
     let config = config().with_clock_skew(Duration::from_secs(5)).unwrap();
     let claims = claims_with(json!({"exp": 2_000.5, "nbf": 1_000.25}));

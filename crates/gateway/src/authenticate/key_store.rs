@@ -4,8 +4,8 @@
 //! to ask ([`super::key_source`]), tokens.
 //!
 //! One task per issuer, on the control runtime, is the only one who asks; that alone coalesces. Workers read
-//! the set under a read lock, and may *demand* an early attempt (a token names a key the set does not have,
-//! or there is no set): granted when the last attempt began at least [`DEMAND_INTERVAL`] ago, else answered
+//! the set under a read lock, and may *demand* an early attempt (a token does not fit the set's keys, but may
+//! fit newer ones, or there is no set): granted when the last attempt began at least [`DEMAND_INTERVAL`] ago, else answered
 //! from what is known. A failed attempt is tried again soon, then less and less soon, forever.
 //!
 //! When a document changes, the cache's generation advances: facts proven with a key that was withdrawn are

@@ -3,8 +3,8 @@
 //! Owns: choosing the issuer, verification with its current keys, what a failure means, the key sets and
 //! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
 //!
-//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for an unknown key
-//! fetch, wait within bounds, verify again) `→ Verified | Rejection`.
+//! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for a key that is
+//! unknown or may have changed fetch, wait within bounds, verify again) `→ Verified | Rejection`.
 //!
 //! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
 //! [`Rejection::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
@@ -296,27 +296,34 @@ impl Authenticator {
         token: &[u8],
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+        let mut refused = None;
         for _ in 0..=RENEWALS {
             let now = now();
-            let (issuer, seen, unknown_key) = match self.attempt(token, now) {
+            let (issuer, seen, why) = match self.attempt(token, now) {
                 Ok(verified) => return Ok(verified),
                 Err(Obstacle::Token(error)) => return Err(Rejection::Invalid(error)),
-                Err(Obstacle::Keys { issuer, seen, unknown_key }) => {
-                    (&self.issuers[issuer], seen, unknown_key)
-                }
+                Err(Obstacle::Keys { issuer, seen, why }) => (&self.issuers[issuer], seen, why),
             };
-            let unavailable =
-                |retry_after| Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
             // Rare and large: apart from the future of every miss.
-            match Box::pin(issuer.keys.renew(seen, now)).await {
-                Renewal::Newer => {}
-                Renewal::Fresh if unknown_key => return Err(Rejection::Invalid(TokenError::UnknownKey)),
-                Renewal::Fresh => return unavailable(Duration::from_secs(1)),
-                Renewal::Failed { retry_after } => return unavailable(retry_after),
-            }
+            let retry_after = match Box::pin(issuer.keys.renew(seen, now)).await {
+                Renewal::Newer => {
+                    refused = why;
+                    continue;
+                }
+                Renewal::Fresh => match why {
+                    Some(error) => return Err(Rejection::Invalid(error)),
+                    None => Duration::from_secs(1),
+                },
+                Renewal::Failed { retry_after } => match why {
+                    // A set that may still be used has a key for this token, and that key refuses it.
+                    Some(error) if error != TokenError::UnknownKey => return Err(Rejection::Invalid(error)),
+                    _ => retry_after,
+                },
+            };
+            return Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
         }
-        // As many newer sets did not know the key.
-        Err(Rejection::Invalid(TokenError::UnknownKey))
+        // As many newer sets did not help.
+        Err(Rejection::Invalid(refused.unwrap_or(TokenError::UnknownKey)))
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
@@ -327,12 +334,12 @@ impl Authenticator {
         let at = at.ok_or(TokenError::WrongIssuer)?;
         let issuer = &self.issuers[at];
         let Some(held) = issuer.keys.current(now) else {
-            return Err(Obstacle::Keys { issuer: at, seen: 0, unknown_key: false });
+            return Err(Obstacle::Keys { issuer: at, seen: 0, why: None });
         };
         let facts = match unverified.verify(&issuer.config, &held.set, now.wall) {
             Ok(facts) => facts,
-            Err(TokenError::UnknownKey) => {
-                return Err(Obstacle::Keys { issuer: at, seen: held.attempt, unknown_key: true });
+            Err(error) if unverified.may_pass_newer_keys(&error) => {
+                return Err(Obstacle::Keys { issuer: at, seen: held.attempt, why: Some(error) });
             }
             Err(error) => return Err(error.into()),
         };
@@ -346,8 +353,8 @@ impl Authenticator {
 enum Obstacle {
     /// The token itself.
     Token(TokenError),
-    /// No usable key set, or one that lacks the token's key.
-    Keys { issuer: usize, seen: u64, unknown_key: bool },
+    /// No usable key set, or one that may be older than the token's key: then it says why it refuses the token.
+    Keys { issuer: usize, seen: u64, why: Option<TokenError> },
 }
 
 impl From<TokenError> for Obstacle {

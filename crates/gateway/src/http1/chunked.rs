@@ -12,8 +12,8 @@ const MAX_SIZE_LINE: usize = 256;
 const MAX_EXTENSIONS: usize = 8 * 1024;
 /// Bytes of a trailer section.
 const MAX_TRAILER_BYTES: usize = 8 * 1024;
-/// Fields of a trailer section.
-const MAX_TRAILERS: usize = 64;
+/// Fields of a trailer section, over HTTP/2 too.
+pub(crate) const MAX_TRAILERS: usize = 64;
 
 /// Why a chunked body is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -27,7 +27,7 @@ pub enum ChunkFault {
     /// A line or chunk not ended by CRLF.
     #[error("chunk not ended by CRLF")]
     LineEnd,
-    /// A malformed, too large or too long trailer section.
+    /// A malformed, too large or too long trailer section; too long is one of HTTP/2 as well.
     #[error("malformed or too large trailer section")]
     Trailers,
 }

@@ -1,10 +1,11 @@
 //! The downstream HTTP/2 connection and its streams.
 //!
-//! Owns: the handshake under its deadline, accepting streams, one task per stream, and the end of the
-//! connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay.
+//! Owns: the handshake under its deadline, accepting streams, one task per stream and their number, and the end
+//! of the connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay.
 
 use std::cell::Cell;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, pass
 use crate::phases::{Phase, server_timing};
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
+use crate::relay::Fault;
 use crate::worker::{Running, Worker};
 
 /// Window a client may fill per stream before we have passed it on.
@@ -41,11 +43,15 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Request body taken beyond the window after the answer, so that a client that does not look at the answer before
 /// it has sent everything is not reset.
 const MAX_DRAIN: usize = 64 * 1024;
+/// Tasks a connection may have for each stream it may have open. A stream that is reset makes room for another at
+/// once, its task only when it is next run.
+const TASKS_PER_STREAM: usize = 2;
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
     let listener = peer.listener();
     let (header, idle) = (listener.timeouts.header, listener.timeouts.idle);
+    let most = TASKS_PER_STREAM.saturating_mul(listener.limits.concurrent_streams as usize);
     let deadline = worker.deadlines.register();
     deadline.set(header);
     let mut handshake = Box::pin(
@@ -73,9 +79,14 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
             resting.poll(cx, &worker, &deadline, streams.get(), &mut connection).map(|()| None)
         });
         match next.await {
-            Some(Ok((request, respond))) => {
+            Some(Ok((request, mut respond))) => {
                 if !resting.leaving {
                     resting.limit = idle;
+                }
+                if streams.get() >= most {
+                    tracing::debug!(peer = %peer.address, "http/2 stream refused: too many at once");
+                    respond.send_reset(Reason::REFUSED_STREAM);
+                    continue;
                 }
                 let open = Open::new(&streams);
                 let stream = StreamTask { worker: worker.clone(), peer: peer.clone(), _open: open };
@@ -208,11 +219,26 @@ impl StreamTask {
                     return client;
                 }
                 Admission::Authenticate(token) => {
-                    let now = || self.worker.clock.refresh();
-                    resolved = Some(running.authenticator.authenticate(&token, now).await);
+                    resolved = self.authenticate(&token, &mut client, running).await;
+                    if resolved.is_none() {
+                        record.failed(&Fault::ClientGone);
+                        return client;
+                    }
                 }
             }
         }
+    }
+
+    /// Finds out about a token; `None` when the client has given the stream up meanwhile. Its place is somebody
+    /// else's by then, and waiting on would keep a head and a token for nobody.
+    async fn authenticate(&self, token: &[u8], client: &mut Client, running: &Running) -> Option<Resolved> {
+        let now = || self.worker.clock.refresh();
+        let mut outcome = pin!(running.authenticator.authenticate(token, now));
+        poll_fn(|cx| match outcome.as_mut().poll(cx) {
+            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+            Poll::Pending => client.poll_gone(cx).map(|()| None),
+        })
+        .await
     }
 
     fn admit(
@@ -227,6 +253,8 @@ impl StreamTask {
             Admission::Answer(Box::new(Refusal::Head(fault).answer(&running.config.authentication.realm)))
         };
         let limits = &self.peer.listener().limits;
+        // The one place where a raw `#` is not refused: `http` has cut the target there, and what was sent cannot be
+        // seen. What is left is what is decided and forwarded, so that nobody reads the request in two ways.
         let target = head.uri.path_and_query().map_or("", |p| p.as_str());
         if target.len() > limits.target_bytes {
             return refuse(HeadFault::TargetTooLong);

@@ -8,6 +8,7 @@ use h2::client::ResponseFuture;
 use h2::{RecvStream, SendStream};
 use http::HeaderMap;
 
+use crate::http1::chunked::{ChunkFault, MAX_TRAILERS};
 use crate::http1::head::Fields;
 use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
 
@@ -55,6 +56,10 @@ impl Leg for Stream {
                 None => {
                     let trailers = ready!(recv.poll_trailers(cx))?;
                     self.recv = None;
+                    // The `h2` crate bounds their bytes alone.
+                    if trailers.as_ref().is_some_and(|trailers| trailers.len() > MAX_TRAILERS) {
+                        return Poll::Ready(Err(ChunkFault::Trailers.into()));
+                    }
                     return Poll::Ready(Ok(Fill::End(trailers.map(Box::new))));
                 }
             }

@@ -303,10 +303,8 @@ impl Incoming {
             }
         };
         let (_, session) = stream.get_ref();
-        let certificate = match session.peer_certificates() {
-            Some([leaf, ..]) if tls.client_certificates => {
-                Some(Box::new(Certificate::new(leaf.clone().into_owned())))
-            }
+        let certificate = match (session.peer_certificates(), &tls.client_authorities) {
+            (Some(chain), Some(authorities)) => Certificate::new(chain, authorities).map(Box::new),
             _ => None,
         };
         let http2 = session.alpn_protocol() == Some(b"h2");

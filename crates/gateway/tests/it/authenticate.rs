@@ -79,7 +79,7 @@ impl World {
         self.clock.now()
     }
 
-    fn lookup(&self, token: &[u8]) -> Lookup {
+    pub(crate) fn lookup(&self, token: &[u8]) -> Lookup {
         self.authenticator.lookup(token, self.now())
     }
 

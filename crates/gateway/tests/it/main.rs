@@ -7,6 +7,7 @@ mod admin;
 mod assertion;
 mod authenticate;
 mod authenticate_reload;
+mod authenticate_rotation;
 mod authenticate_tls;
 mod cache;
 mod cache_model;

@@ -118,8 +118,8 @@ impl Registry {
         self.clients.is_empty()
     }
 
-    /// The client with this id and secret. An unknown id costs the same work as a wrong secret: one digest
-    /// and two comparisons.
+    /// The client with this id and secret. An unknown id costs the same cryptography as a wrong secret: one
+    /// digest and two comparisons.
     pub(crate) fn verify(&self, id: &str, secret: &str) -> Result<&Client, Fault> {
         let client = self.clients.get(id);
         let presented = SecretDigest::of_presented(secret);

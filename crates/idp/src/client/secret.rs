@@ -82,6 +82,11 @@ pub struct SecretDigest([u8; digest::SHA256_OUTPUT_LEN]);
 impl SecretDigest {
     /// The digest of a configured secret, which must be hard to guess.
     pub fn of_configured(secret: &str) -> Result<Self, SecretFault> {
+        Self::check(secret).map(|()| Self::of_presented(secret))
+    }
+
+    /// Whether a text could be a configured secret, without the digest of it.
+    pub(crate) fn check(secret: &str) -> Result<(), SecretFault> {
         if secret.len() > MAX_SECRET {
             return Err(SecretFault::TooLong);
         }
@@ -101,7 +106,7 @@ impl SecretDigest {
         if seen.iter().filter(|&&s| s).count() < MIN_DISTINCT {
             return Err(SecretFault::TooRegular);
         }
-        Ok(Self::of_presented(secret))
+        Ok(())
     }
 
     /// The digest of what a caller presents: anything.

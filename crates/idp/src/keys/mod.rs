@@ -1,14 +1,17 @@
-//! Signing keys: made ahead, published before use, retired before removal.
+//! Signing keys: made ahead, published before they take over, kept published after they signed last.
 //!
 //! Owns: the life cycle of keys ([`ring`]), one key ([`key`]), their place on disk ([`directory`]), and
 //! [`Keys`], the handle that signs with and changes a ring while requests run.
 //! Does not own: signatures and key formats (`auth::token::jws`), when to rotate (the caller).
 //!
 //! ```text
-//! next ──rotate──▶ active ──rotate──▶ retired ──RETENTION──▶ gone
+//! next ──rotate──▶ active ──rotate──▶ retired ──RETENTION, then a change or start──▶ gone
 //!  published,        signs             published, private half destroyed
 //!  does not sign
 //! ```
+//!
+//! Two kinds of key may sign without having been published for [`LEAD`]: the first of an algorithm, which has no
+//! predecessor that could sign meanwhile, and the successor of a revoked one. A revoked key is gone at once.
 //!
 //! A change is first made durable, then visible: after a crash the directory has either the old ring or the
 //! new one, and nothing was signed by a key that is not in it.
@@ -37,10 +40,11 @@ use crate::access_token;
 
 /// How long caches may keep the key set: what `Cache-Control` says.
 pub const JWKS_MAX_AGE: Duration = Duration::from_mins(5);
-/// A key is published for at least this long before it signs, so that every cache of the key set has been
-/// filled anew, slow ones included.
+/// A key is published for at least this long before a rotation lets it sign, so that every cache of the key set
+/// has been filled anew, slow ones included.
 pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
-/// A key stays published for this long after its last signature: the longest token and a minute of clock skew.
+/// A key stays published for at least this long after its last signature: the longest token and a minute of
+/// clock skew. It goes with the first change of the ring, or start, after that.
 pub const RETENTION: Duration = Duration::from_secs(access_token::MAX_LIFETIME.as_secs() + 60);
 
 /// What can go wrong with keys.

@@ -124,8 +124,8 @@ pub struct Row {
 impl Fault {
     /// An id that no client has. People do swap id and secret, so one that could be a secret is withheld.
     pub fn client_unknown(id: &str) -> Self {
-        Self::ClientUnknown(match SecretDigest::of_configured(id) {
-            Ok(_) => "(withheld: the id sent looks like a secret)".into(),
+        Self::ClientUnknown(match SecretDigest::check(id) {
+            Ok(()) => "(withheld: the id sent looks like a secret)".into(),
             Err(_) => format!("{:?}", id.chars().take(64).collect::<String>()).into(),
         })
     }

@@ -16,13 +16,17 @@ struct Served {
 
 impl Served {
     fn start(name: &str, more: &str) -> Self {
+        Self::start_by(name, more, Running::start)
+    }
+
+    fn start_by(name: &str, more: &str, start: impl FnOnce(&[&str]) -> Running) -> Self {
         let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let folder = Folder::new(name);
         let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
         let text = text.replace("127.0.0.1:8080", "127.0.0.1:0")
             + &format!("\n[admin]\naddress = \"{admin}\"\n[access_log]\nformat = \"off\"\n{more}");
         let file = folder.write("postern.toml", &text);
-        let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+        let mut process = start(&["serve", "--config", file.to_str().unwrap()]);
         let line = process.wait_for("listening");
         Self { gateway: address_in(&line, "address="), process, folder, text, admin }
     }
@@ -140,4 +144,36 @@ fn the_access_log_goes_where_it_is_told() {
     let line: serde_json::Value = serde_json::from_str(written.lines().next().unwrap()).unwrap();
     assert_eq!(line["path"], "/seen");
     assert!(!written.contains("hunter2"), "{written}");
+}
+
+/// security.md, HTTP: the accept loop survives EMFILE.
+#[test]
+fn http_a_process_out_of_descriptors_goes_on_when_there_are_some() {
+    const MOST: usize = 60;
+    let start = |arguments: &[&str]| Running::start_with_descriptors(MOST, arguments);
+    let served = Served::start_by("descriptors", "[server]\nworkers = 1\n", start);
+    assert_eq!(served.status("/"), "502");
+    let open = || std::fs::read_dir(served.process.proc("fd")).expect("it lives").count();
+    let ticks = || {
+        let stat = std::fs::read_to_string(served.process.proc("stat")).expect("it lives");
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        // utime and stime (proc(5)), in hundredths of a second
+        fields.split(' ').skip(11).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    // More than it can take, also when each that it takes is one more: the rest waits in the kernel's queue.
+    let began = Instant::now();
+    let idle: Vec<_> = (0..MOST).map(|_| std::net::TcpStream::connect(&served.gateway).unwrap()).collect();
+    while open() < MOST {
+        assert!(began.elapsed() < Duration::from_secs(20), "{} descriptors are open", open());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let (before, exhausted) = (ticks(), Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = Duration::from_millis(10 * (ticks() - before));
+    assert!(spent < exhausted.elapsed() / 4, "{spent:?} of CPU time to wait for a descriptor");
+    drop(idle);
+    served.wait_for_status("/", "502");
+    let failed = served.count("postern_accept_errors_total");
+    let most = began.elapsed().as_millis() / 50 + 2;
+    assert!(failed > 0 && u128::from(failed) <= most, "{failed} failures, one each 50 ms are {most}");
 }

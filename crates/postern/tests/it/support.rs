@@ -158,12 +158,23 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_postern"))
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_postern")).args(arguments))
+    }
+
+    /// With no more than so many descriptors.
+    pub(crate) fn start_with_descriptors(most: usize, arguments: &[&str]) -> Self {
+        let mut command = Command::new("sh");
+        command.args([
+            "-c",
+            &format!("ulimit -n {most} && exec \"$@\""),
+            "sh",
+            env!("CARGO_BIN_EXE_postern"),
+        ]);
+        Self::spawn(command.args(arguments))
+    }
+
+    fn spawn(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();
         let streams: [Box<dyn Read + Send>; 2] =
             [Box::new(child.stdout.take().unwrap()), Box::new(child.stderr.take().unwrap())];
@@ -193,6 +204,11 @@ impl Running {
                 return line;
             }
         }
+    }
+
+    /// A file of the process's own in `/proc`.
+    pub(crate) fn proc(&self, name: &str) -> PathBuf {
+        Path::new("/proc").join(self.child.id().to_string()).join(name)
     }
 
     pub(crate) fn signal(&self, signal: &str) {

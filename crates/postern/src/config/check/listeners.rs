@@ -55,8 +55,8 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
     let tls = raw.tls.as_ref().map(|tls| {
         let path = path.key("tls");
         demand(tls, &path, vouching, context);
-        let server = context.tls_server(tls, Protocols { http1, http2 }, &path)?;
-        Some(ListenerTls { server, client_certificates: tls.client_certificates != Demand::Off && vouching })
+        let (server, authorities) = context.tls_server(tls, Protocols { http1, http2 }, &path)?;
+        Some(ListenerTls { server, client_authorities: authorities.filter(|_| vouching) })
     });
     let proxy_protocol = TrustList {
         networks: &raw.proxy_protocol_from,

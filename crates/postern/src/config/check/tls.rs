@@ -6,7 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use gateway::tls::{Built, ClientCertificates, Files, Protocols, TlsError, TlsWarning};
+use gateway::tls::{
+    Built, BuiltServer, ClientAuthorities, ClientCertificates, Files, Protocols, TlsError, TlsWarning,
+};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use super::super::fault::KeyPath;
@@ -76,13 +78,13 @@ impl Context<'_> {
         }
     }
 
-    /// TLS of a listener.
+    /// TLS of a listener, and who vouches for its clients.
     pub(super) fn tls_server(
         &mut self,
         tls: &raw::ListenerTls,
         protocols: Protocols,
         path: &KeyPath,
-    ) -> Option<Arc<ServerConfig>> {
+    ) -> Option<(Arc<ServerConfig>, Option<ClientAuthorities>)> {
         let certificate = self.read(&tls.certificate, &path.key("certificate"));
         let key = self.read(&tls.key, &path.key("key"));
         let ca = match (&tls.client_ca, tls.client_certificates) {
@@ -101,9 +103,9 @@ impl Context<'_> {
         let (certificate, key) = (self.reader.resolve(&tls.certificate), self.reader.resolve(&tls.key));
         let files = Files { certificate: &certificate, key: &key };
         match gateway::tls::server_config(files, clients, protocols, self.now) {
-            Ok(Built { config, warnings }) => {
+            Ok(BuiltServer { config, clients, warnings }) => {
                 self.tls_warnings(path, &warnings);
-                Some(config)
+                Some((config, clients))
             }
             Err(error) => {
                 let at = match faulty_file(&error) {

@@ -42,10 +42,11 @@ pub struct Issuer {
     /// objects never do.
     #[serde(default)]
     pub token_types: TokenTypes,
-    /// How far the issuer's clock may be off when `exp`, `nbf` and `iat` are checked. At most 60s.
+    /// How far the issuer's clock may be off when `exp` and `nbf` are checked. At most 60s.
     #[serde(default = "secs::<30>")]
     pub clock_skew: Timespan,
-    /// How often keys are fetched without being asked for. An unknown key id asks, at most once in 10s.
+    /// How often keys are fetched without being asked for. A token that newer keys might fit asks, at
+    /// most once in 10s.
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
     /// How long the last good keys may be used while fetching fails.

@@ -90,10 +90,11 @@ pub struct Limits {
     /// Open connections on the listener, over all workers; further ones are closed at once.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: usize,
-    /// Size of one request head (request line and fields), or of one trailer section. From 1KiB to 1MiB.
+    /// Size of one request head (request line and fields). From 1KiB to 1MiB. A trailer section has at most 64
+    /// fields; over HTTP/2 it may be as large as a head, over HTTP/1.1 it has at most 8KiB.
     pub header_size: ByteSize,
     /// Fields of one request head, cookie crumbs included.
-    #[schemars(range(min = 1, max = 1000))]
+    #[schemars(range(min = 1, max = 128))]
     pub header_fields: usize,
     /// Size of the request target (path and query). From 64B to 8KiB, and no larger than `header_size`, for the
     /// target is part of the head. Absent: 8KiB, or `header_size` where that is smaller.

@@ -53,7 +53,8 @@ pub struct Route {
     /// Largest request body, or `"unlimited"`.
     #[serde(default = "bound_mib::<64>")]
     pub body_size: Bound<ByteSize>,
-    /// From the first byte of the request to the last of the response, or `"unlimited"` for streams.
+    /// From the decision to forward a request to the last byte of its response, or `"unlimited"` for streams. What
+    /// comes before has its own limits: the listener's for heads, 5s for each wait for keys.
     #[serde(default = "bound_secs::<60>")]
     pub request_timeout: Bound<Timespan>,
     /// Protocols a connection may be switched to (`Upgrade`).

@@ -242,6 +242,7 @@ pub(crate) struct Fixture {
     pub(crate) issuer: Issuer,
     pub(crate) upstream: Upstream,
     gateway: Option<Gateway>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) address: SocketAddr,
 }
 
@@ -331,9 +332,10 @@ impl Fixture {
 
     pub(crate) fn from_text(dir: tempfile::TempDir, issuer: Issuer, upstream: Upstream, text: &str) -> Self {
         let settings = load(dir.path(), text);
+        let metrics = Metrics::new(1);
         let services = Services {
             clock: Arc::new(SystemClock),
-            metrics: Metrics::new(1),
+            metrics: metrics.clone(),
             access_log: None,
             tracer: None,
             control: CONTROL.handle().clone(),
@@ -342,7 +344,7 @@ impl Fixture {
         };
         let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
-        Self { dir, issuer, upstream, gateway: Some(gateway), address }
+        Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

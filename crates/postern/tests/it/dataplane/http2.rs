@@ -11,11 +11,11 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::harness::{CONTROL, Fixture, Setup, Upstream};
 
-fn run<T>(future: impl Future<Output = T>) -> T {
+pub(super) fn run<T>(future: impl Future<Output = T>) -> T {
     CONTROL.block_on(async { tokio::time::timeout(super::harness::PATIENCE, future).await.expect("in time") })
 }
 
-async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
+pub(super) async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     let socket = TcpStream::connect(address).await.unwrap();
     let (send, connection) = h2::client::handshake(socket).await.unwrap();
     tokio::spawn(async move {
@@ -24,7 +24,7 @@ async fn connect(address: SocketAddr) -> SendRequest<Bytes> {
     send
 }
 
-fn request(f: &Fixture, method: &str, path: &str) -> Request<()> {
+pub(super) fn request(f: &Fixture, method: &str, path: &str) -> Request<()> {
     let token = f.issuer.token(|_| {});
     Request::builder()
         .method(method)
@@ -46,7 +46,7 @@ async fn body_of(response: Response<h2::RecvStream>) -> (http::response::Parts, 
     (head, body, trailers)
 }
 
-async fn get(send: &SendRequest<Bytes>, request: Request<()>) -> (http::response::Parts, Vec<u8>) {
+pub(super) async fn get(send: &SendRequest<Bytes>, request: Request<()>) -> (http::response::Parts, Vec<u8>) {
     let mut send = send.clone().ready().await.unwrap();
     let (response, _) = send.send_request(request, true).unwrap();
     let (head, body, _) = body_of(response.await.unwrap()).await;

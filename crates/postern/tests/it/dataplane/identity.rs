@@ -1,9 +1,10 @@
 //! security: Identity headers. Whatever a client calls itself, the upstream hears it from us alone.
 
 use super::harness::{Fixture, Setup, Upstream};
+use super::http2;
 
 /// Every way a client may spell a field that means identity to some upstream.
-fn aliases() -> Vec<String> {
+pub(super) fn aliases() -> Vec<String> {
     let mut all = Vec::new();
     for name in [
         "X-Forwarded-User",
@@ -175,4 +176,39 @@ fn identity_styles_are_selectable() {
     assert_eq!(seen.values("x-auth-request-user"), ["alice"]);
     assert_eq!(seen.values("x-auth-request-groups"), ["dev,ops"]);
     assert!(seen.values("x-forwarded-user").is_empty());
+}
+
+#[test]
+fn identity_http2_clients_cannot_forge_it_either() {
+    let f = Fixture::new();
+    // HTTP/2 has lower-case names alone; what is left are the spellings with other separators.
+    let mut names: Vec<String> = aliases().iter().map(|name| name.to_lowercase()).collect();
+    names.sort_unstable();
+    names.dedup();
+    for name in ["x-forwarded-user", "x_forwarded_user", "x.forwarded.user"] {
+        assert!(names.iter().any(|n| n == name));
+    }
+    let chunks: Vec<_> = names.chunks(40).collect();
+    http2::run(async {
+        let send = http2::connect(f.address).await;
+        for (path, chunk) in ["/", "/open"].iter().flat_map(|path| chunks.iter().map(move |c| (path, c))) {
+            let mut request = http2::request(&f, "GET", path);
+            for name in *chunk {
+                let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+                request.headers_mut().append(&name, "evil".parse().unwrap());
+                request.headers_mut().append(&name, "evil2".parse().unwrap());
+            }
+            request.headers_mut().insert("x-mine", "kept".parse().unwrap());
+            assert_eq!(http2::get(&send, request).await.0.status, 200);
+        }
+    });
+    let seen = f.upstream.seen();
+    assert_eq!(seen.len(), 2 * chunks.len());
+    for (n, seen) in seen.iter().enumerate() {
+        let user: &[&str] = if n < chunks.len() { &["alice"] } else { &[] };
+        assert!(evil(seen).is_empty(), "{:?}", evil(seen));
+        assert_eq!(seen.values("x-forwarded-user"), user, "nobody is named on an open route");
+        assert_eq!(seen.values("x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(seen.values("x-mine"), ["kept"]);
+    }
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use super::harness::{Client, Fixture, Setup, Upstream};
+use super::http2;
 
 #[test]
 fn http_more_than_100_fields_are_431() {
@@ -215,4 +216,51 @@ fn quiet_answers_do_not_speak_against_their_endpoint() {
         assert_eq!(f.get("/").status, 200);
     }
     assert_eq!(quiet.seen().len(), before + 2, "both endpoints take their turns");
+}
+
+#[test]
+fn http_more_than_64_trailers_are_refused_whatever_the_protocol() {
+    let f = Fixture::new();
+    let chunked = f.request("/", "Transfer-Encoding: chunked\r\n").replacen("GET", "POST", 1);
+    let over_http1 = |n: usize| {
+        let trailers: String = (0..n).map(|i| format!("X-{i}: y\r\n")).collect();
+        f.send(format!("{chunked}2\r\nhi\r\n0\r\n{trailers}\r\n")).status
+    };
+    let over_http2 = |n: usize, same: bool| {
+        http2::run(async {
+            let mut send = http2::connect(f.address).await.ready().await.unwrap();
+            let (response, mut body) = send.send_request(http2::request(&f, "POST", "/"), false).unwrap();
+            body.send_data("hi".into(), false).unwrap();
+            let mut trailers = http::HeaderMap::new();
+            for i in 0..n {
+                let name = if same { "x".to_owned() } else { format!("x-{i}") };
+                trailers.append(http::HeaderName::try_from(name).unwrap(), "y".parse().unwrap());
+            }
+            body.send_trailers(trailers).unwrap();
+            response.await.unwrap().status().as_u16()
+        })
+    };
+    assert_eq!((over_http1(64), over_http2(64, false), over_http2(64, true)), (200, 200, 200));
+    assert_eq!((over_http1(65), over_http2(65, false), over_http2(65, true)), (400, 400, 400));
+    let whole = f.upstream.seen().iter().filter(|seen| seen.trailers.len() == 64).count();
+    assert_eq!(whole, 3);
+    assert!(f.upstream.seen().iter().all(|seen| seen.trailers.len() <= 64), "no more ever pass");
+}
+
+#[test]
+fn http_as_many_fields_as_can_be_configured_are_served() {
+    let setup = Setup { listener: "limits = { header_fields = 128 }".into(), ..Setup::default() };
+    let f = Fixture::with(setup, Upstream::start());
+    let over_http1 =
+        |n: usize| f.send(f.request("/", &(2..n).map(|i| format!("X-{i}: y\r\n")).collect::<String>()));
+    let over_http2 = |n: usize| {
+        let mut request = http2::request(&f, "GET", "/");
+        for i in 1..n {
+            let name = http::HeaderName::try_from(format!("x-{i}")).unwrap();
+            request.headers_mut().insert(name, "y".parse().unwrap());
+        }
+        http2::run(async { http2::get(&http2::connect(f.address).await, request).await.0.status.as_u16() })
+    };
+    assert_eq!((over_http1(128).status, over_http2(128)), (200, 200));
+    assert_eq!((over_http1(129).status, over_http2(129)), (431, 431));
 }

@@ -5,6 +5,7 @@ mod exchange;
 mod framing;
 mod harness;
 mod http2;
+mod http2_frames;
 mod identity;
 mod lifecycle;
 mod limits;

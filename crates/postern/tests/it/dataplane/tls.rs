@@ -326,3 +326,44 @@ fn tls_a_certificate_names_whom_the_configuration_in_force_says() {
         }
     }
 }
+
+/// Asks until the answer is there; until then it must be `before`.
+fn becomes(stream: &mut StreamOwned<ClientConnection, TcpStream>, request: &str, before: u16, after: u16) {
+    let deadline = std::time::Instant::now() + super::harness::PATIENCE;
+    loop {
+        match status(stream, request).unwrap() {
+            status if status == after => break,
+            status => assert!(status == before && std::time::Instant::now() < deadline, "{status}"),
+        }
+    }
+}
+
+#[test]
+fn tls_an_authority_taken_out_vouches_for_nobody_on_connections_that_stand() {
+    let mut t = tls_fixture(Upstream::start());
+    let request = "GET /machines HTTP/1.1\r\nHost: app.test\r\n\r\n";
+    let other = Authority::new("other clients");
+    let ca = t.fixture.dir.path().join("clients.pem");
+    let (certificate, key) = t.clients.issue(&[], "robot-7");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert_eq!(status(&mut stream, request).unwrap(), 200);
+    // One more authority, and another order: whom the first has vouched for is who they were. The route that comes
+    // with each reload tells that it is in force.
+    std::fs::write(&ca, other.pem() + &t.clients.pem()).unwrap();
+    let marker = |path: &str| format!("GET /open{path} HTTP/1.1\r\nHost: app.test\r\n\r\n");
+    t.setup.more += "[[route]]\nname = \"first\"\npath = { exact = \"/open/1\" }\nupstream = \"backend\"\n\
+                     policy = { allow = [{ groups = { any = [\"nobody\"] } }] }\n";
+    t.fixture.reload(&t.setup);
+    becomes(&mut stream, &marker("/1"), 200, 403);
+    assert_eq!(status(&mut stream, request).unwrap(), 200);
+    std::fs::write(&ca, other.pem()).unwrap();
+    t.fixture.reload(&t.setup);
+    becomes(&mut stream, request, 200, 401);
+    let served = t.fixture.upstream.seen().len();
+    assert_eq!(status(&mut stream, request).unwrap(), 401);
+    assert_eq!(t.fixture.upstream.seen().len(), served);
+    // Back in its place, it vouches again.
+    std::fs::write(&ca, t.clients.pem()).unwrap();
+    t.fixture.reload(&t.setup);
+    becomes(&mut stream, request, 401, 200);
+}

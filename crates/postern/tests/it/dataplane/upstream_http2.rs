@@ -11,6 +11,7 @@ use http::{HeaderMap, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream};
+use super::identity::aliases;
 
 /// An HTTP/2 upstream that writes down what it was asked.
 struct Http2Upstream {
@@ -186,4 +187,57 @@ fn an_http2_connection_that_rests_too_long_is_closed() {
     let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
     assert_eq!(f.get("/").text(), "x");
     assert!(heard.recv_timeout(Duration::from_secs(5)).is_ok());
+}
+
+#[test]
+fn identity_an_http2_upstream_hears_who_is_calling_from_us_alone() {
+    let upstream = Http2Upstream::start(USUAL);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    for chunk in aliases().chunks(80) {
+        let spoofed: String = chunk.iter().map(|name| format!("{name}: evil\r\n")).collect();
+        assert_eq!(f.send(f.request("/", &spoofed)).status, 200);
+        assert_eq!(f.send(format!("GET /open HTTP/1.1\r\nHost: app.test\r\n{spoofed}\r\n")).status, 200);
+    }
+    let seen = upstream.seen();
+    assert_eq!(seen.len(), 2 * aliases().chunks(80).count());
+    let values = |head: &Parts, name: &str| -> Vec<String> {
+        head.headers.get_all(name).iter().map(|v| v.to_str().unwrap().to_owned()).collect()
+    };
+    for (n, head) in seen.iter().enumerate() {
+        let evil: Vec<_> = head.headers.iter().filter(|(_, value)| *value == "evil").collect();
+        assert!(evil.is_empty(), "{evil:?}");
+        let user: &[&str] = if n % 2 == 0 { &["alice"] } else { &[] };
+        assert_eq!(values(head, "x-forwarded-user"), user, "nobody is named on an open route");
+        assert_eq!(values(head, "x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(values(head, "x-forwarded-host"), ["app.test"]);
+        assert!(head.headers.get("authorization").is_none());
+    }
+}
+
+#[test]
+fn identity_nominations_do_not_reach_an_http2_upstream() {
+    let upstream = Http2Upstream::start(USUAL);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let fields = "Connection: keep-alive, X-Forwarded-User, x-forwarded-groups, Host, Cookie, X-Mine\r\n\
+                  Keep-Alive: timeout=5\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic eDp5\r\n\
+                  Transfer_Encoding: chunked\r\nX-Mine: 1\r\nCookie: a=b\r\nX-Other: 2\r\n";
+    assert_eq!(f.send(f.request("/", fields)).status, 200);
+    let seen = upstream.seen();
+    let head = &seen[0];
+    for (name, value) in [
+        ("x-forwarded-user", Some("alice")),
+        ("x-forwarded-groups", Some("dev,ops")),
+        ("cookie", Some("a=b")),
+        ("x-other", Some("2")),
+        ("x-mine", None),
+        ("connection", None),
+        ("keep-alive", None),
+        ("proxy-connection", None),
+        ("proxy-authorization", None),
+        ("transfer_encoding", None),
+        ("host", None),
+    ] {
+        assert_eq!(head.headers.get(name).map(|v| v.to_str().unwrap()), value, "{name}");
+    }
+    assert_eq!(head.uri.authority().unwrap(), "app.test");
 }
