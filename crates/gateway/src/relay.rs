@@ -68,6 +68,15 @@ pub(crate) struct Progress {
     interim: u32,
 }
 
+impl Progress {
+    /// Whether the exchange can begin anew: of the request body nothing was taken from the client, and the client has
+    /// heard nothing.
+    pub(crate) fn is_untouched(&self, bodiless: bool) -> bool {
+        let taken = self.upload.bytes > 0 || self.upload.state != FlowState::Copy;
+        (bodiless || !taken) && self.interim == 0
+    }
+}
+
 /// What happened.
 pub(crate) struct Relayed {
     /// Status of the response that was started, if one was.

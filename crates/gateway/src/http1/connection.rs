@@ -228,7 +228,7 @@ impl Connection {
     }
 
     /// What `other` was given to write, when none of it has reached its socket: the message can begin anew
-    /// on this connection as if nothing had happened (the one case in which a request is retried).
+    /// on this connection as if nothing had happened (the one case in which a request of HTTP/1 is retried).
     pub(crate) fn take_over(&mut self, other: &mut Self) -> bool {
         if other.sent || !self.write.is_empty() {
             return false;

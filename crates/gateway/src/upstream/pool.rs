@@ -367,7 +367,7 @@ impl Lease {
         self.pool.endpoints[self.endpoint].counts.timed_out(&self.pool.metrics);
     }
 
-    /// Counts that the request is sent again elsewhere because nothing had been sent.
+    /// Counts that the request is sent again because nothing had been sent, or nothing processed.
     pub(crate) fn retried(&self) {
         self.pool.endpoints[self.endpoint].counts.retried(&self.pool.metrics);
     }

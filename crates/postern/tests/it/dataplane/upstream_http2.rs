@@ -28,9 +28,13 @@ struct Manner {
     together: usize,
     /// Connections, from the first, on which it never says a word.
     silent: usize,
+    /// Requests, from the first, that it refuses to process.
+    refuses: usize,
+    /// How long it keeps its settings to itself.
+    late: Duration,
 }
 
-const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0 };
+const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0, refuses: 0, late: Duration::ZERO };
 
 impl Http2Upstream {
     fn start(manner: Manner) -> Self {
@@ -46,7 +50,7 @@ impl Http2Upstream {
                     silent.push(socket);
                     continue;
                 }
-                tokio::spawn(serve(socket, manner.streams, seen.clone(), barrier.clone()));
+                tokio::spawn(serve(socket, manner, seen.clone(), barrier.clone()));
             }
         });
         upstream
@@ -74,17 +78,28 @@ impl Http2Upstream {
 
 async fn serve(
     socket: TcpStream,
-    streams: u32,
+    manner: Manner,
     seen: Arc<Mutex<Vec<Parts>>>,
     barrier: Arc<tokio::sync::Barrier>,
 ) {
-    let handshake =
-        h2::server::Builder::new().max_concurrent_streams(streams).handshake::<_, Bytes>(socket).await;
-    let mut connection = handshake.unwrap();
+    tokio::time::sleep(manner.late).await;
+    let mut builder = h2::server::Builder::new();
+    let mut connection =
+        builder.max_concurrent_streams(manner.streams).handshake::<_, Bytes>(socket).await.unwrap();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let (seen, barrier) = (seen.clone(), barrier.clone());
+        let (head, body) = request.into_parts();
+        let count = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(head);
+            seen.len()
+        };
+        if count <= manner.refuses {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            continue;
+        }
         tokio::spawn(async move {
-            seen.lock().unwrap().push(request.into_parts().0);
+            drop(body);
             barrier.wait().await;
             let _ = respond.send_response(Response::new(()), true);
         });
@@ -186,4 +201,94 @@ fn an_http2_connection_that_rests_too_long_is_closed() {
     let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
     assert_eq!(f.get("/").text(), "x");
     assert!(heard.recv_timeout(Duration::from_secs(5)).is_ok());
+}
+
+#[test]
+fn a_burst_on_a_cold_http2_upstream_keeps_to_its_stream_limit() {
+    let manner = Manner { late: Duration::from_millis(300), ..USUAL };
+    let upstream = Http2Upstream::start(manner);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let mut clients: Vec<_> = (0..300)
+        .map(|_| {
+            let mut client = f.connect();
+            client.send("GET /open HTTP/1.1\r\nHost: app.test\r\n\r\n");
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(upstream.seen().len(), 300);
+}
+
+#[test]
+fn a_request_that_an_http2_upstream_refused_unprocessed_is_sent_once_more() {
+    let refusing = |refuses| Http2Upstream::start(Manner { refuses, ..USUAL });
+    let upstream = refusing(1);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    assert_eq!(upstream.seen().len(), 2);
+    let upstream = refusing(2);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    assert_eq!(f.get("/").status, 502, "once, not until it works");
+    assert_eq!(upstream.seen().len(), 2);
+}
+
+#[test]
+fn a_refused_request_of_which_the_body_was_begun_is_not_sent_again() {
+    let upstream = Http2Upstream::start(Manner { refuses: 1, ..USUAL });
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let request = f.request("/", "Content-Length: 5\r\n").replacen("GET", "POST", 1) + "hello";
+    assert_eq!(f.send(request).status, 502);
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+/// Frame type, stream and payload of what comes next on a raw HTTP/2 connection.
+fn frame(socket: &mut std::net::TcpStream) -> (u8, u32, Vec<u8>) {
+    use std::io::Read;
+    let mut head = [0; 9];
+    socket.read_exact(&mut head).unwrap();
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    socket.read_exact(&mut payload).unwrap();
+    (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
+}
+
+/// Answers the first request on a connection with GOAWAY: `last` is the last stream it says it processed. Further
+/// connections are handed to `next`.
+fn going_away(last: u8, reason: u8, next: SocketAddr) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 24]).unwrap();
+        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+        while frame(&mut socket).0 != 1 {}
+        let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last, 0, 0, 0, reason];
+        socket.write_all(&go_away).unwrap();
+        std::thread::spawn(move || while socket.read(&mut [0; 64]).is_ok_and(|n| n > 0) {});
+        for mut down in listener.incoming().flatten() {
+            let mut up = std::net::TcpStream::connect(next).unwrap();
+            let (mut up_read, mut down_write) = (up.try_clone().unwrap(), down.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up_read, &mut down_write));
+            std::thread::spawn(move || std::io::copy(&mut down, &mut up));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_request_above_the_last_stream_of_a_goaway_is_sent_once_more() {
+    let upstream = Http2Upstream::start(USUAL);
+    let through = |address| {
+        let upstream = format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"");
+        Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start())
+    };
+    let f = through(going_away(0, 0, upstream.address));
+    assert_eq!(f.get("/").status, 200);
+    assert_eq!(upstream.seen().len(), 1);
+    // A connection that ends for an error says nothing good of repeating what led there.
+    let f = through(going_away(0, 11, upstream.address));
+    assert_eq!(f.get("/").status, 502);
+    assert_eq!(upstream.seen().len(), 1);
 }
