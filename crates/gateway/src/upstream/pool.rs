@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::sync::Semaphore;
 
-use super::connect::{ConnectError, handshake_http2, open};
+use super::connect::{ConnectError, MAX_STREAMS, handshake_http2, open};
 use crate::config::{Upstream, UpstreamProtocol};
 use crate::deadline::Deadlines;
 use crate::http1::connection::Connection;
@@ -320,7 +320,8 @@ impl EndpointState {
     fn http2_stream(&self) -> Option<Http2Stream> {
         let mut open = self.http2.borrow_mut();
         open.retain_mut(|connection| !connection.is_over());
-        let free = open.iter().find(|c| c.streams.get() < c.send.current_max_send_streams());
+        let room = |c: &Http2Connection| c.send.current_max_send_streams().min(MAX_STREAMS);
+        let free = open.iter().find(|c| c.streams.get() < room(c));
         let emptiest =
             || open.iter().min_by_key(|c| c.streams.get()).filter(|_| open.len() >= MAX_HTTP2_CONNECTIONS);
         free.or_else(emptiest).map(Http2Connection::stream)

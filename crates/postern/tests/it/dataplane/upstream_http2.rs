@@ -292,3 +292,63 @@ fn a_request_above_the_last_stream_of_a_goaway_is_sent_once_more() {
     assert_eq!(f.get("/").status, 502);
     assert_eq!(upstream.seen().len(), 1);
 }
+
+/// An HTTP/2 upstream that answers each request with a body of `length`, and counts what it could send.
+fn generous(length: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = sent.clone();
+    CONTROL.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let mut body = respond.send_response(Response::new(()), false).unwrap();
+                    let count = count.clone();
+                    tokio::spawn(async move {
+                        let mut left = length;
+                        while left > 0 {
+                            body.reserve_capacity(left.min(16 * 1024));
+                            let capacity = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
+                            let Some(Ok(n)) = capacity else { return };
+                            left -= n.min(left);
+                            body.send_data(Bytes::from(vec![b'x'; n]), left == 0).unwrap();
+                            count.fetch_add(n, Ordering::SeqCst);
+                        }
+                    });
+                }
+            });
+        }
+    });
+    (address, sent)
+}
+
+#[test]
+fn clients_that_read_nothing_leave_an_http2_upstream_to_the_others() {
+    const LENGTH: usize = 512 * 1024;
+    let (address, sent) = generous(LENGTH);
+    let upstream = format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"");
+    let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
+    let held = CONTROL.block_on(async {
+        let socket = TcpStream::connect(f.address).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (send, connection) = builder.initial_window_size(0).handshake::<_, Bytes>(socket).await.unwrap();
+        tokio::spawn(connection);
+        let mut held = Vec::new();
+        for _ in 0..16 {
+            let mut send = send.clone().ready().await.unwrap();
+            let request = http::Request::builder().uri("http://app.test/open").body(()).unwrap();
+            held.push(send.send_request(request, true).unwrap().0.await.unwrap());
+        }
+        held
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while sent.load(Ordering::SeqCst) < 16 * 256 * 1024 {
+        assert!(Instant::now() < deadline, "every stream fills its window");
+        std::thread::yield_now();
+    }
+    assert_eq!(f.get("/").body.len(), LENGTH);
+    drop(held);
+}
