@@ -213,6 +213,9 @@ fn running(
             })
         })
         .collect();
+    for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
+        pool.retire();
+    }
     let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
     Running {
         authenticator: generation.authenticator.clone(),

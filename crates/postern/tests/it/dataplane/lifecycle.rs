@@ -1,8 +1,10 @@
 //! Reload and drain while requests run.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::harness::{Client, Fixture, Setup, Upstream};
@@ -120,4 +122,68 @@ fn no_connection_is_lost_to_a_reload() {
     for client in clients {
         client.join().expect("every connection is served");
     }
+}
+
+/// An upstream that tells when a connection on which it had answered is closed; `/chat` opens a tunnel, and `/slow` is
+/// answered when told.
+fn watched(go: Receiver<()>) -> (SocketAddr, Receiver<()>) {
+    fn serve(mut socket: std::net::TcpStream, go: &std::sync::Mutex<Receiver<()>>, closed: &Sender<()>) {
+        let mut held = Vec::new();
+        let mut chunk = [0; 4096];
+        while let Ok(n) = socket.read(&mut chunk) {
+            if n == 0 {
+                let _ = closed.send(());
+                return;
+            }
+            held.extend_from_slice(&chunk[..n]);
+            if !held.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            if held.starts_with(b"GET /chat ") {
+                let switch =
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+                socket.write_all(switch.as_bytes()).unwrap();
+                while socket.read(&mut chunk).is_ok_and(|n| n > 0) {}
+                return;
+            }
+            if held.starts_with(b"GET /slow ") {
+                go.lock().unwrap().recv().unwrap();
+            }
+            held.clear();
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (closed, heard) = channel();
+    let go = Arc::new(std::sync::Mutex::new(go));
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (go, closed) = (go.clone(), closed.clone());
+            std::thread::spawn(move || serve(socket, &go, &closed));
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn a_reload_closes_the_connections_of_an_upstream_that_changed_although_a_tunnel_holds_it() {
+    let (go, told) = channel();
+    let (address, closed) = watched(told);
+    let upstream = format!("endpoints = [\"http://{address}\"]");
+    let f = Fixture::with(Setup { upstream: upstream.clone(), ..Setup::default() }, Upstream::start());
+    let mut tunnel = f.connect();
+    tunnel.send(f.request("/chat", "Connection: Upgrade\r\nUpgrade: websocket\r\n"));
+    assert_eq!(tunnel.head().status, 101);
+    let mut slow = f.connect();
+    slow.send(f.request("/slow", ""));
+    assert_eq!(f.get("/").status, 200);
+    f.reload(&Setup { upstream: upstream + "\nmax_requests = 77", ..Setup::default() });
+    let heard = closed.recv_timeout(super::harness::PATIENCE);
+    assert!(heard.is_ok(), "the connection that rested is closed");
+    go.send(()).unwrap();
+    assert_eq!(slow.response().status, 200, "what was under way finishes");
+    let heard = closed.recv_timeout(super::harness::PATIENCE);
+    assert!(heard.is_ok(), "and its connection does not return to the old pool");
+    drop(tunnel);
 }
