@@ -187,3 +187,49 @@ fn a_reload_closes_the_connections_of_an_upstream_that_changed_although_a_tunnel
     assert!(heard.is_ok(), "and its connection does not return to the old pool");
     drop(tunnel);
 }
+
+#[test]
+fn a_drain_lets_a_slow_client_of_http2_read_the_last_answer() {
+    use super::harness::CONTROL;
+    const FIRST: usize = 1 << 10;
+    const REST: usize = 600_000;
+    let late = Upstream::answering(|_, s| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", FIRST + REST);
+        s.write_all(head.as_bytes()).unwrap();
+        s.write_all(&[b'x'; FIRST]).unwrap();
+        std::thread::sleep(Duration::from_millis(4500));
+        s.write_all(&vec![b'x'; REST]).is_ok()
+    });
+    let mut f = Fixture::with(Setup::default(), late);
+    let gateway = f.take_gateway();
+    let (drained, got) = CONTROL.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let socket = socket.connect(f.address).await.unwrap();
+        let (send, mut connection) = h2::client::Builder::new()
+            .initial_window_size(1 << 24)
+            .initial_connection_window_size(1 << 24)
+            .handshake::<_, bytes::Bytes>(socket)
+            .await
+            .unwrap();
+        let mut send = send;
+        let request = http::Request::builder().uri("http://app.test/open").body(()).unwrap();
+        let (response, _) = send.send_request(request, true).unwrap();
+        let response = tokio::select! {
+            response = response => response.unwrap(),
+            end = &mut connection => panic!("{end:?}"),
+        };
+        let draining = tokio::task::spawn_blocking(move || gateway.drain(Duration::from_secs(20)));
+        // Nobody reads the socket while the connection is not polled.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        tokio::spawn(connection);
+        let mut body = response.into_body();
+        let mut got = 0;
+        while let Some(Ok(data)) = body.data().await {
+            got += data.len();
+        }
+        drop((body, send));
+        (draining.await.unwrap(), got)
+    });
+    assert_eq!((got, drained), (FIRST + REST, true));
+}
