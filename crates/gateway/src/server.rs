@@ -259,7 +259,7 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(4096)?;
+    socket.listen(accept::BACKLOG.into())?;
     Ok(socket.into())
 }
 

@@ -189,6 +189,27 @@ fn a_reload_closes_the_connections_of_an_upstream_that_changed_although_a_tunnel
 }
 
 #[test]
+fn a_drain_serves_the_connections_that_are_queued() {
+    for _ in 0..40 {
+        let mut f = Fixture::new();
+        let gateway = f.take_gateway();
+        let mut clients: Vec<_> = (0..8)
+            .map(|_| {
+                let mut client = f.connect();
+                client.send("GET /open HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n");
+                client
+            })
+            .collect();
+        let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(10)));
+        for client in &mut clients {
+            assert_eq!(client.response().status, 200);
+        }
+        drop(clients);
+        assert!(draining.join().expect("drained"));
+    }
+}
+
+#[test]
 fn a_drain_lets_a_slow_client_of_http2_read_the_last_answer() {
     use super::harness::CONTROL;
     const FIRST: usize = 1 << 10;
