@@ -284,6 +284,7 @@ impl Connection {
 
     /// Reads and forgets; ready at the end of the stream or when `budget` is used up.
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Poll<io::Result<()>> {
+    /// Ends our side on purpose: nothing of what was written is in doubt.
         loop {
             let held = self.read.filled().len();
             self.read.consume(held);
@@ -425,6 +426,12 @@ impl Drop for Connection {
 impl Leg for Connection {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
         self.poll_body(cx)
+        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
+        // lasts until the close. (Requests have no such bodies.)
+        let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
+        if unfinished && self.sent && self.counted.is_none() {
+            self.reset_on_close();
+        }
     }
 
     fn consume(&mut self, n: usize) {

@@ -77,23 +77,23 @@ pub(crate) struct Start {
     pub(crate) connection_limit: usize,
 }
 
-/// The thread's body.
-pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) {
+/// The thread's body. True when everything had finished before it ended.
+pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "worker runtime cannot be started");
-            return;
+            return false;
         }
     };
-    runtime.block_on(live(start, inbox));
+    runtime.block_on(live(start, inbox))
 }
 
-async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
+async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
     let Start { index, generation, sockets, services, shares, doors, connection_limit } = start;
     let Some(metrics) = services.metrics.worker(index) else {
         tracing::error!(index, "no metrics shard is free for this worker");
-        return;
+        return false;
     };
     let metrics = Rc::new(metrics);
     let deadlines = Deadlines::new(Instant::now());
@@ -153,6 +153,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
     }
     ticker.abort();
     worker.flush_log();
+    worker.open.load(Ordering::Relaxed) == 0
 }
 
 fn listen(
@@ -178,7 +179,6 @@ async fn drained(
     stop_at: Option<tokio::time::Instant>,
 ) {
     let Some(stop_at) = stop_at else { return std::future::pending().await };
-    while worker.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < stop_at {
     // Whoever is queued counts as open only when accepted.
     while let Some(acceptor) = acceptors.last_mut() {
         if tokio::time::timeout_at(stop_at, acceptor).await.is_err() {
@@ -186,6 +186,7 @@ async fn drained(
         }
         acceptors.pop();
     }
+    while worker.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < stop_at {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -212,6 +213,9 @@ async fn tick(worker: Rc<Worker>) {
 fn apply(worker: &Worker, generation: &Generation) {
     let old = worker.running();
     let new = running(generation, Some(&old), &worker.metrics, &worker.deadlines);
+    for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
+        pool.retire();
+    }
     *worker.running.borrow_mut() = Rc::new(new);
 }
 
@@ -236,9 +240,6 @@ fn running(
             })
         })
         .collect();
-    for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
-        pool.retire();
-    }
     let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
     Running {
         authenticator: generation.authenticator.clone(),

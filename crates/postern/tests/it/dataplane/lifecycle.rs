@@ -189,6 +189,27 @@ fn a_reload_closes_the_connections_of_an_upstream_that_changed_although_a_tunnel
 }
 
 #[test]
+fn a_drain_that_runs_out_of_time_resets_an_answer_it_cuts() {
+    let endless = Upstream::answering(|_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").unwrap();
+        std::thread::park_timeout(super::harness::PATIENCE);
+        false
+    });
+    let mut f = Fixture::with(Setup::default(), endless);
+    let mut client = f.connect();
+    client.send("GET /open HTTP/1.0\r\nHost: app.test\r\n\r\n");
+    let head = client.head();
+    assert_eq!(
+        (head.status, head.value("content-length"), head.value("transfer-encoding")),
+        (200, None, None)
+    );
+    assert_eq!(client.bytes(4), b"part");
+    assert!(!f.take_gateway().drain(Duration::from_millis(100)), "the answer has no end");
+    let end = client.socket.read(&mut [0]).map_err(|e| e.kind());
+    assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset), "a cut answer is not taken for a whole one");
+}
+
+#[test]
 fn a_drain_serves_the_connections_that_are_queued() {
     for _ in 0..40 {
         let mut f = Fixture::new();
