@@ -194,6 +194,12 @@ impl Connection {
         }
     }
 
+    /// Whether it holds no buffer.
+    #[cfg(test)]
+    pub(crate) fn is_resting(&self) -> bool {
+        self.write.capacity() == 0 && self.read.is_resting()
+    }
+
     /// Whether the connection can carry another message: everything read, everything written, peer silent.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
@@ -278,13 +284,14 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
+    /// Ends our side on purpose: nothing of what was written is in doubt.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing = Writing::Idle;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
     /// Reads and forgets; ready at the end of the stream or when `budget` is used up.
     pub(crate) fn poll_discard(&mut self, cx: &mut Context<'_>, budget: &mut usize) -> Poll<io::Result<()>> {
-    /// Ends our side on purpose: nothing of what was written is in doubt.
         loop {
             let held = self.read.filled().len();
             self.read.consume(held);
@@ -419,6 +426,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
+        // lasts until the close. (Requests have no such bodies.)
+        let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
+        if unfinished && self.sent && self.counted.is_none() {
+            self.reset_on_close();
+        }
         return_vec(std::mem::take(&mut self.write));
     }
 }
@@ -426,12 +439,6 @@ impl Drop for Connection {
 impl Leg for Connection {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<Fill<'_>, LegError>> {
         self.poll_body(cx)
-        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
-        // lasts until the close. (Requests have no such bodies.)
-        let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
-        if unfinished && self.sent && self.counted.is_none() {
-            self.reset_on_close();
-        }
     }
 
     fn consume(&mut self, n: usize) {
@@ -448,6 +455,10 @@ impl Leg for Connection {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
         self.poll_flush_io(cx).map_err(LegError::Io)
+    }
+
+    fn rest(&mut self) {
+        Self::rest(self);
     }
 
     fn switch_protocol(&mut self) {
