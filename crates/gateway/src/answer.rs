@@ -10,8 +10,8 @@ use auth::credential::CredentialFault;
 use auth::decide::Denial;
 use auth::request::Malformed;
 
-use crate::http1::connection::{put_decimal, put_field, put_status_line};
 use crate::http1::head::HeadFault;
+use crate::http1::writing::{put_decimal, put_field, put_status_line};
 use crate::metrics::Outcome;
 
 /// Why the gateway answers by itself.

@@ -88,6 +88,12 @@ impl ReadBuffer {
         }
     }
 
+    /// Whether it holds no memory.
+    #[cfg(test)]
+    pub(crate) fn is_resting(&self) -> bool {
+        self.data.is_empty()
+    }
+
     /// Takes everything held out as a vector and gives the memory back.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let held = self.filled().to_vec();

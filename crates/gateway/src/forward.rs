@@ -1,13 +1,15 @@
 //! What is sent upstream, and the exchange that follows.
 //!
 //! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the
-//! one retry, when nothing was sent; what each fault of the exchange becomes. Does not own: which fields stay
-//! behind ([`crate::passage`]), connections, the relay.
+//! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what each
+//! fault of the exchange becomes. Does not own: which fields stay behind ([`crate::passage`]), connections, the
+//! relay.
 
 use std::rc::Rc;
 
 use auth::decide::Permit;
 use auth::request::Canonical;
+use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::answer::Refusal;
@@ -15,10 +17,10 @@ use crate::authenticate::Verified;
 use crate::buffer::borrow_vec;
 use crate::config::{Route, UpstreamProtocol};
 use crate::deadline::Deadline;
-use crate::http1::connection::{put_decimal, put_field};
 use crate::http1::head::{Framing, HeadFault};
+use crate::http1::writing::{put_decimal, put_field};
 use crate::http2::stream::ClientStream;
-use crate::leg::Downstream;
+use crate::leg::{Downstream, LegError};
 use crate::metrics::Outcome;
 use crate::passage::Sieve;
 use crate::pipeline::{Inbound, Peer};
@@ -387,8 +389,15 @@ async fn over_http2<D: Downstream>(
     loop {
         match plan.begin(&mut lease)? {
             Ok(mut up) => {
-                let relayed = relay(down, &mut up, deadline, terms, &mut Progress::default()).await;
-                return settle(lease, relayed, record);
+                let mut progress = Progress::default();
+                let relayed = relay(down, &mut up, deadline, terms, &mut progress).await;
+                let anew = relayed.status.is_none() && progress.is_untouched(plan.end);
+                if !(anew && is_unprocessed(relayed.fault.as_ref()) && std::mem::take(&mut retry)) {
+                    return settle(lease, relayed, record);
+                }
+                tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
+                lease.retried();
+                lease = pool.lease(true).await.map_err(|e| unreachable(&e))?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
@@ -403,6 +412,16 @@ async fn over_http2<D: Downstream>(
             }
         }
     }
+}
+
+/// Whether the upstream guarantees that it did nothing with the request: it refused the stream, or went away having
+/// announced a last stream below it, which is the only way a stream fails of GOAWAY (RFC 9113 §8.7). One that goes away
+/// for an error may well have found it in the request.
+fn is_unprocessed(fault: Option<&Fault>) -> bool {
+    let Some(Fault::UpstreamClosed(LegError::Http2(e))) = fault else { return false };
+    e.is_remote()
+        && (e.is_reset() && e.reason() == Some(Reason::REFUSED_STREAM)
+            || e.is_go_away() && e.reason() == Some(Reason::NO_ERROR))
 }
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.

@@ -33,6 +33,8 @@ pub(crate) trait Leg {
     fn finish(&mut self, trailers: Option<Box<HeaderMap>>) -> Result<(), LegError>;
     /// Sends what is held back.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>>;
+    /// Gives memory back while nothing moves.
+    fn rest(&mut self);
     /// From now on both directions are raw bytes until either side closes (after 101, RFC 9110 §7.8).
     fn switch_protocol(&mut self);
 }

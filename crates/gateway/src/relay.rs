@@ -68,6 +68,15 @@ pub(crate) struct Progress {
     interim: u32,
 }
 
+impl Progress {
+    /// Whether the exchange can begin anew: of the request body nothing was taken from the client, and the client has
+    /// heard nothing.
+    pub(crate) fn is_untouched(&self, bodiless: bool) -> bool {
+        let taken = self.upload.bytes > 0 || self.upload.state != FlowState::Copy;
+        (bodiless || !taken) && self.interim == 0
+    }
+}
+
 /// What happened.
 pub(crate) struct Relayed {
     /// Status of the response that was started, if one was.
@@ -403,6 +412,9 @@ impl Flow {
                         // A flush that cannot finish waits for the sink, beside the source.
                         let flushed = sink.poll_flush(cx).map_err(PumpFault::Sink)?;
                         self.blocked = if flushed.is_ready() { Blocked::Source } else { Blocked::Sink };
+                        // The next byte may be an hour away: an event stream, a tunnel.
+                        source.rest();
+                        sink.rest();
                         return Poll::Pending;
                     }
                     Poll::Ready(Err(e)) => return Poll::Ready(Err(PumpFault::Source(e))),
@@ -426,10 +438,41 @@ impl Flow {
                 FlowState::Flush => {
                     self.blocked = Blocked::Sink;
                     ready!(sink.poll_flush(cx)).map_err(PumpFault::Sink)?;
+                    sink.rest();
                     self.state = FlowState::Done;
                 }
                 FlowState::Done | FlowState::Broken => return Poll::Ready(Ok(())),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::connection::Connection;
+    use crate::http1::head::Framing;
+    use crate::io::Stream;
+    use std::task::Waker;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::UnixStream;
+
+    #[tokio::test]
+    async fn a_flow_that_waits_for_its_source_holds_no_buffer() {
+        let (mut peer, io) = UnixStream::pair().unwrap();
+        let mut source = Connection::new(Stream::Unix(io), &[]);
+        source.begin_body(0, Framing::UntilClose);
+        source.out().extend_from_slice(b"the request");
+        let (_client, io) = UnixStream::pair().unwrap();
+        let mut sink = Connection::new(Stream::Unix(io), &[]);
+        sink.frame_body(Framing::Chunked);
+        peer.write_all(b"event").await.unwrap();
+        let mut flow = Flow::default();
+        let mut cx = Context::from_waker(Waker::noop());
+        poll_fn(|cx| source.poll_flush(cx)).await.unwrap();
+        poll_fn(|cx| source.poll_fill(cx).map(drop)).await;
+        poll_fn(|cx| sink.poll_flush(cx)).await.unwrap();
+        assert!(flow.poll(&mut cx, &mut source, &mut sink, u64::MAX, &|_| true).is_pending());
+        assert_eq!((flow.bytes, source.is_resting(), sink.is_resting()), (5, true, true));
     }
 }

@@ -85,7 +85,7 @@ pub struct Gateway {
 
 struct WorkerHandle {
     commands: UnboundedSender<Command>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<bool>>,
 }
 
 /// What is in force.
@@ -208,10 +208,9 @@ impl Gateway {
             while !thread.is_finished() && Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            clean &= thread.is_finished();
             let _ = worker.commands.send(Command::Stop);
             // A worker that panicked has said so; there is nothing to add.
-            let _ = thread.join();
+            clean &= thread.join().unwrap_or(false);
         }
         clean
     }
@@ -259,7 +258,7 @@ fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
-    socket.listen(4096)?;
+    socket.listen(accept::BACKLOG.into())?;
     Ok(socket.into())
 }
 

@@ -13,6 +13,7 @@ use tokio::io::AsyncWrite;
 
 use super::chunked::{Decoded, Decoder};
 use super::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_response};
+use super::writing::{put_chunk, put_field};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
@@ -194,6 +195,12 @@ impl Connection {
         }
     }
 
+    /// Whether it holds no buffer.
+    #[cfg(test)]
+    pub(crate) fn is_resting(&self) -> bool {
+        self.write.capacity() == 0 && self.read.is_resting()
+    }
+
     /// Whether the connection can carry another message: everything read, everything written, peer silent.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.writing == Writing::Idle && self.read.is_empty() && self.write.is_empty() && self.io.is_quiet()
@@ -228,7 +235,7 @@ impl Connection {
     }
 
     /// What `other` was given to write, when none of it has reached its socket: the message can begin anew
-    /// on this connection as if nothing had happened (the one case in which a request is retried).
+    /// on this connection as if nothing had happened (the one case in which a request of HTTP/1 is retried).
     pub(crate) fn take_over(&mut self, other: &mut Self) -> bool {
         if other.sent || !self.write.is_empty() {
             return false;
@@ -278,7 +285,9 @@ impl Connection {
         Poll::Ready(Ok(()))
     }
 
+    /// Ends our side on purpose: nothing of what was written is in doubt.
     pub(crate) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.writing = Writing::Idle;
         Pin::new(&mut self.io).poll_shutdown(cx)
     }
 
@@ -418,6 +427,12 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        // Dropped in the middle of an answer, as when a drain runs out of time: a plain close would end a body that
+        // lasts until the close. (Requests have no such bodies.)
+        let unfinished = self.writing != Writing::Idle || !self.write.is_empty();
+        if unfinished && self.sent && self.counted.is_none() {
+            self.reset_on_close();
+        }
         return_vec(std::mem::take(&mut self.write));
     }
 }
@@ -441,6 +456,10 @@ impl Leg for Connection {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
         self.poll_flush_io(cx).map_err(LegError::Io)
+    }
+
+    fn rest(&mut self) {
+        Self::rest(self);
     }
 
     fn switch_protocol(&mut self) {
@@ -477,109 +496,5 @@ impl Upstream for Connection {
             self.begin_body(len, framing);
         }
         Poll::Ready(Ok(shown))
-    }
-}
-
-/// Appends `name: value` and its line end.
-pub(crate) fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
-    out.reserve(name.len() + value.len() + 4);
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b": ");
-    out.extend_from_slice(value);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a decimal number.
-pub(crate) fn put_decimal(out: &mut Vec<u8>, n: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    let mut n = n;
-    loop {
-        at -= 1;
-        digits[at] = b'0' + u8::try_from(n % 10).unwrap_or(0);
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-fn put_chunk(out: &mut Vec<u8>, data: &[u8]) {
-    if data.is_empty() {
-        return; // an empty chunk would end the body
-    }
-    let mut digits = [0; 16];
-    let mut at = digits.len();
-    let mut n = data.len();
-    while n > 0 {
-        at -= 1;
-        digits[at] = b"0123456789abcdef"[n & 15];
-        n >>= 4;
-    }
-    out.reserve(data.len() + 24);
-    out.extend_from_slice(&digits[at..]);
-    out.extend_from_slice(b"\r\n");
-    out.extend_from_slice(data);
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends a status line with the registered reason phrase.
-pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
-    if status == 200 {
-        return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    }
-    out.extend_from_slice(b"HTTP/1.1 ");
-    put_decimal(out, u64::from(status));
-    out.push(b' ');
-    let reason = http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
-    out.extend_from_slice(reason.unwrap_or("").as_bytes());
-    out.extend_from_slice(b"\r\n");
-}
-
-/// Appends status line and passing fields of a response, without framing and without the final empty line.
-pub(crate) fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
-    put_status_line(out, response.status);
-    for field in crate::leg::passing(response.fields) {
-        put_field(out, field.name, field.value);
-    }
-}
-
-/// Framing of a response with this status to this kind of client.
-pub(crate) fn response_framing(status: u16, body: BodyLength, head_request: bool, chunked: bool) -> Framing {
-    if head_request || matches!(status, 100..=199 | 204 | 304) {
-        return Framing::Length(0);
-    }
-    match body {
-        BodyLength::Known(n) => Framing::Length(n),
-        BodyLength::Unknown if chunked => Framing::Chunked,
-        BodyLength::Unknown => Framing::UntilClose,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_chunks_are_written_as_they_are_read() {
-        let mut out = Vec::new();
-        put_decimal(&mut out, 0);
-        out.push(b' ');
-        put_decimal(&mut out, u64::MAX);
-        assert_eq!(out, b"0 18446744073709551615");
-        let mut out = Vec::new();
-        put_chunk(&mut out, &[b'x'; 26]);
-        put_chunk(&mut out, b"");
-        assert!(out.starts_with(b"1a\r\nxx") && out.ends_with(b"xx\r\n"));
-    }
-
-    #[test]
-    fn status_lines_carry_the_registered_phrase() {
-        let mut out = Vec::new();
-        put_status_line(&mut out, 200);
-        put_status_line(&mut out, 429);
-        put_status_line(&mut out, 799);
-        assert_eq!(out, b"HTTP/1.1 200 OK\r\nHTTP/1.1 429 Too Many Requests\r\nHTTP/1.1 799 \r\n");
     }
 }

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, put_decimal, put_field, put_response, response_framing};
+use super::connection::Connection;
 use super::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
+use super::writing::{put_decimal, put_field, put_response, response_framing};
 use crate::answer::{Answer, Refusal};
 use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};

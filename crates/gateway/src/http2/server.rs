@@ -21,9 +21,9 @@ use super::stream::Stream as Bodies;
 use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
-use crate::http1::connection::response_framing;
 use crate::http1::head::{Fields, Framing, HeadFault};
 use crate::http1::server::LINGER;
+use crate::http1::writing::response_framing;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
 use crate::phases::{Phase, server_timing};
@@ -38,7 +38,7 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 1024 * 1024;
 /// Bytes per stream that wait for the socket: more would only be memory that a client holds by not reading.
 const SEND_BUFFER: usize = 128 * 1024;
-/// How long a connection may take to end after GOAWAY before it is dropped.
+/// How long a connection may take to end after GOAWAY and its last stream before it is dropped.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Request body taken beyond the window after the answer, so that a client that does not look at the answer before
 /// it has sent everything is not reset.
@@ -69,21 +69,21 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
     });
     let Some(mut connection) = ready.await else { return };
     let peer = Rc::new(peer);
-    let streams = Rc::new(Cell::new(0usize));
+    let streams = Rc::new(Streams { open: Cell::new(0), ended: Cell::new(0), worker: worker.clone() });
     let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
     loop {
         let next = poll_fn(|cx| {
             if let Poll::Ready(next) = connection.poll_accept(cx) {
                 return Poll::Ready(next);
             }
-            resting.poll(cx, &worker, &deadline, streams.get(), &mut connection).map(|()| None)
+            resting.poll(cx, &deadline, &streams, &mut connection).map(|()| None)
         });
         match next.await {
             Some(Ok((request, mut respond))) => {
                 if !resting.leaving {
                     resting.limit = idle;
                 }
-                if streams.get() >= most {
+                if streams.open.get() >= most {
                     tracing::debug!(peer = %peer.address, "http/2 stream refused: too many at once");
                     respond.send_reset(Reason::REFUSED_STREAM);
                     continue;
@@ -103,7 +103,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
 
 /// When a connection without streams ends.
 struct Resting {
-    /// When the last stream ended, in milliseconds after the worker's start.
+    /// Since when it rests, in milliseconds after the worker's start.
     since: u64,
     limit: Duration,
     /// GOAWAY was sent.
@@ -115,19 +115,18 @@ impl Resting {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        worker: &Worker,
         deadline: &crate::deadline::Deadline,
-        streams: usize,
+        streams: &Streams,
         connection: &mut Connection<Stream, Bytes>,
     ) -> Poll<()> {
         loop {
             let now = deadline.millis_at(Duration::ZERO);
-            if streams > 0 && !self.leaving {
-                self.since = now;
-            }
+            // What a stream left to be sent still needs its time, also when leaving.
+            let busy = streams.open.get() > 0;
+            self.since = if busy { now } else { self.since.max(streams.ended.get()) };
             let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
             let mut due = self.since.saturating_add(millis);
-            if worker.draining.get().is_some() && !self.leaving {
+            if streams.worker.draining.get().is_some() && !self.leaving {
                 due = now; // streams under way are finished, new ones are refused from here on
             }
             if now < due {
@@ -136,7 +135,7 @@ impl Resting {
                 return deadline.poll_due(cx);
             }
             if self.leaving {
-                return if streams == 0 { Poll::Ready(()) } else { self.wait(cx, deadline, now) };
+                return Poll::Ready(());
             }
             connection.graceful_shutdown();
             self.leaving = true;
@@ -147,27 +146,30 @@ impl Resting {
             }
         }
     }
+}
 
-    fn wait(&mut self, cx: &mut Context<'_>, deadline: &crate::deadline::Deadline, now: u64) -> Poll<()> {
-        self.since = now;
-        deadline.set(self.limit);
-        deadline.poll_due(cx)
-    }
+/// The streams of a connection.
+struct Streams {
+    open: Cell<usize>,
+    /// When the last one ended, in milliseconds after the worker's start.
+    ended: Cell<u64>,
+    worker: Rc<Worker>,
 }
 
 /// Counts an open stream until dropped.
-struct Open(Rc<Cell<usize>>);
+struct Open(Rc<Streams>);
 
 impl Open {
-    fn new(streams: &Rc<Cell<usize>>) -> Self {
-        streams.set(streams.get() + 1);
+    fn new(streams: &Rc<Streams>) -> Self {
+        streams.open.set(streams.open.get() + 1);
         Self(streams.clone())
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.set(self.0.get() - 1);
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.ended.set(self.0.worker.deadlines.now_millis());
     }
 }
 

@@ -115,6 +115,10 @@ impl Leg for Stream {
         Poll::Ready(self.send_held(false))
     }
 
+    fn rest(&mut self) {
+        // Holds what is under way and nothing else.
+    }
+
     fn switch_protocol(&mut self) {
         // HTTP/2 has no 101 (RFC 9113 §8.6); the relay never switches one.
     }
@@ -151,6 +155,10 @@ impl Leg for ClientStream {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), LegError>> {
         self.stream.poll_flush(cx)
+    }
+
+    fn rest(&mut self) {
+        self.stream.rest();
     }
 
     fn switch_protocol(&mut self) {

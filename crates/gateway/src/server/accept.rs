@@ -19,8 +19,9 @@ use tokio_rustls::TlsAcceptor;
 use super::worker_thread::{Accepted, Command, Share};
 use super::{OpenCount, total};
 use crate::config::{Config, Listener};
-use crate::http1::connection::{Connection, put_field};
+use crate::http1::connection::Connection;
 use crate::http1::server::{LINGER, MAX_LINGER};
+use crate::http1::writing::put_field;
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
 use crate::pipeline::{Certificate, Peer};
@@ -31,6 +32,8 @@ use crate::worker::Worker;
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A worker passes a new connection on when it has this many more than another, and an eighth more.
 const UNFAIR: usize = 4;
+/// Connections that wait to be accepted at most, of each worker on each address.
+pub(super) const BACKLOG: u16 = 4096;
 /// Pause after the system refused to accept for a reason that lasts, such as want of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(50);
 
@@ -66,12 +69,11 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
     loop {
         let next = poll_fn(|cx| match socket.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            // Whoever is queued already was promised a connection; nobody new is.
             Poll::Pending if context.worker.draining.get().is_some() => Poll::Ready(None),
             Poll::Pending => wake.poll_due(cx).map(|()| None),
         });
         match next.await {
-            None => return,
+            None => return empty(&context, address, socket).await,
             Some(Ok((stream, peer))) => accepted(&context, address, stream, peer),
             Some(Err(error)) => {
                 if let Some((_, counts)) = listener(&context.worker, address) {
@@ -81,6 +83,24 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
                     tokio::time::sleep(REFUSED).await;
                 }
             }
+        }
+    }
+}
+
+/// Accepts who is queued already, and closes the socket: they were promised a connection, nobody new is. The system is
+/// asked, not the runtime, which may not have heard of the last ones yet.
+async fn empty(context: &Rc<Context>, address: SocketAddr, socket: TcpListener) {
+    let Ok(socket) = socket.into_std() else { return };
+    // No more than were queued when this began: under load others come as fast as these are taken.
+    for _ in 0..BACKLOG {
+        match socket.accept() {
+            Ok((socket, peer)) if socket.set_nonblocking(true).is_ok() => {
+                adopt(context, Accepted { socket, peer, listener: address });
+            }
+            Ok(_) => {}
+            Err(error) if is_of_one_client(&error) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Err(_) => tokio::time::sleep(REFUSED).await,
         }
     }
 }
@@ -116,10 +136,10 @@ pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
     }
 }
 
-/// A worker with clearly fewer connections than this one.
+/// A worker with clearly fewer connections than this one. While draining there is none: it may be about to end.
 fn fairer(context: &Context) -> Option<usize> {
     let own = context.worker.open.load(Ordering::Relaxed);
-    if own < UNFAIR {
+    if own < UNFAIR || context.worker.draining.get().is_some() {
         return None;
     }
     let open = |at: &usize| context.shares[*at].open.load(Ordering::Relaxed);

@@ -77,23 +77,23 @@ pub(crate) struct Start {
     pub(crate) connection_limit: usize,
 }
 
-/// The thread's body.
-pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) {
+/// The thread's body. True when everything had finished before it ended.
+pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "worker runtime cannot be started");
-            return;
+            return false;
         }
     };
-    runtime.block_on(live(start, inbox));
+    runtime.block_on(live(start, inbox))
 }
 
-async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
+async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
     let Start { index, generation, sockets, services, shares, doors, connection_limit } = start;
     let Some(metrics) = services.metrics.worker(index) else {
         tracing::error!(index, "no metrics shard is free for this worker");
-        return;
+        return false;
     };
     let metrics = Rc::new(metrics);
     let deadlines = Deadlines::new(Instant::now());
@@ -111,11 +111,23 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
     let mut acceptors = HashMap::new();
     listen(&context, &mut acceptors, sockets);
     let ticker = tokio::task::spawn_local(tick(worker.clone()));
-    let mut stop_at = None;
+    let (mut stop_at, mut emptying, mut closing) = (None, Vec::new(), false);
     loop {
         let command = tokio::select! {
-            command = inbox.recv() => command,
-            () = drained(&worker, stop_at) => None,
+            command = inbox.recv(), if !closing => command,
+            () = drained(&worker, &mut emptying, stop_at) => {
+                if std::mem::replace(&mut closing, true) {
+                    break;
+                }
+                // From here on the others keep what they would pass on. What they have passed on is served.
+                inbox.close();
+                while let Ok(command) = inbox.try_recv() {
+                    if let Command::Adopt(accepted) = command {
+                        accept::adopt(&context, accepted);
+                    }
+                }
+                continue;
+            }
         };
         match command {
             Some(Command::Apply(generation, sockets)) => {
@@ -132,7 +144,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
             Some(Command::Adopt(accepted)) => accept::adopt(&context, accepted),
             Some(Command::Drain { timeout }) => {
                 // Each empties its queue and closes its socket.
-                acceptors.clear();
+                emptying.extend(acceptors.drain().map(|(_, task)| task));
                 worker.drain(QUIET.min(timeout / 2));
                 stop_at = Some(tokio::time::Instant::now() + timeout);
             }
@@ -141,6 +153,7 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) {
     }
     ticker.abort();
     worker.flush_log();
+    worker.open.load(Ordering::Relaxed) == 0
 }
 
 fn listen(
@@ -160,8 +173,19 @@ fn listen(
 }
 
 /// Ready when draining and nothing is left, or the time for it is over.
-async fn drained(worker: &Worker, stop_at: Option<tokio::time::Instant>) {
+async fn drained(
+    worker: &Worker,
+    acceptors: &mut Vec<JoinHandle<()>>,
+    stop_at: Option<tokio::time::Instant>,
+) {
     let Some(stop_at) = stop_at else { return std::future::pending().await };
+    // Whoever is queued counts as open only when accepted.
+    while let Some(acceptor) = acceptors.last_mut() {
+        if tokio::time::timeout_at(stop_at, acceptor).await.is_err() {
+            return;
+        }
+        acceptors.pop();
+    }
     while worker.open.load(Ordering::Relaxed) > 0 && tokio::time::Instant::now() < stop_at {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -189,6 +213,9 @@ async fn tick(worker: Rc<Worker>) {
 fn apply(worker: &Worker, generation: &Generation) {
     let old = worker.running();
     let new = running(generation, Some(&old), &worker.metrics, &worker.deadlines);
+    for pool in old.pools.iter().filter(|pool| !new.pools.iter().any(|kept| Rc::ptr_eq(kept, pool))) {
+        pool.retire();
+    }
     *worker.running.borrow_mut() = Rc::new(new);
 }
 

@@ -14,8 +14,16 @@ use crate::io::Stream;
 
 /// Window an upstream may fill per stream before we have passed it on.
 const STREAM_WINDOW: u32 = 256 * 1024;
-/// Window over all streams of a connection.
-const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Streams that share a connection at most: so many that the window of each fits into the connection's.
+pub(crate) const MAX_STREAMS: usize = (MAX_WINDOW / STREAM_WINDOW) as usize;
+/// Window over all streams of a connection: credit for every one of them, so that streams whose clients do not read
+/// never hold up the others. What is really held is bounded by the streams' own windows.
+const CONNECTION_WINDOW: u32 = MAX_WINDOW / STREAM_WINDOW * STREAM_WINDOW;
+/// Largest window there is (RFC 9113 §6.9.1).
+const MAX_WINDOW: u32 = (1 << 31) - 1;
+/// Streams opened on a connection whose peer has not yet said how many it takes: the least that RFC 9113 §6.5.2
+/// recommends. More of them would be refused.
+const STREAMS_UNTIL_SETTINGS: usize = 100;
 /// Bytes of a response's fields over HTTP/2.
 const MAX_HEADER_LIST: u32 = 64 * 1024;
 
@@ -86,6 +94,7 @@ pub(crate) async fn handshake_http2(
         .initial_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(MAX_HEADER_LIST)
+        .initial_max_send_streams(STREAMS_UNTIL_SETTINGS)
         .handshake(stream)
         .await
         .map_err(|source| ConnectError::Http2 { endpoint: endpoint.to_string(), source })?;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::sync::Semaphore;
 
-use super::connect::{ConnectError, handshake_http2, open};
+use super::connect::{ConnectError, MAX_STREAMS, handshake_http2, open};
 use crate::config::{Upstream, UpstreamProtocol};
 use crate::deadline::Deadlines;
 use crate::http1::connection::Connection;
@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     pub(crate) config: Arc<Upstream>,
     endpoints: Vec<EndpointState>,
     in_flight: Cell<usize>,
+    /// Out of the configuration in force. What still runs on it finishes; nothing is kept for later.
+    retired: Cell<bool>,
     /// Breaks ties so that equal endpoints take turns.
     turn: Cell<usize>,
     deadlines: Rc<Deadlines>,
@@ -134,7 +136,26 @@ impl Pool {
                 counts,
             })
             .collect();
-        Rc::new(Self { config, endpoints, in_flight: Cell::new(0), turn: Cell::new(0), deadlines, metrics })
+        Rc::new(Self {
+            config,
+            endpoints,
+            in_flight: Cell::new(0),
+            retired: Cell::new(false),
+            turn: Cell::new(0),
+            deadlines,
+            metrics,
+        })
+    }
+
+    /// Closes what rests and keeps nothing from now on. An exchange may hold the pool for as long as a tunnel is
+    /// open, and nobody sweeps it any more; the state of its endpoints is its successor's to tell.
+    pub(crate) fn retire(&self) {
+        self.retired.set(true);
+        for state in &self.endpoints {
+            state.idle.borrow_mut().clear();
+            // Without its last handle a connection closes by itself, after the streams that are open.
+            state.http2.borrow_mut().clear();
+        }
     }
 
     /// A place among the requests under way, or `None` when the upstream has all it may have.
@@ -208,7 +229,9 @@ impl Pool {
                 let since = self.deadlines.now_millis();
                 let connection = Http2Connection { send, streams: Rc::default(), since };
                 let stream = connection.stream();
-                state.http2.borrow_mut().push(connection);
+                if !self.retired.get() {
+                    state.http2.borrow_mut().push(connection);
+                }
                 Ok(self.leased(at, Link::Http2(stream), false))
             }
         }
@@ -243,7 +266,7 @@ impl Pool {
         let state = &self.endpoints[at];
         state.failures.set(state.failures.get().saturating_add(1));
         if state.failures.get() >= self.config.unhealthy_after {
-            if state.out_until.get() == 0 {
+            if state.out_until.get() == 0 && !self.retired.get() {
                 state.counts.set_ejected(&self.metrics, true);
                 tracing::warn!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint taken out");
             }
@@ -255,7 +278,7 @@ impl Pool {
     fn succeeded(&self, at: usize) {
         let state = &self.endpoints[at];
         state.failures.set(0);
-        if state.out_until.replace(0) != 0 {
+        if state.out_until.replace(0) != 0 && !self.retired.get() {
             state.counts.set_ejected(&self.metrics, false);
             tracing::info!(upstream = %self.config.name, endpoint = %self.config.endpoints[at], "endpoint back in use");
         }
@@ -320,7 +343,8 @@ impl EndpointState {
     fn http2_stream(&self) -> Option<Http2Stream> {
         let mut open = self.http2.borrow_mut();
         open.retain_mut(|connection| !connection.is_over());
-        let free = open.iter().find(|c| c.streams.get() < c.send.current_max_send_streams());
+        let room = |c: &Http2Connection| c.send.current_max_send_streams().min(MAX_STREAMS);
+        let free = open.iter().find(|c| c.streams.get() < room(c));
         let emptiest =
             || open.iter().min_by_key(|c| c.streams.get()).filter(|_| open.len() >= MAX_HTTP2_CONNECTIONS);
         free.or_else(emptiest).map(Http2Connection::stream)
@@ -337,6 +361,7 @@ impl Lease {
             && connection.persists
             && connection.body_read()
             && connection.is_quiet()
+            && !self.pool.retired.get()
         {
             let state = &self.pool.endpoints[self.endpoint];
             let mut idle = state.idle.borrow_mut();
@@ -367,7 +392,7 @@ impl Lease {
         self.pool.endpoints[self.endpoint].counts.timed_out(&self.pool.metrics);
     }
 
-    /// Counts that the request is sent again elsewhere because nothing had been sent.
+    /// Counts that the request is sent again because nothing had been sent, or nothing processed.
     pub(crate) fn retried(&self) {
         self.pool.endpoints[self.endpoint].counts.retried(&self.pool.metrics);
     }

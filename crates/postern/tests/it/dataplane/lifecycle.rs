@@ -1,8 +1,10 @@
 //! Reload and drain while requests run.
 
-use std::io::Write;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use super::harness::{Client, Fixture, Setup, Upstream};
@@ -120,4 +122,156 @@ fn no_connection_is_lost_to_a_reload() {
     for client in clients {
         client.join().expect("every connection is served");
     }
+}
+
+/// An upstream that tells when a connection on which it had answered is closed; `/chat` opens a tunnel, and `/slow` is
+/// answered when told.
+fn watched(go: Receiver<()>) -> (SocketAddr, Receiver<()>) {
+    fn serve(mut socket: std::net::TcpStream, go: &std::sync::Mutex<Receiver<()>>, closed: &Sender<()>) {
+        let mut held = Vec::new();
+        let mut chunk = [0; 4096];
+        while let Ok(n) = socket.read(&mut chunk) {
+            if n == 0 {
+                let _ = closed.send(());
+                return;
+            }
+            held.extend_from_slice(&chunk[..n]);
+            if !held.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            if held.starts_with(b"GET /chat ") {
+                let switch =
+                    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+                socket.write_all(switch.as_bytes()).unwrap();
+                while socket.read(&mut chunk).is_ok_and(|n| n > 0) {}
+                return;
+            }
+            if held.starts_with(b"GET /slow ") {
+                go.lock().unwrap().recv().unwrap();
+            }
+            held.clear();
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (closed, heard) = channel();
+    let go = Arc::new(std::sync::Mutex::new(go));
+    std::thread::spawn(move || {
+        for socket in listener.incoming().flatten() {
+            let (go, closed) = (go.clone(), closed.clone());
+            std::thread::spawn(move || serve(socket, &go, &closed));
+        }
+    });
+    (address, heard)
+}
+
+#[test]
+fn a_reload_closes_the_connections_of_an_upstream_that_changed_although_a_tunnel_holds_it() {
+    let (go, told) = channel();
+    let (address, closed) = watched(told);
+    let upstream = format!("endpoints = [\"http://{address}\"]");
+    let f = Fixture::with(Setup { upstream: upstream.clone(), ..Setup::default() }, Upstream::start());
+    let mut tunnel = f.connect();
+    tunnel.send(f.request("/chat", "Connection: Upgrade\r\nUpgrade: websocket\r\n"));
+    assert_eq!(tunnel.head().status, 101);
+    let mut slow = f.connect();
+    slow.send(f.request("/slow", ""));
+    assert_eq!(f.get("/").status, 200);
+    f.reload(&Setup { upstream: upstream + "\nmax_requests = 77", ..Setup::default() });
+    let heard = closed.recv_timeout(super::harness::PATIENCE);
+    assert!(heard.is_ok(), "the connection that rested is closed");
+    go.send(()).unwrap();
+    assert_eq!(slow.response().status, 200, "what was under way finishes");
+    let heard = closed.recv_timeout(super::harness::PATIENCE);
+    assert!(heard.is_ok(), "and its connection does not return to the old pool");
+    drop(tunnel);
+}
+
+#[test]
+fn a_drain_that_runs_out_of_time_resets_an_answer_it_cuts() {
+    let endless = Upstream::answering(|_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\npart\r\n").unwrap();
+        std::thread::park_timeout(super::harness::PATIENCE);
+        false
+    });
+    let mut f = Fixture::with(Setup::default(), endless);
+    let mut client = f.connect();
+    client.send("GET /open HTTP/1.0\r\nHost: app.test\r\n\r\n");
+    let head = client.head();
+    assert_eq!(
+        (head.status, head.value("content-length"), head.value("transfer-encoding")),
+        (200, None, None)
+    );
+    assert_eq!(client.bytes(4), b"part");
+    assert!(!f.take_gateway().drain(Duration::from_millis(100)), "the answer has no end");
+    let end = client.socket.read(&mut [0]).map_err(|e| e.kind());
+    assert_eq!(end, Err(std::io::ErrorKind::ConnectionReset), "a cut answer is not taken for a whole one");
+}
+
+#[test]
+fn a_drain_serves_the_connections_that_are_queued() {
+    for _ in 0..40 {
+        let mut f = Fixture::new();
+        let gateway = f.take_gateway();
+        let mut clients: Vec<_> = (0..8)
+            .map(|_| {
+                let mut client = f.connect();
+                client.send("GET /open HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n");
+                client
+            })
+            .collect();
+        let draining = std::thread::spawn(move || gateway.drain(Duration::from_secs(10)));
+        for client in &mut clients {
+            assert_eq!(client.response().status, 200);
+        }
+        drop(clients);
+        assert!(draining.join().expect("drained"));
+    }
+}
+
+#[test]
+fn a_drain_lets_a_slow_client_of_http2_read_the_last_answer() {
+    use super::harness::CONTROL;
+    const FIRST: usize = 1 << 10;
+    const REST: usize = 600_000;
+    let late = Upstream::answering(|_, s| {
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", FIRST + REST);
+        s.write_all(head.as_bytes()).unwrap();
+        s.write_all(&[b'x'; FIRST]).unwrap();
+        std::thread::sleep(Duration::from_millis(4500));
+        s.write_all(&vec![b'x'; REST]).is_ok()
+    });
+    let mut f = Fixture::with(Setup::default(), late);
+    let gateway = f.take_gateway();
+    let (drained, got) = CONTROL.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4096).unwrap();
+        let socket = socket.connect(f.address).await.unwrap();
+        let (send, mut connection) = h2::client::Builder::new()
+            .initial_window_size(1 << 24)
+            .initial_connection_window_size(1 << 24)
+            .handshake::<_, bytes::Bytes>(socket)
+            .await
+            .unwrap();
+        let mut send = send;
+        let request = http::Request::builder().uri("http://app.test/open").body(()).unwrap();
+        let (response, _) = send.send_request(request, true).unwrap();
+        let response = tokio::select! {
+            response = response => response.unwrap(),
+            end = &mut connection => panic!("{end:?}"),
+        };
+        let draining = tokio::task::spawn_blocking(move || gateway.drain(Duration::from_secs(20)));
+        // Nobody reads the socket while the connection is not polled.
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        tokio::spawn(connection);
+        let mut body = response.into_body();
+        let mut got = 0;
+        while let Some(Ok(data)) = body.data().await {
+            got += data.len();
+        }
+        drop((body, send));
+        (draining.await.unwrap(), got)
+    });
+    assert_eq!((got, drained), (FIRST + REST, true));
 }

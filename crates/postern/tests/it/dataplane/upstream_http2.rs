@@ -29,9 +29,13 @@ struct Manner {
     together: usize,
     /// Connections, from the first, on which it never says a word.
     silent: usize,
+    /// Requests, from the first, that it refuses to process.
+    refuses: usize,
+    /// How long it keeps its settings to itself.
+    late: Duration,
 }
 
-const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0 };
+const USUAL: Manner = Manner { streams: 100, together: 1, silent: 0, refuses: 0, late: Duration::ZERO };
 
 impl Http2Upstream {
     fn start(manner: Manner) -> Self {
@@ -47,7 +51,7 @@ impl Http2Upstream {
                     silent.push(socket);
                     continue;
                 }
-                tokio::spawn(serve(socket, manner.streams, seen.clone(), barrier.clone()));
+                tokio::spawn(serve(socket, manner, seen.clone(), barrier.clone()));
             }
         });
         upstream
@@ -75,17 +79,28 @@ impl Http2Upstream {
 
 async fn serve(
     socket: TcpStream,
-    streams: u32,
+    manner: Manner,
     seen: Arc<Mutex<Vec<Parts>>>,
     barrier: Arc<tokio::sync::Barrier>,
 ) {
-    let handshake =
-        h2::server::Builder::new().max_concurrent_streams(streams).handshake::<_, Bytes>(socket).await;
-    let mut connection = handshake.unwrap();
+    tokio::time::sleep(manner.late).await;
+    let mut builder = h2::server::Builder::new();
+    let mut connection =
+        builder.max_concurrent_streams(manner.streams).handshake::<_, Bytes>(socket).await.unwrap();
     while let Some(Ok((request, mut respond))) = connection.accept().await {
         let (seen, barrier) = (seen.clone(), barrier.clone());
+        let (head, body) = request.into_parts();
+        let count = {
+            let mut seen = seen.lock().unwrap();
+            seen.push(head);
+            seen.len()
+        };
+        if count <= manner.refuses {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            continue;
+        }
         tokio::spawn(async move {
-            seen.lock().unwrap().push(request.into_parts().0);
+            drop(body);
             barrier.wait().await;
             let _ = respond.send_response(Response::new(()), true);
         });
@@ -240,4 +255,154 @@ fn identity_nominations_do_not_reach_an_http2_upstream() {
         assert_eq!(head.headers.get(name).map(|v| v.to_str().unwrap()), value, "{name}");
     }
     assert_eq!(head.uri.authority().unwrap(), "app.test");
+}
+
+#[test]
+fn a_burst_on_a_cold_http2_upstream_keeps_to_its_stream_limit() {
+    let manner = Manner { late: Duration::from_millis(300), ..USUAL };
+    let upstream = Http2Upstream::start(manner);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let mut clients: Vec<_> = (0..300)
+        .map(|_| {
+            let mut client = f.connect();
+            client.send("GET /open HTTP/1.1\r\nHost: app.test\r\n\r\n");
+            client
+        })
+        .collect();
+    for client in &mut clients {
+        assert_eq!(client.response().status, 200);
+    }
+    assert_eq!(upstream.seen().len(), 300);
+}
+
+#[test]
+fn a_request_that_an_http2_upstream_refused_unprocessed_is_sent_once_more() {
+    let refusing = |refuses| Http2Upstream::start(Manner { refuses, ..USUAL });
+    let upstream = refusing(1);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    assert_eq!(f.get("/").status, 200);
+    assert_eq!(upstream.seen().len(), 2);
+    let upstream = refusing(2);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    assert_eq!(f.get("/").status, 502, "once, not until it works");
+    assert_eq!(upstream.seen().len(), 2);
+}
+
+#[test]
+fn a_refused_request_of_which_the_body_was_begun_is_not_sent_again() {
+    let upstream = Http2Upstream::start(Manner { refuses: 1, ..USUAL });
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let request = f.request("/", "Content-Length: 5\r\n").replacen("GET", "POST", 1) + "hello";
+    assert_eq!(f.send(request).status, 502);
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+/// Frame type, stream and payload of what comes next on a raw HTTP/2 connection.
+fn frame(socket: &mut std::net::TcpStream) -> (u8, u32, Vec<u8>) {
+    use std::io::Read;
+    let mut head = [0; 9];
+    socket.read_exact(&mut head).unwrap();
+    let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+    socket.read_exact(&mut payload).unwrap();
+    (head[3], u32::from_be_bytes([head[5], head[6], head[7], head[8]]), payload)
+}
+
+/// Answers the first request on a connection with GOAWAY: `last` is the last stream it says it processed. Further
+/// connections are handed to `next`.
+fn going_away(last: u8, reason: u8, next: SocketAddr) -> SocketAddr {
+    use std::io::{Read, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut socket, _) = listener.accept().unwrap();
+        socket.read_exact(&mut [0; 24]).unwrap();
+        socket.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+        while frame(&mut socket).0 != 1 {}
+        let go_away = [0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, last, 0, 0, 0, reason];
+        socket.write_all(&go_away).unwrap();
+        std::thread::spawn(move || while socket.read(&mut [0; 64]).is_ok_and(|n| n > 0) {});
+        for mut down in listener.incoming().flatten() {
+            let mut up = std::net::TcpStream::connect(next).unwrap();
+            let (mut up_read, mut down_write) = (up.try_clone().unwrap(), down.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut up_read, &mut down_write));
+            std::thread::spawn(move || std::io::copy(&mut down, &mut up));
+        }
+    });
+    address
+}
+
+#[test]
+fn a_request_above_the_last_stream_of_a_goaway_is_sent_once_more() {
+    let upstream = Http2Upstream::start(USUAL);
+    let through = |address| {
+        let upstream = format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"");
+        Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start())
+    };
+    let f = through(going_away(0, 0, upstream.address));
+    assert_eq!(f.get("/").status, 200);
+    assert_eq!(upstream.seen().len(), 1);
+    // A connection that ends for an error says nothing good of repeating what led there.
+    let f = through(going_away(0, 11, upstream.address));
+    assert_eq!(f.get("/").status, 502);
+    assert_eq!(upstream.seen().len(), 1);
+}
+
+/// An HTTP/2 upstream that answers each request with a body of `length`, and counts what it could send.
+fn generous(length: usize) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = CONTROL.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+    let address = listener.local_addr().unwrap();
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = sent.clone();
+    CONTROL.spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            let count = count.clone();
+            tokio::spawn(async move {
+                let mut connection = h2::server::handshake(socket).await.unwrap();
+                while let Some(Ok((_, mut respond))) = connection.accept().await {
+                    let mut body = respond.send_response(Response::new(()), false).unwrap();
+                    let count = count.clone();
+                    tokio::spawn(async move {
+                        let mut left = length;
+                        while left > 0 {
+                            body.reserve_capacity(left.min(16 * 1024));
+                            let capacity = std::future::poll_fn(|cx| body.poll_capacity(cx)).await;
+                            let Some(Ok(n)) = capacity else { return };
+                            left -= n.min(left);
+                            body.send_data(Bytes::from(vec![b'x'; n]), left == 0).unwrap();
+                            count.fetch_add(n, Ordering::SeqCst);
+                        }
+                    });
+                }
+            });
+        }
+    });
+    (address, sent)
+}
+
+#[test]
+fn clients_that_read_nothing_leave_an_http2_upstream_to_the_others() {
+    const LENGTH: usize = 512 * 1024;
+    let (address, sent) = generous(LENGTH);
+    let upstream = format!("endpoints = [\"http://{address}\"]\nprotocol = \"h2\"");
+    let f = Fixture::with(Setup { upstream, ..Setup::default() }, Upstream::start());
+    let held = CONTROL.block_on(async {
+        let socket = TcpStream::connect(f.address).await.unwrap();
+        let mut builder = h2::client::Builder::new();
+        let (send, connection) = builder.initial_window_size(0).handshake::<_, Bytes>(socket).await.unwrap();
+        tokio::spawn(connection);
+        let mut held = Vec::new();
+        for _ in 0..16 {
+            let mut send = send.clone().ready().await.unwrap();
+            let request = http::Request::builder().uri("http://app.test/open").body(()).unwrap();
+            held.push(send.send_request(request, true).unwrap().0.await.unwrap());
+        }
+        held
+    });
+    let deadline = Instant::now() + PATIENCE;
+    while sent.load(Ordering::SeqCst) < 16 * 256 * 1024 {
+        assert!(Instant::now() < deadline, "every stream fills its window");
+        std::thread::yield_now();
+    }
+    assert_eq!(f.get("/").body.len(), LENGTH);
+    drop(held);
 }
