@@ -21,7 +21,7 @@ use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
 use crate::http1::connection::response_framing;
-use crate::http1::head::{Fields, Framing, HeadFault};
+use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
@@ -240,6 +240,10 @@ impl StreamTask {
         for (name, value) in &head.headers {
             if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
                 return refuse(HeadFault::RepeatedHost);
+            }
+            // Malformed (RFC 9113 §8.2.1), and an HTTP/1 upstream would read another value than was decided on.
+            if trim(value.as_bytes()).len() != value.len() {
+                return refuse(HeadFault::FieldLine);
             }
             let crumb = name == http::header::COOKIE && cookies.is_some();
             if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
