@@ -7,11 +7,10 @@
 //! Flow: `admit → Forward | Answer | Authenticate`; the last is answered by `Authenticator::authenticate` and
 //! another `admit` of the same bytes, so that a cached decision takes one synchronous call without a future.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use auth::credential;
 use auth::decide::explain::NoTrace;
@@ -66,6 +65,8 @@ pub(crate) struct Peer {
     pub(crate) listener_index: usize,
     /// May see `Server-Timing`.
     pub(crate) sees_timing: bool,
+    /// Nanoseconds that the connection's PROXY header and handshake took, until its first request has them.
+    pub(crate) accept_nanos: Cell<Option<u64>>,
 }
 
 impl Peer {
@@ -279,11 +280,4 @@ fn own_document(running: &Running, request: &Canonical<'_>) -> Option<Answer> {
         return None;
     }
     Some(Answer::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
-}
-
-/// When a request began; what the phases count from.
-pub(crate) fn begun(worker: &Worker) -> Instant {
-    let now = Instant::now();
-    worker.noticed(now);
-    now
 }

@@ -25,9 +25,10 @@ use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::phases::{Phase, server_timing};
+use crate::phases::Phase;
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
+use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};
 
 /// Window a client may fill per stream before we have passed it on.
@@ -43,7 +44,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const MAX_DRAIN: usize = 64 * 1024;
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     let listener = peer.listener();
     let (header, idle) = (listener.timeouts.header, listener.timeouts.idle);
     let deadline = worker.deadlines.register();
@@ -62,7 +63,6 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
         Poll::Pending => deadline.poll_due(cx).map(|()| None),
     });
     let Some(mut connection) = ready.await else { return };
-    let peer = Rc::new(peer);
     let streams = Rc::new(Cell::new(0usize));
     let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
     loop {
@@ -168,14 +168,11 @@ struct StreamTask {
 
 impl StreamTask {
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let started = crate::pipeline::begun(&self.worker);
-        let in_flight = self.worker.in_flight();
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut record = Record::begin(started, timed, self.worker.describes());
-        let running = self.worker.running();
-        let mut client = self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
-        drop((running, in_flight));
+        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
+        let (running, record) = under_way.parts();
+        let mut client = self.request(request, respond, running, record).await;
+        under_way.over();
         self.drain(&mut client.bodies).await;
     }
 
@@ -193,7 +190,6 @@ impl StreamTask {
             bodies: Bodies::new(None, Some(body)),
             responded: false,
             head_request: head.method == http::Method::HEAD,
-            timing: None,
         };
         let mut resolved = None;
         loop {
@@ -210,6 +206,7 @@ impl StreamTask {
                 Admission::Authenticate(token) => {
                     let now = || self.worker.clock.refresh();
                     resolved = Some(running.authenticator.authenticate(&token, now).await);
+                    record.end(Phase::Authenticate);
                 }
             }
         }
@@ -277,14 +274,6 @@ impl StreamTask {
         running: &Rc<Running>,
         record: &mut Record,
     ) {
-        if self.peer.sees_timing
-            && let Some(phases) = &record.phases
-        {
-            let authority = record.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
-            let mut line = Vec::new();
-            server_timing(phases, record.cache, authority, &mut line);
-            client.timing = HeaderValue::from_bytes(&line).ok();
-        }
         let deadline = self.worker.deadlines.register();
         match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
@@ -292,7 +281,6 @@ impl StreamTask {
                 answer_ourselves(&answer, client, record);
             }
             Ok(relayed) => {
-                record.end(Phase::Respond);
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
                     client.reset();
@@ -379,7 +367,6 @@ struct Client {
     /// The final head was sent.
     responded: bool,
     head_request: bool,
-    timing: Option<HeaderValue>,
 }
 
 impl Client {
@@ -436,9 +423,9 @@ impl Downstream for Client {
         Ok(self.respond.send_informational(response_head(response)?)?)
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError> {
         let mut head = response_head(response)?;
-        if let Some(timing) = self.timing.take() {
+        if let Some(timing) = timing.and_then(|timing| HeaderValue::from_bytes(timing).ok()) {
             head.headers_mut().append("server-timing", timing);
         }
         let framing = response_framing(response.status, response.body, self.head_request, true);

@@ -217,7 +217,7 @@ impl Worker {
         &self.metrics.workers[self.index].0
     }
 
-    /// A request's first byte arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
+    /// A request's head arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
     #[inline]
     pub fn request_begun(&self) {
         self.shard().requests.begin();

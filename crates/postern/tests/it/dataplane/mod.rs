@@ -8,6 +8,7 @@ mod http2;
 mod identity;
 mod lifecycle;
 mod limits;
+mod telemetry;
 mod tls;
 mod tokens;
 mod upgrade;
