@@ -179,8 +179,10 @@ impl Worker {
         };
         counts.finish(&self.metrics, record.outcome, record.status, total);
         counts.bytes(&self.metrics, record.bytes_up, record.bytes_down);
-        if let Some(reason) = record.reason {
-            self.metrics.metrics().denied(reason);
+        match record.reason {
+            Some(reason) if record.let_through => self.metrics.metrics().exchange_failed(reason),
+            Some(reason) => self.metrics.metrics().denied(reason),
+            None => {}
         }
         if let Some(what) = record.cache {
             self.metrics.cache_asked(what);

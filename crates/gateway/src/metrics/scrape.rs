@@ -136,12 +136,17 @@ impl Metrics {
     }
 
     fn denials(&self, e: &mut Encoder) {
-        let mut denials: Vec<_> =
-            self.denials.read().iter().map(|(reason, count)| (*reason, count.load(Relaxed))).collect();
-        denials.sort_unstable();
         let mut family =
             e.family("postern_denials", Kind::Counter, "Requests not let through, by reason code.");
-        for (reason, count) in denials {
+        for (reason, count) in self.denials.counts() {
+            family.sample(&[("reason", reason)], count);
+        }
+        let mut family = e.family(
+            "postern_exchange_failures",
+            Kind::Counter,
+            "Requests let through whose exchange with the upstream broke off, by reason code.",
+        );
+        for (reason, count) in self.exchange_failures.counts() {
             family.sample(&[("reason", reason)], count);
         }
     }

@@ -306,6 +306,28 @@ fn telemetry_a_request_whose_handling_panics_is_told() {
 }
 
 #[test]
+fn telemetry_only_refusals_are_denials() {
+    let setup = Setup { upstream: "timeouts = { response_header = \"300ms\" }".into(), ..Setup::default() };
+    let (f, lines) = logged(&setup, silent(), Arc::new(SystemClock));
+    assert_eq!(f.get("/").status, 504);
+    assert_eq!(lines.next()["reason"], "upstream_timeout");
+    assert_eq!(f.send("GET / HTTP/1.1\r\nHost: app.test\r\n\r\n").status, 401);
+    assert_eq!(lines.next()["reason"], "unauthenticated");
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    until("the upstream is asked", || f.upstream.seen().len() == 2);
+    drop(client);
+    assert_eq!(lines.next()["reason"], "client_gone");
+    for (reason, denials, failures) in
+        [("upstream_timeout", 0.0, 1.0), ("client_gone", 0.0, 1.0), ("unauthenticated", 1.0, 0.0)]
+    {
+        let count = |family: &str| f.counted(&format!("{family}{{reason=\"{reason}\"}}"));
+        let counted = (count("postern_denials_total"), count("postern_exchange_failures_total"));
+        assert_eq!(format!("{counted:?}"), format!("{:?}", (denials, failures)), "{reason}");
+    }
+}
+
+#[test]
 fn telemetry_a_line_names_the_version_that_was_spoken() {
     let (f, lines) = logged(&Setup::default(), Upstream::start(), Arc::new(SystemClock));
     for version in ["HTTP/1.0", "HTTP/1.1"] {
