@@ -158,8 +158,15 @@ impl Finished<'_> {
 
 /// Whether the gateway, or what it depends on, failed the request.
 fn failed(record: &Record<'_>) -> bool {
+    let of_the_client = record.status == 408 || record.reason == Some("client_stalled");
     record.status >= 500
-        || matches!(record.outcome, Outcome::AuthUnavailable | Outcome::UpstreamError | Outcome::Overloaded)
+        || match record.outcome {
+            Outcome::AuthUnavailable | Outcome::UpstreamError | Outcome::Overloaded | Outcome::Unfinished => {
+                true
+            }
+            Outcome::Timeout => !of_the_client,
+            _ => false,
+        }
 }
 
 fn error(message: &str) -> Status {
