@@ -1,4 +1,5 @@
-//! The one place of the gateway that reads wall time.
+//! The one place of the gateway that reads wall time, and the one that requests and their workers read any
+//! time from.
 //!
 //! Owns: [`Now`], the instant every step of a request is judged by, and the clocks that make it. Does not
 //! own: timers; those are tokio's.
@@ -7,7 +8,8 @@
 //! `nbf`), so validity is judged by it; but the wall clock may be set back, and a cache entry timed by it
 //! would then live too long. Ages and cache lifetimes are therefore monotonic.
 //!
-//! Flow: `SystemClock → CoarseClock (one per worker, refreshed by its ticker) → Now → lookup, decide`.
+//! Flow: `SystemClock → CoarseClock (one per worker, refreshed by its ticker) → Now → lookup, decide`; and
+//! [`CoarseClock::monotonic`] for when a request begins and how long its steps take.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -37,6 +39,11 @@ impl Now {
 pub trait Clock: Send + Sync {
     /// The present instant.
     fn now(&self) -> Now;
+
+    /// Its monotonic side alone: for what is measured, half the price.
+    fn monotonic(&self) -> Instant {
+        self.now().monotonic
+    }
 }
 
 /// The clocks of the machine.
@@ -49,7 +56,11 @@ impl Clock for SystemClock {
         let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         // A clock before 1970 is broken; at the end of time everything is expired and nothing is admitted.
         let wall = since_epoch.map_or(Timestamp::MAX, |d| Timestamp::from_millis(0).plus(d));
-        Now { wall, monotonic: Instant::now() }
+        Now { wall, monotonic: self.monotonic() }
+    }
+
+    fn monotonic(&self) -> Instant {
+        Instant::now()
     }
 }
 
@@ -71,6 +82,11 @@ impl CoarseClock {
     /// The reading of the last refresh.
     pub fn now(&self) -> Now {
         self.reading.get()
+    }
+
+    /// The monotonic side as it is now, not as of the last refresh: durations of less than a tick are measured.
+    pub fn monotonic(&self) -> Instant {
+        self.source.monotonic()
     }
 
     /// Both clocks at an instant the caller has read by itself: wall time is carried on from the last
@@ -134,6 +150,8 @@ mod tests {
         assert_eq!(coarse.now(), before);
         assert_eq!(coarse.refresh(), before.plus(Duration::from_secs(5)));
         assert_eq!(coarse.now().wall, Timestamp::from_secs(1005));
+        source.advance(Duration::from_micros(7));
+        assert_eq!(coarse.monotonic(), coarse.now().monotonic + Duration::from_micros(7), "what is measured");
     }
 
     #[test]

@@ -21,7 +21,6 @@ use crate::http1::head::{Framing, HeadFault};
 use crate::http1::writing::{put_decimal, put_field};
 use crate::http2::stream::ClientStream;
 use crate::leg::{Downstream, LegError};
-use crate::metrics::Outcome;
 use crate::passage::Sieve;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
@@ -264,15 +263,17 @@ pub(crate) async fn exchange<D: Downstream>(
     record: &mut Record,
 ) -> Result<Relayed, Refusal> {
     let Some(place) = outbound.pool.enter() else { return Err(Refusal::Overloaded) };
-    record.outcome = Outcome::Allowed;
-    record.forwarded = Some(record.started);
-    match outbound.pool.lease_idle() {
-        Some(lease) => over(lease, place, outbound, down, deadline, record).await,
-        None => {
-            let lease = outbound.pool.lease(false).await.map_err(|e| unreachable(&e))?;
-            over(lease, place, outbound, down, deadline, record).await
-        }
-    }
+    record.let_through();
+    let lease = match outbound.pool.lease_idle() {
+        Some(lease) => Ok(lease),
+        None => outbound.pool.lease(false).await.map_err(|e| unreachable(&e)),
+    };
+    let result = match lease {
+        Ok(lease) => over(lease, place, outbound, down, deadline, record).await,
+        Err(refusal) => Err(refusal),
+    };
+    record.exchanged(result.as_ref().is_ok_and(|relayed| relayed.status.is_some()));
+    result
 }
 
 fn unreachable(e: &ConnectError) -> Refusal {
@@ -288,6 +289,8 @@ async fn over<D: Downstream>(
     deadline: &Deadline,
     record: &mut Record,
 ) -> Result<Relayed, Refusal> {
+    // Told now: a request that is cut never comes to `settle`.
+    record.endpoint = Some(lease.endpoint);
     match outbound.head {
         OutboundHead::Http1 { bytes, host_at } => {
             let (framing, head_request) = (outbound.framing, outbound.head_request);
@@ -352,7 +355,7 @@ async fn over_http1<D: Downstream>(
     let mut progress = Progress::default();
     loop {
         let connection = lease.http1().ok_or(Refusal::UpstreamUnreachable)?;
-        let relayed = relay(down, connection, deadline, terms, &mut progress).await;
+        let relayed = relay(down, connection, deadline, terms, &mut progress, record).await;
         let stale = matches!(relayed.fault, Some(Fault::UpstreamClosed(_))) && relayed.status.is_none();
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
@@ -390,7 +393,7 @@ async fn over_http2<D: Downstream>(
         match plan.begin(&mut lease)? {
             Ok(mut up) => {
                 let mut progress = Progress::default();
-                let relayed = relay(down, &mut up, deadline, terms, &mut progress).await;
+                let relayed = relay(down, &mut up, deadline, terms, &mut progress, record).await;
                 let anew = relayed.status.is_none() && progress.is_untouched(plan.end);
                 if !(anew && is_unprocessed(relayed.fault.as_ref()) && std::mem::take(&mut retry)) {
                     return settle(lease, relayed, record);
@@ -426,10 +429,7 @@ fn is_unprocessed(fault: Option<&Fault>) -> bool {
 
 /// Draws the conclusions of an exchange for the endpoint, and for the client when it has no answer yet.
 fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed, Refusal> {
-    record.relayed(&relayed);
-    if record.text.is_some() {
-        record.endpoint = Some(lease.endpoint().to_string());
-    }
+    record.endpoint = Some(lease.endpoint);
     let Some(fault) = &relayed.fault else {
         lease.release();
         return Ok(relayed);

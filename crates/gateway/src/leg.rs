@@ -47,8 +47,8 @@ pub(crate) trait Downstream {
     fn leg(&mut self) -> &mut Self::Leg;
     /// Sends an interim response (RFC 9110 §15.2).
     fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
-    /// Starts the final response.
-    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
+    /// Starts the final response; `timing` is the value of `Server-Timing` for a client that may see it.
+    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError>;
     /// Ready when the client has gone away although it is our turn to speak.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }

@@ -36,5 +36,6 @@ mod relay;
 pub mod server;
 pub mod tls;
 pub mod trace;
+mod under_way;
 mod upstream;
 mod worker;

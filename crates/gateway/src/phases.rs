@@ -12,18 +12,18 @@ use std::time::Instant;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Phase {
-    /// Connection accepted to first request readable: PROXY header and TLS handshake. Only the first request
-    /// of a connection has it.
+    /// Connection accepted to a protocol that can be read: PROXY header and TLS handshake. Before the request;
+    /// only the first of a connection that had either has it.
     Accept,
-    /// First byte of the head to a canonical request.
+    /// Whole head to a canonical request.
     Parse,
     /// Finding the route.
     Match,
-    /// From credential to verified facts, or the cache lookup that replaces it.
+    /// From credential to verified facts, waiting for keys included, or the cache lookup that replaces it.
     Authenticate,
-    /// Evaluating the route's policy.
+    /// Evaluating the route's policy, and writing the request that it permits.
     Decide,
-    /// Request sent to response head received, connecting included.
+    /// Request handed on to response head received, connecting included; or to the end of waiting for one.
     Upstream,
     /// Response head received to last byte written.
     Respond,

@@ -7,11 +7,10 @@
 //! Flow: `admit → Forward | Answer | Authenticate`; the last is answered by `Authenticator::authenticate` and
 //! another `admit` of the same bytes, so that a cached decision takes one synchronous call without a future.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use auth::credential;
 use auth::decide::explain::NoTrace;
@@ -69,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) listener_index: usize,
     /// May see `Server-Timing`.
     pub(crate) sees_timing: bool,
+    /// Nanoseconds that the connection's PROXY header and handshake took, until its first request has them.
+    pub(crate) accept_nanos: Cell<Option<u64>>,
 }
 
 impl Peer {
@@ -272,11 +273,4 @@ fn rewritten<'r>(
 fn own_document(running: &Running, request: &Canonical<'_>) -> Option<Answer> {
     let minter = running.minter.as_ref().filter(|_| is_own_document(&running.config, request))?;
     Some(Answer::document("application/jwk-set+json", "public, max-age=300", minter.jwks().to_vec()))
-}
-
-/// When a request began; what the phases count from.
-pub(crate) fn begun(worker: &Worker) -> Instant {
-    let now = Instant::now();
-    worker.noticed(now);
-    now
 }

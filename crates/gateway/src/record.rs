@@ -1,22 +1,31 @@
 //! What is remembered of a request until it is counted and logged.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use auth::request::Canonical;
 
+use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
 use crate::authenticate::Verified;
+use crate::clock::CoarseClock;
 use crate::metrics::Outcome;
-use crate::phases::{CacheUse, Phase, Recorder};
-use crate::relay::{Fault, Relayed};
+use crate::phases::{CacheUse, Phase, Recorder, server_timing};
+use crate::relay::Fault;
 
 /// What is remembered of a request.
 pub(crate) struct Record {
     /// When its head was complete.
     pub(crate) started: Instant,
+    /// What it spoke.
+    pub(crate) protocol: RequestProtocol,
+    /// Where its steps read the time; absent when nobody would learn of it, since a reading costs as much as a step.
+    clock: Option<Rc<CoarseClock>>,
     /// Phases, when this request is among those that are timed.
     pub(crate) phases: Option<Recorder>,
+    /// The client may see them.
+    pub(crate) shows_timing: bool,
     /// Index of the route that took it.
     pub(crate) route: Option<usize>,
     /// What the decision cache said.
@@ -29,18 +38,18 @@ pub(crate) struct Record {
     pub(crate) outcome: Outcome,
     /// Status sent, 0 for none.
     pub(crate) status: u16,
-    /// Why, when it was not forwarded.
+    /// Why, when it was not forwarded or its exchange broke off.
     pub(crate) reason: Option<&'static str>,
-    /// The endpoint it went to.
-    pub(crate) endpoint: Option<String>,
+    /// It was given to an upstream: whatever became of it there, it was not refused.
+    pub(crate) let_through: bool,
+    /// When that was, if anybody will learn of it.
+    pub(crate) forwarded: Option<Instant>,
+    /// The endpoint it went to, by index in the route's upstream.
+    pub(crate) endpoint: Option<usize>,
     /// Body bytes received.
     pub(crate) bytes_up: u64,
     /// Body bytes sent.
     pub(crate) bytes_down: u64,
-    /// When the upstream's answer began.
-    pub(crate) answered: Option<Instant>,
-    /// When it was sent upstream.
-    pub(crate) forwarded: Option<Instant>,
     /// The trace it belongs to, and the caller's `tracestate`.
     pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
 }
@@ -55,10 +64,19 @@ pub(crate) struct RequestText {
 
 impl Record {
     /// Begins when the head of a request is complete.
-    pub(crate) fn begin(started: Instant, timed: bool, described: bool) -> Self {
+    pub(crate) fn begin(
+        started: Instant,
+        protocol: RequestProtocol,
+        clock: Option<Rc<CoarseClock>>,
+        timed: bool,
+        described: bool,
+    ) -> Self {
         Self {
             started,
+            protocol,
+            clock,
             phases: timed.then(|| Recorder::start(started)),
+            shows_timing: false,
             route: None,
             cache: None,
             caller: None,
@@ -66,11 +84,11 @@ impl Record {
             outcome: Outcome::Malformed,
             status: 0,
             reason: None,
+            let_through: false,
+            forwarded: None,
             endpoint: None,
             bytes_up: 0,
             bytes_down: 0,
-            answered: None,
-            forwarded: None,
             trace: None,
         }
     }
@@ -92,12 +110,26 @@ impl Record {
         self.bytes_down = if head_request { 0 } else { answer.body.len() as u64 };
     }
 
-    /// What an exchange moved, however it ended.
-    pub(crate) fn relayed(&mut self, relayed: &Relayed) {
-        self.bytes_up = relayed.bytes_up;
-        self.bytes_down = relayed.bytes_down;
-        self.answered = relayed.answered;
-        self.status = relayed.status.unwrap_or(0);
+    /// It has its permit and its place upstream. What was done until here was deciding.
+    pub(crate) fn let_through(&mut self) {
+        self.outcome = Outcome::Allowed;
+        self.let_through = true;
+        self.forwarded = self.clock.as_ref().map(|clock| clock.monotonic());
+        if let (Some(phases), Some(at)) = (&mut self.phases, self.forwarded) {
+            phases.end(Phase::Decide, at);
+        }
+    }
+
+    /// What an exchange moved, however it ended: the status passed on (0: none) and body bytes.
+    pub(crate) fn moved(&mut self, status: u16, bytes_up: u64, bytes_down: u64) {
+        self.status = status;
+        self.bytes_up = bytes_up;
+        self.bytes_down = bytes_down;
+    }
+
+    /// The exchange is over: it was answered, or waited for an answer in vain.
+    pub(crate) fn exchanged(&mut self, answered: bool) {
+        self.end(if answered { Phase::Respond } else { Phase::Upstream });
     }
 
     /// The exchange broke off after the answer had begun, or with nobody left to answer.
@@ -116,10 +148,31 @@ impl Record {
         self.reason = Some(reason);
     }
 
+    /// It was broken off where it stood. What was answered or had failed before then stays as it is.
+    pub(crate) fn cut(&mut self, reason: &'static str) {
+        if self.reason.is_some() || self.outcome == Outcome::Local {
+            return;
+        }
+        if self.let_through {
+            self.exchanged(self.status != 0);
+        }
+        self.outcome = Outcome::Unfinished;
+        self.reason = Some(reason);
+    }
+
     /// Ends a phase, if this request is timed.
     pub(crate) fn end(&mut self, phase: Phase) {
-        if let Some(phases) = &mut self.phases {
-            phases.end(phase, Instant::now());
+        if let (Some(phases), Some(clock)) = (&mut self.phases, &self.clock) {
+            phases.end(phase, clock.monotonic());
         }
+    }
+
+    /// The value of `Server-Timing` as far as is known, for a client that may see it.
+    pub(crate) fn server_timing(&self) -> Option<Vec<u8>> {
+        let phases = self.phases.as_ref().filter(|_| self.shows_timing)?;
+        let authority = self.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
+        let mut line = Vec::new();
+        server_timing(phases, self.cache, authority, &mut line);
+        Some(line)
     }
 }

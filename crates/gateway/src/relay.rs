@@ -7,13 +7,15 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use auth::headers::is_hop_by_hop;
 use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
+use crate::phases::Phase;
+use crate::record::Record;
 use crate::worker::Running;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
@@ -81,25 +83,20 @@ impl Progress {
 pub(crate) struct Relayed {
     /// Status of the response that was started, if one was.
     pub status: Option<u16>,
-    /// Bytes of request body passed up.
-    pub bytes_up: u64,
-    /// Bytes of response body passed down.
-    pub bytes_down: u64,
-    /// When the final response head arrived.
-    pub answered: Option<Instant>,
     /// Whether the connection became a tunnel.
     pub switched: bool,
     /// Why it ended early, if it did.
     pub fault: Option<Fault>,
 }
 
-/// Runs one exchange to its end.
+/// Runs one exchange to its end, of which `record` is told.
 pub(crate) async fn relay<D: Downstream, U: Upstream>(
     down: &mut D,
     up: &mut U,
     deadline: &Deadline,
     terms: &Terms,
     progress: &mut Progress,
+    record: &mut Record,
 ) -> Relayed {
     let mut relay = Relay {
         down,
@@ -107,21 +104,14 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         deadline,
         terms,
         progress,
+        record,
         moved_at: deadline.millis_at(Duration::ZERO),
         status: None,
-        answered: None,
         switched: false,
     };
     let end = poll_fn(|cx| relay.poll(cx)).await;
     deadline.clear();
-    Relayed {
-        status: relay.status,
-        bytes_up: relay.progress.upload.bytes,
-        bytes_down: relay.progress.download.bytes,
-        answered: relay.answered,
-        switched: relay.switched,
-        fault: end.err(),
-    }
+    Relayed { status: relay.status, switched: relay.switched, fault: end.err() }
 }
 
 struct Relay<'a, D, U> {
@@ -130,11 +120,19 @@ struct Relay<'a, D, U> {
     deadline: &'a Deadline,
     terms: &'a Terms,
     progress: &'a mut Progress,
+    record: &'a mut Record,
     /// When the last byte moved, in milliseconds after the worker's start.
     moved_at: u64,
     status: Option<u16>,
-    answered: Option<Instant>,
     switched: bool,
+}
+
+/// What was moved is told whatever ends the exchange, were it the end of the gateway.
+impl<D, U> Drop for Relay<'_, D, U> {
+    fn drop(&mut self) {
+        let (up, down) = (self.progress.upload.bytes, self.progress.download.bytes);
+        self.record.moved(self.status.unwrap_or(0), up, down);
+    }
 }
 
 impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
@@ -221,7 +219,8 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     /// Response heads: interim ones pass, the final one starts the way down.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         loop {
-            let (down, may_switch) = (&mut *self.down, self.terms.may_switch);
+            let (down, record) = (&mut *self.down, &mut *self.record);
+            let may_switch = self.terms.may_switch;
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
                     101 if !may_switch => {
@@ -230,7 +229,10 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                         )));
                     }
                     100 | 102..=199 => down.inform(response),
-                    _ => down.respond(response),
+                    _ => {
+                        record.end(Phase::Upstream);
+                        down.respond(response, record.server_timing().as_deref())
+                    }
                 };
                 sent.map(|()| response.status).map_err(|e| match e {
                     // Not the client's doing: the head does not fit into the protocol it speaks.
@@ -255,7 +257,6 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                 continue;
             }
             self.status = Some(status);
-            self.answered = Some(Instant::now());
             if status == 101 {
                 self.switched = true;
                 self.up.switch_protocol();

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use auth::request::Field;
 
-use crate::access_log::{self, RequestProtocol};
+use crate::access_log;
 use crate::assertion::AssertionMinter;
 use crate::authenticate::Authenticator;
 use crate::clock::CoarseClock;
 use crate::config::Config;
 use crate::deadline::Deadlines;
-use crate::metrics::{self, RouteMetrics};
+use crate::metrics::{self, ListenerMetrics, Protocol, RouteMetrics};
 use crate::phases::nanos_between;
 use crate::pipeline::Peer;
 use crate::record::Record;
@@ -27,8 +27,8 @@ pub(crate) struct Worker {
     pub(crate) metrics: Rc<metrics::Worker>,
     /// Deadlines of all its connections.
     pub(crate) deadlines: Rc<Deadlines>,
-    /// Wall and monotonic time.
-    pub(crate) clock: CoarseClock,
+    /// Wall and monotonic time; shared with the requests that are timed.
+    pub(crate) clock: Rc<CoarseClock>,
     /// Lines of the access log not yet handed to its writer.
     pub(crate) log: RefCell<Option<access_log::Buffer>>,
     /// Spans, when traces are exported.
@@ -68,6 +68,32 @@ impl Drop for InFlight {
     }
 }
 
+/// Counts a connection by the protocol it speaks until dropped, even by a panic.
+pub(crate) struct Speaking {
+    worker: Rc<metrics::Worker>,
+    counts: Arc<ListenerMetrics>,
+    protocol: Protocol,
+}
+
+impl Speaking {
+    pub(crate) fn new(worker: &Worker, counts: Arc<ListenerMetrics>, protocol: Protocol) -> Self {
+        counts.opened(&worker.metrics, protocol);
+        Self { worker: worker.metrics.clone(), counts, protocol }
+    }
+
+    /// From here on another protocol is spoken.
+    pub(crate) fn switch(&mut self, protocol: Protocol) {
+        self.counts.closed(&self.worker, std::mem::replace(&mut self.protocol, protocol));
+        self.counts.opened(&self.worker, protocol);
+    }
+}
+
+impl Drop for Speaking {
+    fn drop(&mut self) {
+        self.counts.closed(&self.worker, self.protocol);
+    }
+}
+
 impl Worker {
     #[allow(clippy::too_many_arguments, reason = "the parts of a worker, named once where it is made")]
     pub(crate) fn new(
@@ -86,7 +112,7 @@ impl Worker {
         Rc::new(Self {
             metrics,
             deadlines,
-            clock,
+            clock: Rc::new(clock),
             log: RefCell::new(log),
             tracer,
             ids: RefCell::new(IdGenerator::from_seed(seed)),
@@ -144,17 +170,19 @@ impl Worker {
         record.trace = Some((trace, state));
     }
 
-    /// Counts and logs a request that is over.
-    pub(crate) fn finish(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: &Record) {
-        let total = nanos_between(record.started, Instant::now());
+    /// Counts and logs a request that is over. Called while unwinding as well: nothing here may panic.
+    pub(crate) fn finish(&self, running: &Running, peer: &Peer, record: &Record) {
+        let total = nanos_between(record.started, self.clock.monotonic());
         let counts = match record.route {
             Some(route) => &running.routes[route],
             None => self.metrics.metrics().unrouted(),
         };
         counts.finish(&self.metrics, record.outcome, record.status, total);
         counts.bytes(&self.metrics, record.bytes_up, record.bytes_down);
-        if let Some(reason) = record.reason {
-            self.metrics.metrics().denied(reason);
+        match record.reason {
+            Some(reason) if record.let_through => self.metrics.metrics().exchange_failed(reason),
+            Some(reason) => self.metrics.metrics().denied(reason),
+            None => {}
         }
         if let Some(what) = record.cache {
             self.metrics.cache_asked(what);
@@ -162,19 +190,21 @@ impl Worker {
         if let Some(phases) = &record.phases {
             self.metrics.phases(phases);
         }
-        if self.describes() {
-            self.tell(running, peer, protocol, record, total);
+        if record.text.is_some() {
+            self.tell(running, peer, record, total);
         }
     }
 
     /// The line and the spans of a request.
-    fn tell(&self, running: &Running, peer: &Peer, protocol: RequestProtocol, record: &Record, total: u64) {
+    fn tell(&self, running: &Running, peer: &Peer, record: &Record, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
-        let upstream = route.map(|r| &*running.config.upstreams[r.upstream].name);
-        let forwarded = upstream.zip(record.endpoint.as_deref()).map(|(upstream, endpoint)| {
+        let upstream = route.map(|r| &running.config.upstreams[r.upstream]);
+        let endpoint = upstream.zip(record.endpoint).and_then(|(u, at)| u.endpoints.get(at));
+        let endpoint = endpoint.map(ToString::to_string);
+        let forwarded = upstream.zip(endpoint.as_deref()).map(|(upstream, endpoint)| {
             let nanos =
                 record.forwarded.map_or(0, |at| total.saturating_sub(nanos_between(record.started, at)));
-            access_log::Forwarded { upstream, endpoint, nanos }
+            access_log::Forwarded { upstream: &upstream.name, endpoint, nanos }
         });
         let target = record.text.as_ref().filter(|t| !t.method.is_empty());
         let time = self.clock.at(record.started).wall;
@@ -182,7 +212,7 @@ impl Worker {
             time,
             listener: &peer.listener().name,
             peer: peer.address,
-            protocol,
+            protocol: record.protocol,
             target: target.map(|t| access_log::Target { method: &t.method, host: &t.host, path: &t.path }),
             status: record.status,
             outcome: record.outcome,
@@ -208,7 +238,10 @@ impl Worker {
                 record: &line,
             });
         }
-        if let Some(log) = &mut *self.log.borrow_mut() {
+        // Taken only by what unwinds out of it.
+        if let Ok(mut log) = self.log.try_borrow_mut()
+            && let Some(log) = &mut *log
+        {
             log.log(&line);
         }
     }

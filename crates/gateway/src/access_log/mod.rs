@@ -32,7 +32,7 @@ use crate::trace::TraceId;
 pub enum RequestProtocol {
     /// HTTP/1.0.
     Http10,
-    /// HTTP/1.1.
+    /// HTTP/1.1, or a head of HTTP/1 too broken to say.
     Http11,
     /// HTTP/2.
     Http2,
@@ -76,14 +76,14 @@ pub struct Forwarded<'a> {
     pub upstream: &'a str,
     /// `host:port` or socket path.
     pub endpoint: &'a str,
-    /// Nanoseconds from sending the request to the end of its answer.
+    /// Nanoseconds from handing the request on, connecting included, to the end of its answer.
     pub nanos: u64,
 }
 
 /// A finished request.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// When its first byte arrived.
+    /// When its head was complete.
     pub time: Timestamp,
     /// Name of the listener.
     pub listener: &'a str,
@@ -97,7 +97,7 @@ pub struct Record<'a> {
     pub status: u16,
     /// How it ended.
     pub outcome: Outcome,
-    /// Code that says why it was not let through.
+    /// Code that says why it was not let through, or why its exchange broke off.
     pub reason: Option<&'static str>,
     /// Name of the matched route.
     pub route: Option<&'a str>,
@@ -109,7 +109,7 @@ pub struct Record<'a> {
     pub bytes_in: u64,
     /// Body bytes sent.
     pub bytes_out: u64,
-    /// Nanoseconds from first byte received to last byte sent.
+    /// Nanoseconds from then to the last byte sent.
     pub total_nanos: u64,
     /// What the decision cache said.
     pub cache: Option<CacheUse>,

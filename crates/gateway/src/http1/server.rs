@@ -7,7 +7,7 @@
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::connection::Connection;
 use super::head::{Fields, Framing, RequestHead, Version, parse_request, parse_target};
@@ -20,10 +20,12 @@ use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
 use auth::request::Field;
 
 use crate::access_log::RequestProtocol;
-use crate::phases::{Phase, server_timing};
+use crate::metrics::Protocol;
+use crate::phases::Phase;
 use crate::pipeline::{Admission, Inbound, Peer, admit};
 use crate::record::Record;
-use crate::worker::{Running, Worker};
+use crate::under_way::UnderWay;
+use crate::worker::{Running, Speaking, Worker};
 
 /// Request body read and thrown away so that the connection can go on after an answer of our own.
 const MAX_DRAIN: u64 = 64 * 1024;
@@ -33,9 +35,9 @@ pub(crate) const MAX_LINGER: usize = 256 * 1024;
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, connection: Connection) {
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, connection: Connection, speaking: Speaking) {
     let deadline = worker.deadlines.register();
-    let mut session = Session { worker, peer, connection, deadline };
+    let mut session = Session { worker, peer, connection, speaking, deadline };
     loop {
         match session.next().await {
             Next::Continue => {}
@@ -57,8 +59,9 @@ enum Next {
 
 struct Session {
     worker: Rc<Worker>,
-    peer: Peer,
+    peer: Rc<Peer>,
     connection: Connection,
+    speaking: Speaking,
     deadline: Deadline,
 }
 
@@ -82,13 +85,11 @@ impl Session {
             Ok(n) => n,
             Err(refusal) => return self.refuse_head(refusal).await,
         };
-        let started = crate::pipeline::begun(&self.worker);
-        let _in_flight = self.worker.in_flight();
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut record = Record::begin(started, timed, self.worker.describes());
-        let running = self.worker.running();
-        let next = self.request(head, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, &record);
+        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http11, timed);
+        let (running, record) = under_way.parts();
+        let next = self.request(head, running, record).await;
+        under_way.over();
         next
     }
 
@@ -123,9 +124,8 @@ impl Session {
 
     /// Answers a head that could not be read; nothing after it can be framed.
     async fn refuse_head(&mut self, refusal: Refusal) -> Next {
-        let running = self.worker.running();
-        let _in_flight = self.worker.in_flight();
-        let mut record = Record::begin(Instant::now(), false, self.worker.describes());
+        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http11, false);
+        let (running, record) = under_way.parts();
         let answer = refusal.answer(&running.config.authentication.realm);
         self.connection.stop_reading();
         let seen = Seen {
@@ -136,8 +136,8 @@ impl Session {
             persists: false,
             expects: false,
         };
-        let next = self.answer(&answer, seen, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http11, &record);
+        let next = self.answer(&answer, seen, record).await;
+        under_way.over();
         next
     }
 
@@ -161,6 +161,7 @@ impl Session {
                 Admission::Authenticate(token) => {
                     let now = || self.worker.clock.refresh();
                     resolved = Some(running.authenticator.authenticate(&token, now).await);
+                    record.end(Phase::Authenticate);
                 }
             }
         }
@@ -201,6 +202,9 @@ impl Session {
             persists: parsed.connection.persists(parsed.version),
             expects: parsed.connection.expect_continue,
         };
+        if parsed.version == Version::Http10 {
+            record.protocol = RequestProtocol::Http10;
+        }
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
         };
@@ -218,18 +222,11 @@ impl Session {
         let mut client = Client {
             worker: &self.worker,
             connection: &mut self.connection,
+            speaking: &mut self.speaking,
             version: seen.version,
             head_request: seen.head_request,
             close: !seen.persists,
-            timing: None,
         };
-        if self.peer.sees_timing {
-            let mut line = Vec::new();
-            let phases = record.phases.get_or_insert_with(|| crate::phases::Recorder::start(record.started));
-            let authority = record.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
-            server_timing(phases, record.cache, authority, &mut line);
-            client.timing = Some(line);
-        }
         let result = exchange(outbound, &mut client, &self.deadline, record).await;
         let close = client.close;
         let relayed = match result {
@@ -239,7 +236,6 @@ impl Session {
                 return self.answer(&answer, seen, record).await;
             }
         };
-        record.end(Phase::Respond);
         match relayed.fault {
             Some(fault) => {
                 record.failed(&fault);
@@ -376,12 +372,11 @@ fn poll_drain(connection: &mut Connection, cx: &mut Context<'_>, budget: &mut u6
 struct Client<'a> {
     worker: &'a Worker,
     connection: &'a mut Connection,
+    speaking: &'a mut Speaking,
     version: Version,
     head_request: bool,
     /// The connection ends with this response.
     close: bool,
-    /// Value of `Server-Timing`, for peers that may see it.
-    timing: Option<Vec<u8>>,
 }
 
 impl Downstream for Client<'_> {
@@ -401,7 +396,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError> {
         let status = response.status;
         let framing =
             response_framing(status, response.body, self.head_request, self.version == Version::Http11);
@@ -409,7 +404,7 @@ impl Downstream for Client<'_> {
         self.connection.begin_message();
         let out = self.connection.out();
         put_response(out, response);
-        if let Some(timing) = &self.timing {
+        if let Some(timing) = timing {
             put_field(out, "server-timing", timing);
         }
         match (framing, response.body) {
@@ -422,6 +417,7 @@ impl Downstream for Client<'_> {
             _ => {}
         }
         if status == 101 {
+            self.speaking.switch(Protocol::Tunnel);
             out.extend_from_slice(b"connection: upgrade\r\n");
             for field in response.fields.iter().filter(|f| f.name.eq_ignore_ascii_case("upgrade")) {
                 put_field(out, "upgrade", field.value);
@@ -445,7 +441,7 @@ impl Downstream for Client<'_> {
 mod tests {
     use super::*;
 
-    fn future_size<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+    fn future_size<A, B, C, D, F: Future>(_: fn(A, B, C, D) -> F) -> usize {
         size_of::<F>()
     }
 

@@ -21,15 +21,16 @@ use super::stream::Stream as Bodies;
 use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
 use crate::forward::{Outbound, exchange};
-use crate::http1::head::{Fields, Framing, HeadFault};
+use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::phases::{Phase, server_timing};
+use crate::phases::Phase;
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
 use crate::relay::Fault;
+use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};
 
 /// Window a client may fill per stream before we have passed it on.
@@ -48,7 +49,7 @@ const MAX_DRAIN: usize = 64 * 1024;
 const TASKS_PER_STREAM: usize = 2;
 
 /// Serves a connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
+pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     let listener = peer.listener();
     let (header, idle) = (listener.timeouts.header, listener.timeouts.idle);
     let most = TASKS_PER_STREAM.saturating_mul(listener.limits.concurrent_streams as usize);
@@ -68,7 +69,6 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Peer, io: Stream) {
         Poll::Pending => deadline.poll_due(cx).map(|()| None),
     });
     let Some(mut connection) = ready.await else { return };
-    let peer = Rc::new(peer);
     let streams = Rc::new(Streams { open: Cell::new(0), ended: Cell::new(0), worker: worker.clone() });
     let mut resting = Resting { since: deadline.millis_at(Duration::ZERO), limit: header, leaving: false };
     loop {
@@ -181,14 +181,11 @@ struct StreamTask {
 
 impl StreamTask {
     async fn run(self, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-        let started = crate::pipeline::begun(&self.worker);
-        let in_flight = self.worker.in_flight();
         let timed = self.peer.sees_timing || self.worker.times_phases();
-        let mut record = Record::begin(started, timed, self.worker.describes());
-        let running = self.worker.running();
-        let mut client = self.request(request, respond, &running, &mut record).await;
-        self.worker.finish(&running, &self.peer, RequestProtocol::Http2, &record);
-        drop((running, in_flight));
+        let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
+        let (running, record) = under_way.parts();
+        let mut client = self.request(request, respond, running, record).await;
+        under_way.over();
         self.drain(&mut client.bodies).await;
     }
 
@@ -206,7 +203,6 @@ impl StreamTask {
             bodies: Bodies::new(None, Some(body)),
             responded: false,
             head_request: head.method == http::Method::HEAD,
-            timing: None,
         };
         let mut resolved = None;
         loop {
@@ -222,6 +218,7 @@ impl StreamTask {
                 }
                 Admission::Authenticate(token) => {
                     resolved = self.authenticate(&token, &mut client, running).await;
+                    record.end(Phase::Authenticate);
                     if resolved.is_none() {
                         record.failed(&Fault::ClientGone);
                         return client;
@@ -271,6 +268,10 @@ impl StreamTask {
             if name == http::header::HOST && host.replace(value.as_bytes()).is_some() {
                 return refuse(HeadFault::RepeatedHost);
             }
+            // Malformed (RFC 9113 §8.2.1), and an HTTP/1 upstream would read another value than was decided on.
+            if trim(value.as_bytes()).len() != value.len() {
+                return refuse(HeadFault::FieldLine);
+            }
             let crumb = name == http::header::COOKIE && cookies.is_some();
             if !crumb && fields.try_push(Field { name: name.as_str(), value: value.as_bytes() }).is_err() {
                 return refuse(HeadFault::TooManyFields);
@@ -303,14 +304,6 @@ impl StreamTask {
         running: &Rc<Running>,
         record: &mut Record,
     ) {
-        if self.peer.sees_timing
-            && let Some(phases) = &record.phases
-        {
-            let authority = record.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
-            let mut line = Vec::new();
-            server_timing(phases, record.cache, authority, &mut line);
-            client.timing = HeaderValue::from_bytes(&line).ok();
-        }
         let deadline = self.worker.deadlines.register();
         match exchange(outbound, client, &deadline, record).await {
             Err(refusal) => {
@@ -318,7 +311,6 @@ impl StreamTask {
                 answer_ourselves(&answer, client, record);
             }
             Ok(relayed) => {
-                record.end(Phase::Respond);
                 if let Some(fault) = relayed.fault {
                     record.failed(&fault);
                     client.reset();
@@ -405,7 +397,6 @@ struct Client {
     /// The final head was sent.
     responded: bool,
     head_request: bool,
-    timing: Option<HeaderValue>,
 }
 
 impl Client {
@@ -462,9 +453,9 @@ impl Downstream for Client {
         Ok(self.respond.send_informational(response_head(response)?)?)
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError> {
         let mut head = response_head(response)?;
-        if let Some(timing) = self.timing.take() {
+        if let Some(timing) = timing.and_then(|timing| HeaderValue::from_bytes(timing).ok()) {
             head.headers_mut().append("server-timing", timing);
         }
         let framing = response_framing(response.status, response.body, self.head_request, true);

@@ -42,7 +42,7 @@ label! {
         TooLarge => "too_large",
         /// No route matches: 404.
         NoRoute => "no_route",
-        /// A limit of ours or of the upstream is reached, or the gateway is draining: 503.
+        /// A limit of ours or of the upstream is reached: 503.
         Overloaded => "overloaded",
         /// The authority that would know (keys, introspection) cannot be asked: 503.
         AuthUnavailable => "auth_unavailable",
@@ -52,6 +52,8 @@ label! {
         Timeout => "timeout",
         /// The client went away first.
         ClientAborted => "client_aborted",
+        /// Broken off by the gateway itself: it stopped before the request was over, or failed in handling it.
+        Unfinished => "unfinished",
     }
 }
 
@@ -95,7 +97,7 @@ label! {
         Http1 => "http1",
         /// HTTP/2.
         Http2 => "http2",
-        /// Bytes after a protocol switch (101).
+        /// HTTP/1 until a protocol switch (101), whatever bytes since.
         Tunnel => "tunnel",
     }
 }
@@ -105,8 +107,6 @@ label! {
     Refusal {
         /// The listener's connection limit is reached.
         Limit => "limit",
-        /// The gateway is draining.
-        Draining => "draining",
         /// A PROXY protocol header was missing, broken, late or from a peer that may not send one.
         ProxyProtocol => "proxy_protocol",
         /// No byte of a protocol this listener speaks.

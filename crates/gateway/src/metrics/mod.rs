@@ -60,7 +60,8 @@ pub struct Metrics {
     routes: Named<Box<str>, RouteMetrics>,
     listeners: Named<Box<str>, ListenerMetrics>,
     endpoints: Named<(Box<str>, Box<str>), EndpointMetrics>,
-    denials: RwLock<Vec<(&'static str, AtomicU64)>>,
+    denials: Reasons,
+    exchange_failures: Reasons,
     reloads: Reloads,
     sources: RwLock<Sources>,
     cpu_per_request: Mutex<CpuPerRequest>,
@@ -80,7 +81,8 @@ impl Metrics {
             routes: Mutex::default(),
             listeners: Mutex::default(),
             endpoints: Mutex::default(),
-            denials: RwLock::default(),
+            denials: Reasons::default(),
+            exchange_failures: Reasons::default(),
             reloads: Reloads::default(),
             sources: RwLock::default(),
             cpu_per_request: Mutex::default(),
@@ -139,15 +141,12 @@ impl Metrics {
 
     /// Counts why a request was not let through: a code out of the program text, never text of a peer.
     pub fn denied(&self, reason: &'static str) {
-        if let Some((_, count)) = self.denials.read().iter().find(|(known, _)| *known == reason) {
-            count.fetch_add(1, Relaxed);
-            return;
-        }
-        let mut denials = self.denials.write();
-        match denials.iter().find(|(known, _)| *known == reason) {
-            Some((_, count)) => drop(count.fetch_add(1, Relaxed)),
-            None => denials.push((reason, AtomicU64::new(1))),
-        }
+        self.denials.count(reason);
+    }
+
+    /// Counts why the exchange of a request that was let through came to no good end: a code as well.
+    pub fn exchange_failed(&self, reason: &'static str) {
+        self.exchange_failures.count(reason);
     }
 
     /// What became of configurations.
@@ -191,6 +190,32 @@ impl Metrics {
     }
 }
 
+/// Counts by codes out of the program text, of which there are a few dozen: made at first use.
+#[derive(Default)]
+struct Reasons(RwLock<Vec<(&'static str, AtomicU64)>>);
+
+impl Reasons {
+    fn count(&self, reason: &'static str) {
+        if let Some((_, count)) = self.0.read().iter().find(|(known, _)| *known == reason) {
+            count.fetch_add(1, Relaxed);
+            return;
+        }
+        let mut counts = self.0.write();
+        match counts.iter().find(|(known, _)| *known == reason) {
+            Some((_, count)) => drop(count.fetch_add(1, Relaxed)),
+            None => counts.push((reason, AtomicU64::new(1))),
+        }
+    }
+
+    /// All of them, in the order of their codes.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let mut counts: Vec<_> =
+            self.0.read().iter().map(|(reason, count)| (*reason, count.load(Relaxed))).collect();
+        counts.sort_unstable();
+        counts
+    }
+}
+
 /// The right of one thread to write its shard: every counting method asks for it.
 ///
 /// It may move to the thread that will use it but is not `Sync`, and there is one per shard. That makes each
@@ -217,7 +242,7 @@ impl Worker {
         &self.metrics.workers[self.index].0
     }
 
-    /// A request's first byte arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
+    /// A request's head arrived. [`Worker::request_ended`] ends it, once, whatever became of it.
     #[inline]
     pub fn request_begun(&self) {
         self.shard().requests.begin();
@@ -297,7 +322,7 @@ mod tests {
                 });
             }
         });
-        let counts: Vec<_> = metrics.denials.read().iter().map(|(r, n)| (*r, n.load(Relaxed))).collect();
+        let counts = metrics.denials.counts();
         assert_eq!(counts.len(), 2);
         assert!(counts.iter().all(|(_, n)| *n == 4000), "{counts:?}");
     }

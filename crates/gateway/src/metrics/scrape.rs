@@ -109,7 +109,7 @@ impl Metrics {
         e.family(
             "postern_requests_in_flight",
             Kind::Gauge,
-            "Requests whose first byte came and whose last went not.",
+            "Requests whose head came and whose answer is not over.",
         )
         .sample(&[], sum(&self.workers, |shard| shard.requests.open()));
     }
@@ -118,7 +118,7 @@ impl Metrics {
         let mut family = e.family(
             "postern_request_duration_seconds",
             Kind::Histogram,
-            "First byte of a request to last byte of its answer, by route.",
+            "Whole head of a request to last byte of its answer, by route.",
         );
         for route in self.all_routes() {
             let total = Total::of(route.shards.iter().map(|shard| &shard.0.duration));
@@ -136,12 +136,17 @@ impl Metrics {
     }
 
     fn denials(&self, e: &mut Encoder) {
-        let mut denials: Vec<_> =
-            self.denials.read().iter().map(|(reason, count)| (*reason, count.load(Relaxed))).collect();
-        denials.sort_unstable();
         let mut family =
             e.family("postern_denials", Kind::Counter, "Requests not let through, by reason code.");
-        for (reason, count) in denials {
+        for (reason, count) in self.denials.counts() {
+            family.sample(&[("reason", reason)], count);
+        }
+        let mut family = e.family(
+            "postern_exchange_failures",
+            Kind::Counter,
+            "Requests let through whose exchange with the upstream broke off, by reason code.",
+        );
+        for (reason, count) in self.exchange_failures.counts() {
             family.sample(&[("reason", reason)], count);
         }
     }

@@ -36,8 +36,8 @@ impl RouteMetrics {
         &self.name
     }
 
-    /// Counts a finished request: how it ended, the status sent (0: none) and nanoseconds from its first byte
-    /// to the last byte of its answer. Once per request, also when the client went away.
+    /// Counts a finished request: how it ended, the status sent (0: none) and nanoseconds from its head to
+    /// the last byte of its answer. Once per request, also when the client went away.
     #[inline]
     pub fn finish(&self, worker: &Worker, outcome: Outcome, status: u16, total_nanos: u64) {
         let shard = &self.shards[worker.index()].0;

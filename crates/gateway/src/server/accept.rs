@@ -1,5 +1,6 @@
 //! From an accepted socket to a codec: limits, PROXY header, TLS, which protocol.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
@@ -8,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use auth::request::Scheme;
 use parking_lot::Mutex;
@@ -24,9 +25,10 @@ use crate::http1::server::{LINGER, MAX_LINGER};
 use crate::http1::writing::put_field;
 use crate::io::Stream;
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
+use crate::phases::nanos_between;
 use crate::pipeline::{Certificate, Peer};
 use crate::proxy_protocol::{self, Origin, Progress};
-use crate::worker::Worker;
+use crate::worker::{Speaking, Worker};
 
 /// What an HTTP/2 client says first (RFC 9113 §3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -160,7 +162,8 @@ fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: So
     }
     counts.accepted(&worker.metrics);
     tokio::task::spawn_local(async move {
-        let socket = Incoming { worker: open.worker.clone(), config, index, counts, peer };
+        let accept_nanos = Cell::default();
+        let socket = Incoming { worker: open.worker.clone(), config, index, counts, peer, accept_nanos };
         socket.serve(stream).await;
         drop(open);
     });
@@ -187,32 +190,14 @@ impl Drop for OpenConnection {
     }
 }
 
-/// Counts a connection by the protocol it speaks until dropped, even by a panic.
-struct Speaking {
-    worker: Rc<Worker>,
-    counts: Arc<ListenerMetrics>,
-    protocol: Protocol,
-}
-
-impl Speaking {
-    fn new(worker: Rc<Worker>, counts: Arc<ListenerMetrics>, protocol: Protocol) -> Self {
-        counts.opened(&worker.metrics, protocol);
-        Self { worker, counts, protocol }
-    }
-}
-
-impl Drop for Speaking {
-    fn drop(&mut self) {
-        self.counts.closed(&self.worker.metrics, self.protocol);
-    }
-}
-
 struct Incoming {
     worker: Rc<Worker>,
     config: Arc<Config>,
     index: usize,
     counts: Arc<ListenerMetrics>,
     peer: SocketAddr,
+    /// What the PROXY header and the handshake took, if there was either.
+    accept_nanos: Cell<Option<u64>>,
 }
 
 /// The protocol a connection turned out to speak.
@@ -231,20 +216,25 @@ impl Incoming {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let limit = self.listener().timeouts.handshake;
+        let listener = self.listener();
+        let limit = listener.timeouts.handshake;
+        let measured = listener.tls.is_some() || !listener.proxy_protocol.is_empty();
+        let began = measured.then(|| self.worker.clock.monotonic());
         let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await else {
             return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
-        let Some((spoken, certificate)) = self.secured(stream, limit).await else { return };
+        let Some((spoken, certificate)) = self.secured(stream, limit, began).await else { return };
         let protocol = match &spoken {
             Spoken::Http1(_) => Protocol::Http1,
             Spoken::Http2(_) => Protocol::Http2,
         };
         let worker = self.worker.clone();
-        let _speaking = Speaking::new(worker.clone(), self.counts.clone(), protocol);
-        let peer = self.into_peer(certificate);
+        let speaking = Speaking::new(&worker, self.counts.clone(), protocol);
+        let peer = Rc::new(self.into_peer(certificate));
         match spoken {
-            Spoken::Http1(connection) => crate::http1::server::serve(worker, peer, connection).await,
+            Spoken::Http1(connection) => {
+                crate::http1::server::serve(worker, peer, connection, speaking).await;
+            }
             Spoken::Http2(stream) => crate::http2::server::serve(worker, peer, stream).await,
         }
     }
@@ -266,6 +256,7 @@ impl Incoming {
             forwarded,
             forwarded_http1,
             sees_timing,
+            accept_nanos: self.accept_nanos,
             listener: self.config,
             listener_index: self.index,
         }
@@ -303,8 +294,14 @@ impl Incoming {
     }
 
     /// TLS, and which protocol is spoken inside.
-    async fn secured(&self, stream: Stream, limit: Duration) -> Option<(Spoken, Option<Box<Certificate>>)> {
+    async fn secured(
+        &self,
+        stream: Stream,
+        limit: Duration,
+        began: Option<Instant>,
+    ) -> Option<(Spoken, Option<Box<Certificate>>)> {
         let Some(tls) = &self.listener().tls else {
+            self.shook(began);
             return Some((self.sniffed(stream).await?, None));
         };
         let handshake = TlsAcceptor::from(tls.server.clone()).accept(Box::new(stream)).into_fallible();
@@ -322,6 +319,7 @@ impl Incoming {
                 return None;
             }
         };
+        self.shook(began);
         let (_, session) = stream.get_ref();
         let certificate = match (session.peer_certificates(), &tls.client_authorities) {
             (Some(chain), Some(authorities)) => Certificate::new(chain, authorities).map(Box::new),
@@ -338,6 +336,11 @@ impl Incoming {
             return None;
         };
         Some((spoken, certificate))
+    }
+
+    /// What comes before requests is over; a client may now take its time.
+    fn shook(&self, began: Option<Instant>) {
+        self.accept_nanos.set(began.map(|began| nanos_between(began, self.worker.clock.monotonic())));
     }
 
     /// Plain text: HTTP/2 when its preface comes first (prior knowledge, RFC 9113 §3.3), else HTTP/1.

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -96,11 +96,12 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
         return false;
     };
     let metrics = Rc::new(metrics);
-    let deadlines = Deadlines::new(Instant::now());
+    let clock = CoarseClock::new(services.clock.clone());
+    let deadlines = Deadlines::new(clock.now().monotonic);
     let running = running(&generation, None, &metrics, &deadlines);
     let worker = Worker::new(
         metrics,
-        CoarseClock::new(services.clock.clone()),
+        clock,
         services.access_log.as_ref().map(crate::access_log::AccessLog::buffer),
         services.tracer.clone(),
         running,
@@ -198,8 +199,8 @@ async fn tick(worker: Rc<Worker>) {
     let mut ticks = 0u32;
     loop {
         interval.tick().await;
-        worker.clock.refresh();
-        worker.deadlines.tick(Instant::now());
+        let now = worker.clock.refresh();
+        worker.deadlines.tick(now.monotonic);
         worker.flush_log();
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP_TICKS) {

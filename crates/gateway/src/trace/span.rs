@@ -17,7 +17,7 @@ pub struct Finished<'a> {
     pub trace: &'a Context,
     /// The caller's `tracestate`.
     pub state: Option<&'a str>,
-    /// When the request's first byte arrived, nanoseconds since the Unix epoch.
+    /// When the request's head was complete, nanoseconds since the Unix epoch.
     pub start_unix_nanos: u64,
     /// Time per phase.
     pub phases: &'a Recorder,
@@ -131,7 +131,7 @@ impl Finished<'_> {
     }
 
     /// One event at the end of each phase, with its length. Phases follow each other, so each begins where the
-    /// one before ended; what was before the request's first byte is not on its time line.
+    /// one before ended; what was before the request is not on its time line.
     fn events(&self) -> Vec<Event> {
         let mut at = self.start_unix_nanos;
         let event = |(phase, nanos): (Phase, u64)| {
@@ -147,7 +147,7 @@ impl Finished<'_> {
         self.phases.iter().map(event).collect()
     }
 
-    /// Nanoseconds from the request's first byte until it was sent on.
+    /// Nanoseconds from the request's head until it was handed on.
     fn before_upstream(&self) -> u64 {
         [Phase::Parse, Phase::Match, Phase::Authenticate, Phase::Decide]
             .into_iter()
@@ -158,8 +158,15 @@ impl Finished<'_> {
 
 /// Whether the gateway, or what it depends on, failed the request.
 fn failed(record: &Record<'_>) -> bool {
+    let of_the_client = record.status == 408 || record.reason == Some("client_stalled");
     record.status >= 500
-        || matches!(record.outcome, Outcome::AuthUnavailable | Outcome::UpstreamError | Outcome::Overloaded)
+        || match record.outcome {
+            Outcome::AuthUnavailable | Outcome::UpstreamError | Outcome::Overloaded | Outcome::Unfinished => {
+                true
+            }
+            Outcome::Timeout => !of_the_client,
+            _ => false,
+        }
 }
 
 fn error(message: &str) -> Status {

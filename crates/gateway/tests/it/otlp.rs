@@ -292,6 +292,37 @@ async fn what_the_gateway_failed_to_do_is_an_error_and_a_refusal_is_not() {
 }
 
 #[tokio::test]
+async fn a_deadline_that_passed_is_an_error_unless_it_was_the_client_s() {
+    let mut collector = Collector::start(Vec::new(), None).await;
+    let (queue, exporter) = Exporter::new(collector.options());
+    let (_stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(exporter.run(async { drop(stopped.await) }));
+    let tracer = Tracer::new(Sampling::Ratio(1.0), Some(queue));
+    let mut ids = ids();
+    let cases = [
+        (Outcome::Timeout, 200, "upstream_timeout", true),
+        (Outcome::Timeout, 504, "request_timeout", true),
+        (Outcome::Timeout, 408, "head_timeout", false),
+        (Outcome::Timeout, 200, "client_stalled", false),
+        (Outcome::Unfinished, 200, "gateway_stopped", true),
+        (Outcome::ClientAborted, 200, "client_gone", false),
+    ];
+    for (outcome, status, reason, _) in cases {
+        let trace = tracer.begin(None, &mut ids);
+        let reason = Some(reason);
+        finish(&tracer, &trace, &Record { status, outcome, reason, forwarded: None, ..record(None) });
+    }
+    let mut found = Vec::new();
+    while found.len() < cases.len() {
+        found.extend(spans(&collector.next().await).to_vec());
+    }
+    for ((outcome, status, reason, failed), span) in cases.into_iter().zip(found) {
+        let said = span.status.map(|status| status.message);
+        assert_eq!(said, failed.then(|| reason.to_owned()), "{outcome:?} {status} {reason}");
+    }
+}
+
+#[tokio::test]
 async fn a_full_queue_drops_and_counts() {
     let collector = Collector::start(Vec::new(), None).await;
     let (queue, exporter) = Exporter::new(ExportOptions { queue: 5, ..collector.options() });

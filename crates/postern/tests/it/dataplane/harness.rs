@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
+use gateway::access_log::AccessLog;
 use gateway::cache::{Generation, Secret};
-use gateway::clock::SystemClock;
-use gateway::metrics::Metrics;
+use gateway::clock::{Clock, SystemClock};
+use gateway::metrics::{Format, Metrics};
 use gateway::server::{Gateway, Services};
 use serde_json::{Value, json};
 
@@ -331,12 +332,24 @@ impl Fixture {
     }
 
     pub(crate) fn from_text(dir: tempfile::TempDir, issuer: Issuer, upstream: Upstream, text: &str) -> Self {
+        Self::observed(dir, issuer, upstream, text, Arc::new(SystemClock), None)
+    }
+
+    /// The same on a given clock, and with an access log.
+    pub(crate) fn observed(
+        dir: tempfile::TempDir,
+        issuer: Issuer,
+        upstream: Upstream,
+        text: &str,
+        clock: Arc<dyn Clock>,
+        access_log: Option<AccessLog>,
+    ) -> Self {
         let settings = load(dir.path(), text);
         let metrics = Metrics::new(1);
         let services = Services {
-            clock: Arc::new(SystemClock),
+            clock,
             metrics: metrics.clone(),
-            access_log: None,
+            access_log,
             tracer: None,
             control: CONTROL.handle().clone(),
             secret: Secret::new([7; 16]),
@@ -345,6 +358,13 @@ impl Fixture {
         let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
+    }
+
+    /// The value of a series as it is now; 0 when there is none.
+    pub(crate) fn counted(&self, series: &str) -> f64 {
+        let text = self.metrics.render(Format::Text);
+        let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().expect("number"))
     }
 
     pub(crate) fn gateway(&self) -> &Gateway {

@@ -473,3 +473,30 @@ fn http2_a_client_that_leaves_an_event_stream_frees_the_upstream() {
     });
     assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(5)), Ok(true));
 }
+
+#[test]
+fn http2_a_value_with_blanks_around_it_is_refused() {
+    let setup = Setup {
+        more: "[[route]]\nname = \"beta\"\npath = { prefix = \"/open\" }\nheaders = { x-tenant = \"beta\" }\nupstream = \"backend\"\npolicy = { allow = [{ groups = { any = [\"nobody\"] } }] }\n".into(),
+        ..Setup::default()
+    };
+    let f = Fixture::with(setup, Upstream::start());
+    run(async {
+        let send = connect(f.address).await;
+        let with = |value: &str| {
+            let mut open = Request::builder().uri("http://app.test/open").body(()).unwrap();
+            open.headers_mut().insert("x-tenant", http::HeaderValue::from_str(value).unwrap());
+            open
+        };
+        // An HTTP/1 upstream would read `beta` where the route saw something else (RFC 9113 §8.2.1).
+        for value in ["beta ", " beta", "beta\t", " "] {
+            let (head, body) = get(&send, with(value)).await;
+            assert_eq!(head.status, 400, "{value:?}");
+            assert!(String::from_utf8(body).unwrap().contains("malformed_field"), "{value:?}");
+        }
+        assert_eq!(get(&send, with("beta")).await.0.status, 401, "the route that asks for it");
+        assert_eq!(get(&send, with("be ta")).await.0.status, 200);
+        assert_eq!(get(&send, with("")).await.0.status, 200);
+    });
+    assert_eq!(f.upstream.seen().len(), 2);
+}

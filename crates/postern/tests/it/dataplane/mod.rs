@@ -9,6 +9,7 @@ mod http2_frames;
 mod identity;
 mod lifecycle;
 mod limits;
+mod telemetry;
 mod tls;
 mod tokens;
 mod upgrade;
