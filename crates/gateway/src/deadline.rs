@@ -69,8 +69,10 @@ impl Deadlines {
         Deadline { table: self.clone(), slot, index }
     }
 
-    /// Wakes every holder whose deadline has passed at `now`.
-    pub(crate) fn tick(&self, now: Instant) {
+    /// Who is to be woken at `now`, each once: every holder whose deadline has passed. They may be many at once, and
+    /// what they do takes its time, so the caller wakes them a few at a turn.
+    #[must_use]
+    pub(crate) fn tick(&self, now: Instant) -> Vec<Waker> {
         self.set_now(now);
         let now = self.now.get();
         let mut due = Vec::new();
@@ -82,7 +84,7 @@ impl Deadlines {
             }
         }
         // Woken after the walk: a waker may run code that registers or drops a slot.
-        due.into_iter().for_each(Waker::wake);
+        due
     }
 
     /// Wakes every holder: the worker's state has changed (draining).
@@ -171,9 +173,9 @@ mod tests {
         let mut cx = Context::from_waker(&waker);
         d.set(Duration::from_millis(500));
         assert!(d.poll_due(&mut cx).is_pending());
-        table.tick(origin + Duration::from_millis(499));
+        table.tick(origin + Duration::from_millis(499)).into_iter().for_each(Waker::wake);
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
-        table.tick(origin + Duration::from_millis(500));
+        table.tick(origin + Duration::from_millis(500)).into_iter().for_each(Waker::wake);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         assert!(d.poll_due(&mut cx).is_ready());
         d.clear();

@@ -55,10 +55,6 @@ pub(super) fn agreed<'a>(
 
 fn parse(raw: &[u8], scheme: Scheme) -> Result<Authority<'_>, Malformed> {
     let raw = str::from_utf8(raw).map_err(|_| Malformed::Host)?;
-    // A normal name without port, as most are, is recognised in one pass.
-    if !raw.ends_with('.') && labels(raw) == Ok(Spelling::Normal) {
-        return Ok(Authority { text: Cow::Borrowed(raw), host: raw.len(), port: None });
-    }
     if raw.contains('@') {
         return Err(Malformed::UserInfo);
     }

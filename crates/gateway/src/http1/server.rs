@@ -77,6 +77,18 @@ struct Seen {
     expects: bool,
 }
 
+impl Seen {
+    /// Of a head that could not be read.
+    const NOTHING: Self = Self {
+        len: 0,
+        framing: Framing::Length(0),
+        version: Version::Http11,
+        head_request: false,
+        persists: false,
+        expects: false,
+    };
+}
+
 impl Session {
     async fn next(&mut self) -> Next {
         let limits = &self.peer.listener().limits;
@@ -128,15 +140,7 @@ impl Session {
         let (running, record) = under_way.parts();
         let answer = refusal.answer(&running.config.authentication.realm);
         self.connection.stop_reading();
-        let seen = Seen {
-            len: 0,
-            framing: Framing::Length(0),
-            version: Version::Http11,
-            head_request: false,
-            persists: false,
-            expects: false,
-        };
-        let next = self.answer(&answer, seen, record).await;
+        let next = self.answer(&answer, Seen::NOTHING, record).await;
         under_way.over();
         next
     }
@@ -177,14 +181,7 @@ impl Session {
         record: &mut Record,
     ) -> (Admission, Seen) {
         let bytes = &self.connection.unread()[..head];
-        let mut seen = Seen {
-            len: 0,
-            framing: Framing::Length(0),
-            version: Version::Http11,
-            head_request: false,
-            persists: false,
-            expects: false,
-        };
+        let mut seen = Seen::NOTHING;
         let refuse = |fault| {
             let answer = Refusal::Head(fault).answer(&running.config.authentication.realm);
             Admission::Answer(Box::new(answer))

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::worker_thread::{Accepted, Command, Share};
+use super::worker_thread::{Accepted, Command, Share, TURN};
 use super::{OpenCount, total};
 use crate::config::{Config, Listener};
 use crate::http1::connection::Connection;
@@ -68,6 +68,7 @@ impl Doors {
 pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: TcpListener) {
     // Never due: it wakes this task when the worker begins to drain.
     let wake = context.worker.deadlines.register();
+    let mut in_turn = 0;
     loop {
         let next = poll_fn(|cx| match socket.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
@@ -76,7 +77,13 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
         });
         match next.await {
             None => return empty(&context, address, socket).await,
-            Some(Ok((stream, peer))) => accepted(&context, address, stream, peer),
+            Some(Ok((stream, peer))) => {
+                accepted(&context, address, stream, peer);
+                in_turn = (in_turn + 1) % TURN;
+                if in_turn == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
             Some(Err(error)) => {
                 if let Some((_, counts)) = listener(&context.worker, address) {
                     counts.accept_failed(&context.worker.metrics);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
@@ -20,6 +21,9 @@ use crate::worker::{Running, Worker};
 
 /// Ticks between two looks at the pools: a second.
 const SWEEP_TICKS: u32 = 10;
+/// Tasks begun or woken before everything else has its turn: connections that come, or run out of time, by the
+/// thousand must not hold up those that carry requests.
+pub(crate) const TURN: usize = 16;
 /// Longest time a kept-alive connection may rest while draining, so that a client about to use it gets an
 /// answer that says "close" instead of a reset.
 const QUIET: Duration = Duration::from_secs(5);
@@ -200,7 +204,10 @@ async fn tick(worker: Rc<Worker>) {
     loop {
         interval.tick().await;
         let now = worker.clock.refresh();
-        worker.deadlines.tick(now.monotonic);
+        for few in worker.deadlines.tick(now.monotonic).chunks(TURN) {
+            few.iter().for_each(Waker::wake_by_ref);
+            tokio::task::yield_now().await;
+        }
         worker.flush_log();
         ticks = ticks.wrapping_add(1);
         if ticks.is_multiple_of(SWEEP_TICKS) {

@@ -19,7 +19,8 @@ pub struct Listener {
     /// Speak TLS with this certificate. Absent: plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenerTls>,
-    /// What is spoken. With TLS the client chooses by ALPN; in plain text HTTP/2 needs prior knowledge.
+    /// What is spoken. With TLS the client chooses by ALPN. In plain text HTTP/2 needs prior knowledge; where both
+    /// are spoken, a connection that does not begin like HTTP/2 is taken for HTTP/1 and answered so.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1))]
     pub protocols: Vec<Protocol>,
