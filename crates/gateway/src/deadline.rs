@@ -5,8 +5,9 @@
 //! ticker walks the cells every [`TICK`] and wakes the connections whose number has passed. A deadline is
 //! therefore late by up to one tick, never early.
 //!
-//! Owns: the table of deadlines of one worker and its ticker's walk. Does not own: what a missed deadline
-//! means (each caller knows which step it was in).
+//! Owns: the table of deadlines of one worker and its ticker's walk; and, since it knows all holders, which of
+//! them have rested longest and are to make room for others. Does not own: what a missed deadline means (each
+//! caller knows which step it was in), when room is needed.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,6 +22,10 @@ const NEVER: u64 = u64::MAX;
 struct Slot {
     /// Milliseconds after the table's origin; [`NEVER`] when no step is timed.
     at: Cell<u64>,
+    /// Since when the holder rests, [`NEVER`] when it does not.
+    rests: Cell<u64>,
+    /// It is to end its rest, and itself.
+    leave: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -59,7 +64,12 @@ impl Deadlines {
 
     /// A new slot without a deadline.
     pub(crate) fn register(self: &Rc<Self>) -> Deadline {
-        let slot = Rc::new(Slot { at: Cell::new(NEVER), waker: RefCell::new(None) });
+        let slot = Rc::new(Slot {
+            at: Cell::new(NEVER),
+            rests: Cell::new(NEVER),
+            leave: Cell::new(false),
+            waker: RefCell::new(None),
+        });
         let mut slab = self.slots.borrow_mut();
         let index = slab.free.pop().unwrap_or_else(|| {
             slab.slots.push(None);
@@ -85,6 +95,28 @@ impl Deadlines {
         }
         // Woken after the walk: a waker may run code that registers or drops a slot.
         due
+    }
+
+    /// Asks holders that have rested at least this long to leave, the longest first and at most so many; answers how
+    /// many.
+    pub(crate) fn make_room(&self, most: usize, rested: Duration) -> usize {
+        let before = self.now.get().checked_sub(u64::try_from(rested.as_millis()).unwrap_or(NEVER));
+        let Some(before) = before else { return 0 };
+        let slab = self.slots.borrow();
+        let resting =
+            slab.slots.iter().flatten().filter(|slot| slot.rests.get() <= before && !slot.leave.get());
+        let mut resting: Vec<_> = resting.cloned().collect();
+        drop(slab);
+        if resting.len() > most {
+            resting.select_nth_unstable_by_key(most, |slot| slot.rests.get());
+            resting.truncate(most);
+        }
+        for slot in &resting {
+            slot.leave.set(true);
+            let waker = slot.waker.borrow_mut().take();
+            waker.into_iter().for_each(Waker::wake);
+        }
+        resting.len()
     }
 
     /// Wakes every holder: the worker's state has changed (draining).
@@ -121,11 +153,30 @@ impl Deadline {
     /// Never due.
     pub(crate) fn clear(&self) {
         self.slot.at.set(NEVER);
+        self.stir();
     }
 
-    /// Whether it has passed.
+    /// Whether it has passed, or the holder is to leave.
     pub(crate) fn is_due(&self) -> bool {
-        self.slot.at.get() <= self.table.now.get()
+        self.slot.leave.get() || self.slot.at.get() <= self.table.now.get()
+    }
+
+    /// The holder rests from now on, if it does not yet: it may be asked to leave, which makes it due.
+    pub(crate) fn rest(&self) {
+        if self.slot.rests.get() == NEVER {
+            self.slot.rests.set(self.table.now.get());
+        }
+    }
+
+    /// The holder rests no longer.
+    pub(crate) fn stir(&self) {
+        self.slot.rests.set(NEVER);
+        self.slot.leave.set(false);
+    }
+
+    /// Whether the holder was asked to leave.
+    pub(crate) fn is_to_leave(&self) -> bool {
+        self.slot.leave.get()
     }
 
     /// Ready when due; otherwise the task is woken by the tick after it becomes due.
@@ -180,6 +231,33 @@ mod tests {
         assert!(d.poll_due(&mut cx).is_ready());
         d.clear();
         assert!(d.poll_due(&mut cx).is_pending());
+    }
+
+    #[test]
+    fn room_is_made_by_those_who_rested_longest() {
+        let origin = Instant::now();
+        let table = Deadlines::new(origin);
+        let at = |millis| origin + Duration::from_millis(millis);
+        let holders: Vec<_> = [0, 300, 100, 200, 1500].map(|since| (since, table.register())).into();
+        for (since, holder) in &holders {
+            // Readings only grow, so each begins its rest by hand.
+            holder.slot.rests.set(*since);
+        }
+        let busy = table.register();
+        table.set_now(at(1600));
+        assert_eq!(table.make_room(3, Duration::from_secs(1)), 3);
+        let leaving = |holder: &Deadline| holder.is_to_leave() && holder.is_due();
+        let asked: Vec<_> = holders.iter().filter(|(_, h)| leaving(h)).map(|(since, _)| *since).collect();
+        assert_eq!(asked, [0, 100, 200]);
+        assert_eq!(
+            table.make_room(3, Duration::from_secs(1)),
+            1,
+            "the others are asked or have not rested enough"
+        );
+        assert!(!busy.is_due());
+        holders[0].1.stir();
+        assert!(!holders[0].1.is_due());
+        assert_eq!(table.make_room(3, Duration::from_secs(9)), 0, "nobody can have rested that long");
     }
 
     #[test]

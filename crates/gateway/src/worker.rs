@@ -38,6 +38,8 @@ pub(crate) struct Worker {
     /// The configuration in force, with what was made of it for this thread.
     pub(crate) running: RefCell<Rc<Running>>,
     /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
+    /// Connections that were asked to make room and whose place nobody has taken yet.
+    pub(crate) room: Cell<usize>,
     pub(crate) draining: Cell<Option<u64>>,
     /// Open connections of this worker; read by the others to share new ones fairly.
     pub(crate) open: Arc<AtomicUsize>,
@@ -117,6 +119,7 @@ impl Worker {
             tracer,
             ids: RefCell::new(IdGenerator::from_seed(seed)),
             running: RefCell::new(Rc::new(running)),
+            room: Cell::new(0),
             draining: Cell::new(None),
             open,
             sample: Cell::new(0),

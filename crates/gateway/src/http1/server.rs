@@ -121,9 +121,11 @@ impl Session {
             }
             if connection.unread().is_empty() {
                 connection.rest();
+                deadline.rest();
                 deadline.set_at(worker.draining.get().map_or(rested, |until| until.min(rested)));
                 deadline.poll_due(cx).map(|()| Ok(0))
             } else {
+                deadline.stir();
                 let by = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
                 deadline.set_at(by);
                 deadline.poll_due(cx).map(|()| Err(Refusal::HeadTimeout))

@@ -126,6 +126,16 @@ impl Resting {
             self.since = if busy { now } else { self.since.max(streams.ended.get()) };
             let millis = u64::try_from(self.limit.as_millis()).unwrap_or(u64::MAX);
             let mut due = self.since.saturating_add(millis);
+            if busy {
+                deadline.stir();
+            } else {
+                deadline.rest();
+            }
+            if deadline.is_to_leave() {
+                // Room is needed now; those who rest have nothing to lose.
+                self.limit = Duration::ZERO;
+                due = now;
+            }
             if streams.worker.draining.get().is_some() && !self.leaving {
                 due = now; // streams under way are finished, new ones are refused from here on
             }
@@ -140,7 +150,7 @@ impl Resting {
             connection.graceful_shutdown();
             self.leaving = true;
             self.since = now;
-            self.limit = LAST_WORDS;
+            self.limit = if deadline.is_to_leave() { Duration::ZERO } else { LAST_WORDS };
             if let Poll::Ready(None | Some(Err(_))) = connection.poll_accept(cx) {
                 return Poll::Ready(());
             }

@@ -182,6 +182,14 @@ impl Metrics {
             let count = sum(&l.shards, |shard| shard.refused[why as usize].get());
             family.sample(&[("listener", &*l.name), ("reason", why.as_str())], count);
         }
+        let mut family = e.family(
+            "postern_connections_crowded_out",
+            Kind::Counter,
+            "Resting connections closed to make room for others.",
+        );
+        for l in &listeners {
+            family.sample(&[("listener", &*l.name)], sum(&l.shards, |shard| shard.crowded_out.get()));
+        }
         let mut family =
             e.family("postern_tls_handshake_errors", Kind::Counter, "TLS handshakes that failed, by reason.");
         for (l, why) in listeners.iter().flat_map(|l| HandshakeFailure::ALL.map(|why| (l, why))) {

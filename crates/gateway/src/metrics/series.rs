@@ -60,6 +60,7 @@ pub(super) struct ListenerShard {
     pub(super) accept_errors: Local,
     pub(super) open: [LocalGauge; Protocol::COUNT],
     pub(super) refused: [Local; Refusal::COUNT],
+    pub(super) crowded_out: Local,
     pub(super) handshake: [Local; HandshakeFailure::COUNT],
 }
 
@@ -92,6 +93,11 @@ impl ListenerMetrics {
     /// An accepted connection was closed before its first request.
     pub fn refused(&self, worker: &Worker, why: Refusal) {
         self.shard(worker).refused[why as usize].add(1);
+    }
+
+    /// Resting connections were asked to make room for others.
+    pub fn crowded_out(&self, worker: &Worker, how_many: usize) {
+        self.shard(worker).crowded_out.add(how_many as u64);
     }
 
     /// A TLS handshake did not come to its end.

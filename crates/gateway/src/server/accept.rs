@@ -36,6 +36,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const UNFAIR: usize = 4;
 /// Connections that wait to be accepted at most, of each worker on each address.
 pub(super) const BACKLOG: u16 = 4096;
+/// How long a connection must have rested to be closed for another. Those in use rest for shorter between requests, and
+/// must not lose out to whoever opens more than there is room for.
+const RESTED: Duration = Duration::from_secs(1);
 /// Pause after the system refused to accept for a reason that lasts, such as want of descriptors or memory.
 const REFUSED: Duration = Duration::from_millis(50);
 
@@ -163,7 +166,8 @@ fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: So
     let listener = &config.listeners[index];
     let open = OpenConnection::new(worker.clone(), context.doors.of(&listener.name));
     let here = open.door.load(Ordering::Relaxed);
-    if here > listener.limits.connections || total(&context.shares) > context.connection_limit {
+    let full = total(&context.shares) > context.connection_limit && !makes_room(worker, &counts);
+    if full || here > listener.limits.connections {
         counts.refused(&worker.metrics, Refusal::Limit);
         return;
     }
@@ -174,6 +178,21 @@ fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: So
         socket.serve(stream).await;
         drop(open);
     });
+}
+
+/// Whether somebody makes room for one more connection. Few are asked at once, so that the walk over all of them is
+/// seldom made.
+fn makes_room(worker: &Worker, counts: &ListenerMetrics) -> bool {
+    let room = match worker.room.get() {
+        0 => {
+            let asked = worker.deadlines.make_room(TURN, RESTED);
+            counts.crowded_out(&worker.metrics, asked);
+            asked
+        }
+        room => room,
+    };
+    worker.room.set(room.saturating_sub(1));
+    room > 0
 }
 
 /// Counts an open connection until dropped.
@@ -373,6 +392,7 @@ impl Incoming {
                 return Some(Spoken::Http2(connection.into_stream()));
             }
             if compared > 0 && !std::mem::replace(&mut begun, true) {
+                deadline.stir();
                 deadline.set(self.listener().timeouts.header);
             }
             let read = poll_fn(|cx| match connection.poll_read(cx, PREFACE.len()) {
@@ -380,6 +400,7 @@ impl Incoming {
                 Poll::Pending => {
                     connection.rest();
                     if !begun {
+                        deadline.rest();
                         let draining = self.worker.draining.get();
                         deadline.set_at(draining.map_or(rests_until, |until| until.min(rests_until)));
                     }

@@ -177,3 +177,26 @@ fn http_a_process_out_of_descriptors_goes_on_when_there_are_some() {
     let most = began.elapsed().as_millis() / 50 + 2;
     assert!(failed > 0 && u128::from(failed) <= most, "{failed} failures, one each 50 ms are {most}");
 }
+
+/// security.md, HTTP: whoever fills the gateway with idle connections keeps nobody out.
+#[test]
+fn http_connections_that_rest_make_room_for_others() {
+    // With so few descriptors it takes the least that it makes do with, 64 connections.
+    let start = |arguments: &[&str]| Running::start_with_descriptors(264, arguments);
+    let served = Served::start_by("crowded", "[server]\nworkers = 1\n", start);
+    assert_eq!(served.status("/"), "502");
+    let idle: Vec<_> = (0..150).map(|_| std::net::TcpStream::connect(&served.gateway).unwrap()).collect();
+    // Those that came last found no room, and those before have not rested long enough to make it.
+    let refused = r#"postern_connections_refused_total{listener="web",reason="limit"}"#;
+    let began = Instant::now();
+    while served.count(refused) == 0 {
+        assert!(began.elapsed() < Duration::from_secs(20), "nobody is refused");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(1300));
+    for _ in 0..20 {
+        assert_eq!(served.status("/"), "502", "somebody made room");
+    }
+    assert!(served.count(r#"postern_connections_crowded_out_total{listener="web"}"#) > 0);
+    drop(idle);
+}

@@ -88,7 +88,8 @@ pub enum ClientCertificateDemand {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Open connections on the listener, over all workers; further ones are closed at once.
+    /// Open connections on the listener, over all workers; further ones are closed at once. The process as a whole
+    /// takes half as many as it may open files; from there on those make room that have rested for a second.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: usize,
     /// Size of one request head (request line and fields). From 1KiB to 1MiB. A trailer section has at most 64
