@@ -1,9 +1,9 @@
 //! What is sent upstream, and the exchange that follows.
 //!
 //! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the
-//! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what each
-//! fault of the exchange becomes. Does not own: which fields stay behind ([`crate::passage`]), connections, the
-//! relay.
+//! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what a
+//! fault of the exchange means for its endpoint. Does not own: which fields stay behind ([`crate::passage`]),
+//! connections, the relay.
 
 use std::rc::Rc;
 
@@ -17,6 +17,7 @@ use crate::authenticate::Verified;
 use crate::buffer::borrow_vec;
 use crate::config::{Route, UpstreamProtocol};
 use crate::deadline::Deadline;
+use crate::fault::Fault;
 use crate::http1::head::{Framing, HeadFault};
 use crate::http1::writing::{put_decimal, put_field};
 use crate::http2::stream::ClientStream;
@@ -24,7 +25,7 @@ use crate::leg::{Downstream, LegError};
 use crate::passage::Sieve;
 use crate::pipeline::{Inbound, Peer};
 use crate::record::Record;
-use crate::relay::{Fault, Progress, Relayed, Terms, relay};
+use crate::relay::{Progress, Relayed, Terms, relay};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::pool::{Lease, Link, Place, Pool};
 use crate::worker::{Running, Worker};
@@ -448,21 +449,5 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed
     match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),
         _ => Ok(relayed),
-    }
-}
-
-impl Fault {
-    /// What the client is told, if it can be told anything.
-    pub(crate) fn refusal(&self) -> Option<Refusal> {
-        match self {
-            Self::ClientGone => None,
-            Self::ClientBody(_) => Some(Refusal::Body),
-            Self::ClientStalled => Some(Refusal::ClientStalled),
-            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
-            Self::RequestTimeout => Some(Refusal::RequestTimeout),
-            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
-            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
-            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
-        }
     }
 }

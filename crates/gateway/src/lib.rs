@@ -20,6 +20,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod config;
 mod deadline;
+mod fault;
 mod forward;
 pub mod http1;
 mod http2;

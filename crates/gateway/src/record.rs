@@ -10,9 +10,9 @@ use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
 use crate::authenticate::Verified;
 use crate::clock::CoarseClock;
+use crate::fault::Fault;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
-use crate::relay::Fault;
 
 /// What is remembered of a request.
 pub(crate) struct Record {
@@ -134,16 +134,7 @@ impl Record {
 
     /// The exchange broke off after the answer had begun, or with nobody left to answer.
     pub(crate) fn failed(&mut self, fault: &Fault) {
-        let (outcome, reason) = match fault {
-            Fault::ClientGone => (Outcome::ClientAborted, "client_gone"),
-            Fault::ClientBody(_) => (Outcome::Malformed, "malformed_body"),
-            Fault::ClientStalled => (Outcome::Timeout, "client_stalled"),
-            Fault::BodyTooLarge => (Outcome::TooLarge, "body_too_large"),
-            Fault::UpstreamClosed(_) => (Outcome::UpstreamError, "upstream_closed"),
-            Fault::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
-            Fault::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
-            Fault::RequestTimeout => (Outcome::Timeout, "request_timeout"),
-        };
+        let (outcome, reason) = fault.told();
         self.outcome = outcome;
         self.reason = Some(reason);
     }

@@ -13,6 +13,7 @@ use auth::headers::is_hop_by_hop;
 use http::HeaderMap;
 
 use crate::deadline::Deadline;
+use crate::fault::Fault;
 use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
 use crate::phases::Phase;
 use crate::record::Record;
@@ -39,27 +40,6 @@ pub(crate) struct Terms {
     pub may_switch: bool,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,
-}
-
-/// Why an exchange failed.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// The client's connection or stream failed or was closed.
-    ClientGone,
-    /// The client's body is outside the grammar.
-    ClientBody(LegError),
-    /// The client did not send (or take) a byte in time.
-    ClientStalled,
-    /// The request body grew over the limit.
-    BodyTooLarge,
-    /// The upstream's connection failed or closed before a response.
-    UpstreamClosed(LegError),
-    /// The upstream sent what cannot be framed or was not asked for.
-    UpstreamProtocol(LegError),
-    /// The upstream did not answer, or stopped moving, in time.
-    UpstreamTimeout,
-    /// The whole exchange took longer than its route allows.
-    RequestTimeout,
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.

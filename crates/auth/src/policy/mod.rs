@@ -155,6 +155,17 @@ impl Faults {
     }
 }
 
+impl Problem {
+    /// What is wrong with a path pattern that servers read in several ways.
+    fn several_readings(pattern: &str, normal: &str) -> Self {
+        if normal.contains(';') {
+            Self::PathParameters(pattern.into())
+        } else {
+            Self::PathEscapes(pattern.into())
+        }
+    }
+}
+
 /// Checks a list of methods of a route or a rule.
 fn check_methods(methods: &[String], path: &str, faults: &mut Faults) {
     for method in methods {

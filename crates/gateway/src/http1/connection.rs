@@ -17,7 +17,7 @@ use super::writing::{put_chunk, put_field};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
-use crate::upstream::pool::Counted;
+use crate::upstream::counted::Counted;
 
 /// Bytes held back before a write must wait for the socket.
 const HOLD: usize = 2 * CHUNK;

@@ -20,6 +20,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use super::stream::Stream as Bodies;
 use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
+use crate::fault::Fault;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
@@ -29,7 +30,6 @@ use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, pass
 use crate::phases::Phase;
 use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
 use crate::record::Record;
-use crate::relay::Fault;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};
 

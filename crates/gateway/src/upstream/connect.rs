@@ -8,7 +8,7 @@ use h2::client::SendRequest;
 use rustls::pki_types::ServerName;
 use tokio::net::{TcpStream, UnixStream};
 
-use super::pool::Counted;
+use super::counted::Counted;
 use crate::config::{Endpoint, Upstream, UpstreamTls};
 use crate::io::Stream;
 

@@ -8,4 +8,5 @@
 //! → the relay → `Lease::release` or drop (a connection in doubt is never pooled).
 
 pub(crate) mod connect;
+pub(crate) mod counted;
 pub(crate) mod pool;

@@ -10,6 +10,7 @@ use h2::client::SendRequest;
 use tokio::sync::Semaphore;
 
 use super::connect::{ConnectError, MAX_STREAMS, handshake_http2, open};
+use super::counted::Counted;
 use crate::config::{Upstream, UpstreamProtocol};
 use crate::deadline::Deadlines;
 use crate::http1::connection::Connection;
@@ -306,25 +307,6 @@ impl Pool {
     /// Counts a connection to an endpoint until dropped.
     fn counted(&self, at: usize) -> Counted {
         Counted::new(self.metrics.clone(), self.endpoints[at].counts.clone())
-    }
-}
-
-/// Counts an open upstream connection until dropped.
-pub(crate) struct Counted {
-    metrics: Rc<metrics::Worker>,
-    counts: Arc<EndpointMetrics>,
-}
-
-impl Counted {
-    fn new(metrics: Rc<metrics::Worker>, counts: Arc<EndpointMetrics>) -> Self {
-        counts.connected(&metrics);
-        Self { metrics, counts }
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.counts.disconnected(&self.metrics);
     }
 }
 

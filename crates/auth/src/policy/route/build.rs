@@ -209,16 +209,7 @@ fn path(pattern: PathMatch) -> Result<Path, Vec<Problem>> {
 fn literal(path: &str) -> Result<Cow<'_, str>, Vec<Problem>> {
     let (normal, several) =
         canonical_path(path).map_err(|fault| vec![Problem::Path { path: path.into(), fault }])?;
-    if several { Err(vec![several_readings(path, &normal)]) } else { Ok(normal) }
-}
-
-/// What is wrong with a pattern that servers read in several ways.
-pub(super) fn several_readings(pattern: &str, normal: &str) -> Problem {
-    if normal.contains(';') {
-        Problem::PathParameters(pattern.into())
-    } else {
-        Problem::PathEscapes(pattern.into())
-    }
+    if several { Err(vec![Problem::several_readings(path, &normal)]) } else { Ok(normal) }
 }
 
 fn check_header(header: HeaderMatch, path: &str, faults: &mut Faults) -> HeaderCondition {

@@ -1,6 +1,5 @@
 //! Path templates: `/v1/{ns}/models/{id}`, `/files/{path...}`.
 
-use super::build::several_readings;
 use crate::policy::Problem;
 use crate::request::canonical_path;
 
@@ -56,7 +55,7 @@ impl Template {
         }
         match canonical_path(&skeleton) {
             Err(fault) => faults.push(Problem::Path { path: text.into(), fault }),
-            Ok((normal, true)) => faults.push(several_readings(text, &normal)),
+            Ok((normal, true)) => faults.push(Problem::several_readings(text, &normal)),
             Ok((normal, false)) => {
                 for (segment, normal) in segments.iter_mut().zip(normal.split('/').skip(1)) {
                     if let Segment::Literal(text) = segment {

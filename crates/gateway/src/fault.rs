@@ -1,0 +1,58 @@
+//! Why an exchange with an upstream failed, and what follows: one table for the client's answer, one for the log.
+//!
+//! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
+
+use crate::answer::Refusal;
+use crate::leg::LegError;
+use crate::metrics::Outcome;
+
+/// Why an exchange failed.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The client's connection or stream failed or was closed.
+    ClientGone,
+    /// The client's body is outside the grammar.
+    ClientBody(LegError),
+    /// The client did not send (or take) a byte in time.
+    ClientStalled,
+    /// The request body grew over the limit.
+    BodyTooLarge,
+    /// The upstream's connection failed or closed before a response.
+    UpstreamClosed(LegError),
+    /// The upstream sent what cannot be framed or was not asked for.
+    UpstreamProtocol(LegError),
+    /// The upstream did not answer, or stopped moving, in time.
+    UpstreamTimeout,
+    /// The whole exchange took longer than its route allows.
+    RequestTimeout,
+}
+
+impl Fault {
+    /// What the client is told, if it can be told anything.
+    pub(crate) fn refusal(&self) -> Option<Refusal> {
+        match self {
+            Self::ClientGone => None,
+            Self::ClientBody(_) => Some(Refusal::Body),
+            Self::ClientStalled => Some(Refusal::ClientStalled),
+            Self::BodyTooLarge => Some(Refusal::BodyTooLarge),
+            Self::RequestTimeout => Some(Refusal::RequestTimeout),
+            Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
+            Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
+            Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+        }
+    }
+
+    /// How the request ended, and the word for it, once its answer has begun or nobody is left to answer.
+    pub(crate) fn told(&self) -> (Outcome, &'static str) {
+        match self {
+            Self::ClientGone => (Outcome::ClientAborted, "client_gone"),
+            Self::ClientBody(_) => (Outcome::Malformed, "malformed_body"),
+            Self::ClientStalled => (Outcome::Timeout, "client_stalled"),
+            Self::BodyTooLarge => (Outcome::TooLarge, "body_too_large"),
+            Self::UpstreamClosed(_) => (Outcome::UpstreamError, "upstream_closed"),
+            Self::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
+            Self::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
+            Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
+        }
+    }
+}
