@@ -86,6 +86,11 @@ impl<'r> Permit<'r> {
         }
     }
 
+    /// Whether the request to forward has another path than the one received.
+    pub fn is_rewritten(&self) -> bool {
+        matches!(self.request, Request::Rewritten(_))
+    }
+
     /// What the caller's credential proved; `None` on a public route without a valid one.
     pub fn facts(&self) -> Option<&'r Facts> {
         self.facts

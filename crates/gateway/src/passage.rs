@@ -45,8 +45,8 @@ pub fn rewrite<'r>(
 /// When nobody can say who guards the new path; it must not be forwarded then.
 pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
     let own = permit.route();
-    let Route { rewrite, upstream, .. } = &config.routes[own];
-    let (Some(_), Some(guards)) = (rewrite, &config.guards[*upstream]) else { return Ok(Vec::new()) };
+    let guards = config.guards[config.routes[own].upstream].as_ref().filter(|_| permit.is_rewritten());
+    let Some(guards) = guards else { return Ok(Vec::new()) };
     let mut found = guards.of(permit.request(), fields)?;
     found.retain(|route| *route != own);
     Ok(found)
@@ -55,6 +55,16 @@ pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Res
 /// Whether the route lets its clients switch to this protocol.
 pub fn may_switch(route: &Route, protocol: &[u8]) -> bool {
     route.upgrades.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(protocol))
+}
+
+/// Whether a client merely offers other versions of what is spoken already. It goes on without (RFC 9110 §7.8), and
+/// some do so with every request: `curl --http2`, Java's `HttpClient`.
+pub fn is_offer(protocols: &[u8]) -> bool {
+    let version = |protocol: &[u8]| {
+        let name = protocol.split(|b| *b == b'/').next().unwrap_or_default().trim_ascii();
+        [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    protocols.split(|b| *b == b',').all(version)
 }
 
 /// Which of the client's fields pass to the upstream.

@@ -259,9 +259,6 @@ fn rewritten<'r>(
     fields: &[Field<'_>],
     now: auth::time::Timestamp,
 ) -> Result<Permit<'r>, Refusal> {
-    if config.routes[permit.route()].rewrite.is_none() {
-        return Ok(permit);
-    }
     let mut permit = passage::rewrite(config, permit, now, &mut NoTrace).map_err(Refusal::Denied)?;
     for other in passage::guards(config, &permit, fields).map_err(|Disputed| Refusal::NoRoute)? {
         permit = permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)?;

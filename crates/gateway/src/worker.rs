@@ -37,9 +37,9 @@ pub(crate) struct Worker {
     ids: RefCell<IdGenerator>,
     /// The configuration in force, with what was made of it for this thread.
     pub(crate) running: RefCell<Rc<Running>>,
-    /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
     /// Connections that were asked to make room and whose place nobody has taken yet.
     pub(crate) room: Cell<usize>,
+    /// Set while the gateway drains: milliseconds after the worker's start when quiet connections close.
     pub(crate) draining: Cell<Option<u64>>,
     /// Open connections of this worker; read by the others to share new ones fairly.
     pub(crate) open: Arc<AtomicUsize>,

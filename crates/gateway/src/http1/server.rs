@@ -21,6 +21,7 @@ use auth::request::Field;
 
 use crate::access_log::RequestProtocol;
 use crate::metrics::Protocol;
+use crate::passage::is_offer;
 use crate::phases::Phase;
 use crate::pipeline::{Admission, Inbound, Peer, admit};
 use crate::record::Record;
@@ -339,16 +340,6 @@ fn inbound<'a>(
         nominates: connection.nominates,
         via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
     }
-}
-
-/// Whether a client merely offers other versions of what is spoken already. It goes on without (RFC 9110 §7.8), and
-/// some do so with every request: `curl --http2`, Java's `HttpClient`.
-fn is_offer(protocols: &[u8]) -> bool {
-    let version = |protocol: &[u8]| {
-        let name = protocol.split(|b| *b == b'/').next().unwrap_or_default().trim_ascii();
-        [&b"h2c"[..], b"h2", b"http", b"tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
-    };
-    protocols.split(|b| *b == b',').all(version)
 }
 
 /// Reads a request body to its end and forgets it; false when it is longer than the budget or broken.

@@ -132,7 +132,7 @@ impl Resting {
                 deadline.rest();
             }
             if deadline.is_to_leave() {
-                // Room is needed now; those who rest have nothing to lose.
+                // Room is needed now, and whoever is asked has rested: its last bytes had their time.
                 self.limit = Duration::ZERO;
                 due = now;
             }

@@ -224,6 +224,10 @@ fn what_serving_would_not_pass_on_is_not_shown_as_passed() {
     let (text, code) = explain("GET https://app.example/x", Some(&token(&claims())), &switch);
     assert_eq!(code, Some(1), "{text}");
     assert!(text.contains("403 upgrade_refused"), "{text}");
+    // Some clients offer HTTP/2 with every request, and go on without it.
+    let offer = ["--header", "Connection: upgrade", "--header", "Upgrade: h2c"];
+    let (text, code) = explain("GET https://app.example/x", Some(&token(&claims())), &offer);
+    assert_eq!(code, Some(0), "{text}");
 }
 
 #[test]

@@ -309,7 +309,8 @@ fn switched_to<'a>(fields: &[Field<'a>]) -> Option<&'a [u8]> {
     let asked = named("connection")
         .flat_map(|field| field.value.split(|b| *b == b','))
         .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
-    named("upgrade").next_back().filter(|_| asked).map(|field| field.value)
+    let protocol = named("upgrade").next_back().map(|field| field.value);
+    protocol.filter(|protocol| asked && !passage::is_offer(protocol))
 }
 
 /// What of the request the upstream sees. The gateway adds `Via` and `X-Forwarded-For`, `-Host` and `-Proto`.
