@@ -8,6 +8,7 @@
 //! another passes a new one on.
 
 mod accept;
+mod give_way;
 mod worker_thread;
 
 use std::collections::HashMap;

@@ -12,8 +12,9 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
+use super::give_way::GiveWay;
 use super::{Generation, OpenCount, Services, accept};
-use crate::clock::CoarseClock;
+use crate::clock::{Clock, CoarseClock};
 use crate::config::UpstreamProtocol;
 use crate::deadline::{Deadlines, TICK};
 use crate::upstream::pool::Pool;
@@ -83,7 +84,9 @@ pub(crate) struct Start {
 
 /// The thread's body. True when everything had finished before it ended.
 pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
-    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+    let mut builder = Builder::new_current_thread();
+    give_way(&mut builder, &start.services.clock);
+    let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "worker runtime cannot be started");
@@ -91,6 +94,19 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
         }
     };
     runtime.block_on(live(start, inbox))
+}
+
+/// Has a worker offer its core to others when it has run for long.
+fn give_way(builder: &mut Builder, clock: &Arc<dyn Clock>) {
+    let (worker, began) = (Arc::new(GiveWay::default()), clock.monotonic());
+    let (asking, asked) = (worker.clone(), clock.clone());
+    builder.on_thread_park(move || asking.asks(asked.monotonic().duration_since(began)));
+    let clock = clock.clone();
+    builder.on_thread_unpark(move || {
+        if worker.is_due(clock.monotonic().duration_since(began)) {
+            std::thread::yield_now();
+        }
+    });
 }
 
 async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
