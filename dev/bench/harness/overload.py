@@ -11,6 +11,7 @@ import select
 import signal
 import subprocess
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
@@ -46,52 +47,73 @@ class Options:
 
 
 class Flood:
-    """postern-load holding connections in the background."""
+    """postern-load holding connections in the background, in as many processes as there are commands."""
 
-    def __init__(self, command: list[str]) -> None:
-        self.command = command
-        self.process: subprocess.Popen | None = None
-        self.opened = ""
+    def __init__(self, commands: list[list[str]]) -> None:
+        self.commands = commands
+        self.processes: list[subprocess.Popen] = []
 
     def __enter__(self) -> "Flood":
-        self.process = subprocess.Popen(
-            self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
         try:
-            self._await_holding()
+            for command in self.commands:
+                self.processes.append(
+                    subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                        start_new_session=True,
+                    )
+                )  # fmt: skip
+            for one in self.processes:
+                self._await_holding(one)
         except BaseException:
             # Who does not get in is not let out either.
             self.__exit__()
             raise
         return self
 
-    def _await_holding(self) -> None:
+    @staticmethod
+    def _await_holding(one: subprocess.Popen) -> None:
         deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
-            if select.select([self.process.stderr], [], [], 1)[0]:
-                self.opened = self.process.stderr.readline().decode().strip()
-                if "holding" in self.opened:
+            if select.select([one.stderr], [], [], 1)[0]:
+                said = one.stderr.readline().decode().strip()
+                if "holding" in said:
                     return
-                raise Unready(f"connections cannot be held: {self.opened}")
+                raise Unready(f"connections cannot be held: {said}")
         raise Unready("connections were not all tried within 180 s")
 
     def report(self) -> dict:
-        """Ends it and reads its report."""
-        self.process.send_signal(signal.SIGINT)
+        """Ends them and adds up what they report."""
+        for one in self.processes:
+            one.send_signal(signal.SIGINT)
+        reports = [self._read(one) for one in self.processes]
+        statuses = Counter()
+        for report in reports:
+            statuses.update(report["statuses"])
+        return {
+            "offered": sum(int(command[command.index("-c") + 1]) for command in self.commands),
+            **{key: sum(report[key] for report in reports) for key in ("open_at_end", "closed_by_peer")},
+            "statuses": dict(sorted(statuses.items())),
+            "lifetime_p50_s": median([report["lifetime_us"]["p50"] / 1e6 for report in reports]),
+            "lifetime_max_s": max(report["lifetime_us"]["max"] for report in reports) / 1e6,
+        }
+
+    @staticmethod
+    def _read(one: subprocess.Popen) -> dict:
         try:
-            output, errors = self.process.communicate(timeout=60)
+            output, errors = one.communicate(timeout=60)
         except subprocess.TimeoutExpired as late:
             raise Unready("who holds connections did not end within 60 s") from late
         try:
             return json.loads(output)
         except ValueError as problem:
             said = errors.decode(errors="replace").strip() or "nothing"
-            raise Unready(f"held connections were not reported: {said} (exit code {self.process.returncode})") from problem
+            raise Unready(f"held connections were not reported: {said} (exit code {one.returncode})") from problem
 
     def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+        for one in self.processes:
+            if one.poll() is None:
+                one.kill()
+            one.communicate()
 
 
 def _rows(report: dict, start: float, end: float) -> list[dict]:
@@ -209,7 +231,7 @@ class Pair:
     flood: dict
 
 
-def _in_turns(url: str, token: str, options: Options, server: Server, flood: list[str]) -> Pair:
+def _in_turns(url: str, token: str, options: Options, server: Server, flood: list[list[str]]) -> Pair:
     """New legitimate connections while the flood holds its own."""
     alone = _legitimate(url, token, options, server, options.beside_s)
     with Flood(flood) as held:
@@ -218,7 +240,7 @@ def _in_turns(url: str, token: str, options: Options, server: Server, flood: lis
     return Pair(alone["p99_ms"], beside["p99_ms"], beside["failed"], beside["failures"], beside["rss_mb"], report)
 
 
-def _flooded_midway(url: str, token: str, options: Options, server: Server, flood: list[str]) -> Pair:
+def _flooded_midway(url: str, token: str, options: Options, server: Server, flood: list[list[str]]) -> Pair:
     """Legitimate connections that are open when the flood begins; new ones cannot be had any more."""
     half = options.beside_s
     started = time.monotonic()
@@ -253,8 +275,8 @@ def _judge_pairs(scenario: Scenario, pairs: list[Pair]) -> None:
     )  # fmt: skip
     flood = pairs[-1].flood
     scenario.figures["summary"] = (
-        f"{flood['open_max']} connections held at once, {flood['closed_by_peer']} closed by the gateway, answers "
-        f"{flood['statuses'] or 'none'}, RSS {max(pair.rss_mb for pair in pairs):.1f} MB"
+        f"{flood['offered']} connections offered, {flood['open_at_end']} held at the end, {flood['closed_by_peer']} closed "
+        f"by the gateway, answers {flood['statuses'] or 'none'}, RSS {max(pair.rss_mb for pair in pairs):.1f} MB"
     )
     say(f"  {scenario.figures['summary']}")
 
@@ -276,19 +298,19 @@ def _files(pid: int) -> int:
         return 0
 
 
-def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options: Options, flood: list[str],
+def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options: Options, flood: list[list[str]],
                 pair=_in_turns) -> Scenario:  # fmt: skip
-    """A scenario of legitimate load beside a flood; `flood` lacks the command and the URL."""
+    """A scenario of legitimate load beside a flood; the commands of `flood` lack the program and the URL."""
     backend = subjects.start_backend(setting, "echo", setting.cores)
     server = None
     try:
         server = subjects.start(subject, setting)
         url, token = subject.url(server.port), setting.credentials.token
-        command = [options.load, flood[0], url, "-d", "1h", "--json", "-", *flood[1:]]
+        commands = [[options.load, kind, url, "-d", "1h", "--json", "-", *rest] for kind, *rest in flood]
         _legitimate(url, token, options, server, 2)
         pairs = []
         for _ in range(options.rounds):
-            pairs.append(pair(url, token, options, server, command))
+            pairs.append(pair(url, token, options, server, commands))
             _settle(server, url)
         _judge_pairs(scenario, pairs)
         started = time.monotonic()
@@ -307,16 +329,16 @@ def _with_flood(scenario: Scenario, subject: Subject, setting: Setting, options:
 
 def slow_loris(subject: Subject, setting: Setting, options: Options) -> Scenario:
     """Connections that never finish their request head, each replaced when it is closed."""
-    flood = ["slow-loris", "-c", str(options.slow), "--interval", "2s"]
+    flood = [["slow-loris", "-c", str(options.slow), "--interval", "2s"]]
     scenario = Scenario(f"{options.slow} slow-loris connections")
     _with_flood(scenario, subject, setting, options, flood)
     if options.beside_s >= HEADER_BOUND_S + 2:
         last = scenario.figures["pairs"][-1]["flood"]
-        longest = last["lifetime_us"]["max"] / 1e6
+        longest = last["lifetime_max_s"]
         scenario.check(
             "heads that do not end are cut off in time",
             last["closed_by_peer"] >= options.slow and longest <= HEADER_BOUND_S + 2,
-            f"{last['closed_by_peer']} cut off, after {last['lifetime_us']['p50'] / 1e6:.1f} s (median), at most {longest:.1f} s",
+            f"{last['closed_by_peer']} cut off, after {last['lifetime_p50_s']:.1f} s (median), at most {longest:.1f} s",
         )
     return scenario
 
@@ -324,17 +346,18 @@ def slow_loris(subject: Subject, setting: Setting, options: Options) -> Scenario
 def idle(subject: Subject, setting: Setting, options: Options) -> Scenario:
     """Kept-alive connections that have made one request and then nothing."""
     files = process.raise_file_limit(4 * options.idle)
-    # Where the system's hard limit of open files is too low, as many as one process may hold, and the report says so.
-    count = min(options.idle, files - SPARE_FILES)
-    capped = f" (of {options.idle}: a process may open {files} files here)" if count < options.idle else ""
-    flood = ["idle", "-c", str(count), "--request", "--token", setting.credentials.token]
-    wide = replace(setting, connections=2 * count, files=files)
-    return _with_flood(Scenario(f"{count} idle connections{capped}"), subject, wide, options, flood)
+    # Where the system's hard limit of open files is lower, several processes offer them; the gateway holds what it can.
+    holders = -(-options.idle // (files - SPARE_FILES))
+    shares = [options.idle // holders + (at < options.idle % holders) for at in range(holders)]
+    flood = [["idle", "-c", str(share), "--request", "--token", setting.credentials.token] for share in shares]
+    limited = f" (a process may open {files} files here)" if holders > 1 else ""
+    wide = replace(setting, connections=2 * options.idle, files=files)
+    return _with_flood(Scenario(f"{options.idle} idle connections{limited}"), subject, wide, options, flood)
 
 
 def emfile(subject: Subject, setting: Setting, options: Options) -> Scenario:
     """More connections than the gateway may open files."""
-    flood = ["idle", "-c", str(EMFILE_FLOOD), "--timeout", "3s"]
+    flood = [["idle", "-c", str(EMFILE_FLOOD), "--timeout", "3s"]]
     scenario = Scenario(f"{EMFILE_FLOOD} connections with {EMFILE_FILES} files (EMFILE)")
     narrow = replace(setting, files=EMFILE_FILES)
     return _with_flood(scenario, subject, narrow, options, flood, _flooded_midway)
