@@ -6,12 +6,13 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every room, with the rooms it may know, in tests too. Another room or arrow is a decision: make it here.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 6] = [
     ("auth", &[]),
     ("gateway", &["auth"]),
     ("idp", &["auth"]),
     ("lab", &[]),
     ("postern", &["auth", "gateway", "idp", "lab"]),
+    ("store", &["auth"]),
 ];
 
 /// What speaks to the outside: a decision is made from what it is given, so `auth` knows none of it.

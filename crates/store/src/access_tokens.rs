@@ -1,0 +1,204 @@
+//! Opaque access tokens: whoever gets one asks what it is worth.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::error::StoreError;
+use crate::families::Family;
+use crate::invalidation::{self, Revocation};
+use crate::store::Store;
+use crate::value::{Digest, millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// An access token as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AccessToken {
+    /// Of the token.
+    pub digest: Digest,
+    /// Its name, not secret.
+    pub jti: String,
+    /// Who got it.
+    pub client_id: String,
+    /// On whose behalf; `None`: the client's own.
+    pub user_id: Option<String>,
+    /// Space-separated.
+    pub scopes: String,
+    /// Space-separated.
+    pub audiences: String,
+    /// What else is to be said of it, in the caller's form.
+    pub details: String,
+    /// When it was made.
+    pub issued_at: Timestamp,
+    /// From when on it is worth nothing.
+    pub expires_at: Timestamp,
+}
+
+/// A token with all that decides whether it is worth something, as of one state of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The token.
+    pub token: AccessToken,
+    /// The name of the user it speaks for.
+    pub user_name: Option<String>,
+    /// The session it was granted in.
+    pub sid: Option<String>,
+    /// Its family.
+    pub family_id: Option<String>,
+    /// Neither it, nor its family, nor its user, nor its client was revoked or disabled.
+    pub unrevoked: bool,
+    /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
+    pub as_of: u64,
+}
+
+impl Standing {
+    /// Whether it is worth something at `now`.
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.unrevoked && now < self.token.expires_at
+    }
+}
+
+impl Store {
+    /// What is known of a token.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn access_token(&self, digest: &Digest) -> Result<Option<Standing>, StoreError> {
+        // One statement, one snapshot, in both databases.
+        let row = sqlx::query(
+            "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
+             u.name, f.sid, a.family_id, \
+             CASE WHEN a.revoked_at IS NULL AND f.revoked_at IS NULL AND u.disabled_at IS NULL \
+             AND c.disabled_at IS NULL AND (u.id IS NULL OR a.issued_at >= u.tokens_not_before) \
+             THEN 1 ELSE 0 END, h.seq \
+             FROM access_tokens a CROSS JOIN invalidation_head h \
+             LEFT JOIN families f ON f.id = a.family_id \
+             LEFT JOIN users u ON u.id = a.user_id \
+             LEFT JOIN clients c ON c.id = a.client_id \
+             WHERE a.digest = $1",
+        )
+        .bind(digest.as_slice())
+        .fetch_optional(&mut *self.reader().await?)
+        .await?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(Standing {
+            token: AccessToken {
+                digest: *digest,
+                jti: row.try_get(0)?,
+                client_id: row.try_get(1)?,
+                user_id: row.try_get(2)?,
+                scopes: row.try_get(3)?,
+                audiences: row.try_get(4)?,
+                details: row.try_get(5)?,
+                issued_at: timestamp(row.try_get(6)?),
+                expires_at: timestamp(row.try_get(7)?),
+            },
+            user_name: row.try_get(8)?,
+            sid: row.try_get(9)?,
+            family_id: row.try_get(10)?,
+            unrevoked: invalidation::number(row.try_get(11)?) == 1,
+            as_of: invalidation::number(row.try_get(12)?),
+        }))
+    }
+}
+
+impl Tx<'_> {
+    pub(crate) async fn insert_access_token(
+        &mut self,
+        token: &AccessToken,
+        family: Option<&str>,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO access_tokens (digest, jti, family_id, client_id, user_id, scopes, audiences, details, \
+             issued_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        )
+        .bind(token.digest.as_slice())
+        .bind(&token.jti)
+        .bind(family)
+        .bind(&token.client_id)
+        .bind(&token.user_id)
+        .bind(&token.scopes)
+        .bind(&token.audiences)
+        .bind(&token.details)
+        .bind(millis(token.issued_at))
+        .bind(millis(token.expires_at))
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Keeps an access token, and with it a family that begins with it when a refresh token comes along.
+#[derive(Debug, Clone)]
+pub struct IssueAccessToken {
+    /// The token.
+    pub token: AccessToken,
+    /// Its family, with its first refresh token.
+    pub family: Option<(Family, Option<crate::refresh_tokens::RefreshToken>)>,
+}
+
+impl Change for IssueAccessToken {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let mut id = None;
+        if let Some((family, refresh)) = &self.family {
+            tx.insert_family(family).await?;
+            if let Some(refresh) = refresh {
+                tx.insert_refresh_token(refresh, &family.id).await?;
+            }
+            id = Some(family.id.as_str());
+        }
+        tx.insert_access_token(&self.token, id).await
+    }
+}
+
+/// Revokes one access token of a client. `false` when there was nothing (more) to revoke, or it is another client's.
+#[derive(Debug, Clone)]
+pub struct RevokeAccessToken {
+    /// Of the token.
+    pub digest: Digest,
+    /// Whose it must be.
+    pub client_id: String,
+    /// What to tell.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeAccessToken {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let revoked = sqlx::query(
+            "UPDATE access_tokens SET revoked_at = $3 WHERE digest = $1 AND client_id = $2 AND revoked_at IS NULL",
+        )
+        .bind(self.digest.as_slice())
+        .bind(&self.client_id)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await?;
+        if revoked.rows_affected() == 0 {
+            return Ok(false);
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+}
+
+/// Tells that something verified without asking (a JWT, a key) is no longer worth anything.
+#[derive(Debug, Clone)]
+pub struct Revoke {
+    /// What to tell.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for Revoke {
+    /// The event's number.
+    type Output = u64;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
+        tx.append(&self.revocation, self.now).await
+    }
+}

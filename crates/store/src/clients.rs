@@ -1,0 +1,143 @@
+//! Clients that were registered while running, beside those of the configuration file.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::store::Store;
+use crate::value::{millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// A client as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Client {
+    /// `client_id`.
+    pub id: String,
+    /// Everything else, in the caller's form; secrets in it are digests.
+    pub settings: String,
+    /// Grows with each change: who writes names the version they have seen.
+    pub version: u64,
+    /// When it was registered.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Since when it may do nothing.
+    pub disabled_at: Option<Timestamp>,
+}
+
+impl Client {
+    fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            settings: row.try_get(1)?,
+            version: crate::invalidation::number(row.try_get(2)?),
+            created_at: timestamp(row.try_get(3)?),
+            updated_at: timestamp(row.try_get(4)?),
+            disabled_at: row.try_get::<Option<i64>, _>(5)?.map(timestamp),
+        })
+    }
+}
+
+impl Store {
+    /// A client by id.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn client(&self, id: &str) -> Result<Option<Client>, StoreError> {
+        let row = sqlx::query(
+            "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients WHERE id = $1",
+        )
+        .bind(id)
+        .fetch_optional(&mut *self.reader().await?)
+        .await?;
+        row.as_ref().map(Client::read).transpose()
+    }
+
+    /// Clients in the order of their ids, those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<Client>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients \
+             WHERE id > $1 ORDER BY id LIMIT $2",
+        )
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(Client::read).collect()
+    }
+}
+
+/// Registers a client.
+#[derive(Debug, Clone)]
+pub struct AddClient {
+    /// `client_id`.
+    pub id: String,
+    /// Everything else.
+    pub settings: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for AddClient {
+    type Output = ();
+
+    /// # Errors
+    /// [`StoreError::Taken`]
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO clients (id, settings, version, created_at, updated_at) VALUES ($1, $2, 1, $3, $3)",
+        )
+        .bind(&self.id)
+        .bind(&self.settings)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await
+        .map_err(|error| StoreError::from(error).naming("the client's id"))?;
+        Ok(())
+    }
+}
+
+/// Gives a client other settings, or closes or opens it. `false` when it is gone or another one wrote since it was read.
+#[derive(Debug, Clone)]
+pub struct ChangeClient {
+    /// `client_id`.
+    pub id: String,
+    /// The version the change is made from.
+    pub version: u64,
+    /// All settings as they are to be.
+    pub settings: String,
+    /// Since when it is to be closed.
+    pub disabled_at: Option<Timestamp>,
+    /// What to tell: caches hold its settings, and tokens may be void.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for ChangeClient {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let changed = sqlx::query(
+            "UPDATE clients SET settings = $3, version = version + 1, updated_at = $4, disabled_at = $5 \
+             WHERE id = $1 AND version = $2",
+        )
+        .bind(&self.id)
+        .bind(i64::try_from(self.version).unwrap_or(-1))
+        .bind(&self.settings)
+        .bind(millis(self.now))
+        .bind(self.disabled_at.map(millis))
+        .execute(&mut *tx.connection)
+        .await?;
+        if changed.rows_affected() == 0 {
+            return Ok(false);
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+}

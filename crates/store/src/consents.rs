@@ -1,0 +1,117 @@
+//! What a user has allowed a client, once and for later.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::store::Store;
+use crate::value::{millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// A consent as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consent {
+    /// Who allowed.
+    pub user_id: String,
+    /// Whom.
+    pub client_id: String,
+    /// What, space-separated.
+    pub scopes: String,
+    /// When it was last given.
+    pub given_at: Timestamp,
+}
+
+impl Store {
+    /// What a user has allowed a client.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn consent(&self, user_id: &str, client_id: &str) -> Result<Option<Consent>, StoreError> {
+        Ok(self.consents_of(user_id).await?.into_iter().find(|consent| consent.client_id == client_id))
+    }
+
+    /// What a user has allowed whom, by client.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn consents_of(&self, user_id: &str) -> Result<Vec<Consent>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 ORDER BY client_id",
+        )
+        .bind(user_id)
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Consent {
+                    user_id: row.try_get(0)?,
+                    client_id: row.try_get(1)?,
+                    scopes: row.try_get(2)?,
+                    given_at: timestamp(row.try_get(3)?),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Remembers a consent in place of an earlier one for the same client.
+#[derive(Debug, Clone)]
+pub struct GiveConsent(pub Consent);
+
+impl Change for GiveConsent {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let consent = &self.0;
+        sqlx::query(
+            "INSERT INTO consents (user_id, client_id, scopes, given_at) VALUES ($1, $2, $3, $4) \
+             ON CONFLICT (user_id, client_id) DO UPDATE SET scopes = excluded.scopes, given_at = excluded.given_at",
+        )
+        .bind(&consent.user_id)
+        .bind(&consent.client_id)
+        .bind(&consent.scopes)
+        .bind(millis(consent.given_at))
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Forgets a consent and revokes what the client got by it. `false` when there was none.
+#[derive(Debug, Clone)]
+pub struct WithdrawConsent {
+    /// Whose.
+    pub user_id: String,
+    /// The client that may no longer.
+    pub client_id: String,
+    /// What to tell: the tags of the families that go, or one for user and client.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for WithdrawConsent {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let withdrawn = sqlx::query("DELETE FROM consents WHERE user_id = $1 AND client_id = $2")
+            .bind(&self.user_id)
+            .bind(&self.client_id)
+            .execute(&mut *tx.connection)
+            .await?;
+        if withdrawn.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query(
+            "UPDATE families SET revoked_at = $3 WHERE user_id = $1 AND client_id = $2 AND revoked_at IS NULL",
+        )
+        .bind(&self.user_id)
+        .bind(&self.client_id)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await?;
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+}

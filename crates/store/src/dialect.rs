@@ -1,0 +1,108 @@
+//! Where the two databases differ: connecting, settings of a connection, locks, column types.
+//!
+//! Everything else is one text of SQL that both understand.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Executor as _};
+
+use crate::error::StoreError;
+
+/// How long a connection is waited for.
+const ACQUIRE: Duration = Duration::from_secs(5);
+
+/// Which database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// One file, one node.
+    Sqlite,
+    /// Shared by nodes.
+    Postgres,
+}
+
+impl Dialect {
+    /// Whose URL this is.
+    pub(crate) fn of(url: &str) -> Option<Self> {
+        match url.split_once(':')?.0 {
+            "sqlite" => Some(Self::Sqlite),
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            _ => None,
+        }
+    }
+
+    /// Transactions that may write at once. SQLite has one writer; waiting for it in line beats its busy loop.
+    pub(crate) fn lanes(self) -> u32 {
+        match self {
+            Self::Sqlite => 1,
+            Self::Postgres => 4,
+        }
+    }
+
+    /// Begins a transaction that writes. SQLite must take its lock at once: one that has read cannot wait for it.
+    pub(crate) fn begin(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN IMMEDIATE",
+            Self::Postgres => "BEGIN",
+        }
+    }
+
+    /// What each connection is set to.
+    fn session(self) -> &'static str {
+        match self {
+            // FULL: a commit is on the disk before it is answered.
+            Self::Sqlite => {
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
+                 PRAGMA busy_timeout = 5000; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
+                 PRAGMA journal_size_limit = 67108864"
+            }
+            // Whatever the server's default: an acknowledged revocation must survive.
+            Self::Postgres => {
+                "SET synchronous_commit = on; SET lock_timeout = '5s'; SET statement_timeout = '30s'; \
+                 SET idle_in_transaction_session_timeout = '30s'; SET application_name = 'postern'"
+            }
+        }
+    }
+
+    /// The schema's text for this database.
+    pub(crate) fn translate(self, schema: &str) -> String {
+        match self {
+            Self::Sqlite => schema.to_owned(),
+            Self::Postgres => schema.replace(" BLOB", " BYTEA"),
+        }
+    }
+
+    /// Connections of one kind.
+    pub(crate) async fn pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
+        sqlx::any::install_default_drivers();
+        let options: AnyConnectOptions = url.parse()?;
+        let pool = AnyPoolOptions::new()
+            .max_connections(connections)
+            .acquire_timeout(ACQUIRE)
+            .test_before_acquire(self == Self::Postgres)
+            .after_connect(move |connection: &mut AnyConnection, _| {
+                Box::pin(async move { connection.execute(self.session()).await.map(|_| ()) })
+            })
+            .connect_with(options.disable_statement_logging())
+            .await?;
+        Ok(pool)
+    }
+}
+
+/// The URL of a file.
+pub fn sqlite_url(path: &Path) -> String {
+    use std::os::unix::ffi::OsStrExt as _;
+    // What a URL would read as something else is escaped.
+    let mut url = String::from("sqlite://");
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    url + "?mode=rwc"
+}

@@ -1,0 +1,112 @@
+//! Why a fact could not be read or kept.
+
+use std::sync::Arc;
+
+/// An answer of the database that is no fact.
+///
+/// Whoever asked on behalf of a client answers 503 to all but [`StoreError::Taken`]: nothing is known about the state
+/// then, and a write may or may not have been made.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    /// The database cannot be reached, does not answer in time, or ended the connection.
+    #[error("the database is not available: {0}")]
+    Unavailable(Arc<sqlx::Error>),
+    /// More writes are waiting than may.
+    #[error("too many writes are waiting for the database")]
+    Busy,
+    /// The disk is full.
+    #[error("the database has no room left: {0}")]
+    Full(Arc<sqlx::Error>),
+    /// What should be unique is taken.
+    #[error("{0} is taken already")]
+    Taken(&'static str),
+    /// What the row refers to does not exist (any more).
+    #[error("the row refers to one that does not exist")]
+    Dangling,
+    /// A statement was refused, or a row does not have the form it was written in.
+    #[error("the database and this program do not understand each other: {0}")]
+    Mismatch(Arc<sqlx::Error>),
+    /// A transaction had to give way to another one; it has no effect and may be tried again.
+    #[error("the transaction gave way to another one")]
+    GaveWay,
+}
+
+impl StoreError {
+    /// Whether the same change may succeed when it is made once more.
+    pub(crate) fn is_worth_retrying(&self) -> bool {
+        matches!(self, Self::GaveWay)
+    }
+
+    /// Whether this change alone is at fault, so that others of the same transaction may still succeed.
+    pub(crate) fn is_of_one_change(&self) -> bool {
+        matches!(self, Self::Taken(_) | Self::Dangling | Self::Mismatch(_) | Self::GaveWay)
+    }
+
+    /// Names what was taken, where the caller knows better than the constraint's name.
+    #[must_use]
+    pub(crate) fn naming(self, what: &'static str) -> Self {
+        match self {
+            Self::Taken(_) => Self::Taken(what),
+            other => other,
+        }
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let Some(database) = error.as_database_error() else {
+            return match error {
+                sqlx::Error::ColumnDecode { .. }
+                | sqlx::Error::Decode(_)
+                | sqlx::Error::Encode(_)
+                | sqlx::Error::ColumnNotFound(_)
+                | sqlx::Error::ColumnIndexOutOfBounds { .. }
+                | sqlx::Error::AnyDriverError(_)
+                | sqlx::Error::Configuration(_) => Self::Mismatch(Arc::new(error)),
+                _ => Self::Unavailable(Arc::new(error)),
+            };
+        };
+        if database.is_unique_violation() {
+            return Self::Taken("the name");
+        }
+        if database.is_foreign_key_violation() {
+            return Self::Dangling;
+        }
+        let code = database.code();
+        match code.as_deref().map(class) {
+            Some(Class::GaveWay) => Self::GaveWay,
+            Some(Class::Full) => Self::Full(Arc::new(error)),
+            Some(Class::Unavailable) => Self::Unavailable(Arc::new(error)),
+            Some(Class::Other) | None => Self::Mismatch(Arc::new(error)),
+        }
+    }
+}
+
+enum Class {
+    GaveWay,
+    Full,
+    Unavailable,
+    Other,
+}
+
+/// What an error code says: five characters are PostgreSQL's (its manual, appendix A), a number is SQLite's (its
+/// extended result codes, whose lowest byte is the primary one).
+fn class(code: &str) -> Class {
+    if code.len() == 5 {
+        return match code {
+            "40001" | "40P01" => Class::GaveWay,
+            "53100" => Class::Full,
+            // Out of resources, cut off by an administrator, starting up, failed to connect; a server that was
+            // demoted refuses writes (25006).
+            _ if ["53", "57", "08", "58"].contains(&&code[..2]) || code == "25006" => Class::Unavailable,
+            _ => Class::Other,
+        };
+    }
+    match code.parse::<u32>().map(|code| code & 0xff) {
+        // SQLITE_FULL
+        Ok(13) => Class::Full,
+        // BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, CANTOPEN, PROTOCOL, NOTADB
+        Ok(5 | 6 | 7 | 8 | 9 | 10 | 11 | 14 | 15 | 26) => Class::Unavailable,
+        _ => Class::Other,
+    }
+}

@@ -1,0 +1,167 @@
+//! Families: what one authorization led to.
+//!
+//! A code, the refresh tokens that followed from it and the access tokens that came with each belong to one family,
+//! bound to a client and usually to a user and a session. Revoking the family revokes them all at once: whoever reads a
+//! token reads its family too.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::store::Store;
+use crate::value::{millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// A family as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Family {
+    /// Its name; made by the caller, not secret.
+    pub id: String,
+    /// Whose tokens they are.
+    pub client_id: String,
+    /// On whose behalf; `None` for a client of its own.
+    pub user_id: Option<String>,
+    /// The session they were granted in.
+    pub sid: Option<String>,
+    /// Space-separated.
+    pub scopes: String,
+    /// Space-separated.
+    pub audiences: String,
+    /// What else was decided at authorization, in the caller's form.
+    pub details: String,
+    /// Whether it lives on when its session ends (`offline_access`).
+    pub outlives_session: bool,
+    /// When it was granted.
+    pub created_at: Timestamp,
+    /// From when on nothing of it is worth anything.
+    pub expires_at: Timestamp,
+    /// Since when it is revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes, f.audiences, f.details, \
+     f.outlives_session, f.created_at, f.expires_at, f.revoked_at";
+
+impl Family {
+    /// From a row that begins with [`COLUMNS`].
+    pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            client_id: row.try_get(1)?,
+            user_id: row.try_get(2)?,
+            sid: row.try_get(3)?,
+            scopes: row.try_get(4)?,
+            audiences: row.try_get(5)?,
+            details: row.try_get(6)?,
+            outlives_session: row.try_get::<i64, _>(7)? != 0,
+            created_at: timestamp(row.try_get(8)?),
+            expires_at: timestamp(row.try_get(9)?),
+            revoked_at: row.try_get::<Option<i64>, _>(10)?.map(timestamp),
+        })
+    }
+
+    /// Whether its tokens are worth anything at `now`.
+    pub fn is_alive(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none() && now < self.expires_at
+    }
+}
+
+impl Store {
+    /// Families of a user that are alive, the newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn families_of(
+        &self,
+        user_id: &str,
+        now: Timestamp,
+        limit: u32,
+    ) -> Result<Vec<Family>, StoreError> {
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM families f WHERE f.user_id = $1 AND f.revoked_at IS NULL \
+             AND f.expires_at > $2 ORDER BY f.created_at DESC, f.id LIMIT $3"
+        )))
+        .bind(user_id)
+        .bind(millis(now))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(Family::read).collect()
+    }
+}
+
+impl Tx<'_> {
+    pub(crate) async fn insert_family(&mut self, family: &Family) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
+             created_at, used_at, expires_at, revoked_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11)",
+        )
+        .bind(&family.id)
+        .bind(&family.client_id)
+        .bind(&family.user_id)
+        .bind(&family.sid)
+        .bind(&family.scopes)
+        .bind(&family.audiences)
+        .bind(&family.details)
+        .bind(i64::from(family.outlives_session))
+        .bind(millis(family.created_at))
+        .bind(millis(family.expires_at))
+        .bind(family.revoked_at.map(millis))
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(())
+    }
+
+    /// Notes that the family was used, if it is alive; until the transaction ends nobody else revokes it.
+    pub(crate) async fn use_family(&mut self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let used = sqlx::query(
+            "UPDATE families SET used_at = $2 WHERE id = $1 AND revoked_at IS NULL AND expires_at > $2",
+        )
+        .bind(id)
+        .bind(millis(now))
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(used.rows_affected() == 1)
+    }
+
+    /// Revokes the family and tells so, unless it is revoked already.
+    pub(crate) async fn revoke_family(
+        &mut self,
+        id: &str,
+        revocation: &Revocation,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let revoked = sqlx::query("UPDATE families SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL")
+            .bind(id)
+            .bind(millis(now))
+            .execute(&mut *self.connection)
+            .await?;
+        if revoked.rows_affected() == 0 {
+            return Ok(false);
+        }
+        self.append(revocation, now).await?;
+        Ok(true)
+    }
+}
+
+/// Revokes a family of a client. `true` when it was alive until now.
+#[derive(Debug, Clone)]
+pub struct RevokeFamily {
+    /// Which one.
+    pub id: String,
+    /// What to tell.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeFamily {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        tx.revoke_family(&self.id, &self.revocation, self.now).await
+    }
+}

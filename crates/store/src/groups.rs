@@ -1,0 +1,126 @@
+//! Groups of people, which rules speak of.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::store::Store;
+use crate::value::millis;
+use crate::write::{Change, Tx};
+
+impl Store {
+    /// Names of the groups a user is in, in order.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn groups_of(&self, user_id: &str) -> Result<Vec<String>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT g.name FROM group_members m JOIN user_groups g ON g.id = m.group_id \
+             WHERE m.user_id = $1 ORDER BY g.name",
+        )
+        .bind(user_id)
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+/// Makes a group.
+#[derive(Debug, Clone)]
+pub struct AddGroup {
+    /// Never changes.
+    pub id: String,
+    /// What rules call it.
+    pub name: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for AddGroup {
+    type Output = ();
+
+    /// # Errors
+    /// [`StoreError::Taken`]
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query("INSERT INTO user_groups (id, name, created_at) VALUES ($1, $2, $3)")
+            .bind(&self.id)
+            .bind(&self.name)
+            .bind(millis(self.now))
+            .execute(&mut *tx.connection)
+            .await
+            .map_err(|error| StoreError::from(error).naming("the group's name"))?;
+        Ok(())
+    }
+}
+
+/// Puts a user into a group. `false` when they are in it already.
+#[derive(Debug, Clone)]
+pub struct AddMember {
+    /// The group's name.
+    pub group: String,
+    /// Who.
+    pub user_id: String,
+}
+
+impl Change for AddMember {
+    type Output = bool;
+
+    /// # Errors
+    /// [`StoreError::Dangling`] when there is no such user or no such group.
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let id = sqlx::query("SELECT id FROM user_groups WHERE name = $1")
+            .bind(&self.group)
+            .fetch_optional(&mut *tx.connection)
+            .await?
+            .ok_or(StoreError::Dangling)?;
+        let id: String = id.try_get(0)?;
+        let added = sqlx::query(
+            "INSERT INTO group_members (group_id, user_id) VALUES ($1, $2) \
+             ON CONFLICT (user_id, group_id) DO NOTHING",
+        )
+        .bind(&id)
+        .bind(&self.user_id)
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(added.rows_affected() == 1)
+    }
+}
+
+/// Takes a user out of a group: what they could do as a member ends. `false` when they are not in it.
+#[derive(Debug, Clone)]
+pub struct RemoveMember {
+    /// The group's name.
+    pub group: String,
+    /// Who.
+    pub user_id: String,
+    /// What to tell: tokens carry groups, so those made before are void.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RemoveMember {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let removed = sqlx::query(
+            "DELETE FROM group_members WHERE user_id = $2 \
+             AND group_id IN (SELECT id FROM user_groups WHERE name = $1)",
+        )
+        .bind(&self.group)
+        .bind(&self.user_id)
+        .execute(&mut *tx.connection)
+        .await?;
+        if removed.rows_affected() == 0 {
+            return Ok(false);
+        }
+        sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1")
+            .bind(&self.user_id)
+            .bind(millis(self.now))
+            .execute(&mut *tx.connection)
+            .await?;
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,42 @@
+//! Durable facts: who there is, what they were granted, what was revoked.
+//!
+//! Owns: the schema and its migrations, every statement of SQL, transactions, and the log of revocations that caches
+//! follow. Runs on SQLite (one node, one file) and on PostgreSQL (shared by nodes), with the same statements and the
+//! same tests; where the two differ stands in [`Dialect`] alone.
+//!
+//! Does not own: what facts mean. Secrets arrive here as digests, settings and claims as text, tags ready-made; the
+//! time is an argument of everything.
+//!
+//! Flow: `a read → a connection → one statement`; `a Change → Store::write → a transaction shared with others → durable
+//! → answer`. A change that revokes appends to the log in the same transaction, so the log tells exactly what is.
+//!
+//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`groups`], [`clients`],
+//! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
+//! [`access_tokens`].
+
+pub mod access_tokens;
+pub mod clients;
+pub mod codes;
+pub mod consents;
+mod dialect;
+mod error;
+pub mod families;
+pub mod groups;
+pub mod invalidation;
+mod migrations;
+pub mod refresh_tokens;
+pub mod sessions;
+mod store;
+mod sweep;
+pub mod users;
+mod value;
+mod write;
+
+pub use dialect::{Dialect, sqlite_url};
+pub use error::StoreError;
+pub use invalidation::{Epoch, Event, Head, Revocation, Tag};
+pub use migrations::MigrationFailed;
+pub use store::{OpenError, Store};
+pub use sweep::Swept;
+pub use value::Digest;
+pub use write::{Change, Tx};

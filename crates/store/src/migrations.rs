@@ -1,0 +1,33 @@
+//! The schema, version by version.
+//!
+//! A version only adds: tables, columns that may be absent, indexes. So the previous program goes on working beside the
+//! next one, and a rolling upgrade needs no pause. What is no longer written is dropped one version later.
+
+use std::borrow::Cow;
+
+use sqlx::AnyPool;
+use sqlx::AssertSqlSafe;
+use sqlx::SqlSafeStr as _;
+use sqlx::migrate::{Migration, MigrationType, Migrator};
+
+use crate::dialect::Dialect;
+
+/// Description and text of each version, from 1.
+const VERSIONS: [(&str, &str); 1] = [("initial", include_str!("../schema/0001_initial.sql"))];
+
+/// The schema could not be brought up to date.
+#[derive(Debug, thiserror::Error)]
+#[error("the database's schema could not be brought up to date: {0}")]
+pub struct MigrationFailed(#[from] sqlx::migrate::MigrateError);
+
+/// Applies what is missing. Nodes that start together wait for each other on PostgreSQL; versions of a newer program
+/// are left alone.
+pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), MigrationFailed> {
+    let migrations = VERSIONS.iter().zip(1..).map(|((description, schema), version)| {
+        let text = AssertSqlSafe(dialect.translate(schema)).into_sql_str();
+        Migration::new(version, Cow::Borrowed(description), MigrationType::Simple, text, false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.set_ignore_missing(true);
+    Ok(migrator.run(pool).await?)
+}

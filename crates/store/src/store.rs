@@ -1,0 +1,110 @@
+//! The store as one value: its connections, its writer.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, AnyPool};
+
+use crate::dialect::Dialect;
+use crate::error::StoreError;
+use crate::invalidation::{self, Epoch, Event, Head};
+use crate::migrations::{self, MigrationFailed};
+use crate::write::{Change, Writer};
+
+/// Connections that read, beside those that write.
+const READERS: u32 = 8;
+/// Events of the log that are read at once, at most.
+const MAX_EVENTS: u32 = 10_000;
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Neither of the two databases.
+    #[error(
+        "a database URL begins with sqlite: or postgres:, for example \
+         sqlite:///var/lib/postern/postern.db?mode=rwc or postgres://postern@db.example/postern"
+    )]
+    Scheme,
+    /// It does not answer, or refuses.
+    #[error(transparent)]
+    Database(#[from] StoreError),
+    /// The schema.
+    #[error(transparent)]
+    Migration(#[from] MigrationFailed),
+}
+
+/// The facts. Cheap to clone; clones share connections.
+#[derive(Clone)]
+pub struct Store {
+    dialect: Dialect,
+    readers: AnyPool,
+    writers: AnyPool,
+    writer: Writer,
+}
+
+impl Store {
+    /// Connects, and brings the schema up to date; a new database begins with `epoch`, drawn at random. Call it within a
+    /// tokio runtime, where changes are then made.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
+        let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
+        let writers = dialect.pool(url, dialect.lanes()).await?;
+        migrations::run(&writers, dialect).await?;
+        let mut connection = writers.acquire().await.map_err(StoreError::from)?;
+        invalidation::begin(&mut connection, epoch).await?;
+        drop(connection);
+        let readers = dialect.pool(url, READERS).await?;
+        let writer = Writer::start(&writers, dialect);
+        Ok(Self { dialect, readers, writers, writer })
+    }
+
+    /// Which database it is.
+    pub fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
+    /// Makes a change; durable when this answers.
+    ///
+    /// # Errors
+    /// [`StoreError`]. After [`StoreError::Unavailable`] it is not known whether the change was made.
+    pub async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
+        self.writer.write(change).await
+    }
+
+    /// How far the log of revocations has got, read from the database now.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn head(&self) -> Result<Head, StoreError> {
+        invalidation::head(&mut *self.reader().await?).await
+    }
+
+    /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+        invalidation::range(&mut *self.reader().await?, after, limit.min(MAX_EVENTS)).await
+    }
+
+    /// Deletes what is over: see [`crate::sweep`].
+    ///
+    /// # Errors
+    /// [`StoreError`]; what was deleted until then stays deleted.
+    pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::Swept, StoreError> {
+        crate::sweep::run(&self.writers, self.dialect, now, log_kept).await
+    }
+
+    /// Ends all connections; changes that are waiting are made first as far as they have begun.
+    pub async fn close(&self) {
+        self.readers.close().await;
+        self.writers.close().await;
+    }
+
+    pub(crate) async fn reader(&self) -> Result<PoolConnection<Any>, StoreError> {
+        Ok(self.readers.acquire().await?)
+    }
+}

@@ -1,0 +1,81 @@
+//! Deleting what is over, in small steps.
+//!
+//! Each step is a transaction of its own with a few hundred rows, so that nobody waits long for the lock, and a sweep
+//! that is cut short has done what it did. Nodes may sweep at the same time: a row is deleted once.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use sqlx::AnyPool;
+
+use crate::dialect::Dialect;
+use crate::error::StoreError;
+use crate::value::millis;
+
+/// Rows of one step.
+const STEP: i64 = 500;
+/// Steps of one table in one sweep: what is left is for the next.
+const STEPS: u32 = 40;
+
+/// How many rows a sweep deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Tokens, codes, sessions, families, attempts.
+    pub expired: u64,
+    /// Events of the log.
+    pub events: u64,
+}
+
+/// Table, key, and column of the time from which on a row is of no use. Tokens come before the families they belong to.
+const TABLES: [(&str, &str, &str); 7] = [
+    ("codes", "digest", "kept_until"),
+    ("access_tokens", "digest", "expires_at"),
+    ("refresh_tokens", "digest", "expires_at"),
+    ("sessions", "digest", "expires_at"),
+    ("attempts", "subject", "expires_at"),
+    ("denials", "tag", "expires_at"),
+    ("families", "id", "expires_at"),
+];
+
+pub(crate) async fn run(
+    pool: &AnyPool,
+    dialect: Dialect,
+    now: Timestamp,
+    log_kept: Duration,
+) -> Result<Swept, StoreError> {
+    let mut swept = Swept::default();
+    for table in TABLES {
+        swept.expired += steps(pool, dialect, table, millis(now)).await?;
+    }
+    let log = ("invalidation_log", "seq", "at");
+    swept.events = steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
+    Ok(swept)
+}
+
+async fn steps(
+    pool: &AnyPool,
+    dialect: Dialect,
+    (table, key, column): (&str, &str, &str),
+    before: i64,
+) -> Result<u64, StoreError> {
+    let statement = format!(
+        "DELETE FROM {table} WHERE {key} IN \
+         (SELECT {key} FROM {table} WHERE {column} <= $1 ORDER BY {column}, {key} LIMIT $2)"
+    );
+    let mut deleted = 0;
+    for _ in 0..STEPS {
+        let mut step = pool.begin_with(dialect.begin()).await?;
+        let rows = sqlx::query(sqlx::AssertSqlSafe(statement.as_str()))
+            .bind(before)
+            .bind(STEP)
+            .execute(&mut *step)
+            .await?
+            .rows_affected();
+        step.commit().await?;
+        deleted += rows;
+        if rows < STEP.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(deleted)
+}

@@ -1,0 +1,280 @@
+//! People: accounts, their passwords, and what ends everything of theirs.
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::store::Store;
+use crate::value::{millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// A person's account.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Never changes, never used again: the `sub` of tokens.
+    pub id: String,
+    /// What they type to log in; may change.
+    pub name: String,
+    /// Their address.
+    pub email: Option<String>,
+    /// Since when it is known to be theirs.
+    pub email_verified_at: Option<Timestamp>,
+    /// What else is known of them, in the caller's form.
+    pub claims: String,
+    /// When the account was made.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Since when it is closed.
+    pub disabled_at: Option<Timestamp>,
+    /// Tokens made before are worth nothing.
+    pub tokens_not_before: Timestamp,
+}
+
+/// A password as it is kept. `Debug` prints nothing of it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoredPassword {
+    /// The hash with its parameters (PHC string format).
+    pub phc: String,
+    /// When it was set.
+    pub changed_at: Timestamp,
+}
+
+impl std::fmt::Debug for StoredPassword {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StoredPassword(..)")
+    }
+}
+
+const COLUMNS: &str = "id, name, email, email_verified_at, claims, created_at, updated_at, disabled_at, \
+     tokens_not_before, password, password_changed_at";
+
+impl User {
+    fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            name: row.try_get(1)?,
+            email: row.try_get(2)?,
+            email_verified_at: row.try_get::<Option<i64>, _>(3)?.map(timestamp),
+            claims: row.try_get(4)?,
+            created_at: timestamp(row.try_get(5)?),
+            updated_at: timestamp(row.try_get(6)?),
+            disabled_at: row.try_get::<Option<i64>, _>(7)?.map(timestamp),
+            tokens_not_before: timestamp(row.try_get(8)?),
+        })
+    }
+}
+
+/// Names that differ in case alone are one.
+fn key(name: &str) -> String {
+    name.to_lowercase()
+}
+
+impl Store {
+    /// A user by id.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn user(&self, id: &str) -> Result<Option<User>, StoreError> {
+        Ok(self.user_where("id = $1", id).await?.map(|(user, _)| user))
+    }
+
+    /// Who logs in by this name or address, with the password they must know. An address counts only when it is known
+    /// to be theirs, and a name comes first.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn user_by_login(
+        &self,
+        login: &str,
+    ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
+        let key = key(login);
+        if let Some(found) = self.user_where("name_key = $1", &key).await? {
+            return Ok(Some(found));
+        }
+        self.user_where("email_key = $1 AND email_verified_at IS NOT NULL", &key).await
+    }
+
+    async fn user_where(
+        &self,
+        condition: &'static str,
+        value: &str,
+    ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users WHERE {condition}")))
+            .bind(value)
+            .fetch_optional(&mut *self.reader().await?)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        let phc: Option<String> = row.try_get(9)?;
+        let changed_at = timestamp(row.try_get::<Option<i64>, _>(10)?.unwrap_or(0));
+        Ok(Some((User::read(&row)?, phc.map(|phc| StoredPassword { phc, changed_at }))))
+    }
+
+    /// Users in the order of their names, those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM users WHERE name_key > $1 ORDER BY name_key LIMIT $2"
+        )))
+        .bind(key(after))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(User::read).collect()
+    }
+}
+
+/// Makes an account.
+#[derive(Debug, Clone)]
+pub struct AddUser {
+    /// The account.
+    pub user: User,
+    /// Without one they cannot log in by password.
+    pub password: Option<StoredPassword>,
+}
+
+impl Change for AddUser {
+    type Output = ();
+
+    /// # Errors
+    /// [`StoreError::Taken`] when somebody has the name or the address.
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let (user, password) = (&self.user, self.password.as_ref());
+        sqlx::query(
+            "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
+             password_changed_at, created_at, updated_at, disabled_at, tokens_not_before) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        )
+        .bind(&user.id)
+        .bind(&user.name)
+        .bind(key(&user.name))
+        .bind(&user.email)
+        .bind(user.email.as_deref().map(key))
+        .bind(user.email_verified_at.map(millis))
+        .bind(&user.claims)
+        .bind(password.map(|p| &p.phc))
+        .bind(password.map(|p| millis(p.changed_at)))
+        .bind(millis(user.created_at))
+        .bind(millis(user.updated_at))
+        .bind(user.disabled_at.map(millis))
+        .bind(millis(user.tokens_not_before))
+        .execute(&mut *tx.connection)
+        .await
+        .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
+        Ok(())
+    }
+}
+
+/// Writes a stronger hash of the same password, if it is still the one that was verified.
+#[derive(Debug, Clone)]
+pub struct UpgradePassword {
+    /// Whose.
+    pub user_id: String,
+    /// The hash that was verified.
+    pub from: StoredPassword,
+    /// The same password, hashed as is the rule now.
+    pub to_phc: String,
+}
+
+impl Change for UpgradePassword {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let upgraded = sqlx::query("UPDATE users SET password = $3 WHERE id = $1 AND password = $2")
+            .bind(&self.user_id)
+            .bind(&self.from.phc)
+            .bind(&self.to_phc)
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok(upgraded.rows_affected() == 1)
+    }
+}
+
+/// What ends a user's sessions and tokens.
+#[derive(Debug, Clone)]
+pub enum Ending {
+    /// Another password: whoever knew the old one is out.
+    Password(StoredPassword),
+    /// The account is closed.
+    Disabled,
+    /// Log out everywhere.
+    Everything,
+}
+
+/// Ends all sessions and families of a user and voids their tokens, because of something that changed with it. `false`
+/// when there is no such user.
+#[derive(Debug, Clone)]
+pub struct EndUser {
+    /// Whose.
+    pub user_id: String,
+    /// Why.
+    pub ending: Ending,
+    /// What to tell: the user's tag, with `now` as not-before.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for EndUser {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let now = millis(self.now);
+        let (password, disabled) = match &self.ending {
+            Ending::Password(password) => (Some(password), None),
+            Ending::Disabled => (None, Some(now)),
+            Ending::Everything => (None, None),
+        };
+        let changed = sqlx::query(
+            "UPDATE users SET password = COALESCE($3, password), \
+             password_changed_at = COALESCE($4, password_changed_at), disabled_at = COALESCE($5, disabled_at), \
+             updated_at = $2, tokens_not_before = $2 WHERE id = $1",
+        )
+        .bind(&self.user_id)
+        .bind(now)
+        .bind(password.map(|p| &p.phc))
+        .bind(password.map(|p| millis(p.changed_at)))
+        .bind(disabled)
+        .execute(&mut *tx.connection)
+        .await?;
+        if changed.rows_affected() == 0 {
+            return Ok(false);
+        }
+        for statement in [
+            "UPDATE sessions SET ended_at = $2 WHERE user_id = $1 AND ended_at IS NULL",
+            "UPDATE families SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL",
+        ] {
+            sqlx::query(statement).bind(&self.user_id).bind(now).execute(&mut *tx.connection).await?;
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+}
+
+/// Opens a closed account again. Nothing that was revoked comes back.
+#[derive(Debug, Clone)]
+pub struct EnableUser {
+    /// Whose.
+    pub user_id: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for EnableUser {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let enabled = sqlx::query(
+            "UPDATE users SET disabled_at = NULL, updated_at = $2 WHERE id = $1 AND disabled_at IS NOT NULL",
+        )
+        .bind(&self.user_id)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(enabled.rows_affected() == 1)
+    }
+}

@@ -1,0 +1,178 @@
+//! Changes, and how they share transactions.
+//!
+//! Owns: the queue of changes, and the transactions they are made in. Does not own: what a change does.
+//!
+//! Flow: `Store::write → queue → lane: begin, apply each, commit → every caller hears after the commit is durable`.
+//!
+//! Making a transaction durable costs a write to the disk, however much it changes; so whatever is waiting when a lane
+//! becomes free goes into one. Changes decide by conditional statements and report what they found, so that a refusal
+//! (a code used twice) is a result, not a failure, and spoils nothing for its neighbours. When one does fail, the
+//! transaction is given up and each change is tried in one of its own.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::{AnyConnection, AnyPool};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use crate::dialect::Dialect;
+use crate::error::StoreError;
+
+/// Changes waiting at most; more are refused at once.
+const QUEUE: usize = 4096;
+/// Changes of one transaction at most: so long the first of them waits for the last.
+const TOGETHER: usize = 128;
+/// A change not made within this time is given up; whether it was made is unknown then.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a transaction that gave way to others is tried again.
+const RETRIES: usize = 3;
+
+type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// A transaction under way.
+pub struct Tx<'t> {
+    pub(crate) connection: &'t mut AnyConnection,
+}
+
+/// A change of what is stored.
+pub trait Change: Send + Sync + 'static {
+    /// What is found or made.
+    type Output: Send + 'static;
+
+    /// Applies it. May be called again when the transaction was given up, so that nothing outside of it may change.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing of the change stays then.
+    fn apply(&self, tx: &mut Tx<'_>) -> impl Future<Output = Result<Self::Output, StoreError>> + Send;
+}
+
+/// A change in the queue, whatever its output.
+trait Queued: Send {
+    fn apply<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, Result<(), StoreError>>;
+    fn done(&mut self, committed: Result<(), StoreError>);
+    fn is_abandoned(&self) -> bool;
+}
+
+struct Job<C: Change> {
+    change: C,
+    output: Option<C::Output>,
+    answer: Option<oneshot::Sender<Result<C::Output, StoreError>>>,
+}
+
+impl<C: Change> Queued for Job<C> {
+    fn apply<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            self.output = Some(self.change.apply(tx).await?);
+            Ok(())
+        })
+    }
+
+    fn done(&mut self, committed: Result<(), StoreError>) {
+        let (Some(answer), output) = (self.answer.take(), self.output.take()) else { return };
+        // Whoever gave up waiting does not hear.
+        let _ = match (committed, output) {
+            (Ok(()), Some(output)) => answer.send(Ok(output)),
+            (Err(error), _) => answer.send(Err(error)),
+            (Ok(()), None) => return,
+        };
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+}
+
+/// The entrance of the queue.
+#[derive(Clone)]
+pub(crate) struct Writer {
+    queue: mpsc::Sender<Box<dyn Queued>>,
+}
+
+impl Writer {
+    /// Starts as many lanes as there may be transactions at once; they end with the last writer.
+    pub(crate) fn start(pool: &AnyPool, dialect: Dialect) -> Self {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..dialect.lanes() {
+            tokio::spawn(lane(pool.clone(), dialect, waiting.clone()));
+        }
+        Self { queue }
+    }
+
+    pub(crate) async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
+        let (answer, heard) = oneshot::channel();
+        let job = Box::new(Job { change, output: None, answer: Some(answer) });
+        self.queue.try_send(job).map_err(|_| StoreError::Busy)?;
+        match tokio::time::timeout(PATIENCE, heard).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(lost("the transaction was abandoned")),
+            Err(_) => Err(lost("no answer in time")),
+        }
+    }
+}
+
+fn lost(what: &str) -> StoreError {
+    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what.to_owned())).into()
+}
+
+/// One transaction at a time, until nobody can write any more.
+async fn lane(pool: AnyPool, dialect: Dialect, waiting: Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>) {
+    let mut jobs = Vec::with_capacity(TOGETHER);
+    loop {
+        let mut queue = waiting.lock().await;
+        if queue.recv_many(&mut jobs, TOGETHER).await == 0 {
+            return;
+        }
+        drop(queue);
+        jobs.retain(|job| !job.is_abandoned());
+        settle(&pool, dialect, &mut jobs).await;
+        jobs.clear();
+    }
+}
+
+/// Makes the changes, together when possible, and tells each caller.
+async fn settle(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]) {
+    let mut made = together(pool, dialect, jobs).await;
+    match &made {
+        Err(error) if jobs.len() > 1 && error.is_of_one_change() => {
+            for job in jobs.chunks_mut(1) {
+                let made = alone(pool, dialect, job).await;
+                job[0].done(made);
+            }
+            return;
+        }
+        Err(error) if error.is_worth_retrying() => made = alone(pool, dialect, jobs).await,
+        Err(error) if !error.is_of_one_change() => {
+            tracing::warn!(%error, changes = jobs.len(), "changes could not be stored");
+        }
+        _ => {}
+    }
+    for job in jobs {
+        job.done(made.clone());
+    }
+}
+
+async fn alone(pool: &AnyPool, dialect: Dialect, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+    let mut tries = 0;
+    loop {
+        match together(pool, dialect, job).await {
+            Err(error) if error.is_worth_retrying() && tries < RETRIES => tries += 1,
+            made => return made,
+        }
+    }
+}
+
+/// One transaction with all of them, or none.
+async fn together(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = pool.begin_with(dialect.begin()).await?;
+    for job in jobs {
+        // Dropping the transaction rolls it back.
+        job.apply(&mut Tx { connection: &mut transaction }).await?;
+    }
+    Ok(transaction.commit().await?)
+}

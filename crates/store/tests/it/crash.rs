@@ -1,0 +1,252 @@
+//! Nodes that are killed while they write, and a database that goes away: what was acknowledged is there, and nothing is
+//! half done.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use store::access_tokens::{AccessToken, IssueAccessToken, RevokeAccessToken};
+use store::families::Family;
+use store::groups::AddGroup;
+use store::refresh_tokens::RefreshToken;
+use store::{Revocation, Store, StoreError};
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::databases::{Database, EPOCH, NOW, add_user, digest, family, on_both, revocation, tag, told};
+
+/// Set for the process that is to be killed: the database's URL, and a prefix for the names it uses.
+const CHILD: &str = "POSTERN_TEST_STORE_CHILD";
+/// How many nodes are killed.
+const KILLED: &str = "POSTERN_TEST_KILLS";
+
+fn token(name: &str) -> AccessToken {
+    AccessToken {
+        digest: digest(name),
+        jti: name.to_owned(),
+        client_id: "notebook".into(),
+        user_id: None,
+        scopes: "openid".into(),
+        audiences: "notebook".into(),
+        details: "{}".into(),
+        issued_at: NOW,
+        expires_at: NOW.plus(Duration::from_mins(5)),
+    }
+}
+
+fn bound_family(name: &str) -> Family {
+    Family { user_id: Some("id-ada".into()), ..family(name, &crate::databases::user("ada")) }
+}
+
+/// The process that is killed: issues tokens and revokes every other one, and says what was acknowledged. Without the
+/// variable this is not that process, and there is nothing to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_will_be_killed() {
+    let Some(told) = told(CHILD) else { return };
+    let (prefix, url) = told.split_once(' ').unwrap();
+    let store = Store::open(url, EPOCH).await.unwrap();
+    let mut streams = tokio::task::JoinSet::new();
+    for stream in 0..16 {
+        let (store, prefix) = (store.clone(), prefix.to_owned());
+        streams.spawn(async move {
+            for n in 0.. {
+                let name = format!("{prefix}-{stream}-{n}");
+                let refresh = RefreshToken {
+                    digest: digest(&format!("r{name}")),
+                    issued_at: NOW,
+                    expires_at: NOW.plus(Duration::from_hours(1)),
+                };
+                let issue = IssueAccessToken {
+                    token: token(&name),
+                    family: Some((bound_family(&name), Some(refresh))),
+                };
+                store.write(issue).await.unwrap();
+                say(&format!("issued {name}"));
+                if n % 2 == 0 {
+                    continue;
+                }
+                let revoke = RevokeAccessToken {
+                    digest: digest(&name),
+                    client_id: "notebook".into(),
+                    revocation: Revocation { tags: vec![tag(&name)], ..revocation("") },
+                    now: NOW,
+                };
+                assert!(store.write(revoke).await.unwrap());
+                say(&format!("revoked {name}"));
+            }
+        });
+    }
+    streams.join_all().await;
+}
+
+/// One write, so that a line is there whole or not at all.
+fn say(line: &str) {
+    std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
+}
+
+/// Starts a node, kills it `after` its first acknowledgement, and returns all acknowledgements.
+fn killed_node(url: &str, prefix: &str, after: Duration) -> Vec<String> {
+    let myself = std::env::current_exe().unwrap();
+    let mut child = Command::new(myself)
+        .args(["--exact", "crash::a_node_that_will_be_killed", "--nocapture"])
+        .env(CHILD, format!("{prefix} {url}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let known = |line: &String| line.starts_with("issued ") || line.starts_with("revoked ");
+    let first = lines.by_ref().find(known).expect("the node acknowledges something");
+    std::thread::sleep(after);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::iter::once(first).chain(lines.filter(known)).collect()
+}
+
+on_both! {
+    async fn what_a_killed_node_acknowledged_is_there(database: Database) {
+        let store = database.open().await;
+        add_user(&store, "ada").await;
+        let kills: u32 = told(KILLED).map_or(8, |n| n.parse().expect("a number of nodes to kill"));
+        let (mut issued, mut revoked) = (BTreeSet::new(), BTreeSet::new());
+        for kill in 0..kills {
+            let url = database.url.clone();
+            // Spread over a transaction's life, so that each of its moments is hit.
+            let after = Duration::from_micros(u64::from(kill) * 1_700 % 40_000);
+            let said = tokio::task::spawn_blocking(move || killed_node(&url, &format!("k{kill}"), after));
+            for line in said.await.unwrap() {
+                match line.split_once(' ').unwrap() {
+                    ("issued", name) => issued.insert(name.to_owned()),
+                    (_, name) => revoked.insert(name.to_owned()),
+                };
+            }
+        }
+        eprintln!("{kills} nodes killed: {} issued, {} revoked were acknowledged", issued.len(), revoked.len());
+        assert!(issued.len() >= kills as usize && !revoked.is_empty());
+        for name in &issued {
+            let standing = store.access_token(&digest(name)).await.unwrap();
+            assert!(standing.is_some_and(|s| s.family_id.as_deref() == Some(name)), "{name} was acknowledged");
+            let refresh = store.refresh_token(&digest(&format!("r{name}"))).await.unwrap();
+            assert!(refresh.is_some(), "{name} is whole");
+        }
+        let (mut told, mut seen) = (BTreeSet::new(), 0);
+        loop {
+            let events = store.events(seen, 10_000).await.unwrap();
+            let Some(last) = events.last() else { break };
+            assert_eq!(events.len() as u64, last.seq - seen, "no hole");
+            seen = last.seq;
+            told.extend(events.iter().map(|event| event.tags[0]));
+        }
+        assert_eq!(store.head().await.unwrap().seq, seen);
+        for name in &revoked {
+            let standing = store.access_token(&digest(name)).await.unwrap().unwrap();
+            assert!(!standing.is_active(NOW), "{name} was revoked");
+            assert!(told.contains(&tag(name)), "{name} was told");
+        }
+        // Not acknowledged, but done, is whole as well: told exactly when revoked.
+        for name in &issued {
+            let standing = store.access_token(&digest(name)).await.unwrap().unwrap();
+            assert_eq!(told.contains(&tag(name)), !standing.unrevoked, "{name}");
+        }
+    }
+}
+
+/// A way to the database that can be closed.
+struct Gate {
+    url: String,
+    open: Arc<AtomicBool>,
+    connections: Arc<parking::Connections>,
+}
+
+mod parking {
+    use std::sync::Mutex;
+
+    use tokio::task::JoinHandle;
+
+    /// Connections that pass the gate now.
+    #[derive(Default)]
+    pub(super) struct Connections(Mutex<Vec<JoinHandle<()>>>);
+
+    impl Connections {
+        pub(super) fn add(&self, connection: JoinHandle<()>) {
+            self.0.lock().unwrap().push(connection);
+        }
+
+        pub(super) fn cut(&self) {
+            self.0.lock().unwrap().drain(..).for_each(|connection| connection.abort());
+        }
+    }
+}
+
+impl Gate {
+    async fn before(database: &Database) -> Self {
+        let (_, rest) = database.url.split_once('@').unwrap();
+        let (server, path) = rest.split_once('/').unwrap();
+        let (server, path) = (server.to_owned(), path.to_owned());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://postern@{}/{path}", listener.local_addr().unwrap());
+        let (open, connections) =
+            (Arc::new(AtomicBool::new(true)), Arc::new(parking::Connections::default()));
+        let (may_pass, passing) = (open.clone(), connections.clone());
+        tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                if !may_pass.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let server = server.clone();
+                passing.add(tokio::spawn(async move {
+                    let mut server = TcpStream::connect(server).await.unwrap();
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                }));
+            }
+        });
+        Self { url, open, connections }
+    }
+
+    fn close(&self) {
+        self.open.store(false, Ordering::SeqCst);
+        self.connections.cut();
+    }
+
+    fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_goes_away_is_unavailable_until_it_is_back() {
+    let database = Database::postgres().await;
+    let gate = Gate::before(&database).await;
+    let store = Store::open(&gate.url, EPOCH).await.unwrap();
+    let group = |n: u32| AddGroup { id: format!("g{n}"), name: format!("group {n}"), now: NOW };
+    let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
+    for round in 0..3 {
+        let mut writes = tokio::task::JoinSet::new();
+        for n in round * 100..(round + 1) * 100 {
+            let store = store.clone();
+            writes.spawn(async move { (n, store.write(group(n)).await) });
+            if n % 100 == 60 {
+                gate.close();
+            }
+        }
+        for (n, made) in writes.join_all().await {
+            match made {
+                Ok(()) => acknowledged.push(n),
+                Err(StoreError::Unavailable(_)) => refused.push(n),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        let read = store.head().await;
+        assert!(matches!(read, Err(StoreError::Unavailable(_))), "{read:?}");
+        gate.open();
+        store.head().await.expect("it is back, and nobody had to restart");
+        store.write(AddGroup { id: format!("back {round}"), ..group(1_000 + round) }).await.unwrap();
+    }
+    assert!(!refused.is_empty());
+    for n in acknowledged {
+        assert!(matches!(store.write(group(n)).await, Err(StoreError::Taken(_))), "{n} was acknowledged");
+    }
+}

@@ -1,0 +1,145 @@
+//! The databases under test: a file of its own and a database of its own on a running server, for each test.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use auth::time::Timestamp;
+use sqlx::{AnyConnection, Connection as _, Executor as _};
+use store::families::Family;
+use store::users::{AddUser, StoredPassword, User};
+use store::{Digest, Epoch, Revocation, Store, Tag, sqlite_url};
+
+/// Where a server is that tests may make databases on.
+const SERVER: &str = "POSTERN_TEST_POSTGRES";
+/// When tests take place.
+pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// What a new database is given.
+pub(crate) const EPOCH: Epoch = Epoch([7; 16]);
+
+/// What the tests are told from outside.
+#[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
+pub(crate) fn told(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// One test, on both databases.
+macro_rules! on_both {
+    ($($(#[$doc:meta])* async fn $name:ident($database:ident: Database) $body:block)*) => {
+        $( async fn $name($database: $crate::databases::Database) $body )*
+
+        mod on_sqlite { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name($crate::databases::Database::sqlite()).await; }
+        )* }
+        mod on_postgres { $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() { super::$name($crate::databases::Database::postgres().await).await; }
+        )* }
+    };
+}
+pub(crate) use on_both;
+
+/// An empty database, gone with its test.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    /// How many nodes it may be shared by.
+    pub(crate) nodes: usize,
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Database {
+    pub(crate) fn sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // A path that a URL would misread, were it not escaped.
+        let url = sqlite_url(&folder.path().join("facts 100%?.db"));
+        Self { url, nodes: 1, _folder: Some(folder) }
+    }
+
+    pub(crate) async fn postgres() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let server = told(SERVER).unwrap_or_else(|| {
+            panic!("{SERVER} is not set: run `dev/with-postgres cargo test -p store`, which starts a server")
+        });
+        sqlx::any::install_default_drivers();
+        let name = format!("t{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut admin = AnyConnection::connect(&server).await.unwrap();
+        admin.execute(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
+        let (base, query) = server.split_once('?').map_or((&*server, ""), |(base, query)| (base, query));
+        let (base, _) = base.rsplit_once('/').expect("the server's URL names a database");
+        Self { url: format!("{base}/{name}?{query}"), nodes: 2, _folder: None }
+    }
+
+    pub(crate) async fn open(&self) -> Store {
+        Store::open(&self.url, EPOCH).await.unwrap()
+    }
+
+    /// As many stores as there may be nodes.
+    pub(crate) async fn open_all(&self) -> Vec<Store> {
+        let mut stores = Vec::new();
+        for _ in 0..self.nodes {
+            stores.push(self.open().await);
+        }
+        stores
+    }
+}
+
+pub(crate) fn digest(name: &str) -> Digest {
+    let mut bytes = [0; 32];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Digest(bytes)
+}
+
+pub(crate) fn tag(name: &str) -> Tag {
+    let mut bytes = [0; Tag::LENGTH];
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    Tag(bytes)
+}
+
+pub(crate) fn revocation(name: &str) -> Revocation {
+    Revocation {
+        tags: vec![tag(name)],
+        reason: "a test says so",
+        not_before: None,
+        until: NOW.plus(std::time::Duration::from_hours(1)),
+    }
+}
+
+pub(crate) fn user(name: &str) -> User {
+    User {
+        id: format!("id-{name}"),
+        name: name.to_owned(),
+        email: None,
+        email_verified_at: None,
+        claims: "{}".to_owned(),
+        created_at: NOW,
+        updated_at: NOW,
+        disabled_at: None,
+        tokens_not_before: Timestamp::from_millis(0),
+    }
+}
+
+pub(crate) fn password(phc: &str) -> StoredPassword {
+    StoredPassword { phc: phc.to_owned(), changed_at: NOW }
+}
+
+pub(crate) async fn add_user(store: &Store, name: &str) -> User {
+    let user = user(name);
+    store.write(AddUser { user: user.clone(), password: Some(password("old")) }).await.unwrap();
+    user
+}
+
+pub(crate) fn family(id: &str, user: &User) -> Family {
+    Family {
+        id: id.to_owned(),
+        client_id: "notebook".to_owned(),
+        user_id: Some(user.id.clone()),
+        sid: Some("sid-1".to_owned()),
+        scopes: "openid profile".to_owned(),
+        audiences: "notebook".to_owned(),
+        details: "{}".to_owned(),
+        outlives_session: false,
+        created_at: NOW,
+        expires_at: NOW.plus(std::time::Duration::from_hours(24)),
+        revoked_at: None,
+    }
+}

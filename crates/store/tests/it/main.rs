@@ -1,0 +1,10 @@
+//! What every database must do, run on each of them.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+mod crash;
+mod databases;
+mod grants;
+mod log;
+mod people;
+mod writes;
