@@ -2,8 +2,8 @@
 //!
 //! Owns: the signing keys and their rotation ([`keys`]); the clients and how they prove themselves
 //! ([`client`]); the OAuth vocabulary and its one error table ([`oauth`]); one file per grant ([`grants`]);
-//! the access token ([`access_token`]); the discovery documents ([`discovery`]); the HTTP surface
-//! ([`endpoint`], [`router`]).
+//! the access token ([`access_token`]); what is asked at the authorization endpoint and how it is answered
+//! ([`authorization`]); the discovery documents ([`discovery`]); the HTTP surface ([`endpoint`], [`router`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
 //! router), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
@@ -22,6 +22,7 @@
 
 pub mod access_token;
 pub mod ambient;
+pub mod authorization;
 pub mod client;
 pub mod config;
 pub mod discovery;

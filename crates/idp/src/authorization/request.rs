@@ -1,0 +1,545 @@
+//! What is asked at the authorization endpoint (RFC 6749 §4.1.1, OpenID Connect Core 1.0 §3.1.2.1).
+//!
+//! Owns: the reading of every parameter, and to whom a fault is told. Does not own: signing people in, or asking them.
+//!
+//! A parameter that is not honoured is refused with the code the standard has for it, never ignored; one that the standard
+//! does not know is ignored, as it demands.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::pkce::Challenge;
+use super::redirect::RedirectUri;
+use super::response::{ResponseMode, ReturnAddress};
+use crate::oauth::form::Form;
+use crate::oauth::scope::ScopeSet;
+
+/// Longest `state`, `nonce`, `login_hint`, `id_token_hint` and `claims` in bytes.
+const MAX_TEXT: usize = 8 * 1024;
+/// Most claims asked for by name.
+const MAX_CLAIMS: usize = 64;
+
+/// What a client may ask with.
+#[derive(Debug, Clone, Copy)]
+pub struct Rights<'a> {
+    /// Its redirect URIs.
+    pub redirect_uris: &'a [RedirectUri],
+    /// Its scopes.
+    pub scopes: &'a ScopeSet,
+    /// Whether it must prove that it is who asked: public clients always must (RFC 9700 §2.1.1).
+    pub needs_challenge: bool,
+}
+
+/// What the person must, or must not, be asked (`prompt`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prompt {
+    /// Nothing may be shown.
+    Nothing,
+    /// What is needed, and these in any case.
+    AsNeeded {
+        /// They must prove who they are again.
+        login: bool,
+        /// They must be asked again for consent.
+        consent: bool,
+        /// They must be able to choose another account.
+        select_account: bool,
+    },
+}
+
+impl Default for Prompt {
+    fn default() -> Self {
+        Self::AsNeeded { login: false, consent: false, select_account: false }
+    }
+}
+
+/// A claim asked for by name (OpenID Connect Core 1.0 §5.5.1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// Its name.
+    pub name: String,
+    /// Whether the task cannot be done without.
+    pub essential: bool,
+    /// The values that would do; empty: any.
+    pub values: Vec<Value>,
+}
+
+/// The `claims` parameter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimRequests {
+    /// For the ID token.
+    pub id_token: Vec<ClaimRequest>,
+    /// For the userinfo endpoint.
+    pub userinfo: Vec<ClaimRequest>,
+}
+
+/// A request that makes sense; nobody has been asked yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorizationRequest {
+    /// Where the answer goes.
+    pub address: ReturnAddress,
+    /// The `redirect_uri` as it came, which must come again with the code (RFC 6749 §4.1.3); `None`: it was left out.
+    pub redirect_uri: Option<Box<str>>,
+    /// What the client may have of what it asked for (RFC 6749 §3.3; unknown ones are ignored: Core §3.1.2.1).
+    pub scopes: ScopeSet,
+    /// Comes back in the ID token.
+    pub nonce: Option<Box<str>>,
+    /// Must be met when the code is redeemed.
+    pub challenge: Option<Challenge>,
+    /// What the person is asked.
+    pub prompt: Prompt,
+    /// How long ago they may have proved who they are.
+    pub max_age: Option<Duration>,
+    /// How well, the best first.
+    pub acr_values: Vec<Box<str>>,
+    /// Who they probably are.
+    pub login_hint: Option<Box<str>>,
+    /// An ID token of whom the client knows, not verified yet.
+    pub id_token_hint: Option<Box<str>>,
+    /// Languages, the best first.
+    pub ui_locales: Option<Box<str>>,
+    /// Claims asked for by name.
+    pub claims: ClaimRequests,
+}
+
+/// Why a client cannot be answered: the person sees a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum AddressFault {
+    /// Several are registered, or OpenID Connect demands it.
+    #[error("redirect_uri is missing")]
+    Missing,
+    /// None of the registered ones.
+    #[error("redirect_uri is not registered for this client")]
+    NotRegistered,
+}
+
+/// Why a request is refused, to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFault {
+    /// `request` (Core §6).
+    #[error("request objects are not supported")]
+    RequestObject,
+    /// `request_uri` (Core §6.2) that did not come from us.
+    #[error("request_uri is not supported but for pushed requests")]
+    RequestUri,
+    /// `registration` (Core §7.2.1).
+    #[error("registration is not supported")]
+    Registration,
+    /// No `response_type`.
+    #[error("response_type is missing")]
+    ResponseTypeMissing,
+    /// Anything but `code`.
+    #[error("response_type is not supported: use code")]
+    ResponseType,
+    /// An unknown `response_mode`.
+    #[error("response_mode is not one of query, fragment, form_post")]
+    ResponseMode,
+    /// Not in the grammar.
+    #[error("scope is malformed: scopes are words separated by one space")]
+    Scope,
+    /// Nothing of it is for this client.
+    #[error("this client may have none of the scopes")]
+    NoScope,
+    /// A public client without one.
+    #[error("code_challenge is required (PKCE)")]
+    ChallengeMissing,
+    /// `plain`, or no method, which means `plain`.
+    #[error("code_challenge_method must be S256")]
+    ChallengeMethod,
+    /// Not the digest it should be.
+    #[error("code_challenge is not 32 bytes in base64url")]
+    Challenge,
+    /// Unknown word, or `none` beside another.
+    #[error("prompt is malformed: none alone, or some of login, consent, select_account")]
+    Prompt,
+    /// No number of seconds.
+    #[error("max_age is not a number of seconds")]
+    MaxAge,
+    /// Not the JSON it should be.
+    #[error("claims is malformed")]
+    Claims,
+    /// A text beyond [`MAX_TEXT`].
+    #[error("a parameter is too long")]
+    TooLong,
+}
+
+impl RequestFault {
+    /// The `error` of the answer (RFC 6749 §4.1.2.1, Core §3.1.2.6).
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::RequestObject => "request_not_supported",
+            Self::RequestUri => "request_uri_not_supported",
+            Self::Registration => "registration_not_supported",
+            Self::ResponseType => "unsupported_response_type",
+            Self::Scope | Self::NoScope => "invalid_scope",
+            Self::ResponseTypeMissing
+            | Self::ResponseMode
+            | Self::ChallengeMissing
+            | Self::ChallengeMethod
+            | Self::Challenge
+            | Self::Prompt
+            | Self::MaxAge
+            | Self::Claims
+            | Self::TooLong => "invalid_request",
+        }
+    }
+}
+
+/// To whom a fault is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// To the person: there is no address to trust.
+    Page(AddressFault),
+    /// To the client.
+    Answer(ReturnAddress, RequestFault),
+}
+
+/// Reads a request of a client whose id was found right.
+pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Refusal> {
+    let asked = form.get("redirect_uri");
+    let redirect_uri = redirect_uri(form, asked, rights).map_err(Refusal::Page)?;
+    // Until the mode is known to be one, faults go where they go by default.
+    let mode = form.get("response_mode").map(ResponseMode::from_wire);
+    let fits = |text: &&str| text.len() <= MAX_TEXT;
+    let address = ReturnAddress {
+        redirect_uri: redirect_uri.into(),
+        mode: mode.flatten().unwrap_or_default(),
+        state: form.get("state").filter(fits).map(Into::into),
+    };
+    let refuse = |fault| Refusal::Answer(address.clone(), fault);
+    demand(mode != Some(None), RequestFault::ResponseMode).map_err(refuse)?;
+    supported(form).map_err(refuse)?;
+    let text = |name| match form.get(name) {
+        Some(text) if text.len() > MAX_TEXT => Err(refuse(RequestFault::TooLong)),
+        text => Ok(text.map(Box::from)),
+    };
+    text("state")?;
+    Ok(AuthorizationRequest {
+        redirect_uri: asked.map(Into::into),
+        scopes: scopes(form, rights.scopes).map_err(refuse)?,
+        challenge: challenge(form, rights.needs_challenge).map_err(refuse)?,
+        prompt: form.get("prompt").map_or(Ok(Prompt::default()), prompt).map_err(refuse)?,
+        max_age: form.get("max_age").map(seconds).transpose().map_err(refuse)?,
+        claims: claims(text("claims")?.as_deref()).map_err(refuse)?,
+        nonce: text("nonce")?,
+        login_hint: text("login_hint")?,
+        id_token_hint: text("id_token_hint")?,
+        ui_locales: text("ui_locales")?,
+        acr_values: text("acr_values")?
+            .map_or_else(Vec::new, |t: Box<str>| words(&t).map(Box::from).collect()),
+        address,
+    })
+}
+
+/// The address: the one that is asked for, or the only one there is where plain OAuth leaves it out.
+fn redirect_uri<'a>(
+    form: &Form,
+    asked: Option<&'a str>,
+    rights: Rights<'a>,
+) -> Result<&'a str, AddressFault> {
+    let openid = form.get("scope").is_some_and(|scope| words(scope).any(|word| word == "openid"));
+    match (asked, rights.redirect_uris) {
+        (Some(asked), registered) if registered.iter().any(|uri| uri.admits(asked)) => Ok(asked),
+        (Some(_), _) => Err(AddressFault::NotRegistered),
+        (None, [only]) if !openid => Ok(only.as_str()),
+        (None, _) => Err(AddressFault::Missing),
+    }
+}
+
+fn supported(form: &Form) -> Result<(), RequestFault> {
+    demand(form.get("request").is_none(), RequestFault::RequestObject)?;
+    demand(form.get("request_uri").is_none(), RequestFault::RequestUri)?;
+    demand(form.get("registration").is_none(), RequestFault::Registration)?;
+    let response_type = form.get("response_type").ok_or(RequestFault::ResponseTypeMissing)?;
+    demand(response_type == "code", RequestFault::ResponseType)
+}
+
+fn scopes(form: &Form, own: &ScopeSet) -> Result<ScopeSet, RequestFault> {
+    let Some(asked) = form.get("scope") else { return Ok(ScopeSet::default()) };
+    let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
+    let mut granted = ScopeSet::default();
+    for scope in asked.iter().filter(|scope| own.contains(scope)) {
+        granted.insert(scope).map_err(|_| RequestFault::Scope)?;
+    }
+    demand(!granted.is_empty(), RequestFault::NoScope)?;
+    Ok(granted)
+}
+
+fn challenge(form: &Form, needed: bool) -> Result<Option<Challenge>, RequestFault> {
+    match (form.get("code_challenge"), form.get("code_challenge_method")) {
+        (None, None) if needed => Err(RequestFault::ChallengeMissing),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(RequestFault::ChallengeMissing),
+        (Some(text), Some("S256")) => Challenge::parse(text).map(Some).ok_or(RequestFault::Challenge),
+        (Some(_), _) => Err(RequestFault::ChallengeMethod),
+    }
+}
+
+fn prompt(text: &str) -> Result<Prompt, RequestFault> {
+    if words(text).eq(["none"]) {
+        return Ok(Prompt::Nothing);
+    }
+    let (mut login, mut consent, mut select_account) = (false, false, false);
+    for word in words(text) {
+        *match word {
+            "login" => &mut login,
+            "consent" => &mut consent,
+            "select_account" => &mut select_account,
+            _ => return Err(RequestFault::Prompt),
+        } = true;
+    }
+    Ok(Prompt::AsNeeded { login, consent, select_account })
+}
+
+fn seconds(text: &str) -> Result<Duration, RequestFault> {
+    let digits = (1..=10).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
+    match text.parse() {
+        Ok(seconds) if digits => Ok(Duration::from_secs(seconds)),
+        _ => Err(RequestFault::MaxAge),
+    }
+}
+
+fn claims(text: Option<&str>) -> Result<ClaimRequests, RequestFault> {
+    let Some(text) = text else { return Ok(ClaimRequests::default()) };
+    let Ok(Value::Object(mut members)) = serde_json::from_str(text) else { return Err(RequestFault::Claims) };
+    Ok(ClaimRequests {
+        id_token: claim_list(members.remove("id_token"))?,
+        userinfo: claim_list(members.remove("userinfo"))?,
+    })
+}
+
+fn claim_list(member: Option<Value>) -> Result<Vec<ClaimRequest>, RequestFault> {
+    let claims = match member {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Object(claims)) if claims.len() <= MAX_CLAIMS => claims,
+        Some(_) => return Err(RequestFault::Claims),
+    };
+    claims.into_iter().map(|(name, how)| claim(name, how)).collect()
+}
+
+fn claim(name: String, how: Value) -> Result<ClaimRequest, RequestFault> {
+    let mut members = match how {
+        Value::Null => Map::new(),
+        Value::Object(members) => members,
+        _ => return Err(RequestFault::Claims),
+    };
+    let essential = match members.remove("essential") {
+        None => false,
+        Some(Value::Bool(essential)) => essential,
+        Some(_) => return Err(RequestFault::Claims),
+    };
+    let values = match (members.remove("value"), members.remove("values")) {
+        (None, None) => Vec::new(),
+        (Some(value), None) => vec![value],
+        (None, Some(Value::Array(values))) => values,
+        _ => return Err(RequestFault::Claims),
+    };
+    Ok(ClaimRequest { name, essential, values })
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(' ').filter(|word| !word.is_empty())
+}
+
+fn demand(holds: bool, fault: RequestFault) -> Result<(), RequestFault> {
+    if holds { Ok(()) } else { Err(fault) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CALLBACK: &str = "https://app.example/cb";
+    const CHALLENGE: &str = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM";
+
+    /// Reads what a confidential client with one redirect URI asks by default, changed by `changes`: an empty value
+    /// leaves a parameter out.
+    fn ask(changes: &[(&str, &str)]) -> Result<AuthorizationRequest, Refusal> {
+        ask_as(&[CALLBACK], false, changes)
+    }
+
+    fn ask_as(
+        registered: &[&str],
+        needs_challenge: bool,
+        changes: &[(&str, &str)],
+    ) -> Result<AuthorizationRequest, Refusal> {
+        let usual = [
+            ("response_type", "code"),
+            ("redirect_uri", CALLBACK),
+            ("scope", "openid profile"),
+            ("state", "the state"),
+        ];
+        let kept = usual.into_iter().filter(|(name, _)| !changes.iter().any(|(changed, _)| changed == name));
+        let body: Vec<String> = kept
+            .chain(changes.iter().copied())
+            .map(|(name, value)| {
+                let escaped: Vec<String> = value.bytes().map(|b| format!("%{b:02x}")).collect();
+                format!("{name}={}", escaped.concat())
+            })
+            .collect();
+        let redirect_uris: Vec<_> = registered.iter().map(|uri| RedirectUri::parse(uri).unwrap()).collect();
+        let scopes = ScopeSet::parse("openid profile email").unwrap();
+        let rights = Rights { redirect_uris: &redirect_uris, scopes: &scopes, needs_challenge };
+        read(&Form::parse(body.join("&").as_bytes()).unwrap(), rights)
+    }
+
+    fn refused(changes: &[(&str, &str)]) -> RequestFault {
+        match ask(changes) {
+            Err(Refusal::Answer(address, fault)) => {
+                assert_eq!(address.redirect_uri(), CALLBACK);
+                assert_eq!(address.state.as_deref(), Some("the state"), "every answer carries it");
+                fault
+            }
+            other => panic!("{changes:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_plain_request_is_read() {
+        let request = ask(&[]).unwrap();
+        assert_eq!(request.address.redirect_uri(), CALLBACK);
+        assert_eq!(request.address.mode, ResponseMode::Query);
+        assert_eq!(request.redirect_uri.as_deref(), Some(CALLBACK));
+        assert_eq!(request.scopes.to_wire().as_deref(), Some("openid profile"));
+        assert_eq!((request.nonce, request.challenge, request.max_age), (None, None, None));
+        assert_eq!(request.prompt, Prompt::default());
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let request = ask(&[
+            ("response_mode", "form_post"),
+            ("nonce", "n"),
+            ("code_challenge", CHALLENGE),
+            ("code_challenge_method", "S256"),
+            ("prompt", "login consent"),
+            ("max_age", "0"),
+            ("acr_values", "gold silver"),
+            ("login_hint", "ada"),
+            ("id_token_hint", "e30.e30.x"),
+            ("ui_locales", "de en"),
+            ("unknown", "is ignored"),
+        ])
+        .unwrap();
+        assert_eq!(request.address.mode, ResponseMode::FormPost);
+        assert_eq!(request.challenge.map(|c| c.as_str().to_owned()).as_deref(), Some(CHALLENGE));
+        assert_eq!(request.prompt, Prompt::AsNeeded { login: true, consent: true, select_account: false });
+        assert_eq!(request.max_age, Some(Duration::ZERO));
+        assert_eq!(request.acr_values, ["gold".into(), "silver".into()] as [Box<str>; 2]);
+        let texts = [request.nonce, request.login_hint, request.id_token_hint, request.ui_locales];
+        assert_eq!(texts.map(|t| t.unwrap().into_string()), ["n", "ada", "e30.e30.x", "de en"]);
+    }
+
+    #[test]
+    fn without_a_registered_address_nobody_is_answered() {
+        let page = |registered: &[&str], changes: &[(&str, &str)]| match ask_as(registered, false, changes) {
+            Err(Refusal::Page(fault)) => fault,
+            other => panic!("{other:?}"),
+        };
+        let evil = [("redirect_uri", "https://evil.example/cb"), ("response_type", "nonsense")];
+        assert_eq!(page(&[CALLBACK], &evil), AddressFault::NotRegistered);
+        assert_eq!(page(&[], &[]), AddressFault::NotRegistered);
+        let left_out = [("redirect_uri", "")];
+        assert_eq!(page(&[CALLBACK], &left_out), AddressFault::Missing, "OpenID Connect demands it");
+        let oauth = [("redirect_uri", ""), ("scope", "profile")];
+        assert_eq!(page(&[CALLBACK, "https://app.example/2"], &oauth), AddressFault::Missing);
+        let request = ask_as(&[CALLBACK], false, &oauth).unwrap();
+        assert_eq!((request.address.redirect_uri(), request.redirect_uri), (CALLBACK, None));
+    }
+
+    #[test]
+    fn what_is_not_supported_is_refused_by_its_name() {
+        for (name, value, code) in [
+            ("request", "e30.e30.", "request_not_supported"),
+            ("request_uri", "https://app.example/request", "request_uri_not_supported"),
+            ("registration", "{}", "registration_not_supported"),
+            ("response_type", "token", "unsupported_response_type"),
+            ("response_type", "code id_token", "unsupported_response_type"),
+            ("response_type", "", "invalid_request"),
+            ("response_mode", "web_message", "invalid_request"),
+            ("scope", "openid  profile", "invalid_scope"),
+            ("scope", "admin", "invalid_scope"),
+        ] {
+            assert_eq!(refused(&[(name, value)]).code(), code, "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn scopes_of_others_are_left_out() {
+        let request = ask(&[("scope", "openid admin email")]).unwrap();
+        assert_eq!(request.scopes.to_wire().as_deref(), Some("openid email"));
+    }
+
+    #[test]
+    fn pkce_is_s256_and_public_clients_need_it() {
+        let with = |challenge, method| [("code_challenge", challenge), ("code_challenge_method", method)];
+        assert_eq!(refused(&with(CHALLENGE, "")), RequestFault::ChallengeMethod, "no method means plain");
+        assert_eq!(refused(&with(CHALLENGE, "plain")), RequestFault::ChallengeMethod);
+        assert_eq!(refused(&with(CHALLENGE, "s256")), RequestFault::ChallengeMethod);
+        assert_eq!(refused(&with("short", "S256")), RequestFault::Challenge);
+        assert_eq!(refused(&with("", "S256")), RequestFault::ChallengeMissing);
+        assert!(ask(&with(CHALLENGE, "S256")).unwrap().challenge.is_some());
+        let public = |changes: &[(&str, &str)]| ask_as(&[CALLBACK], true, changes);
+        assert!(matches!(public(&[]), Err(Refusal::Answer(_, RequestFault::ChallengeMissing))));
+        assert!(public(&with(CHALLENGE, "S256")).is_ok());
+    }
+
+    #[test]
+    fn prompt_none_stands_alone() {
+        assert_eq!(ask(&[("prompt", "none")]).unwrap().prompt, Prompt::Nothing);
+        for bad in ["none login", "consent none", "create", "Login", "login,consent"] {
+            assert_eq!(refused(&[("prompt", bad)]), RequestFault::Prompt, "{bad}");
+        }
+    }
+
+    #[test]
+    fn max_age_is_a_number_of_seconds() {
+        assert_eq!(ask(&[("max_age", "3600")]).unwrap().max_age, Some(Duration::from_hours(1)));
+        for bad in ["-1", "+1", "1.5", "x", "99999999999", " 1"] {
+            assert_eq!(refused(&[("max_age", bad)]), RequestFault::MaxAge, "{bad}");
+        }
+    }
+
+    #[test]
+    fn claims_are_asked_for_by_name() {
+        let claims = concat!(
+            r#"{"id_token": {"auth_time": {"essential": true}, "acr": {"values": ["gold", "silver"]}}, "#,
+            r#""userinfo": {"email": null, "sub": {"value": "ada"}}, "other": 1}"#,
+        );
+        let request = ask(&[("claims", claims)]).unwrap();
+        let of = |name: &str, essential, values: &[&str]| ClaimRequest {
+            name: name.into(),
+            essential,
+            values: values.iter().map(|v| Value::from(*v)).collect(),
+        };
+        assert_eq!(
+            request.claims.id_token,
+            [of("acr", false, &["gold", "silver"]), of("auth_time", true, &[])]
+        );
+        assert_eq!(request.claims.userinfo, [of("email", false, &[]), of("sub", false, &["ada"])]);
+        for bad in [
+            "x",
+            "[]",
+            r#"{"id_token": []}"#,
+            r#"{"id_token": {"a": 1}}"#,
+            r#"{"id_token": {"a": {"essential": "yes"}}}"#,
+            r#"{"id_token": {"a": {"values": "x"}}}"#,
+            r#"{"id_token": {"a": {"value": 1, "values": [1]}}}"#,
+        ] {
+            assert_eq!(refused(&[("claims", bad)]), RequestFault::Claims, "{bad}");
+        }
+        let many: Vec<String> = (0..=MAX_CLAIMS).map(|n| format!(r#""c{n}": null"#)).collect();
+        let many = format!(r#"{{"userinfo": {{{}}}}}"#, many.join(","));
+        assert_eq!(refused(&[("claims", &many)]), RequestFault::Claims);
+    }
+
+    #[test]
+    fn texts_have_an_end() {
+        let long = "x".repeat(MAX_TEXT + 1);
+        for name in ["nonce", "login_hint", "id_token_hint", "claims", "acr_values", "ui_locales"] {
+            assert_eq!(refused(&[(name, &long)]), RequestFault::TooLong, "{name}");
+        }
+        let state = ask(&[("state", &long)]);
+        assert!(matches!(state, Err(Refusal::Answer(a, RequestFault::TooLong)) if a.state.is_none()));
+    }
+}
