@@ -1,8 +1,8 @@
-//! Signed JSON Web Tokens: reading them strictly, believing them reluctantly, and making them.
+//! Tokens: signed JSON Web Tokens, read strictly, believed reluctantly, and made; and opaque ones ([`opaque`]).
 //!
 //! Owns: the strict JSON of tokens and key sets ([`json`]); the signature algorithms ([`Algorithm`]); what
 //! is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification ([`jwt`]); signing
-//! ([`jws`]); and the table of everything that can be wrong ([`TokenError`]).
+//! ([`jws`]); the table of everything that can be wrong ([`TokenError`]); the form of opaque tokens.
 //!
 //! Does not own: public keys ([`crate::keyset`]), what claims mean ([`crate::mapping`]), fetching, caching.
 //!
@@ -17,6 +17,7 @@ mod issuer;
 pub mod json;
 pub mod jws;
 pub mod jwt;
+pub mod opaque;
 mod pem;
 
 pub use algorithm::{Algorithm, AlgorithmSet};

@@ -1,0 +1,157 @@
+//! Opaque tokens: random, and recognisable as ours.
+//!
+//! Owns: their form, by which a malformed one is refused before anybody is asked about it and a leaked one is found by
+//! scanners, and the digests they are kept as. Does not own: what a token is worth.
+//!
+//! Form: a prefix that names the kind, 43 characters for 256 random bits, 6 characters of a checksum over both. The checksum
+//! proves nothing; it tells a mistyped or cut token from an unknown one without I/O.
+
+use std::fmt;
+
+use aws_lc_rs::{digest, hmac};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use zeroize::Zeroizing;
+
+/// Random bytes in a token.
+pub const RANDOM: usize = 32;
+const RANDOM_TEXT: usize = 43;
+const CHECKSUM: usize = 4;
+const CHECKSUM_TEXT: usize = 6;
+const PREFIX: usize = 7;
+
+/// Which secret it is. A token of one kind is none of another, even where both are looked up in the same place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Lets a client into a resource.
+    Access,
+    /// Gets the next access token.
+    Refresh,
+    /// An authorization code.
+    Code,
+    /// A device code (RFC 8628).
+    Device,
+    /// A pushed authorization request (RFC 9126), behind its URN.
+    Pushed,
+    /// The cookie of a session.
+    Session,
+}
+
+impl Kind {
+    /// Every kind there is.
+    pub const ALL: [Self; 6] =
+        [Self::Access, Self::Refresh, Self::Code, Self::Device, Self::Pushed, Self::Session];
+
+    /// What tokens of this kind begin with.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Access => "ptn_at_",
+            Self::Refresh => "ptn_rt_",
+            Self::Code => "ptn_ac_",
+            Self::Device => "ptn_dc_",
+            Self::Pushed => "ptn_pr_",
+            Self::Session => "ptn_ss_",
+        }
+    }
+}
+
+/// Makes a token from random bytes that nobody else has.
+pub fn mint(kind: Kind, random: &[u8; RANDOM]) -> Zeroizing<String> {
+    let mut token = Zeroizing::new(String::with_capacity(PREFIX + RANDOM_TEXT + CHECKSUM_TEXT));
+    token.push_str(kind.prefix());
+    BASE64_URL_SAFE_NO_PAD.encode_string(random, &mut token);
+    let checksum = checksum(token.as_bytes());
+    BASE64_URL_SAFE_NO_PAD.encode_string(checksum, &mut token);
+    token
+}
+
+/// The kind of a text that has the form of a token; `None`: it is none of ours, whatever the database says.
+pub fn kind(text: &str) -> Option<Kind> {
+    let kind = Kind::ALL.into_iter().find(|kind| text.starts_with(kind.prefix()))?;
+    if text.len() != PREFIX + RANDOM_TEXT + CHECKSUM_TEXT {
+        return None;
+    }
+    let (token, sum) = text.split_at_checked(PREFIX + RANDOM_TEXT)?;
+    let canonical = BASE64_URL_SAFE_NO_PAD.decode(&token[PREFIX..]).is_ok();
+    (canonical && BASE64_URL_SAFE_NO_PAD.decode(sum).ok()? == checksum(token.as_bytes())).then_some(kind)
+}
+
+fn checksum(token: &[u8]) -> [u8; CHECKSUM] {
+    let digest = digest::digest(&digest::SHA256, token);
+    let mut sum = [0; CHECKSUM];
+    sum.copy_from_slice(&digest.as_ref()[..CHECKSUM]);
+    sum
+}
+
+/// Makes the digests that tokens are kept and looked up as. `Debug` prints nothing of the key.
+pub struct DigestKey(hmac::Key);
+
+impl DigestKey {
+    /// From a secret that stays the same as long as the digests.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// The digest of a whole token.
+    pub fn digest(&self, token: &str) -> [u8; 32] {
+        let mut digest = [0; 32];
+        digest.copy_from_slice(hmac::sign(&self.0, token.as_bytes()).as_ref());
+        digest
+    }
+}
+
+impl fmt::Debug for DigestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DigestKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RANDOM_BYTES: [u8; RANDOM] = [0xa5; RANDOM];
+
+    #[test]
+    fn a_token_is_recognised_by_its_kind() {
+        for made in Kind::ALL {
+            let token = mint(made, &RANDOM_BYTES);
+            assert_eq!(token.len(), PREFIX + RANDOM_TEXT + CHECKSUM_TEXT);
+            assert_eq!(kind(&token), Some(made));
+            for other in Kind::ALL.into_iter().filter(|other| *other != made) {
+                assert_eq!(
+                    kind(&token.replacen(made.prefix(), other.prefix(), 1)),
+                    None,
+                    "{made:?} as {other:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_was_changed_is_noticed() {
+        let token = mint(Kind::Access, &RANDOM_BYTES);
+        for at in 0..token.len() {
+            for replacement in ['A', 'b', '0', '-', 'é', ' '] {
+                let mut changed: Vec<char> = token.chars().collect();
+                if std::mem::replace(&mut changed[at], replacement) != replacement {
+                    let changed: String = changed.into_iter().collect();
+                    assert_eq!(kind(&changed), None, "{changed}");
+                }
+            }
+            assert_eq!(kind(&token[..at]), None, "cut after {at}");
+        }
+        for bad in [format!("{}A", *token), format!(" {}", *token), format!("{}=", *token), String::new()] {
+            assert_eq!(kind(&bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn digests_differ_by_key_and_token() {
+        let (token, other) = (mint(Kind::Access, &RANDOM_BYTES), mint(Kind::Access, &[1; RANDOM]));
+        let key = DigestKey::new(&[7; 32]);
+        assert_eq!(key.digest(&token), DigestKey::new(&[7; 32]).digest(&token));
+        assert_ne!(key.digest(&token), key.digest(&other));
+        assert_ne!(key.digest(&token), DigestKey::new(&[8; 32]).digest(&token));
+        assert_eq!(format!("{key:?}"), "DigestKey(..)");
+    }
+}
