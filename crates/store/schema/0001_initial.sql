@@ -153,3 +153,20 @@ CREATE TABLE denials (
     expires_at BIGINT NOT NULL
 );
 CREATE INDEX denials_expiry ON denials (expires_at);
+
+-- Who did what to whom. Each entry carries the digest of the one before, so that none can be changed or taken out unseen.
+CREATE TABLE audit_head (
+    id BIGINT PRIMARY KEY CHECK (id = 1),
+    seq BIGINT NOT NULL,
+    digest BLOB NOT NULL
+);
+CREATE TABLE audit_log (
+    seq BIGINT PRIMARY KEY,
+    at BIGINT NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    target TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    digest BLOB NOT NULL
+);
+CREATE INDEX audit_log_target ON audit_log (target);

@@ -54,8 +54,8 @@ impl Dialect {
         match self {
             // FULL: a commit is on the disk before it is answered.
             Self::Sqlite => {
-                "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-                 PRAGMA busy_timeout = 5000; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
+                "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
+                 PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384; PRAGMA temp_store = MEMORY; \
                  PRAGMA journal_size_limit = 67108864"
             }
             // Whatever the server's default: an acknowledged revocation must survive.

@@ -12,9 +12,10 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`].
+//! [`access_tokens`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
 
 pub mod access_tokens;
+pub mod audit;
 pub mod clients;
 pub mod codes;
 pub mod consents;

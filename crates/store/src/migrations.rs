@@ -20,8 +20,7 @@ const VERSIONS: [(&str, &str); 1] = [("initial", include_str!("../schema/0001_in
 #[error("the database's schema could not be brought up to date: {0}")]
 pub struct MigrationFailed(#[from] sqlx::migrate::MigrateError);
 
-/// Applies what is missing. Nodes that start together wait for each other on PostgreSQL; versions of a newer program
-/// are left alone.
+/// Applies what is missing. Those who start together wait for each other; versions of a newer program are left alone.
 pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), MigrationFailed> {
     let migrations = VERSIONS.iter().zip(1..).map(|((description, schema), version)| {
         let text = AssertSqlSafe(dialect.translate(schema)).into_sql_str();
@@ -29,5 +28,13 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), Migratio
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
     migrator.set_ignore_missing(true);
-    Ok(migrator.run(pool).await?)
+    if dialect == Dialect::Postgres {
+        return Ok(migrator.run(pool).await?);
+    }
+    // Nobody locks a file for a migration; the transaction that it takes place in does.
+    let failed = sqlx::migrate::MigrateError::Execute;
+    let mut alone = pool.begin_with(dialect.begin()).await.map_err(failed)?;
+    // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
+    migrator.run_direct(None, &mut *alone, false).await?;
+    Ok(alone.commit().await.map_err(failed)?)
 }

@@ -44,13 +44,8 @@ const COLUMNS: &str = "s.digest, s.sid, s.user_id, s.authenticated_at, s.methods
 
 impl Session {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        let digest: Vec<u8> = row.try_get(0)?;
-        let digest = digest.try_into().map_err(|_| sqlx::Error::ColumnDecode {
-            index: "digest".into(),
-            source: "it has another length".into(),
-        })?;
         Ok(Self {
-            digest: Digest(digest),
+            digest: Digest::read(row, 0)?,
             sid: row.try_get(1)?,
             user_id: row.try_get(2)?,
             authenticated_at: timestamp(row.try_get(3)?),

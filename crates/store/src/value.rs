@@ -3,12 +3,26 @@
 use std::fmt;
 
 use auth::time::Timestamp;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
 
 /// A one-way image of a secret. What a database thief gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
+    /// From a column.
+    pub(crate) fn read(row: &AnyRow, column: usize) -> Result<Self, StoreError> {
+        let bytes: Vec<u8> = row.try_get(column)?;
+        let malformed = |_| sqlx::Error::ColumnDecode {
+            index: column.to_string(),
+            source: "a digest has another length".into(),
+        };
+        Ok(Self(bytes.try_into().map_err(malformed)?))
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.0
     }

@@ -87,8 +87,8 @@ fn say(line: &str) {
     std::io::stdout().write_all(format!("{line}\n").as_bytes()).unwrap();
 }
 
-/// Starts a node, kills it `after` its first acknowledgement, and returns all acknowledgements.
-fn killed_node(url: &str, prefix: &str, after: Duration) -> Vec<String> {
+/// Starts a node, kills it `after` so many acknowledgements, and returns all of them.
+fn killed_node(url: &str, prefix: &str, count: usize, after: Duration) -> Vec<String> {
     let myself = std::env::current_exe().unwrap();
     let mut child = Command::new(myself)
         .args(["--exact", "crash::a_node_that_will_be_killed", "--nocapture"])
@@ -98,12 +98,13 @@ fn killed_node(url: &str, prefix: &str, after: Duration) -> Vec<String> {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let known = |line: &String| line.starts_with("issued ") || line.starts_with("revoked ");
-    let first = lines.by_ref().find(known).expect("the node acknowledges something");
+    let mut said = lines.by_ref().filter(|line| line.starts_with("issued ") || line.starts_with("revoked "));
+    let mut before: Vec<String> = said.by_ref().take(count).collect();
     std::thread::sleep(after);
     child.kill().unwrap();
     child.wait().unwrap();
-    std::iter::once(first).chain(lines.filter(known)).collect()
+    before.extend(said);
+    before
 }
 
 on_both! {
@@ -115,8 +116,8 @@ on_both! {
         for kill in 0..kills {
             let url = database.url.clone();
             // Spread over a transaction's life, so that each of its moments is hit.
-            let after = Duration::from_micros(u64::from(kill) * 1_700 % 40_000);
-            let said = tokio::task::spawn_blocking(move || killed_node(&url, &format!("k{kill}"), after));
+            let (count, after) = (1 + kill as usize * 37 % 200, Duration::from_micros(u64::from(kill) * 170 % 4_000));
+            let said = tokio::task::spawn_blocking(move || killed_node(&url, &format!("k{kill}"), count, after));
             for line in said.await.unwrap() {
                 match line.split_once(' ').unwrap() {
                     ("issued", name) => issued.insert(name.to_owned()),

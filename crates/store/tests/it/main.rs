@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
+mod audit;
 mod crash;
 mod databases;
 mod grants;

@@ -1,0 +1,186 @@
+//! The audit log: who did what to whom.
+//!
+//! Owns: entries in a chain of digests, appended in the transaction of what they tell of ([`Audited`]), and the check of the
+//! chain. Does not own: what is worth an entry.
+//!
+//! Each entry's digest covers the one before it, so whoever keeps a copy of the last digest elsewhere notices any later change.
+//! Nothing here updates or deletes.
+
+use auth::time::Timestamp;
+use aws_lc_rs::digest;
+use sqlx::{AnyConnection, Row as _};
+
+use crate::error::StoreError;
+use crate::store::Store;
+use crate::value::{Digest, millis, timestamp};
+use crate::write::{Change, Tx};
+
+/// Entries that are read at once, at most.
+const PAGE: u32 = 1_000;
+/// What the first entry follows.
+const NOTHING: Digest = Digest([0; 32]);
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
+    pub actor: String,
+    /// What, in the words of the caller: `user.disable`.
+    pub action: String,
+    /// To whom, like the actor.
+    pub target: String,
+    /// What else matters, in the caller's form; never a secret.
+    pub detail: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// An entry in its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// From 1, without holes.
+    pub seq: u64,
+    /// What happened.
+    pub entry: Entry,
+    /// Of the entry and all before it.
+    pub digest: Digest,
+}
+
+/// Where the chain is broken: the first entry that does not follow from the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the audit log is not as it was written: entry {0} was changed, or one before it is missing")]
+pub struct Broken(pub u64);
+
+/// A change that is told of, made and told in one transaction.
+#[derive(Debug, Clone)]
+pub struct Audited<C> {
+    /// What is done.
+    pub change: C,
+    /// What is told.
+    pub entry: Entry,
+}
+
+impl<C: Change> Change for Audited<C> {
+    type Output = C::Output;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
+        let output = self.change.apply(tx).await?;
+        tx.record(&self.entry).await?;
+        Ok(output)
+    }
+}
+
+/// Nothing but an entry.
+impl Change for Entry {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        tx.record(self).await
+    }
+}
+
+impl Tx<'_> {
+    async fn record(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        // Taking the number takes the row's lock: the next entry waits to learn this one's digest.
+        let head = sqlx::query("UPDATE audit_head SET seq = seq + 1 WHERE id = 1 RETURNING seq, digest")
+            .fetch_one(&mut *self.connection)
+            .await?;
+        let seq: i64 = head.try_get(0)?;
+        let digest = following(&Digest::read(&head, 1)?, crate::invalidation::number(seq), entry);
+        sqlx::query("UPDATE audit_head SET digest = $1 WHERE id = 1")
+            .bind(digest.as_slice())
+            .execute(&mut *self.connection)
+            .await?;
+        sqlx::query(
+            "INSERT INTO audit_log (seq, at, actor, action, target, detail, digest) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        )
+        .bind(seq)
+        .bind(millis(entry.at))
+        .bind(&entry.actor)
+        .bind(&entry.action)
+        .bind(&entry.target)
+        .bind(&entry.detail)
+        .bind(digest.as_slice())
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Makes the head of a new database.
+pub(crate) async fn begin(connection: &mut AnyConnection) -> Result<(), StoreError> {
+    sqlx::query("INSERT INTO audit_head (id, seq, digest) VALUES (1, 0, $1) ON CONFLICT (id) DO NOTHING")
+        .bind(NOTHING.as_slice())
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+impl Store {
+    /// Entries after `after`, the oldest first; at most 1 000.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn audit_log(&self, after: u64) -> Result<Vec<Recorded>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT seq, at, actor, action, target, detail, digest FROM audit_log \
+             WHERE seq > $1 ORDER BY seq LIMIT $2",
+        )
+        .bind(i64::try_from(after).unwrap_or(i64::MAX))
+        .bind(i64::from(PAGE))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Recorded {
+                    seq: crate::invalidation::number(row.try_get(0)?),
+                    entry: Entry {
+                        at: timestamp(row.try_get(1)?),
+                        actor: row.try_get(2)?,
+                        action: row.try_get(3)?,
+                        target: row.try_get(4)?,
+                        detail: row.try_get(5)?,
+                    },
+                    digest: Digest::read(row, 6)?,
+                })
+            })
+            .collect()
+    }
+
+    /// Follows the chain from its beginning; answers the number of entries and the last digest.
+    ///
+    /// # Errors
+    /// [`StoreError`]; a broken chain is an answer.
+    pub async fn verify_audit_log(&self) -> Result<Result<(u64, Digest), Broken>, StoreError> {
+        let (mut seq, mut last) = (0, NOTHING);
+        loop {
+            let page = self.audit_log(seq).await?;
+            if page.is_empty() {
+                return Ok(Ok((seq, last)));
+            }
+            for recorded in page {
+                seq += 1;
+                last = following(&last, seq, &recorded.entry);
+                if (recorded.seq, recorded.digest) != (seq, last) {
+                    return Ok(Err(Broken(seq)));
+                }
+            }
+        }
+    }
+}
+
+/// The digest of an entry that follows another. Every text is preceded by its length: no two entries write the same bytes.
+fn following(before: &Digest, seq: u64, entry: &Entry) -> Digest {
+    let mut context = digest::Context::new(&digest::SHA256);
+    context.update(before.as_slice());
+    context.update(&seq.to_be_bytes());
+    context.update(&millis(entry.at).to_be_bytes());
+    for text in [&entry.actor, &entry.action, &entry.target, &entry.detail] {
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text.as_bytes());
+    }
+    let mut digest = [0; 32];
+    digest.copy_from_slice(context.finish().as_ref());
+    Digest(digest)
+}
