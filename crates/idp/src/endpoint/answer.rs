@@ -69,14 +69,14 @@ fn log(fault: &Fault, loudness: Loudness, client: Option<&str>) {
 }
 
 /// Headers that every answer of the provider carries: nothing of it is sniffed, framed, or tells its address
-/// to others; and what does not say otherwise is not stored.
+/// to others; and what does not say otherwise is not stored and may load nothing (a page admits its style sheet).
 pub async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let policy = "default-src 'none'; frame-ancestors 'none'";
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
-    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(policy));
     headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
     response
 }
@@ -102,5 +102,16 @@ mod tests {
         let public = harden(document(Bytes::new(), &HeaderValue::from_static("public"))).await;
         assert_eq!(public.headers()[CACHE_CONTROL], "public");
         assert_eq!(public.headers().get_all(CACHE_CONTROL).iter().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_page_keeps_its_own_policy_and_everything_else_may_load_nothing() {
+        let bare = harden(Response::new(Body::empty())).await;
+        assert_eq!(bare.headers()[CONTENT_SECURITY_POLICY], "default-src 'none'; frame-ancestors 'none'");
+        let mut page = Response::new(Body::empty());
+        page.headers_mut().insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'self'"));
+        let page = harden(page).await;
+        assert_eq!(page.headers().get_all(CONTENT_SECURITY_POLICY).iter().count(), 1);
+        assert_eq!(page.headers()[CONTENT_SECURITY_POLICY], "default-src 'self'");
     }
 }

@@ -1,0 +1,210 @@
+//! The account page: what a user can see and end.
+//!
+//! Owns: its view model. Does not own: sessions, consents, tokens, passwords; every button is a form of its
+//! own that is sent to one of [`AccountPaths`].
+
+use askama::Template;
+use auth::time::Timestamp;
+use axum::http::StatusCode;
+
+use super::{
+    Form, Frame, Scope,
+    text::Shown,
+    words::{Filled, Words},
+};
+
+/// Where the forms of the account page are sent: paths on the provider's host.
+#[derive(Debug, Clone, Copy)]
+pub struct AccountPaths<'a> {
+    /// Signs out.
+    pub logout: &'a str,
+    /// Ends one session (field `session`).
+    pub end_session: &'a str,
+    /// Ends all sessions but this one.
+    pub end_others: &'a str,
+    /// Withdraws a consent (field `client_id`).
+    pub withdraw: &'a str,
+    /// Revokes lasting access (field `token`).
+    pub revoke: &'a str,
+    /// Changes the password (fields `current`, `new`, `again`).
+    pub password: &'a str,
+}
+
+/// A session.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionRow<'a> {
+    /// What names it in a form; not the session's secret.
+    pub id: &'a str,
+    /// The browser, for example `Firefox on Linux`.
+    pub browser: &'a str,
+    /// The address it was last seen from.
+    pub address: &'a str,
+    /// When.
+    pub last_seen: Timestamp,
+    /// Whether it is the one that looks at the page.
+    pub this_one: bool,
+}
+
+/// A consent.
+#[derive(Debug, Clone, Copy)]
+pub struct ConsentRow<'a> {
+    /// The client.
+    pub client_id: &'a str,
+    /// Its name.
+    pub client: &'a str,
+    /// What it may have.
+    pub scopes: &'a [Scope<'a>],
+    /// Since when.
+    pub since: Timestamp,
+}
+
+/// Access that lasts without the user: a refresh token's family.
+#[derive(Debug, Clone, Copy)]
+pub struct TokenRow<'a> {
+    /// What names it in a form; not the token.
+    pub id: &'a str,
+    /// The name of the client that holds it.
+    pub client: &'a str,
+    /// Since when.
+    pub issued: Timestamp,
+    /// Until when, if it ends by itself.
+    pub expires: Option<Timestamp>,
+}
+
+/// The form that changes a password.
+#[derive(Debug, Clone, Copy)]
+pub struct PasswordForm {
+    /// Fewest characters of a new one.
+    pub min_length: usize,
+    /// Why the last one was not taken.
+    pub problem: Option<PasswordProblem>,
+}
+
+/// Why a new password was not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PasswordProblem {
+    /// The current one is wrong.
+    WrongCurrent,
+    /// Under the fewest characters.
+    TooShort,
+    /// Known from lists.
+    TooCommon,
+    /// Not twice the same.
+    Differ,
+    /// The current one again.
+    Same,
+    /// Too many attempts.
+    TooMany,
+}
+
+/// What was done just now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AccountDone {
+    /// The password is changed.
+    PasswordChanged,
+    /// A session is ended.
+    SessionEnded,
+    /// All others are ended.
+    OthersEnded,
+    /// A consent is withdrawn.
+    ConsentWithdrawn,
+    /// Lasting access is revoked.
+    TokenRevoked,
+}
+
+/// Shows a user's sessions, consents and lasting access, and changes the password.
+#[derive(Debug, Clone, Copy)]
+pub struct Account<'a> {
+    /// The user.
+    pub user: &'a str,
+    /// The CSRF token of every form.
+    pub csrf: &'a str,
+    /// Where the forms are sent.
+    pub paths: AccountPaths<'a>,
+    /// Sessions, this one among them.
+    pub sessions: &'a [SessionRow<'a>],
+    /// Consents.
+    pub consents: &'a [ConsentRow<'a>],
+    /// Lasting access.
+    pub tokens: &'a [TokenRow<'a>],
+    /// The password, for users who have one here.
+    pub password: Option<PasswordForm>,
+    /// What was done just now.
+    pub done: Option<AccountDone>,
+}
+
+#[derive(Template)]
+#[template(path = "pages/account.html")]
+struct Markup<'a> {
+    f: Frame<'a>,
+    w: &'a Words,
+    v: &'a Account<'a>,
+    done: Option<Filled<'a>>,
+    problem: Option<Filled<'a>>,
+    at_current: bool,
+    at_new: bool,
+}
+
+impl Markup<'_> {
+    /// For the template, which sees no other names than its own.
+    fn shown(text: &str) -> Shown<'_> {
+        Shown(text)
+    }
+}
+
+impl Account<'_> {
+    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+        let problem = self.password.and_then(|p| Some((p.problem?, p.min_length)));
+        let kind = problem.map(|(kind, _)| kind);
+        let at_current = matches!(kind, Some(PasswordProblem::WrongCurrent | PasswordProblem::TooMany));
+        let status = match kind {
+            None => StatusCode::OK,
+            Some(PasswordProblem::TooMany) => StatusCode::TOO_MANY_REQUESTS,
+            Some(PasswordProblem::WrongCurrent) => StatusCode::FORBIDDEN,
+            Some(_) => StatusCode::BAD_REQUEST,
+        };
+        let markup = Markup {
+            f: f.titled(&w.account.title).wide(),
+            w,
+            v: self,
+            done: self.done.map(|done| said(done, w)),
+            problem: problem.map(|(kind, min)| told(kind, min, w)),
+            at_current,
+            at_new: kind.is_some() && !at_current,
+        };
+        (status, markup.render())
+    }
+
+    /// Whether there are sessions besides this one.
+    fn others(&self) -> bool {
+        self.sessions.iter().any(|s| !s.this_one)
+    }
+
+    fn form<'f>(&'f self, action: &'f str) -> Form<'f> {
+        Form { action, csrf: self.csrf, hidden: &[] }
+    }
+}
+
+fn said(done: AccountDone, w: &Words) -> Filled<'_> {
+    let a = &w.account;
+    match done {
+        AccountDone::PasswordChanged => &a.did_change,
+        AccountDone::SessionEnded => &a.did_end,
+        AccountDone::OthersEnded => &a.did_end_others,
+        AccountDone::ConsentWithdrawn => &a.did_withdraw,
+        AccountDone::TokenRevoked => &a.did_revoke,
+    }
+    .filled()
+}
+
+fn told(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
+    let a = &w.account;
+    match problem {
+        PasswordProblem::WrongCurrent => a.wrong_current.filled(),
+        PasswordProblem::TooShort => a.too_short.with("min", min),
+        PasswordProblem::TooCommon => a.too_common.filled(),
+        PasswordProblem::Differ => a.differ.filled(),
+        PasswordProblem::Same => a.same.filled(),
+        PasswordProblem::TooMany => a.too_many.filled(),
+    }
+}

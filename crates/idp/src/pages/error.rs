@@ -1,0 +1,117 @@
+//! The error page: what happened, in public words.
+//!
+//! Owns: [`ErrorKind`] and its one table of status, code and words. Does not own: the log line; the request
+//! id leads from the page to it. Nothing of the request is shown.
+
+use askama::Template;
+use axum::http::StatusCode;
+
+use super::{
+    Frame, Link,
+    text::Shown,
+    words::{Phrase, Words},
+};
+
+/// Says that something did not work, to a user who cannot be sent back to the client.
+#[derive(Debug, Clone, Copy)]
+pub struct ErrorPage<'a> {
+    /// What happened.
+    pub kind: ErrorKind,
+    /// The id of the request in the log.
+    pub request_id: &'a str,
+    /// The way back to the client, when it is known for sure.
+    pub back: Option<Link<'a>>,
+}
+
+/// What happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The client's request is malformed.
+    BadRequest,
+    /// No such client.
+    UnknownClient,
+    /// The redirect URI is not one of the client's.
+    RedirectMismatch,
+    /// What was begun is no longer valid.
+    Expired,
+    /// The CSRF token is missing, old or of another session.
+    FormRejected,
+    /// The user may not use this client.
+    Denied,
+    /// No such page.
+    NotFound,
+    /// Too many attempts.
+    TooMany,
+    /// Ours.
+    Server,
+    /// Ours, and it will pass.
+    Unavailable,
+}
+
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [Self; 10] = [
+        Self::BadRequest,
+        Self::UnknownClient,
+        Self::RedirectMismatch,
+        Self::Expired,
+        Self::FormRejected,
+        Self::Denied,
+        Self::NotFound,
+        Self::TooMany,
+        Self::Server,
+        Self::Unavailable,
+    ];
+
+    /// The table: status and the code that users quote. Constant, so that nothing is reflected.
+    pub fn row(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
+            Self::UnknownClient => (StatusCode::BAD_REQUEST, "unknown_client"),
+            Self::RedirectMismatch => (StatusCode::BAD_REQUEST, "redirect_mismatch"),
+            Self::Expired => (StatusCode::BAD_REQUEST, "expired"),
+            Self::FormRejected => (StatusCode::FORBIDDEN, "form_rejected"),
+            Self::Denied => (StatusCode::FORBIDDEN, "access_denied"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
+            Self::Server => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
+            Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        }
+    }
+
+    fn words(self, w: &Words) -> (&Phrase, &Phrase) {
+        let e = &w.error;
+        match self {
+            Self::BadRequest => (&e.bad_request_title, &e.bad_request_text),
+            Self::UnknownClient => (&e.unknown_client_title, &e.unknown_client_text),
+            Self::RedirectMismatch => (&e.redirect_title, &e.redirect_text),
+            Self::Expired => (&e.expired_title, &e.expired_text),
+            Self::FormRejected => (&e.form_title, &e.form_text),
+            Self::Denied => (&e.denied_title, &e.denied_text),
+            Self::NotFound => (&e.not_found_title, &e.not_found_text),
+            Self::TooMany => (&e.too_many_title, &e.too_many_text),
+            Self::Server => (&e.server_title, &e.server_text),
+            Self::Unavailable => (&e.unavailable_title, &e.unavailable_text),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "pages/error.html")]
+struct Markup<'a> {
+    f: Frame<'a>,
+    w: &'a Words,
+    v: &'a ErrorPage<'a>,
+    text: &'a Phrase,
+    code: &'static str,
+    request: Shown<'a>,
+}
+
+impl ErrorPage<'_> {
+    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
+        let (status, code) = self.kind.row();
+        let (title, text) = self.kind.words(w);
+        let markup = Markup { f: f.titled(title), w, v: self, text, code, request: Shown(self.request_id) };
+        (status, markup.render())
+    }
+}

@@ -1,0 +1,214 @@
+//! Which language a page is in.
+//!
+//! Owns: the set of languages ([`Languages`]) and the choice among them: `ui_locales` first (OpenID Connect
+//! Core 1.0 §3.1.2.1), then `Accept-Language` (RFC 9110 §12.5.4), else English, each looked up as RFC 4647
+//! §3.4 says. Does not own: the words ([`super::words`]).
+
+use super::words::{Words, WordsFault};
+
+/// Most wishes of one request that are looked at.
+const MAX_WISHES: usize = 32;
+
+/// One language and its words.
+#[derive(Debug, Clone)]
+pub struct Language {
+    tag: Box<str>,
+    words: Words,
+}
+
+impl Language {
+    /// The language tag (RFC 5646), for example `de` or `pt-BR`.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    pub(crate) fn words(&self) -> &Words {
+        &self.words
+    }
+}
+
+/// Why a language cannot be added.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LanguageFault {
+    /// Not a language tag.
+    #[error("{0:?} is not a language tag: use one like de or pt-BR")]
+    Tag(Box<str>),
+    /// Something in its file.
+    #[error("words of language {tag}: {fault}")]
+    Words {
+        /// The language.
+        tag: Box<str>,
+        /// What is wrong.
+        fault: WordsFault,
+    },
+}
+
+/// The languages there are; English is always one.
+#[derive(Debug, Clone)]
+pub struct Languages {
+    all: Vec<Language>,
+}
+
+impl Languages {
+    /// English and German, which come with the provider.
+    pub fn builtin() -> Result<Self, Vec<LanguageFault>> {
+        let mut languages = Self { all: Vec::new() };
+        languages.add("en", include_str!("../../locales/en.toml"))?;
+        languages.add("de", include_str!("../../locales/de.toml"))?;
+        Ok(languages)
+    }
+
+    /// Adds a language, or replaces the words of one that is there. `text` is a file like `locales/en.toml`:
+    /// a key that is missing or too many, or a placeholder that is, is a fault that names the key.
+    pub fn add(&mut self, tag: &str, text: &str) -> Result<(), Vec<LanguageFault>> {
+        if !is_tag(tag) {
+            return Err(vec![LanguageFault::Tag(tag.chars().take(40).collect())]);
+        }
+        let words = Words::parse(text).map_err(|faults| {
+            faults
+                .into_iter()
+                .map(|fault| LanguageFault::Words { tag: tag.into(), fault })
+                .collect::<Vec<_>>()
+        })?;
+        let language = Language { tag: tag.into(), words };
+        match self.all.iter_mut().find(|l| l.tag.eq_ignore_ascii_case(tag)) {
+            Some(there) => *there = language,
+            None => self.all.push(language),
+        }
+        Ok(())
+    }
+
+    /// The tags of all languages, for `ui_locales_supported` (OpenID Connect Discovery 1.0 §3).
+    pub fn tags(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(Language::tag)
+    }
+
+    /// The language for a request that came with these wishes. What is malformed is passed over.
+    pub fn choose(&self, ui_locales: Option<&str>, accept_language: Option<&str>) -> &Language {
+        let from_client = ui_locales.unwrap_or_default().split(' ').take(MAX_WISHES);
+        from_client
+            .chain(accepted(accept_language.unwrap_or_default()))
+            .find_map(|range| self.lookup(range))
+            .unwrap_or(&self.all[0])
+    }
+
+    /// Lookup (RFC 4647 §3.4): the range, then the range without its last part, until one is there.
+    fn lookup(&self, range: &str) -> Option<&Language> {
+        let mut range = if is_tag(range) { range } else { return None };
+        loop {
+            if let Some(found) = self.all.iter().find(|l| l.tag.eq_ignore_ascii_case(range)) {
+                return Some(found);
+            }
+            range = &range[..range.rfind('-')?];
+            // a single letter introduces what was just cut off
+            if range.len() > 2 && range.as_bytes()[range.len() - 2] == b'-' {
+                range = &range[..range.len() - 2];
+            }
+        }
+    }
+}
+
+/// The ranges of an `Accept-Language` field, most wanted first; those with `q=0` and `*` are left out.
+fn accepted(field: &str) -> impl Iterator<Item = &str> {
+    let mut ranges: Vec<(u16, &str)> = field
+        .split(',')
+        .take(MAX_WISHES)
+        .filter_map(|item| {
+            let (range, weight) = match item.split_once(';') {
+                Some((range, parameter)) => (range, weight(parameter)?),
+                None => (item, 1000),
+            };
+            (weight > 0).then_some((weight, range.trim_matches([' ', '\t'])))
+        })
+        .collect();
+    // stable: among equals the first named wins
+    ranges.sort_by_key(|(weight, _)| std::cmp::Reverse(*weight));
+    ranges.into_iter().map(|(_, range)| range)
+}
+
+/// `q=0.7` in thousandths (RFC 9110 §12.4.2).
+fn weight(parameter: &str) -> Option<u16> {
+    let (name, value) = parameter.split_once('=')?;
+    if !name.trim().eq_ignore_ascii_case("q") {
+        return None;
+    }
+    let (whole, part) = value.trim().split_once('.').unwrap_or((value.trim(), ""));
+    if part.len() > 3 || !part.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let thousandths: u16 = format!("{part:0<3}").parse().ok()?;
+    match (whole, thousandths) {
+        ("0", t) => Some(t),
+        ("1", 0) => Some(1000),
+        _ => None,
+    }
+}
+
+/// The shape of a tag (RFC 5646 §2.1): parts of 1 to 8 letters and digits, the first of 2 to 8 letters.
+fn is_tag(tag: &str) -> bool {
+    let mut parts = tag.split('-');
+    let first = parts.next().unwrap_or_default();
+    tag.len() <= 64
+        && (2..=8).contains(&first.len())
+        && first.bytes().all(|b| b.is_ascii_alphabetic())
+        && parts.all(|p| (1..=8).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_alphanumeric()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choose(ui: Option<&str>, accept: Option<&str>) -> String {
+        Languages::builtin().unwrap().choose(ui, accept).tag().to_owned()
+    }
+
+    #[test]
+    fn the_client_decides_before_the_browser_and_english_when_nobody_does() {
+        assert_eq!(choose(Some("de en"), Some("en")), "de");
+        assert_eq!(choose(Some("fr de-AT"), Some("en")), "de");
+        assert_eq!(choose(Some("fr"), Some("de")), "de");
+        assert_eq!(choose(None, None), "en");
+        assert_eq!(choose(Some("fr"), Some("ja, *")), "en");
+    }
+
+    #[test]
+    fn ranges_are_shortened_until_one_fits() {
+        assert_eq!(choose(Some("DE-de-1996"), None), "de");
+        assert_eq!(choose(Some("de-CH-x-phonebk"), None), "de");
+        assert_eq!(choose(Some("deu"), None), "en", "a different tag is a different language");
+    }
+
+    #[test]
+    fn accept_language_is_sorted_by_weight_and_zero_means_no() {
+        assert_eq!(choose(None, Some("en;q=0.4, de;q=0.9")), "de");
+        assert_eq!(choose(None, Some("de;q=0, en;q=0.1")), "en");
+        assert_eq!(choose(None, Some("de-DE,de;q=0.9,en;q=0.8")), "de");
+        assert_eq!(choose(None, Some("en;q=1.5, de;q=0.1")), "de", "a malformed weight is no wish");
+    }
+
+    #[test]
+    fn garbage_is_passed_over() {
+        let long = "x-".repeat(10_000);
+        for garbage in ["", "  ", "-", "de_DE", "<script>", "\u{202e}", ";;;", ",,,", "-de", "d", &long] {
+            assert_eq!(choose(Some(garbage), Some(garbage)), "en", "{garbage:?}");
+        }
+    }
+
+    #[test]
+    fn an_operators_own_language_joins_the_others_and_a_broken_one_names_the_key() {
+        let mut languages = Languages::builtin().unwrap();
+        let file = include_str!("../../locales/en.toml");
+        languages.add("pt-BR", file).unwrap();
+        assert_eq!(languages.choose(Some("pt-br"), None).tag(), "pt-BR");
+        assert_eq!(languages.tags().collect::<Vec<_>>(), ["en", "de", "pt-BR"]);
+        let torn = file.replace("allow = \"Allow\"", "alow = \"Allow\"");
+        let faults: Vec<_> =
+            languages.add("fr", &torn).unwrap_err().iter().map(ToString::to_string).collect();
+        assert!(
+            faults.contains(&"words of language fr: key consent.allow is missing".to_owned()),
+            "{faults:?}"
+        );
+        assert!(faults.iter().any(|f| f.contains("key consent.alow is unknown")), "{faults:?}");
+        assert!(matches!(languages.add("no tag", file).unwrap_err()[..], [LanguageFault::Tag(_)]));
+    }
+}

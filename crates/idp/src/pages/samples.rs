@@ -1,0 +1,211 @@
+//! One of each page, to test and to look at. Also part of the example `pages`.
+
+use auth::time::Timestamp;
+
+use super::{
+    Account, AccountDone, AccountPaths, Consent, ConsentRow, DeviceCode, DeviceConfirm, DeviceDone,
+    DeviceProblem, ErrorKind, ErrorPage, Form, FormTarget, Href, Link, Login, LoginProblem, Logout,
+    LogoutDone, Page, PasswordForm, PasswordProblem, Scope, SessionRow, TokenRow,
+};
+
+/// What the pages are filled with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Texts<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) client: &'a str,
+    pub(crate) other_client: &'a str,
+    pub(crate) browser: &'a str,
+    pub(crate) address: &'a str,
+    pub(crate) host: &'a str,
+    pub(crate) scope: &'a str,
+    pub(crate) meaning: &'a str,
+    pub(crate) code: &'a str,
+    pub(crate) opaque: &'a str,
+}
+
+impl<'a> Texts<'a> {
+    /// Ordinary ones.
+    #[allow(dead_code, reason = "the example uses it, tests have texts of their own as well")]
+    pub(crate) fn ordinary() -> Texts<'static> {
+        Texts {
+            user: "ada.lovelace@example.com",
+            client: "Grafana",
+            other_client: "Build Runner CLI",
+            browser: "Firefox on Linux",
+            address: "203.0.113.7",
+            host: "grafana.example.com",
+            scope: "deploy:write",
+            meaning: "Start deployments in the staging cluster",
+            code: "WDJB-MJHT",
+            opaque: "01JF8ZK3T6Q2W9",
+        }
+    }
+
+    /// The same text everywhere.
+    #[allow(dead_code, reason = "tests use it, the example does not")]
+    pub(crate) fn all(text: &'a str) -> Self {
+        Self {
+            user: text,
+            client: text,
+            other_client: text,
+            browser: text,
+            address: text,
+            host: text,
+            scope: text,
+            meaning: text,
+            code: text,
+            opaque: text,
+        }
+    }
+}
+
+/// The lists that the pages borrow.
+pub(crate) struct Sample<'a> {
+    t: Texts<'a>,
+    scopes: [Scope<'a>; 5],
+    sessions: [SessionRow<'a>; 3],
+    tokens: [TokenRow<'a>; 2],
+    targets: Vec<FormTarget>,
+    href: Option<Href>,
+    hidden: [(&'a str, &'a str); 1],
+}
+
+impl<'a> Sample<'a> {
+    pub(crate) fn new(t: Texts<'a>) -> Self {
+        let scope = |name, meaning, new| Scope { name, meaning, new };
+        let session = |browser, address, at, this_one| SessionRow {
+            id: t.opaque,
+            browser,
+            address,
+            last_seen: Timestamp::from_secs(at),
+            this_one,
+        };
+        let token = |client, at, expires| TokenRow {
+            id: t.opaque,
+            client,
+            issued: Timestamp::from_secs(at),
+            expires,
+        };
+        Self {
+            t,
+            scopes: [
+                scope("openid", None, false),
+                scope("email", None, false),
+                scope("groups", None, true),
+                scope("offline_access", None, true),
+                scope(t.scope, Some(t.meaning), true),
+            ],
+            sessions: [
+                session(t.browser, t.address, 1_783_000_000, true),
+                session("Safari on iPhone", "2001:db8:85a3::8a2e:370:7334", 1_782_910_000, false),
+                session(t.browser, t.address, 1_782_000_000, false),
+            ],
+            tokens: [
+                token(t.other_client, 1_781_500_000, Some(Timestamp::from_secs(1_784_000_000))),
+                token(t.client, 1_780_500_000, None),
+            ],
+            targets: FormTarget::of_redirect("https://grafana.example.com/login/generic_oauth")
+                .into_iter()
+                .collect(),
+            href: Href::parse("https://grafana.example.com/").ok(),
+            hidden: [("request", t.opaque)],
+        }
+    }
+
+    /// The consents that the account page borrows.
+    pub(crate) fn consents(&self) -> [ConsentRow<'_>; 2] {
+        let row = |client, scopes, at| ConsentRow {
+            client_id: self.t.opaque,
+            client,
+            scopes,
+            since: Timestamp::from_secs(at),
+        };
+        [
+            row(self.t.client, &self.scopes[..3], 1_780_000_000),
+            row(self.t.other_client, &self.scopes[3..], 1_779_000_000),
+        ]
+    }
+
+    /// Every page, with the names of the example's files.
+    pub(crate) fn pages<'s>(&'s self, consents: &'s [ConsentRow<'s>]) -> Vec<(&'static str, Page<'s>)> {
+        let t = &self.t;
+        let form = |action| Form { action, csrf: t.opaque, hidden: &self.hidden };
+        let back = self.href.as_ref().map(|href| Link { href, name: t.client });
+        let login = Login {
+            form: form("/login"),
+            client: Some(t.client),
+            hint: None,
+            problem: None,
+            back,
+            leads_to: &self.targets,
+        };
+        let consent = Consent {
+            form: form("/consent"),
+            client: t.client,
+            user: t.user,
+            scopes: &self.scopes,
+            returns_to: t.host,
+            leads_to: &self.targets,
+        };
+        let code = DeviceCode { form: form("/device"), code: None, problem: None };
+        let confirm = DeviceConfirm {
+            form: form("/device/confirm"),
+            code: t.code,
+            client: t.other_client,
+            user: t.user,
+            scopes: &self.scopes[2..],
+        };
+        let logout = Logout { form: form("/logout"), user: t.user, client: None, leads_to: &self.targets };
+        let account = Account {
+            user: t.user,
+            csrf: t.opaque,
+            paths: AccountPaths {
+                logout: "/logout",
+                end_session: "/account/sessions/end",
+                end_others: "/account/sessions/end-others",
+                withdraw: "/account/consents/withdraw",
+                revoke: "/account/tokens/revoke",
+                password: "/account/password",
+            },
+            sessions: &self.sessions,
+            consents,
+            tokens: &self.tokens,
+            password: Some(PasswordForm { min_length: 12, problem: None }),
+            done: Some(AccountDone::SessionEnded),
+        };
+        let torn = Some(PasswordForm { min_length: 12, problem: Some(PasswordProblem::TooShort) });
+        let error = |kind| Page::Error(ErrorPage { kind, request_id: t.opaque, back: None });
+        let wrong = Login { hint: Some(t.user), problem: Some(LoginProblem::Wrong), ..login };
+        let unknown = DeviceCode { code: Some(t.code), problem: Some(DeviceProblem::Unknown), ..code };
+        let done = |allowed| Page::DeviceDone(DeviceDone { client: t.other_client, allowed });
+        vec![
+            ("login", Page::Login(login)),
+            ("login-wrong", Page::Login(wrong)),
+            ("consent", Page::Consent(consent)),
+            ("consent-first", Page::Consent(Consent { scopes: &self.scopes[2..], ..consent })),
+            ("device", Page::DeviceCode(code)),
+            ("device-unknown", Page::DeviceCode(unknown)),
+            ("device-confirm", Page::DeviceConfirm(confirm)),
+            ("device-done", done(true)),
+            ("device-denied", done(false)),
+            ("logout", Page::Logout(logout)),
+            ("logout-client", Page::Logout(Logout { client: Some(t.client), ..logout })),
+            ("logout-done", Page::LogoutDone(LogoutDone { back })),
+            ("account", Page::Account(account)),
+            (
+                "account-bare",
+                Page::Account(Account {
+                    sessions: &self.sessions[..1],
+                    consents: &[],
+                    tokens: &[],
+                    done: None,
+                    password: torn,
+                    ..account
+                }),
+            ),
+            ("error", error(ErrorKind::RedirectMismatch)),
+            ("error-server", error(ErrorKind::Server)),
+            ("error-back", Page::Error(ErrorPage { kind: ErrorKind::Expired, request_id: t.opaque, back })),
+        ]
+    }
+}
