@@ -1,13 +1,10 @@
-//! Authorization codes (RFC 6749 §4.1.2): each is redeemed once.
+//! Authorization codes (RFC 6749 §4.1.2): each is redeemed once ([`crate::redeem`]).
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
-use crate::access_tokens::AccessToken;
 use crate::error::StoreError;
 use crate::families::{self, Family};
-use crate::invalidation::Revocation;
-use crate::refresh_tokens::RefreshToken;
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
@@ -29,17 +26,6 @@ pub struct Code {
     pub expires_at: Timestamp,
     /// Until when it is remembered, used or not: as long as somebody may try it a second time.
     pub kept_until: Timestamp,
-}
-
-/// What became of an attempt to redeem a code or a refresh token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Redeemed {
-    /// It was redeemed, now and by this attempt alone.
-    Now,
-    /// It had been redeemed before; its family is revoked.
-    Before,
-    /// It has expired, is unknown, or its family is no longer alive.
-    Dead,
 }
 
 /// Keeps a new code with its family.
@@ -101,87 +87,5 @@ impl Store {
             kept_until: timestamp(row.try_get(16)?),
         };
         Ok(Some((code, Family::read(&row)?)))
-    }
-}
-
-/// What is handed out for a code or a refresh token.
-#[derive(Debug, Clone, Default)]
-pub struct Successors {
-    /// The next refresh token, if the client gets one.
-    pub refresh: Option<RefreshToken>,
-    /// The access token, if it is one that must be asked about.
-    pub access: Option<AccessToken>,
-}
-
-/// Redeems a code, and keeps what is handed out for it; or revokes its family when it was redeemed before.
-#[derive(Debug, Clone)]
-pub struct RedeemCode {
-    /// Of the code.
-    pub digest: Digest,
-    /// Kept when it succeeds.
-    pub successors: Successors,
-    /// Told when it was redeemed before.
-    pub on_replay: Revocation,
-    /// When.
-    pub now: Timestamp,
-}
-
-impl Change for RedeemCode {
-    type Output = Redeemed;
-
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
-        let redemption = Redemption {
-            redeem: "UPDATE codes SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
-                     AND expires_at > $2 RETURNING family_id",
-            redeemed: "SELECT family_id FROM codes WHERE digest = $1 AND redeemed_at IS NOT NULL",
-            digest: &self.digest,
-            successors: &self.successors,
-            on_replay: &self.on_replay,
-            now: self.now,
-        };
-        redemption.apply(tx).await
-    }
-}
-
-/// Something that is redeemed once, whatever its table.
-pub(crate) struct Redemption<'a> {
-    /// Redeems it if it can be; answers its family.
-    pub(crate) redeem: &'static str,
-    /// Its family, if it was redeemed.
-    pub(crate) redeemed: &'static str,
-    pub(crate) digest: &'a Digest,
-    pub(crate) successors: &'a Successors,
-    pub(crate) on_replay: &'a Revocation,
-    pub(crate) now: Timestamp,
-}
-
-impl Redemption<'_> {
-    pub(crate) async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
-        let redeemed = sqlx::query(self.redeem)
-            .bind(self.digest.as_slice())
-            .bind(millis(self.now))
-            .fetch_optional(&mut *tx.connection)
-            .await?;
-        let Some(row) = redeemed else {
-            let before = sqlx::query(self.redeemed)
-                .bind(self.digest.as_slice())
-                .fetch_optional(&mut *tx.connection)
-                .await?;
-            let Some(row) = before else { return Ok(Redeemed::Dead) };
-            let family: String = row.try_get(0)?;
-            tx.revoke_family(&family, self.on_replay, self.now).await?;
-            return Ok(Redeemed::Before);
-        };
-        let family: String = row.try_get(0)?;
-        if !tx.use_family(&family, self.now).await? {
-            return Ok(Redeemed::Dead);
-        }
-        if let Some(refresh) = &self.successors.refresh {
-            tx.insert_refresh_token(refresh, &family).await?;
-        }
-        if let Some(access) = &self.successors.access {
-            tx.insert_access_token(access, Some(&family)).await?;
-        }
-        Ok(Redeemed::Now)
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
+//! [`access_tokens`], and how they follow from each other: [`redeem`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
 
 pub mod access_tokens;
 pub mod audit;
@@ -25,6 +25,7 @@ pub mod families;
 pub mod groups;
 pub mod invalidation;
 mod migrations;
+pub mod redeem;
 pub mod refresh_tokens;
 pub mod sessions;
 mod store;

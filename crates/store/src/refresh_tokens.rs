@@ -1,15 +1,13 @@
-//! Refresh tokens (RFC 6749 §6): each is redeemed once, for the next one (RFC 9700 §4.14.2).
+//! Refresh tokens (RFC 6749 §6): each is redeemed once ([`crate::redeem`]), for the next one.
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
 
-use crate::codes::{Redeemed, Redemption, Successors};
 use crate::error::StoreError;
 use crate::families::{self, Family};
-use crate::invalidation::Revocation;
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
-use crate::write::{Change, Tx};
+use crate::write::Tx;
 
 /// A refresh token as it is stored; whose it is and what for stands in its family.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,35 +60,5 @@ impl Tx<'_> {
         .execute(&mut *self.connection)
         .await?;
         Ok(())
-    }
-}
-
-/// Redeems a refresh token, and keeps what is handed out for it; or revokes its family when it was redeemed before.
-#[derive(Debug, Clone)]
-pub struct RedeemRefreshToken {
-    /// Of the token.
-    pub digest: Digest,
-    /// Kept when it succeeds.
-    pub successors: Successors,
-    /// Told when it was redeemed before.
-    pub on_replay: Revocation,
-    /// When.
-    pub now: Timestamp,
-}
-
-impl Change for RedeemRefreshToken {
-    type Output = Redeemed;
-
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
-        let redemption = Redemption {
-            redeem: "UPDATE refresh_tokens SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
-                     AND expires_at > $2 RETURNING family_id",
-            redeemed: "SELECT family_id FROM refresh_tokens WHERE digest = $1 AND redeemed_at IS NOT NULL",
-            digest: &self.digest,
-            successors: &self.successors,
-            on_replay: &self.on_replay,
-            now: self.now,
-        };
-        redemption.apply(tx).await
     }
 }

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken};
-use store::codes::{Code, IssueCode, RedeemCode, Redeemed, Successors};
+use store::codes::{Code, IssueCode};
 use store::families::RevokeFamily;
-use store::refresh_tokens::{RedeemRefreshToken, RefreshToken};
+use store::redeem::{Once, Redeem, Redeemed, Successors};
+use store::refresh_tokens::RefreshToken;
 use store::users::User;
 use store::{Revocation, Store, StoreError};
 
@@ -44,10 +45,11 @@ fn refresh(name: &str) -> RefreshToken {
     RefreshToken { digest: digest(name), issued_at: NOW, expires_at: NOW.plus(Duration::from_hours(1)) }
 }
 
-fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> RedeemCode {
+fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Redeem {
     let (refresh, access) =
         (refresh(&format!("r-{successor}")), access(&format!("a-{successor}"), Some(user)));
-    RedeemCode {
+    Redeem {
+        what: Once::Code,
         digest: digest(name),
         successors: Successors { refresh: Some(refresh), access: Some(access) },
         on_replay: revocation("family"),
@@ -55,8 +57,9 @@ fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Rede
     }
 }
 
-fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> RedeemRefreshToken {
-    RedeemRefreshToken {
+fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
+    Redeem {
+        what: Once::RefreshToken,
         digest: digest(name),
         successors: Successors { refresh: Some(refresh(successor)), access: None },
         on_replay: revocation("family"),

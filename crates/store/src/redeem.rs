@@ -1,0 +1,117 @@
+//! Secrets that are redeemed once: authorization codes and refresh tokens.
+//!
+//! Whoever redeems one gets what follows from it, in one transaction with its being used up. Whoever comes a second time shows
+//! that somebody else has it, and nobody can tell who is right: the family is revoked (RFC 6749 §4.1.2, RFC 9700 §4.14.2).
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::access_tokens::AccessToken;
+use crate::error::StoreError;
+use crate::invalidation::Revocation;
+use crate::refresh_tokens::RefreshToken;
+use crate::value::{Digest, millis};
+use crate::write::{Change, Tx};
+
+/// What is redeemed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Once {
+    /// An authorization code.
+    Code,
+    /// A refresh token.
+    RefreshToken,
+}
+
+impl Once {
+    /// Redeems it if it can be, and answers its family.
+    fn redeem(self) -> &'static str {
+        match self {
+            Self::Code => {
+                "UPDATE codes SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
+                 AND expires_at > $2 RETURNING family_id"
+            }
+            Self::RefreshToken => {
+                "UPDATE refresh_tokens SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
+                 AND expires_at > $2 RETURNING family_id"
+            }
+        }
+    }
+
+    /// Answers its family if it was redeemed.
+    fn redeemed(self) -> &'static str {
+        match self {
+            Self::Code => "SELECT family_id FROM codes WHERE digest = $1 AND redeemed_at IS NOT NULL",
+            Self::RefreshToken => {
+                "SELECT family_id FROM refresh_tokens WHERE digest = $1 AND redeemed_at IS NOT NULL"
+            }
+        }
+    }
+}
+
+/// What became of an attempt to redeem a code or a refresh token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Redeemed {
+    /// It was redeemed, now and by this attempt alone.
+    Now,
+    /// It had been redeemed before; its family is revoked.
+    Before,
+    /// It has expired, is unknown, or its family is no longer alive.
+    Dead,
+}
+
+/// What is handed out for a code or a refresh token.
+#[derive(Debug, Clone, Default)]
+pub struct Successors {
+    /// The next refresh token, if the client gets one.
+    pub refresh: Option<RefreshToken>,
+    /// The access token, if it is one that must be asked about.
+    pub access: Option<AccessToken>,
+}
+
+/// Redeems a secret and keeps what is handed out for it; or revokes its family when it was redeemed before.
+#[derive(Debug, Clone)]
+pub struct Redeem {
+    /// Its kind.
+    pub what: Once,
+    /// Of the secret.
+    pub digest: Digest,
+    /// Kept when it succeeds.
+    pub successors: Successors,
+    /// Told when it was redeemed before.
+    pub on_replay: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for Redeem {
+    type Output = Redeemed;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
+        let redeemed = sqlx::query(self.what.redeem())
+            .bind(self.digest.as_slice())
+            .bind(millis(self.now))
+            .fetch_optional(&mut *tx.connection)
+            .await?;
+        let Some(row) = redeemed else {
+            let before = sqlx::query(self.what.redeemed())
+                .bind(self.digest.as_slice())
+                .fetch_optional(&mut *tx.connection)
+                .await?;
+            let Some(row) = before else { return Ok(Redeemed::Dead) };
+            let family: String = row.try_get(0)?;
+            tx.revoke_family(&family, &self.on_replay, self.now).await?;
+            return Ok(Redeemed::Before);
+        };
+        let family: String = row.try_get(0)?;
+        if !tx.use_family(&family, self.now).await? {
+            return Ok(Redeemed::Dead);
+        }
+        if let Some(refresh) = &self.successors.refresh {
+            tx.insert_refresh_token(refresh, &family).await?;
+        }
+        if let Some(access) = &self.successors.access {
+            tx.insert_access_token(access, Some(&family)).await?;
+        }
+        Ok(Redeemed::Now)
+    }
+}
