@@ -1,9 +1,9 @@
 //! The OpenID provider: who may have a token, and the token itself.
 //!
 //! Owns: the signing keys and their rotation ([`keys`]); the clients and how they prove themselves
-//! ([`client`]); the OAuth vocabulary and its one error table ([`oauth`]); one file per grant ([`grants`]);
-//! the access token ([`access_token`]); the discovery documents ([`discovery`]); the HTTP surface
-//! ([`endpoint`], [`router`]).
+//! ([`client`]); passwords: their hashes, rules and lockout ([`passwords`]); the OAuth vocabulary and its one
+//! error table ([`oauth`]); one file per grant ([`grants`]); the access token ([`access_token`]); the discovery
+//! documents ([`discovery`]); the HTTP surface ([`endpoint`], [`router`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
 //! router), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
@@ -30,6 +30,7 @@ pub mod grants;
 pub mod issuer;
 pub mod keys;
 pub mod oauth;
+pub mod passwords;
 pub mod provider;
 mod router;
 
