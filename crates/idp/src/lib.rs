@@ -1,10 +1,10 @@
 //! The OpenID provider: who may have a token, and the token itself.
 //!
 //! Owns: the signing keys and their rotation ([`keys`]); the clients and how they prove themselves
-//! ([`client`]); the OAuth vocabulary and its one error table ([`oauth`]); one file per grant ([`grants`]);
-//! the access token ([`access_token`]); what is asked at the authorization endpoint and how it is answered
-//! ([`authorization`]); the discovery documents ([`discovery`]); the HTTP surface ([`endpoint`], [`router`]);
-//! the pages that people see ([`pages`]).
+//! ([`client`]); passwords: their hashes, rules and lockout ([`passwords`]); the OAuth vocabulary and its one
+//! error table ([`oauth`]); one file per grant ([`grants`]); the access token ([`access_token`]); what is asked at
+//! the authorization endpoint and how it is answered ([`authorization`]); the discovery documents
+//! ([`discovery`]); the HTTP surface ([`endpoint`], [`router`]); the pages that people see ([`pages`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
 //! router), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
@@ -33,6 +33,7 @@ pub mod issuer;
 pub mod keys;
 pub mod oauth;
 pub mod pages;
+pub mod passwords;
 pub mod provider;
 mod router;
 

@@ -46,6 +46,7 @@ CREATE TABLE attempts (
     subject TEXT PRIMARY KEY,
     failures BIGINT NOT NULL,
     first_at BIGINT NOT NULL,
+    last_at BIGINT NOT NULL,
     locked_until BIGINT NOT NULL,
     expires_at BIGINT NOT NULL
 );

@@ -10,11 +10,12 @@
 //! Flow: `a read → a connection → one statement`; `a Change → Store::write → a transaction shared with others → durable
 //! → answer`. A change that revokes appends to the log in the same transaction, so the log tells exactly what is.
 //!
-//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`groups`], [`clients`],
+//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
 //! [`access_tokens`], and how they follow from each other: [`redeem`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
 
 pub mod access_tokens;
+pub mod attempts;
 pub mod audit;
 pub mod clients;
 pub mod codes;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use store::access_tokens::{AccessToken, IssueAccessToken};
+use store::attempts::{Attempts, ForgetAttempts, RecordAttempt};
 use store::clients::{AddClient, ChangeClient};
 use store::consents::{Consent, GiveConsent, WithdrawConsent};
 use store::groups::{AddGroup, AddMember, RemoveMember};
@@ -221,6 +222,37 @@ on_both! {
         assert!(!is_active(&store, &digest("online")).await);
         assert!(is_active(&store, &digest("offline")).await);
         assert_eq!(store.head().await.unwrap().seq, 1);
+    }
+
+    async fn failures_of_all_nodes_are_counted(database: Database) {
+        let stores = database.open_all().await;
+        let mut failures = tokio::task::JoinSet::new();
+        for n in 0..40 {
+            let store = stores[n % stores.len()].clone();
+            failures.spawn(async move {
+                loop {
+                    let from = store.attempts("user:ada").await.unwrap();
+                    let failures = from.map_or(0, |from| from.failures) + 1;
+                    let to = Attempts {
+                        failures,
+                        first_at: NOW,
+                        last_at: NOW.plus(Duration::from_secs(n as u64)),
+                        locked_until: NOW,
+                        expires_at: NOW.plus(LATER),
+                    };
+                    let record = RecordAttempt { subject: "user:ada".into(), from, to };
+                    if store.write(record).await.unwrap() {
+                        return;
+                    }
+                }
+            });
+        }
+        failures.join_all().await;
+        let store = &stores[0];
+        assert_eq!(store.attempts("user:ada").await.unwrap().unwrap().failures, 40);
+        assert_eq!(store.sweep(NOW, LATER).await.unwrap().expired, 0);
+        store.write(ForgetAttempts { subject: "user:ada".into() }).await.unwrap();
+        assert_eq!(store.attempts("user:ada").await.unwrap(), None);
     }
 
     async fn consent_is_remembered_until_withdrawn(database: Database) {

@@ -1,0 +1,308 @@
+//! Making and checking password hashes: Argon2id (RFC 9106), version 1.3.
+//!
+//! Owns: the computation in memory that the caller keeps, the comparison in constant time, the decoy that an
+//! unknown user is verified against, and the verdict.
+//! Does not own: the threads ([`super::pool`]), the text ([`super::phc`]), the cost ([`super::parameters`]).
+//!
+//! A verification honours the parameters stored with the hash. It follows that an account whose hash is outdated
+//! answers faster than an unknown one until its owner has logged in once, which replaces the hash.
+
+use argon2::{Algorithm, Argon2, Block, Version};
+use aws_lc_rs::constant_time;
+use zeroize::Zeroize as _;
+
+use super::{
+    parameters::Parameters,
+    password::Password,
+    phc::{DIGEST, Phc, PhcFault, SALT},
+};
+use crate::{Entropy, EntropyFailed};
+
+/// Why a password was neither right nor wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum HashFault {
+    /// No salt for a new hash.
+    #[error(transparent)]
+    Entropy(#[from] EntropyFailed),
+    /// The stored hash cannot be used.
+    #[error(transparent)]
+    Stored(#[from] PhcFault),
+    /// The machine has no memory for the computation.
+    #[error("no memory for a password hash of {kib} KiB: lower the memory of password hashes or the threads")]
+    OutOfMemory {
+        /// What was needed.
+        kib: usize,
+    },
+    /// The library refused what had passed our own checks.
+    #[error("a password hash was refused by the argon2 library")]
+    Refused,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is the password.
+    Right {
+        /// The stored hash is weaker than new ones are: hash the password again and store that.
+        outdated: bool,
+    },
+    /// It is not, or there is no such account.
+    Wrong,
+}
+
+/// Working memory, kept from one hash to the next: to get and to clear some MiB anew costs page faults each time.
+///
+/// It is erased after every computation, because whoever reads it whole can work his way back to the first block,
+/// from which a password is searched without the cost of Argon2.
+#[derive(Default)]
+pub struct Memory(Vec<Block>);
+
+impl Memory {
+    /// Nothing yet; grows with the first hash.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Gives back what is beyond the need of `parameters`: one dear stored hash must not keep it for ever.
+    pub fn trim(&mut self, parameters: Parameters) {
+        let keep = usize::try_from(parameters.memory_kib()).unwrap_or(usize::MAX);
+        if self.0.len() > keep {
+            self.0.truncate(keep);
+            self.0.shrink_to(keep);
+        }
+    }
+
+    /// KiB held.
+    pub fn kib(&self) -> usize {
+        self.0.len()
+    }
+
+    /// `blocks` blocks, or an error where the process would otherwise be aborted.
+    fn blocks(&mut self, blocks: usize) -> Result<&mut [Block], HashFault> {
+        if let Some(more) = blocks.checked_sub(self.0.len()) {
+            self.0.try_reserve_exact(more).map_err(|_| HashFault::OutOfMemory { kib: blocks })?;
+            self.0.resize(blocks, Block::new());
+        }
+        self.0.get_mut(..blocks).ok_or(HashFault::Refused)
+    }
+}
+
+/// Makes and checks hashes with one set of parameters.
+pub struct Hasher {
+    parameters: Parameters,
+    decoy: String,
+}
+
+impl Hasher {
+    /// Draws the decoy: a digest that nothing is known to hash to, at the price of today's parameters.
+    pub fn new(parameters: Parameters, entropy: &dyn Entropy) -> Result<Self, EntropyFailed> {
+        let (mut salt, mut digest) = (vec![0; SALT], vec![0; DIGEST]);
+        entropy.fill(&mut salt)?;
+        entropy.fill(&mut digest)?;
+        Ok(Self { parameters, decoy: Phc { parameters, salt, digest }.encode() })
+    }
+
+    /// The parameters of new hashes.
+    pub fn parameters(&self) -> Parameters {
+        self.parameters
+    }
+
+    /// A new hash of `password` with a salt of its own.
+    pub fn hash(
+        &self,
+        password: &Password,
+        entropy: &dyn Entropy,
+        memory: &mut Memory,
+    ) -> Result<Phc, HashFault> {
+        let mut salt = vec![0; SALT];
+        entropy.fill(&mut salt)?;
+        let mut digest = vec![0; DIGEST];
+        compute(password, self.parameters, &salt, &mut digest, memory)?;
+        Ok(Phc { parameters: self.parameters, salt, digest })
+    }
+
+    /// Compares `password` with a stored hash. `None`, for an unknown user or one without a password, costs the
+    /// same and is always [`Verdict::Wrong`]; a hash that cannot be used is an error, never a verdict.
+    pub fn verify(
+        &self,
+        password: &Password,
+        stored: Option<&str>,
+        memory: &mut Memory,
+    ) -> Result<Verdict, HashFault> {
+        let phc = Phc::parse(stored.unwrap_or(&self.decoy))?;
+        let mut digest = vec![0; phc.digest.len()];
+        compute(password, phc.parameters, &phc.salt, &mut digest, memory)?;
+        let same = constant_time::verify_slices_are_equal(&digest, &phc.digest).is_ok();
+        digest.zeroize();
+        if same && stored.is_some() {
+            Ok(Verdict::Right { outdated: phc.outdated(self.parameters) })
+        } else {
+            Ok(Verdict::Wrong)
+        }
+    }
+}
+
+fn compute(
+    password: &Password,
+    parameters: Parameters,
+    salt: &[u8],
+    digest: &mut [u8],
+    memory: &mut Memory,
+) -> Result<(), HashFault> {
+    let params = argon2::Params::new(
+        parameters.memory_kib(),
+        parameters.iterations(),
+        parameters.parallelism(),
+        Some(digest.len()),
+    )
+    .map_err(|_| HashFault::Refused)?;
+    let blocks = memory.blocks(params.block_count())?;
+    let done = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
+        .hash_password_into_with_memory(password.expose().as_bytes(), salt, digest, &mut *blocks)
+        .map_err(|_| HashFault::Refused);
+    blocks.iter_mut().for_each(zeroize::Zeroize::zeroize);
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use aws_lc_rs::rand::SystemRandom;
+
+    use super::*;
+    use crate::passwords::{parameters::ParameterFault, password::password};
+
+    /// Counts up, so that salts differ and are known.
+    struct Counting(AtomicU8);
+    impl Entropy for Counting {
+        fn fill(&self, out: &mut [u8]) -> Result<(), EntropyFailed> {
+            out.fill(self.0.fetch_add(1, Ordering::Relaxed));
+            Ok(())
+        }
+    }
+
+    struct Dry;
+    impl Entropy for Dry {
+        fn fill(&self, _: &mut [u8]) -> Result<(), EntropyFailed> {
+            Err(EntropyFailed)
+        }
+    }
+
+    fn tiny() -> Hasher {
+        Hasher::new(Parameters::TINY, &SystemRandom::new()).unwrap()
+    }
+
+    fn hashed(hasher: &Hasher, text: &str) -> String {
+        hasher.hash(&password(text), &SystemRandom::new(), &mut Memory::new()).unwrap().encode()
+    }
+
+    #[test]
+    fn a_password_verifies_against_its_own_hash_alone() {
+        let hasher = tiny();
+        let stored = hashed(&hasher, "correct horse");
+        let mut memory = Memory::new();
+        let mut verdict = |text: &str| hasher.verify(&password(text), Some(&stored), &mut memory).unwrap();
+        assert_eq!(verdict("correct horse"), Verdict::Right { outdated: false });
+        for wrong in ["", "correct hors", "correct horse ", "Correct horse", "correct horse\0"] {
+            assert_eq!(verdict(wrong), Verdict::Wrong, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn two_hashes_of_one_password_differ() {
+        let (hasher, entropy) = (tiny(), Counting(AtomicU8::new(1)));
+        let [a, b] = [(); 2].map(|()| hasher.hash(&password("x"), &entropy, &mut Memory::new()).unwrap());
+        assert_eq!((&a.salt[..], &b.salt[..]), (&[1; SALT][..], &[2; SALT][..]));
+        assert_ne!(a.digest, b.digest);
+    }
+
+    #[test]
+    fn the_reference_implementation_agrees() {
+        // vectors of the reference implementation (phc-winner-argon2, src/test.c) in PHC form
+        let mut memory = Memory::new();
+        for (text, stored) in [
+            (
+                "password",
+                "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4",
+            ),
+            (
+                "password",
+                "$argon2id$v=19$m=256,t=2,p=2$c29tZXNhbHQ$bQk8UB/VmZZF4Oo79iDXuL5/0ttZwg2f/5U52iv1cDc",
+            ),
+        ] {
+            let verdict = tiny().verify(&password(text), Some(stored), &mut memory).unwrap();
+            assert_eq!(verdict, Verdict::Right { outdated: true }, "the salts have 8 bytes only");
+            assert_eq!(
+                tiny().verify(&password("differentpassword"), Some(stored), &mut memory),
+                Ok(Verdict::Wrong)
+            );
+        }
+    }
+
+    #[test]
+    fn a_hash_made_with_less_is_outdated_and_one_made_with_more_is_not() {
+        let more = Hasher::new(Parameters::stored(16, 1, 1).unwrap(), &SystemRandom::new()).unwrap();
+        let (weak, strong) = (hashed(&tiny(), "x"), hashed(&more, "x"));
+        let mut memory = Memory::new();
+        assert_eq!(
+            more.verify(&password("x"), Some(&weak), &mut memory),
+            Ok(Verdict::Right { outdated: true })
+        );
+        assert_eq!(
+            tiny().verify(&password("x"), Some(&strong), &mut memory),
+            Ok(Verdict::Right { outdated: false })
+        );
+    }
+
+    #[test]
+    fn a_hash_that_cannot_be_used_is_an_error_even_for_the_right_password() {
+        let hasher = tiny();
+        let stored = hashed(&hasher, "x");
+        let mut memory = Memory::new();
+        let mut fault = |text: &str| hasher.verify(&password("x"), Some(text), &mut memory).unwrap_err();
+        assert_eq!(fault(""), HashFault::Stored(PhcFault::Malformed));
+        assert_eq!(fault("x"), HashFault::Stored(PhcFault::Malformed));
+        assert_eq!(fault(&stored.replace("argon2id", "argon2i")), HashFault::Stored(PhcFault::Algorithm));
+        assert_eq!(
+            fault(&stored.replace("m=8", "m=4194304")),
+            HashFault::Stored(PhcFault::Parameters(ParameterFault::Memory(4_194_304)))
+        );
+        assert_eq!(memory.kib(), 0, "nothing was allocated for any of them");
+    }
+
+    #[test]
+    fn an_unknown_user_costs_a_computation_and_is_always_wrong() {
+        let hasher = Hasher::new(Parameters::TINY, &Counting(AtomicU8::new(0))).unwrap();
+        let mut memory = Memory::new();
+        assert_eq!(hasher.verify(&password("x"), None, &mut memory), Ok(Verdict::Wrong));
+        assert_eq!(memory.kib(), 8, "computed with the current parameters");
+        // even a decoy that somebody had found the password of would not let him in
+        let known = Hasher { parameters: Parameters::TINY, decoy: hashed(&hasher, "x") };
+        assert_eq!(known.verify(&password("x"), None, &mut memory), Ok(Verdict::Wrong));
+    }
+
+    #[test]
+    fn memory_is_kept_erased_and_given_back_beyond_the_need() {
+        let (hasher, mut memory) = (tiny(), Memory::new());
+        let dear = Hasher::new(Parameters::stored(64, 2, 1).unwrap(), &SystemRandom::new()).unwrap();
+        let stored = hashed(&dear, "x");
+        hasher.verify(&password("x"), Some(&stored), &mut memory).unwrap();
+        assert_eq!(memory.kib(), 64);
+        assert!(memory.0.iter().all(|b| b.as_ref().iter().all(|&word| word == 0)));
+        memory.trim(hasher.parameters());
+        assert_eq!((memory.kib(), memory.0.capacity()), (8, 8));
+        // used again, larger than needed or not, it gives the same answers
+        let verdict = Verdict::Right { outdated: false };
+        assert_eq!(hasher.verify(&password("x"), Some(&stored), &mut memory), Ok(verdict));
+        let small = hashed(&hasher, "y");
+        assert_eq!(hasher.verify(&password("y"), Some(&small), &mut memory), Ok(verdict));
+    }
+
+    #[test]
+    fn without_randomness_there_is_no_hash_and_no_hasher() {
+        assert_eq!(Hasher::new(Parameters::TINY, &Dry).map(|_| ()), Err(EntropyFailed));
+        let refused = tiny().hash(&password("x"), &Dry, &mut Memory::new());
+        assert_eq!(refused, Err(HashFault::Entropy(EntropyFailed)));
+    }
+}

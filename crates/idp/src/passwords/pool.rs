@@ -1,0 +1,518 @@
+//! The threads that passwords are hashed on.
+//!
+//! Owns: a fixed number of threads, each with working memory of its own; a bounded queue before them; the
+//! refusal when it is full; the numbers of it all.
+//! Does not own: the computation ([`super::hash`]), the answer 503 with `Retry-After` (the endpoint).
+//!
+//! A hash takes tens of milliseconds of a core, so it must run neither on a runtime's thread, where everybody else
+//! would wait, nor on a pool without bounds, where a rush of logins would take all memory and answer nobody in
+//! time. A full queue is told at once. A caller that has gone away is not computed for, and when the queue is
+//! full, what such callers left in it makes room first.
+//!
+//! Flow: `verify` / `hash` / `judge` → queue → a thread computes, counts, answers through a oneshot channel.
+
+use std::{
+    collections::VecDeque,
+    io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::{
+    hash::{HashFault, Hasher, Memory, Verdict},
+    parameters::Parameters,
+    password::Password,
+    phc::Phc,
+    rules::{Person, Refusal, Rules},
+};
+use crate::{Entropy, EntropyFailed};
+
+/// Most threads.
+pub const MAX_THREADS: usize = 256;
+/// Most waiting jobs. Each holds a password of up to 1 KiB.
+pub const MAX_QUEUE: usize = 65_536;
+/// Waiting jobs per thread by default: about a second of work.
+const QUEUE_PER_THREAD: usize = 32;
+
+/// Why a pool cannot be configured so, or cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum PoolFault {
+    /// Number of threads out of bounds.
+    #[error("{0} threads for passwords: take 1 to {MAX_THREADS}, or leave it out for one per core")]
+    Threads(usize),
+    /// Length of the queue out of bounds.
+    #[error("a queue of {0} passwords: take 1 to {MAX_QUEUE}, some {QUEUE_PER_THREAD} for each thread")]
+    Queue(usize),
+    /// Time to try again out of bounds.
+    #[error("passwords refused for now are to be tried again after {}: take 1 s to 1 h", in_seconds(*.0))]
+    RetryAfter(Duration),
+    /// No decoy for unknown users.
+    #[error(transparent)]
+    Entropy(#[from] EntropyFailed),
+    /// The system gave no thread.
+    #[error("no thread for passwords: {0}")]
+    Spawn(#[source] io::Error),
+}
+
+fn in_seconds(d: Duration) -> String {
+    format!("{} s", d.as_secs_f64())
+}
+
+/// Size and patience of a pool, checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolConfig {
+    threads: usize,
+    queue: usize,
+    retry_after: Duration,
+}
+
+impl PoolConfig {
+    /// `threads` and `queue` by default are one per available core and 32 per thread; `retry_after` is what
+    /// [`PoolError::Busy`] tells, 1 s to 1 h. Memory in use: threads × the memory of [`Parameters`].
+    pub fn new(
+        threads: Option<usize>,
+        queue: Option<usize>,
+        retry_after: Duration,
+    ) -> Result<Self, PoolFault> {
+        let threads = threads
+            .unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS));
+        if !(1..=MAX_THREADS).contains(&threads) {
+            return Err(PoolFault::Threads(threads));
+        }
+        let queue = queue.unwrap_or(QUEUE_PER_THREAD * threads);
+        if !(1..=MAX_QUEUE).contains(&queue) {
+            return Err(PoolFault::Queue(queue));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_hours(1)).contains(&retry_after) {
+            return Err(PoolFault::RetryAfter(retry_after));
+        }
+        Ok(Self { threads, queue, retry_after })
+    }
+
+    /// Threads.
+    pub fn threads(self) -> usize {
+        self.threads
+    }
+
+    /// Most waiting jobs.
+    pub fn queue(self) -> usize {
+        self.queue
+    }
+}
+
+/// Why the pool gave no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The queue is full. Nothing is known about the password.
+    #[error("too many passwords are waiting to be verified: try again in {} s", .retry_after.as_secs())]
+    Busy {
+        /// When to try again.
+        retry_after: Duration,
+    },
+    /// The pool was dropped before the answer.
+    #[error("the password threads have ended")]
+    Stopped,
+    /// The computation panicked; its thread goes on.
+    #[error("a password computation failed unexpectedly")]
+    Crashed,
+    /// The computation was refused.
+    #[error(transparent)]
+    Hash(#[from] HashFault),
+}
+
+/// What a pool has done and is doing, as plain numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// Waiting now.
+    pub queued: usize,
+    /// Being computed now.
+    pub running: usize,
+    /// Computed since the start, whatever came out.
+    pub finished: u64,
+    /// Refused since the start because the queue was full.
+    pub refused: u64,
+    /// Not computed since the start because the caller had gone away.
+    pub skipped: u64,
+    /// Panicked since the start; counted under `finished` too.
+    pub crashed: u64,
+}
+
+/// One job: computed on a thread with its memory, then answered.
+trait Task: Send {
+    /// Whether nobody waits for the answer any more.
+    fn abandoned(&self) -> bool;
+    fn compute(&mut self, memory: &mut Memory);
+    fn answer(self: Box<Self>);
+}
+
+struct Question<T, F> {
+    work: Option<F>,
+    found: Option<Result<T, HashFault>>,
+    caller: oneshot::Sender<Result<T, PoolError>>,
+}
+
+impl<T: Send, F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send> Task for Question<T, F> {
+    fn abandoned(&self) -> bool {
+        self.caller.is_closed()
+    }
+
+    fn compute(&mut self, memory: &mut Memory) {
+        self.found = self.work.take().map(|work| work(memory));
+    }
+
+    fn answer(self: Box<Self>) {
+        let answer = self.found.map_or(Err(PoolError::Crashed), |found| found.map_err(PoolError::Hash));
+        // the caller may have gone away in the meantime, which is his right
+        let _ = self.caller.send(answer);
+    }
+}
+
+struct State {
+    open: bool,
+    waiting: VecDeque<Box<dyn Task>>,
+    numbers: Numbers,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+impl Shared {
+    /// The next job somebody waits for; `None` when the pool ends.
+    fn next(&self) -> Option<Box<dyn Task>> {
+        let mut state = self.state.lock();
+        while state.open {
+            match state.waiting.pop_front() {
+                Some(task) if task.abandoned() => state.numbers.skipped += 1,
+                Some(task) => {
+                    state.numbers.running += 1;
+                    return Some(task);
+                }
+                None => self.work.wait(&mut state),
+            }
+        }
+        None
+    }
+
+    fn computed(&self, crashed: bool) {
+        let mut state = self.state.lock();
+        state.numbers.running -= 1;
+        state.numbers.finished += 1;
+        state.numbers.crashed += u64::from(crashed);
+    }
+
+    /// The life of one thread.
+    fn serve(&self, parameters: Parameters) {
+        let mut memory = Memory::new();
+        while let Some(mut task) = self.next() {
+            // a fault in one job must not cost a thread, or the pool would shrink to nothing unnoticed
+            let crashed = catch_unwind(AssertUnwindSafe(|| task.compute(&mut memory))).is_err();
+            if crashed {
+                memory = Memory::new();
+            }
+            memory.trim(parameters);
+            // counted before it is answered: who has the answer reads numbers that know of it
+            self.computed(crashed);
+            task.answer();
+        }
+    }
+}
+
+/// The pool. Dropping it ends its threads: what is being computed is finished first, what waits is given up.
+pub struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    hasher: Arc<Hasher>,
+    entropy: Arc<dyn Entropy>,
+    config: PoolConfig,
+}
+
+impl Pool {
+    /// Starts the threads. `parameters` are those of new hashes.
+    pub fn start(
+        config: PoolConfig,
+        parameters: Parameters,
+        entropy: Arc<dyn Entropy>,
+    ) -> Result<Self, PoolFault> {
+        let state = State { open: true, waiting: VecDeque::new(), numbers: Numbers::default() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), work: Condvar::new() });
+        let hasher = Arc::new(Hasher::new(parameters, &*entropy)?);
+        let mut pool = Self { shared, threads: Vec::new(), hasher, entropy, config };
+        for n in 0..config.threads {
+            let shared = Arc::clone(&pool.shared);
+            let thread = thread::Builder::new().name(format!("password-{n}"));
+            // those already started end with `pool`
+            pool.threads.push(thread.spawn(move || shared.serve(parameters)).map_err(PoolFault::Spawn)?);
+        }
+        Ok(pool)
+    }
+
+    /// Compares a password with a stored hash, see [`Hasher::verify`]: `None` stands for an unknown user.
+    pub async fn verify(&self, password: Password, stored: Option<String>) -> Result<Verdict, PoolError> {
+        let hasher = Arc::clone(&self.hasher);
+        self.ask(move |memory| hasher.verify(&password, stored.as_deref(), memory)).await
+    }
+
+    /// Makes a new hash, see [`Hasher::hash`].
+    pub async fn hash(&self, password: Password) -> Result<Phc, PoolError> {
+        let (hasher, entropy) = (Arc::clone(&self.hasher), Arc::clone(&self.entropy));
+        self.ask(move |memory| hasher.hash(&password, &*entropy, memory)).await
+    }
+
+    /// Judges a password that is to be set, see [`Rules::check`], which can take as long as a hash.
+    pub async fn judge(
+        &self,
+        rules: Rules,
+        password: Password,
+        person: Person<'_>,
+    ) -> Result<Result<(), Refusal>, PoolError> {
+        let (user_name, address) = (person.user_name.to_owned(), person.address.map(str::to_owned));
+        let words: Vec<String> = person.words.iter().copied().map(str::to_owned).collect();
+        self.ask(move |_| {
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let person = Person { user_name: &user_name, address: address.as_deref(), words: &words };
+            Ok(rules.check(&password, person))
+        })
+        .await
+    }
+
+    /// What the pool has done and is doing.
+    pub fn numbers(&self) -> Numbers {
+        let state = self.shared.state.lock();
+        Numbers { queued: state.waiting.len(), ..state.numbers }
+    }
+
+    async fn ask<T, F>(&self, work: F) -> Result<T, PoolError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Memory) -> Result<T, HashFault> + Send + 'static,
+    {
+        let (caller, answer) = oneshot::channel();
+        self.enqueue(Box::new(Question { work: Some(work), found: None, caller }))?;
+        answer.await.unwrap_or(Err(PoolError::Stopped))
+    }
+
+    fn enqueue(&self, task: Box<dyn Task>) -> Result<(), PoolError> {
+        let mut state = self.shared.state.lock();
+        if state.waiting.len() >= self.config.queue {
+            state.waiting.retain(|task| !task.abandoned());
+            state.numbers.skipped += (self.config.queue - state.waiting.len()) as u64;
+            if state.waiting.len() >= self.config.queue {
+                state.numbers.refused += 1;
+                return Err(PoolError::Busy { retry_after: self.config.retry_after });
+            }
+        }
+        state.waiting.push_back(task);
+        drop(state);
+        self.shared.work.notify_one();
+        Ok(())
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let given_up = {
+            let mut state = self.shared.state.lock();
+            state.open = false;
+            std::mem::take(&mut state.waiting)
+        };
+        drop(given_up);
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            // a panic of a computation was caught; another one ends with its thread
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        pin::Pin,
+        sync::mpsc,
+        task::{Context, Poll, Waker},
+    };
+
+    use aws_lc_rs::rand::SystemRandom;
+
+    use super::*;
+    use crate::passwords::password::password;
+
+    type Answer<'p, T> = Pin<Box<dyn Future<Output = Result<T, PoolError>> + 'p>>;
+
+    fn pool(threads: usize, queue: usize) -> Pool {
+        let config = PoolConfig::new(Some(threads), Some(queue), Duration::from_secs(3)).unwrap();
+        Pool::start(config, Parameters::TINY, Arc::new(SystemRandom::new())).unwrap()
+    }
+
+    /// Hands the job to the pool, as the first poll of a runtime does.
+    fn begin<T>(answer: &mut Answer<'_, T>) -> Poll<Result<T, PoolError>> {
+        answer.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    /// Occupies one thread until the sender is dropped; returns when it is occupied.
+    fn occupy(pool: &Pool) -> (mpsc::Sender<()>, Answer<'_, ()>) {
+        let (started, wait_started) = mpsc::channel();
+        let (release, wait_release) = mpsc::channel::<()>();
+        let mut answer: Answer<'_, ()> = Box::pin(pool.ask(move |_| {
+            started.send(()).unwrap();
+            let _ = wait_release.recv();
+            Ok(())
+        }));
+        assert!(begin(&mut answer).is_pending());
+        wait_started.recv().unwrap();
+        (release, answer)
+    }
+
+    #[tokio::test]
+    async fn a_hash_made_by_the_pool_is_verified_by_the_pool() {
+        let pool = pool(2, 8);
+        let stored = pool.hash(password("secret")).await.unwrap().encode();
+        let right = pool.verify(password("secret"), Some(stored.clone())).await;
+        assert_eq!(right, Ok(Verdict::Right { outdated: false }));
+        assert_eq!(pool.verify(password("Secret"), Some(stored)).await, Ok(Verdict::Wrong));
+        assert_eq!(pool.verify(password("secret"), None).await, Ok(Verdict::Wrong));
+        let malformed = pool.verify(password("secret"), Some("secret".into())).await;
+        assert!(matches!(malformed, Err(PoolError::Hash(HashFault::Stored(_)))));
+        assert_eq!(pool.numbers(), Numbers { finished: 5, ..Numbers::default() });
+    }
+
+    #[tokio::test]
+    async fn a_password_to_be_set_is_judged_by_the_pool() {
+        let pool = pool(1, 8);
+        let person = Person { user_name: "countess", address: Some("ada@x.example"), words: &["byron"] };
+        for (text, verdict) in [
+            ("vq7Rk2mZ", Ok(())),
+            ("iloveyou", Err(Refusal::Common)),
+            ("the countess", Err(Refusal::Personal)),
+            ("ada@x.example", Err(Refusal::Personal)),
+            ("like byron did", Err(Refusal::Personal)),
+        ] {
+            assert_eq!(pool.judge(Rules::default(), password(text), person).await, Ok(verdict), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn many_callers_get_their_own_answers() {
+        let pool = Arc::new(pool(4, 64));
+        let tasks: Vec<_> = (0..32)
+            .map(|n| {
+                let pool = Arc::clone(&pool);
+                tokio::spawn(async move {
+                    let stored = pool.hash(password(&n.to_string())).await.unwrap().encode();
+                    let other = pool.verify(password(&(n + 1).to_string()), Some(stored.clone())).await;
+                    (pool.verify(password(&n.to_string()), Some(stored)).await, other)
+                })
+            })
+            .collect();
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), (Ok(Verdict::Right { outdated: false }), Ok(Verdict::Wrong)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_told_at_once() {
+        let pool = pool(1, 1);
+        let (release, busy) = occupy(&pool);
+        let mut waiting: Answer<'_, Verdict> = Box::pin(pool.verify(password("x"), None));
+        assert!(begin(&mut waiting).is_pending());
+        let mut refused: Answer<'_, Verdict> = Box::pin(pool.verify(password("x"), None));
+        let Poll::Ready(Err(error)) = begin(&mut refused) else { panic!("expected a refusal at once") };
+        assert_eq!(error, PoolError::Busy { retry_after: Duration::from_secs(3) });
+        assert_eq!(error.to_string(), "too many passwords are waiting to be verified: try again in 3 s");
+        assert_eq!(pool.numbers(), Numbers { queued: 1, running: 1, refused: 1, ..Numbers::default() });
+        drop(release);
+        assert_eq!((busy.await, waiting.await), (Ok(()), Ok(Verdict::Wrong)));
+        assert_eq!(pool.numbers(), Numbers { finished: 2, refused: 1, ..Numbers::default() });
+    }
+
+    #[tokio::test]
+    async fn nothing_is_computed_for_a_caller_that_has_gone_away() {
+        let pool = pool(1, 8);
+        let (release, busy) = occupy(&pool);
+        let (ran, did_run) = mpsc::channel::<()>();
+        let mut gone: Answer<'_, ()> = Box::pin(pool.ask(move |_| {
+            ran.send(()).unwrap();
+            Ok(())
+        }));
+        assert!(begin(&mut gone).is_pending());
+        drop(gone);
+        drop(release);
+        assert_eq!(busy.await, Ok(()));
+        assert_eq!(pool.verify(password("x"), None).await, Ok(Verdict::Wrong));
+        assert!(did_run.recv().is_err(), "dropped, not run");
+        assert_eq!(pool.numbers(), Numbers { finished: 2, skipped: 1, ..Numbers::default() });
+    }
+
+    #[tokio::test]
+    async fn callers_that_have_gone_away_make_room_in_a_full_queue() {
+        let pool = pool(1, 2);
+        let (release, busy) = occupy(&pool);
+        let [mut first, mut second]: [Answer<'_, Verdict>; 2] =
+            [(); 2].map(|()| Box::pin(pool.verify(password("x"), None)) as _);
+        assert!(begin(&mut first).is_pending() && begin(&mut second).is_pending());
+        drop(first);
+        let mut third: Answer<'_, Verdict> = Box::pin(pool.verify(password("x"), None));
+        assert!(begin(&mut third).is_pending(), "admitted in the place of the first");
+        assert_eq!(pool.numbers(), Numbers { queued: 2, running: 1, skipped: 1, ..Numbers::default() });
+        drop(release);
+        assert_eq!((busy.await, second.await, third.await), (Ok(()), Ok(Verdict::Wrong), Ok(Verdict::Wrong)));
+    }
+
+    #[tokio::test]
+    async fn a_panic_costs_one_answer_and_no_thread() {
+        let pool = pool(1, 8);
+        let crashed: Result<(), _> = pool.ask(|_| panic!("a fault in a computation")).await;
+        assert_eq!(crashed, Err(PoolError::Crashed));
+        assert_eq!(pool.verify(password("x"), None).await, Ok(Verdict::Wrong));
+        assert_eq!(pool.numbers(), Numbers { finished: 2, crashed: 1, ..Numbers::default() });
+    }
+
+    #[tokio::test]
+    async fn dropping_the_pool_ends_its_threads_and_gives_up_what_waits() {
+        let pool = pool(1, 8);
+        let shared = Arc::clone(&pool.shared);
+        let (release, wait_release) = mpsc::channel::<()>();
+        let (busy, busy_answer) = oneshot::channel();
+        let (started, wait_started) = mpsc::channel();
+        let work = move |_: &mut Memory| {
+            started.send(()).unwrap();
+            let _ = wait_release.recv();
+            Ok(())
+        };
+        pool.enqueue(Box::new(Question { work: Some(work), found: None, caller: busy })).unwrap();
+        wait_started.recv().unwrap();
+        let (waiting, waiting_answer) = oneshot::channel::<Result<(), _>>();
+        let work = |_: &mut Memory| Ok(());
+        pool.enqueue(Box::new(Question { work: Some(work), found: None, caller: waiting })).unwrap();
+
+        let dropping = thread::spawn(move || drop(pool));
+        assert!(waiting_answer.await.is_err(), "given up while the thread is still busy");
+        drop(release);
+        assert_eq!(busy_answer.await, Ok(Ok(())), "what was begun is finished");
+        dropping.join().unwrap();
+        assert_eq!(Arc::strong_count(&shared), 1, "no thread holds the pool's insides");
+    }
+
+    #[test]
+    fn sizes_out_of_bounds_are_refused_by_name() {
+        let second = Duration::from_secs(1);
+        let fault = |threads, queue, retry| PoolConfig::new(threads, queue, retry).unwrap_err().to_string();
+        assert!(fault(Some(0), None, second).starts_with("0 threads for passwords: take 1 to 256"));
+        assert!(fault(Some(MAX_THREADS + 1), None, second).starts_with("257 threads"));
+        assert!(fault(None, Some(0), second).starts_with("a queue of 0 passwords: take 1 to 65536"));
+        assert!(fault(None, Some(MAX_QUEUE + 1), second).starts_with("a queue of 65537"));
+        assert!(fault(None, None, Duration::from_millis(999)).contains("after 0.999 s: take 1 s to 1 h"));
+        assert!(fault(None, None, Duration::from_secs(3601)).contains("3601 s"));
+        let config = PoolConfig::new(Some(3), None, second).unwrap();
+        assert_eq!((config.threads(), config.queue()), (3, 96));
+        assert!(PoolConfig::new(None, None, second).unwrap().threads() >= 1);
+    }
+}
