@@ -82,6 +82,7 @@ impl From<sqlx::Error> for StoreError {
     }
 }
 
+#[derive(Debug, PartialEq)]
 enum Class {
     GaveWay,
     Full,
@@ -96,9 +97,10 @@ fn class(code: &str) -> Class {
         return match code {
             "40001" | "40P01" => Class::GaveWay,
             "53100" => Class::Full,
-            // Out of resources, cut off by an administrator, starting up, failed to connect; a server that was
-            // demoted refuses writes (25006).
-            _ if ["53", "57", "08", "58"].contains(&&code[..2]) || code == "25006" => Class::Unavailable,
+            // A lock was not to be had, a transaction rested for too long, a server that was demoted refuses writes.
+            "55P03" | "25P03" | "25006" => Class::Unavailable,
+            // Out of resources, cut off by an administrator or starting up, connection lost, the system failed.
+            _ if ["53", "57", "08", "58"].iter().any(|class| code.starts_with(class)) => Class::Unavailable,
             _ => Class::Other,
         };
     }
@@ -108,5 +110,58 @@ fn class(code: &str) -> Class {
         // BUSY, LOCKED, NOMEM, READONLY, INTERRUPT, IOERR, CORRUPT, CANTOPEN, PROTOCOL, NOTADB
         Ok(5 | 6 | 7 | 8 | 9 | 10 | 11 | 14 | 15 | 26) => Class::Unavailable,
         _ => Class::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_of_postgresql() {
+        for (code, expected) in [
+            ("40001", Class::GaveWay),
+            ("40P01", Class::GaveWay),
+            ("53100", Class::Full),
+            ("53300", Class::Unavailable),
+            ("57P01", Class::Unavailable),
+            ("57014", Class::Unavailable),
+            ("08006", Class::Unavailable),
+            ("25006", Class::Unavailable),
+            ("55P03", Class::Unavailable),
+            ("42P01", Class::Other),
+            ("22001", Class::Other),
+        ] {
+            assert_eq!(class(code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn codes_of_sqlite_with_and_without_their_extension() {
+        for (code, expected) in [
+            ("5", Class::Unavailable),
+            ("517", Class::Unavailable),
+            ("10", Class::Unavailable),
+            ("778", Class::Unavailable),
+            ("13", Class::Full),
+            ("8", Class::Unavailable),
+            ("1", Class::Other),
+            ("1299", Class::Other),
+            ("nonsense", Class::Other),
+        ] {
+            assert_eq!(class(code), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn what_spoils_one_change_is_not_what_spoils_all() {
+        let lost = || StoreError::from(sqlx::Error::PoolTimedOut);
+        assert!(matches!(lost(), StoreError::Unavailable(_)) && !lost().is_of_one_change());
+        assert!(StoreError::Taken("x").is_of_one_change() && !StoreError::Taken("x").is_worth_retrying());
+        assert!(StoreError::GaveWay.is_of_one_change() && StoreError::GaveWay.is_worth_retrying());
+        assert_eq!(
+            StoreError::Taken("x").naming("the name of it").to_string(),
+            "the name of it is taken already"
+        );
     }
 }

@@ -20,6 +20,8 @@ use crate::databases::{Database, EPOCH, NOW, add_user, digest, family, on_both, 
 
 /// Set for the process that is to be killed: the database's URL, and a prefix for the names it uses.
 const CHILD: &str = "POSTERN_TEST_STORE_CHILD";
+/// Set for the process that is to run out of room: the database's URL.
+const CRAMPED: &str = "POSTERN_TEST_STORE_CRAMPED";
 /// How many nodes are killed.
 const KILLED: &str = "POSTERN_TEST_KILLS";
 
@@ -155,6 +157,59 @@ on_both! {
     }
 }
 
+fn group(n: u32) -> AddGroup {
+    AddGroup { id: format!("g{n}"), name: format!("group {n}"), now: NOW }
+}
+
+/// The process that has no room: makes groups until it was refused often enough, and says what became of each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_will_run_out_of_room() {
+    let Some(url) = told(CRAMPED) else { return };
+    let store = Store::open(&url, EPOCH).await.unwrap();
+    let mut refused = 0;
+    for n in 0.. {
+        match store.write(group(n)).await {
+            Ok(()) => say(&format!("made {n}")),
+            Err(StoreError::Full(_) | StoreError::Unavailable(_)) => {
+                say(&format!("refused {n}"));
+                refused += 1;
+            }
+            Err(other) => panic!("{other:?}"),
+        }
+        if refused == 20 {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_is_full_refuses_and_keeps_what_it_has() {
+    let database = Database::sqlite();
+    drop(database.open().await);
+    // No file may grow beyond this, and the signal that says so is ignored: writing fails as on a full disk.
+    let cramped = Command::new("env")
+        .args(["--ignore-signal=XFSZ", "prlimit", "--fsize=400000"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "crash::a_node_that_will_run_out_of_room", "--nocapture"])
+        .env(CRAMPED, &database.url)
+        .output()
+        .unwrap();
+    assert!(cramped.status.success(), "{}", String::from_utf8_lossy(&cramped.stderr));
+    let said = String::from_utf8(cramped.stdout).unwrap();
+    let of = |what: &str| -> Vec<u32> {
+        said.lines().filter_map(|line| line.strip_prefix(what)).map(|n| n.trim().parse().unwrap()).collect()
+    };
+    let (made, refused) = (of("made "), of("refused "));
+    assert!(made.len() > 10 && refused.len() == 20, "{} made, {} refused", made.len(), refused.len());
+    let store = database.open().await;
+    for n in made {
+        assert!(matches!(store.write(group(n)).await, Err(StoreError::Taken(_))), "{n} was acknowledged");
+    }
+    for n in refused {
+        store.write(group(n)).await.expect("what was refused is not there, and now there is room");
+    }
+}
+
 /// A way to the database that can be closed.
 struct Gate {
     url: String,
@@ -222,7 +277,6 @@ async fn a_database_that_goes_away_is_unavailable_until_it_is_back() {
     let database = Database::postgres().await;
     let gate = Gate::before(&database).await;
     let store = Store::open(&gate.url, EPOCH).await.unwrap();
-    let group = |n: u32| AddGroup { id: format!("g{n}"), name: format!("group {n}"), now: NOW };
     let (mut acknowledged, mut refused) = (Vec::new(), Vec::new());
     for round in 0..3 {
         let mut writes = tokio::task::JoinSet::new();
