@@ -146,6 +146,54 @@ CREATE INDEX access_tokens_family ON access_tokens (family_id);
 CREATE INDEX access_tokens_user ON access_tokens (user_id);
 CREATE INDEX access_tokens_expiry ON access_tokens (expires_at);
 
+CREATE TABLE device_codes (
+    digest BLOB PRIMARY KEY,
+    user_code BLOB NOT NULL UNIQUE,
+    client_id TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    audiences TEXT NOT NULL,
+    wait_millis BIGINT NOT NULL,
+    polled_at BIGINT,
+    approved BIGINT,
+    user_id TEXT REFERENCES users (id) ON DELETE CASCADE,
+    sid TEXT,
+    details TEXT,
+    family_id TEXT,
+    issued_at BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    kept_until BIGINT NOT NULL,
+    redeemed_at BIGINT
+);
+CREATE INDEX device_codes_expiry ON device_codes (kept_until);
+
+CREATE TABLE pushed_requests (
+    digest BLOB PRIMARY KEY,
+    client_id TEXT NOT NULL,
+    parameters TEXT NOT NULL,
+    expires_at BIGINT NOT NULL,
+    used_at BIGINT
+);
+CREATE INDEX pushed_requests_expiry ON pushed_requests (expires_at);
+
+-- What may be used once and is not kept otherwise, such as the identifiers of client assertions.
+CREATE TABLE seen (
+    digest BLOB PRIMARY KEY,
+    expires_at BIGINT NOT NULL
+);
+CREATE INDEX seen_expiry ON seen (expires_at);
+
+-- What is to be told to clients (back-channel logout), until they have heard it or it is too late.
+CREATE TABLE deliveries (
+    id TEXT PRIMARY KEY,
+    client_id TEXT NOT NULL,
+    content TEXT NOT NULL,
+    tries BIGINT NOT NULL,
+    due_at BIGINT NOT NULL,
+    expires_at BIGINT NOT NULL
+);
+CREATE INDEX deliveries_due ON deliveries (due_at);
+CREATE INDEX deliveries_expiry ON deliveries (expires_at);
+
 -- What was revoked and could still be unexpired where tokens are verified without asking.
 CREATE TABLE denials (
     tag BLOB PRIMARY KEY,

@@ -35,12 +35,20 @@ pub struct IssueCode {
     pub family: Family,
     /// The code.
     pub code: Code,
+    /// The pushed authorization request it answers (RFC 9126), which is used up by it.
+    pub answers: Option<Digest>,
 }
 
 impl Change for IssueCode {
-    type Output = ();
+    /// `false`: the pushed request was answered already, or is none (any more); there is no code then.
+    type Output = bool;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        if let Some(pushed) = &self.answers
+            && !tx.use_pushed_request(pushed, &self.family.client_id, self.code.issued_at).await?
+        {
+            return Ok(false);
+        }
         tx.insert_family(&self.family).await?;
         let code = &self.code;
         sqlx::query(
@@ -57,7 +65,7 @@ impl Change for IssueCode {
         .bind(millis(code.kept_until))
         .execute(&mut *tx.connection)
         .await?;
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -12,7 +12,7 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`], and how they follow from each other: [`redeem`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
+//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], and how they follow from each other: [`redeem`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
 
 pub mod access_tokens;
 pub mod attempts;
@@ -20,14 +20,18 @@ pub mod audit;
 pub mod clients;
 pub mod codes;
 pub mod consents;
+pub mod deliveries;
+pub mod device_codes;
 mod dialect;
 mod error;
 pub mod families;
 pub mod groups;
 pub mod invalidation;
 mod migrations;
+pub mod pushed_requests;
 pub mod redeem;
 pub mod refresh_tokens;
+pub mod seen;
 pub mod sessions;
 mod store;
 mod sweep;

@@ -68,6 +68,22 @@ pub struct Successors {
     pub access: Option<AccessToken>,
 }
 
+impl Tx<'_> {
+    pub(crate) async fn insert_successors(
+        &mut self,
+        successors: &Successors,
+        family: &str,
+    ) -> Result<(), StoreError> {
+        if let Some(refresh) = &successors.refresh {
+            self.insert_refresh_token(refresh, family).await?;
+        }
+        if let Some(access) = &successors.access {
+            self.insert_access_token(access, Some(family)).await?;
+        }
+        Ok(())
+    }
+}
+
 /// Redeems a secret and keeps what is handed out for it; or revokes its family when it was redeemed before.
 #[derive(Debug, Clone)]
 pub struct Redeem {
@@ -106,12 +122,7 @@ impl Change for Redeem {
         if !tx.use_family(&family, self.now).await? {
             return Ok(Redeemed::Dead);
         }
-        if let Some(refresh) = &self.successors.refresh {
-            tx.insert_refresh_token(refresh, &family).await?;
-        }
-        if let Some(access) = &self.successors.access {
-            tx.insert_access_token(access, Some(&family)).await?;
-        }
+        tx.insert_successors(&self.successors, &family).await?;
         Ok(Redeemed::Now)
     }
 }

@@ -27,8 +27,12 @@ pub struct Swept {
 }
 
 /// Table, key, and column of the time from which on a row is of no use. Tokens come before the families they belong to.
-const TABLES: [(&str, &str, &str); 7] = [
+const TABLES: [(&str, &str, &str); 11] = [
     ("codes", "digest", "kept_until"),
+    ("device_codes", "digest", "kept_until"),
+    ("pushed_requests", "digest", "expires_at"),
+    ("seen", "digest", "expires_at"),
+    ("deliveries", "id", "expires_at"),
     ("access_tokens", "digest", "expires_at"),
     ("refresh_tokens", "digest", "expires_at"),
     ("sessions", "digest", "expires_at"),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use std::time::Duration;
+
 use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
@@ -45,4 +47,9 @@ pub(crate) fn timestamp(millis: i64) -> Timestamp {
         i64::MAX => Timestamp::MAX,
         millis => Timestamp::from_millis(u64::try_from(millis).unwrap_or(0)),
     }
+}
+
+/// A length of time in milliseconds.
+pub(crate) fn millis_of(length: Duration) -> i64 {
+    i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }

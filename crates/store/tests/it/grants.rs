@@ -5,9 +5,15 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken};
 use store::codes::{Code, IssueCode};
+use store::deliveries::{Deliver, Delivered, TakeDue};
+use store::device_codes::{
+    DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, Polled, RedeemDeviceCode,
+};
 use store::families::RevokeFamily;
+use store::pushed_requests::PushRequest;
 use store::redeem::{Once, Redeem, Redeemed, Successors};
 use store::refresh_tokens::RefreshToken;
+use store::seen::UseOnce;
 use store::users::User;
 use store::{Revocation, Store, StoreError};
 
@@ -57,6 +63,30 @@ fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Rede
     }
 }
 
+fn device(name: &str, user_code: &str) -> DeviceCode {
+    DeviceCode {
+        digest: digest(name),
+        user_code: digest(user_code),
+        client_id: "notebook".into(),
+        scopes: "openid".into(),
+        audiences: "notebook".into(),
+        wait: Duration::from_secs(5),
+        issued_at: NOW,
+        expires_at: NOW.plus(Duration::from_mins(5)),
+        kept_until: NOW.plus(Duration::from_mins(30)),
+    }
+}
+
+fn redeem_device(name: &str, successor: &str, user: &User, now: Timestamp) -> RedeemDeviceCode {
+    RedeemDeviceCode {
+        digest: digest(name),
+        family: family(&format!("f-{successor}"), user),
+        successors: redeem_code(name, successor, user, now).successors,
+        on_replay: revocation("family"),
+        now,
+    }
+}
+
 fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
     Redeem {
         what: Once::RefreshToken,
@@ -75,7 +105,7 @@ on_both! {
     async fn a_code_is_redeemed_once_and_a_second_time_costs_the_family(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(IssueCode { family: family("f", &ada), code: code("c") }).await.unwrap();
+        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
         assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), family("f", &ada))));
 
         assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), Redeemed::Now);
@@ -93,7 +123,7 @@ on_both! {
     async fn a_code_is_worth_nothing_from_its_expiry_on(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(IssueCode { family: family("f", &ada), code: code("c") }).await.unwrap();
+        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
         let at = |now| redeem_code("c", "1", &ada, now);
         assert_eq!(store.write(at(NOW.plus(CODE_LIFE))).await.unwrap(), Redeemed::Dead);
         assert_eq!(store.write(redeem_code("unknown", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
@@ -123,7 +153,7 @@ on_both! {
     async fn of_a_thousand_attempts_one_succeeds(database: Database) {
         let stores = database.open_all().await;
         let ada = add_user(&stores[0], "ada").await;
-        stores[0].write(IssueCode { family: family("f", &ada), code: code("c") }).await.unwrap();
+        assert!(stores[0].write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
         let issue = IssueAccessToken {
             token: access("a", Some(&ada)), family: Some((family("g", &ada), Some(refresh("r")))),
         };
@@ -184,7 +214,7 @@ on_both! {
     async fn what_is_over_is_swept_and_nothing_else(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(IssueCode { family: family("f", &ada), code: code("c") }).await.unwrap();
+        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
         store.write(IssueAccessToken { token: access("a", Some(&ada)), family: None }).await.unwrap();
         let short = Revocation { until: NOW.plus(CODE_LIFE), ..revocation("x") };
         store.write(Revoke { revocation: short, now: NOW }).await.unwrap();
@@ -200,6 +230,122 @@ on_both! {
         let swept = store.sweep(NOW.plus(day), hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (1, 0), "the family");
         assert_eq!(store.head().await.unwrap().seq, 1, "the head stays");
+    }
+
+    async fn a_pushed_request_is_answered_once(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        let push = PushRequest {
+            digest: digest("p"), client_id: "notebook".into(), parameters: "{}".into(), expires_at: NOW.plus(CODE_LIFE),
+        };
+        store.write(push).await.unwrap();
+        for _ in 0..2 {
+            let seen = store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap();
+            assert_eq!(seen.as_deref(), Some("{}"), "pages look at it as often as they need");
+        }
+        assert_eq!(store.pushed_request(&digest("p"), "another", NOW).await.unwrap(), None);
+        assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW.plus(CODE_LIFE)).await.unwrap(), None);
+        let issue = |name: &str, pushed: &str| IssueCode {
+            family: family(name, &ada), code: code(name), answers: Some(digest(pushed)),
+        };
+        assert!(!store.write(issue("x", "unknown")).await.unwrap());
+        assert!(store.write(issue("c", "p")).await.unwrap());
+        assert!(!store.write(issue("d", "p")).await.unwrap(), "one code for one request");
+        assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap(), None);
+        assert_eq!(store.code(&digest("d")).await.unwrap(), None);
+    }
+
+    async fn a_device_waits_for_a_decision(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        let device = device("d", "u");
+        store.write(IssueDeviceCode(device.clone())).await.unwrap();
+        let same = store.write(IssueDeviceCode(DeviceCode { digest: digest("e"), ..device.clone() })).await;
+        assert!(matches!(same, Err(StoreError::Taken("the user code"))), "{same:?}");
+        assert_eq!(store.device_code(&digest("u"), NOW).await.unwrap(), Some(device.clone()));
+        assert_eq!(store.device_code(&digest("u"), device.expires_at).await.unwrap(), None);
+
+        let second = |n| NOW.plus(Duration::from_secs(n));
+        let poll = |n| PollDeviceCode { digest: digest("d"), client_id: "notebook".into(), now: second(n) };
+        assert_eq!(store.write(poll(0)).await.unwrap(), Polled::Pending);
+        assert_eq!(store.write(poll(4)).await.unwrap(), Polled::TooSoon, "it waits 10 s from now on");
+        assert_eq!(store.write(poll(13)).await.unwrap(), Polled::TooSoon, "15 s");
+        assert_eq!(store.write(poll(28)).await.unwrap(), Polled::Pending);
+        let other = PollDeviceCode { client_id: "another".into(), ..poll(60) };
+        assert_eq!(store.write(other).await.unwrap(), Polled::Unknown);
+
+        let decide = |approved| DecideDeviceCode {
+            user_code: digest("u"), approved, user_id: ada.id.clone(), sid: "sid-1".into(), details: "{}".into(),
+            now: second(30),
+        };
+        assert_eq!(store.write(redeem_device("d", "early", &ada, second(30))).await.unwrap(), Redeemed::Dead);
+        assert!(store.write(decide(true)).await.unwrap());
+        assert!(!store.write(decide(false)).await.unwrap(), "decided once");
+        assert_eq!(store.device_code(&digest("u"), NOW).await.unwrap(), None);
+        let approved = Polled::Approved { user_id: ada.id.clone(), sid: "sid-1".into(), details: "{}".into() };
+        assert_eq!(store.write(poll(45)).await.unwrap(), approved);
+
+        assert_eq!(store.write(redeem_device("d", "1", &ada, second(45))).await.unwrap(), Redeemed::Now);
+        assert!(is_active(&store, "a-1", second(45)).await);
+        assert_eq!(store.write(redeem_device("d", "2", &ada, second(46))).await.unwrap(), Redeemed::Before);
+        assert!(!is_active(&store, "a-1", second(46)).await, "a replay costs the family");
+        assert_eq!(store.write(poll(600)).await.unwrap(), Polled::Expired);
+    }
+
+    async fn a_device_hears_a_refusal(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        store.write(IssueDeviceCode(device("d", "u"))).await.unwrap();
+        let decide = DecideDeviceCode {
+            user_code: digest("u"), approved: false, user_id: ada.id.clone(), sid: "s".into(), details: "{}".into(),
+            now: NOW,
+        };
+        assert!(store.write(decide).await.unwrap());
+        let poll = PollDeviceCode { digest: digest("d"), client_id: "notebook".into(), now: NOW };
+        assert_eq!(store.write(poll).await.unwrap(), Polled::Denied);
+        assert_eq!(store.write(redeem_device("d", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
+    }
+
+    async fn what_may_be_used_once_is_used_once(database: Database) {
+        let stores = database.open_all().await;
+        let mut uses = tokio::task::JoinSet::new();
+        for n in 0..50 {
+            let store = stores[n % stores.len()].clone();
+            uses.spawn(async move {
+                store.write(UseOnce { digest: digest("jti"), until: NOW.plus(CODE_LIFE) }).await.unwrap()
+            });
+        }
+        assert_eq!(uses.join_all().await.into_iter().filter(|first| *first).count(), 1);
+    }
+
+    async fn what_is_due_is_taken_by_one(database: Database) {
+        let stores = database.open_all().await;
+        for n in 0..60 {
+            let deliver = Deliver {
+                id: format!("d{n:02}"), client_id: "notebook".into(), content: "token".into(),
+                due_at: NOW.plus(Duration::from_secs(n / 30)), expires_at: NOW.plus(Duration::from_hours(1)),
+            };
+            stores[0].write(deliver).await.unwrap();
+        }
+        let take = |seconds, limit| TakeDue {
+            limit, put_off: Duration::from_secs(10), now: NOW.plus(Duration::from_secs(seconds)),
+        };
+        let mut nodes = tokio::task::JoinSet::new();
+        for n in 0..8 {
+            let (store, take) = (stores[n % stores.len()].clone(), take(0, 10));
+            nodes.spawn(async move { store.write(take).await.unwrap() });
+        }
+        let mut taken: Vec<_> = nodes.join_all().await.into_iter().flatten().map(|d| (d.id, d.tries)).collect();
+        // Two nodes may have looked at the same ones, and one of them went away with fewer.
+        taken.extend(stores[0].write(take(0, 30)).await.unwrap().into_iter().map(|d| (d.id, d.tries)));
+        taken.sort();
+        assert_eq!(taken, (0..30).map(|n| (format!("d{n:02}"), 1)).collect::<Vec<_>>());
+        stores[0].write(Delivered { id: "d00".into() }).await.unwrap();
+        assert_eq!(stores[0].write(take(9, 100)).await.unwrap().len(), 30, "the later ones");
+        assert_eq!(stores[0].write(take(10, 100)).await.unwrap().len(), 29, "nobody said they were heard");
+        assert_eq!(stores[0].write(take(29, 100)).await.unwrap().len(), 30);
+        assert_eq!(stores[0].write(take(30, 100)).await.unwrap().len(), 29, "put off for twice as long");
+        assert_eq!(stores[0].write(take(3600, 100)).await.unwrap(), [], "too late");
     }
 
     async fn a_digest_is_taken_once(database: Database) {

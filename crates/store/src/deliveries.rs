@@ -1,0 +1,120 @@
+//! What is to be told to clients (OpenID Connect Back-Channel Logout 1.0), until they have heard it or it is too late.
+//!
+//! A node takes what is due and puts it off at once, so that another one tries again when this one dies, and nobody tries
+//! at the same time.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::error::StoreError;
+use crate::value::{millis, millis_of};
+use crate::write::{Change, Tx};
+
+/// Something to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// Its name.
+    pub id: String,
+    /// To whom.
+    pub client_id: String,
+    /// What, in the caller's form.
+    pub content: String,
+    /// How often it was tried, this time included.
+    pub tries: u32,
+}
+
+/// Puts something into the queue.
+#[derive(Debug, Clone)]
+pub struct Deliver {
+    /// Its name.
+    pub id: String,
+    /// To whom.
+    pub client_id: String,
+    /// What.
+    pub content: String,
+    /// When it is tried first.
+    pub due_at: Timestamp,
+    /// From when on it is pointless.
+    pub expires_at: Timestamp,
+}
+
+impl Change for Deliver {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO deliveries (id, client_id, content, tries, due_at, expires_at) \
+             VALUES ($1, $2, $3, 0, $4, $5)",
+        )
+        .bind(&self.id)
+        .bind(&self.client_id)
+        .bind(&self.content)
+        .bind(millis(self.due_at))
+        .bind(millis(self.expires_at))
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Takes what is due, the longest due first, and puts it off.
+#[derive(Debug, Clone)]
+pub struct TakeDue {
+    /// At most so many.
+    pub limit: u32,
+    /// How long a first try may take before somebody else tries; it doubles with each.
+    pub put_off: Duration,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for TakeDue {
+    type Output = Vec<Delivery>;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Vec<Delivery>, StoreError> {
+        // The outer condition is looked at again when another node had the row: then it is no longer due.
+        let rows = sqlx::query(
+            "UPDATE deliveries SET tries = tries + 1, \
+             due_at = $1 + $2 * CASE WHEN tries > 10 THEN 1024 ELSE 1 << CAST(tries AS INTEGER) END \
+             WHERE due_at <= $1 AND expires_at > $1 AND id IN \
+             (SELECT id FROM deliveries WHERE due_at <= $1 AND expires_at > $1 ORDER BY due_at, id LIMIT $3) \
+             RETURNING id, client_id, content, tries",
+        )
+        .bind(millis(self.now))
+        .bind(millis_of(self.put_off))
+        .bind(i64::from(self.limit))
+        .fetch_all(&mut *tx.connection)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Delivery {
+                    id: row.try_get(0)?,
+                    client_id: row.try_get(1)?,
+                    content: row.try_get(2)?,
+                    tries: u32::try_from(row.try_get::<i64, _>(3)?).unwrap_or(u32::MAX),
+                })
+            })
+            .collect()
+    }
+}
+
+/// It was heard, or never will be.
+#[derive(Debug, Clone)]
+pub struct Delivered {
+    /// Its name.
+    pub id: String,
+}
+
+impl Change for Delivered {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM deliveries WHERE id = $1")
+            .bind(&self.id)
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok(())
+    }
+}
