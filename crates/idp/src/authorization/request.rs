@@ -257,10 +257,7 @@ fn supported(form: &Form) -> Result<(), RequestFault> {
 fn scopes(form: &Form, own: &ScopeSet) -> Result<ScopeSet, RequestFault> {
     let Some(asked) = form.get("scope") else { return Ok(ScopeSet::default()) };
     let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
-    let mut granted = ScopeSet::default();
-    for scope in asked.iter().filter(|scope| own.contains(scope)) {
-        granted.insert(scope).map_err(|_| RequestFault::Scope)?;
-    }
+    let granted = asked.within(own);
     demand(!granted.is_empty(), RequestFault::NoScope)?;
     Ok(granted)
 }

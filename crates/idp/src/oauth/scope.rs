@@ -62,6 +62,18 @@ impl ScopeSet {
         self.iter().find(|s| !allowed.contains(s))
     }
 
+    /// Those of this set that `other` has as well.
+    #[must_use]
+    pub fn within(&self, other: &Self) -> Self {
+        Self { scopes: self.scopes.iter().filter(|s| other.contains(s)).cloned().collect() }
+    }
+
+    /// Those of this set that `other` lacks.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        Self { scopes: self.scopes.iter().filter(|s| !other.contains(s)).cloned().collect() }
+    }
+
     /// Whether there is no scope.
     pub fn is_empty(&self) -> bool {
         self.scopes.is_empty()
@@ -128,5 +140,8 @@ mod tests {
         let (ask, allowed) = (ScopeSet::parse("a Read").unwrap(), ScopeSet::parse("read a").unwrap());
         assert_eq!(ask.first_outside(&allowed), Some("Read"), "scopes are case-sensitive");
         assert_eq!(allowed.first_outside(&allowed), None);
+        assert_eq!(ask.within(&allowed).to_wire().as_deref(), Some("a"));
+        assert_eq!(ask.without(&allowed).to_wire().as_deref(), Some("Read"));
+        assert!(allowed.without(&allowed).is_empty() && allowed.within(&ScopeSet::default()).is_empty());
     }
 }

@@ -1,0 +1,320 @@
+//! What comes next for an authorization request: a login, a question, a code or a refusal (OpenID Connect Core 1.0 §3.1.2.3,
+//! §3.1.2.4, §3.1.2.6).
+//!
+//! Owns: the one decision, made anew each time the browser comes back; nothing is remembered between but when the request
+//! first came, which whoever calls keeps where the browser cannot change it. Does not own: pages, sessions, consents.
+
+use auth::time::Timestamp;
+
+use super::request::{AuthorizationRequest, ClaimRequest, Prompt};
+use crate::oauth::scope::ScopeSet;
+
+/// Who the session says is there.
+#[derive(Debug, Clone, Copy)]
+pub struct Person<'a> {
+    /// Their `sub`.
+    pub subject: &'a str,
+    /// When they last proved who they are.
+    pub authenticated_at: Timestamp,
+    /// How well (`acr`).
+    pub acr: Option<&'a str>,
+}
+
+/// All that the decision depends on beside the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Situation<'a> {
+    /// The session's person, if there is a session.
+    pub person: Option<Person<'a>>,
+    /// Whom a verified `id_token_hint` names.
+    pub hinted: Option<&'a str>,
+    /// What this person has allowed this client.
+    pub consented: &'a ScopeSet,
+    /// Whether this client's people are asked at all; an operator vouches for those who are not.
+    pub asks_consent: bool,
+    /// When the person allowed this very request, if they did.
+    pub allowed_at: Option<Timestamp>,
+    /// When this request first came.
+    pub began_at: Timestamp,
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// Why somebody must log in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoginReason {
+    /// There is no session.
+    NoSession,
+    /// The client wants a fresh proof (`prompt=login`), or they may choose another account (`prompt=select_account`).
+    Wanted,
+    /// The last proof is too old (`max_age`).
+    TooOld,
+    /// Somebody else is meant (`id_token_hint`, or `sub` in `claims`).
+    SomebodyElse,
+}
+
+/// What the client hears instead of a code (Core §3.1.2.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// Somebody must log in, and nothing may be shown.
+    LoginRequired,
+    /// Somebody must be asked, and nothing may be shown.
+    ConsentRequired,
+    /// They cannot prove it as well as is essential (Unmet Authentication Requirements 1.0).
+    UnmetAuthentication,
+}
+
+impl Refused {
+    /// The `error` of the answer.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::LoginRequired => "login_required",
+            Self::ConsentRequired => "consent_required",
+            Self::UnmetAuthentication => "unmet_authentication_requirements",
+        }
+    }
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// The login page.
+    Login(LoginReason),
+    /// The consent page, with the scopes that are new.
+    Consent(ScopeSet),
+    /// An answer without a code.
+    Refuse(Refused),
+    /// A code with these scopes.
+    Issue(ScopeSet),
+}
+
+/// Decides.
+pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
+    let silent = request.prompt == Prompt::Nothing;
+    let person = match present(request, situation) {
+        Ok(person) => person,
+        Err(_) if silent => return Next::Refuse(Refused::LoginRequired),
+        Err(reason) => return Next::Login(reason),
+    };
+    if let Some(acr) = asked_for(&request.claims.id_token, "acr").filter(|claim| claim.essential)
+        && !admits(acr, person.acr)
+    {
+        return Next::Refuse(Refused::UnmetAuthentication);
+    }
+    let asked_again = matches!(request.prompt, Prompt::AsNeeded { consent: true, .. });
+    let allowed = situation.allowed_at.is_some_and(|at| at >= situation.began_at);
+    let new = request.scopes.without(situation.consented);
+    let settled = allowed || (!asked_again && (new.is_empty() || !situation.asks_consent));
+    match settled {
+        true => Next::Issue(request.scopes.clone()),
+        false if silent => Next::Refuse(Refused::ConsentRequired),
+        false if new.is_empty() => Next::Consent(request.scopes.clone()),
+        false => Next::Consent(new),
+    }
+}
+
+/// The person, if the session will do.
+fn present<'a>(request: &AuthorizationRequest, situation: &Situation<'a>) -> Result<Person<'a>, LoginReason> {
+    let person = situation.person.ok_or(LoginReason::NoSession)?;
+    let meant =
+        asked_for(&request.claims.id_token, "sub").is_none_or(|sub| admits(sub, Some(person.subject)));
+    if !meant || situation.hinted.is_some_and(|hinted| hinted != person.subject) {
+        return Err(LoginReason::SomebodyElse);
+    }
+    let fresh = person.authenticated_at >= situation.began_at;
+    let wanted =
+        matches!(request.prompt, Prompt::AsNeeded { login, select_account, .. } if login || select_account);
+    if wanted && !fresh {
+        return Err(LoginReason::Wanted);
+    }
+    // Who has just proved it in answer to this request is not asked again, however small max_age is.
+    let age = situation.now.since(person.authenticated_at);
+    if !fresh && request.max_age.is_some_and(|most| age > most) {
+        return Err(LoginReason::TooOld);
+    }
+    Ok(person)
+}
+
+fn asked_for<'a>(claims: &'a [ClaimRequest], name: &str) -> Option<&'a ClaimRequest> {
+    claims.iter().find(|claim| claim.name == name)
+}
+
+/// Whether a value is among those asked for; where none is named, any will do, but none at all will not.
+fn admits(claim: &ClaimRequest, value: Option<&str>) -> bool {
+    value.is_some_and(|value| claim.values.is_empty() || claim.values.iter().any(|v| v == value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::authorization::request::ClaimRequests;
+    use crate::authorization::response::{ResponseMode, ReturnAddress};
+
+    const BEGAN: Timestamp = Timestamp::from_secs(10_000);
+
+    fn scopes(text: &str) -> ScopeSet {
+        ScopeSet::parse(text).unwrap()
+    }
+
+    fn request(prompt: Prompt) -> AuthorizationRequest {
+        AuthorizationRequest {
+            address: ReturnAddress {
+                redirect_uri: "https://app.example/cb".into(),
+                mode: ResponseMode::Query,
+                state: None,
+            },
+            redirect_uri: None,
+            scopes: scopes("openid email"),
+            nonce: None,
+            challenge: None,
+            prompt,
+            max_age: None,
+            acr_values: Vec::new(),
+            login_hint: None,
+            id_token_hint: None,
+            ui_locales: None,
+            claims: ClaimRequests::default(),
+        }
+    }
+
+    fn ask(login: bool, consent: bool, select_account: bool) -> AuthorizationRequest {
+        request(Prompt::AsNeeded { login, consent, select_account })
+    }
+
+    /// Ada logged in so many seconds before the request came, and has allowed everything.
+    fn ada(seconds: u64, consented: &ScopeSet) -> Situation<'_> {
+        let authenticated_at = BEGAN.minus(Duration::from_secs(seconds));
+        Situation {
+            person: Some(Person { subject: "ada", authenticated_at, acr: None }),
+            hinted: None,
+            consented,
+            asks_consent: true,
+            allowed_at: None,
+            began_at: BEGAN,
+            now: BEGAN.plus(Duration::from_secs(1)),
+        }
+    }
+
+    #[test]
+    fn who_is_known_and_has_consented_gets_a_code() {
+        let all = scopes("openid email profile");
+        assert_eq!(next(&ask(false, false, false), &ada(60, &all)), Next::Issue(scopes("openid email")));
+        assert_eq!(next(&request(Prompt::Nothing), &ada(60, &all)), Next::Issue(scopes("openid email")));
+    }
+
+    #[test]
+    fn nobody_is_asked_silently() {
+        let (all, none) = (scopes("openid email"), ScopeSet::default());
+        let nobody = Situation { person: None, ..ada(0, &all) };
+        let silent = request(Prompt::Nothing);
+        assert_eq!(next(&silent, &nobody), Next::Refuse(Refused::LoginRequired));
+        assert_eq!(next(&silent, &ada(60, &none)), Next::Refuse(Refused::ConsentRequired));
+        let somebody = Situation { hinted: Some("eve"), ..ada(60, &all) };
+        assert_eq!(next(&silent, &somebody), Next::Refuse(Refused::LoginRequired));
+        let old = AuthorizationRequest { max_age: Some(Duration::from_secs(10)), ..silent };
+        assert_eq!(next(&old, &ada(60, &all)), Next::Refuse(Refused::LoginRequired));
+        assert_eq!(next(&ask(false, false, false), &nobody), Next::Login(LoginReason::NoSession));
+    }
+
+    #[test]
+    fn a_fresh_proof_is_one_made_for_this_request() {
+        let all = scopes("openid email");
+        for wanted in [ask(true, false, false), ask(false, false, true)] {
+            assert_eq!(next(&wanted, &ada(1, &all)), Next::Login(LoginReason::Wanted));
+            assert_eq!(
+                next(&wanted, &ada(0, &all)),
+                Next::Issue(scopes("openid email")),
+                "when they come back"
+            );
+        }
+    }
+
+    #[test]
+    fn max_age_counts_from_the_last_proof() {
+        let all = scopes("openid email");
+        let within = |most| AuthorizationRequest {
+            max_age: Some(Duration::from_secs(most)),
+            ..ask(false, false, false)
+        };
+        // It is one second after the request came.
+        assert_eq!(next(&within(61), &ada(60, &all)), Next::Issue(scopes("openid email")));
+        assert_eq!(next(&within(60), &ada(60, &all)), Next::Login(LoginReason::TooOld));
+        assert_eq!(next(&within(0), &ada(60, &all)), Next::Login(LoginReason::TooOld));
+        assert_eq!(
+            next(&within(0), &ada(0, &all)),
+            Next::Issue(scopes("openid email")),
+            "not asked for ever"
+        );
+    }
+
+    #[test]
+    fn whoever_is_meant_must_be_there() {
+        let all = scopes("openid email");
+        for (hinted, expected) in
+            [("ada", Next::Issue(scopes("openid email"))), ("eve", Next::Login(LoginReason::SomebodyElse))]
+        {
+            let situation = Situation { hinted: Some(hinted), ..ada(0, &all) };
+            assert_eq!(next(&ask(false, false, false), &situation), expected);
+            let sub = ClaimRequest { name: "sub".into(), essential: true, values: vec![Value::from(hinted)] };
+            let claims = ClaimRequests { id_token: vec![sub], userinfo: Vec::new() };
+            let named = AuthorizationRequest { claims, ..ask(false, false, false) };
+            assert_eq!(next(&named, &ada(0, &all)), expected);
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_asked_for() {
+        let some = scopes("openid");
+        let plain = ask(false, false, false);
+        assert_eq!(next(&plain, &ada(60, &some)), Next::Consent(scopes("email")));
+        let vouched = Situation { asks_consent: false, ..ada(60, &some) };
+        assert_eq!(next(&plain, &vouched), Next::Issue(scopes("openid email")));
+        let allowed = Situation { allowed_at: Some(BEGAN), ..ada(60, &some) };
+        assert_eq!(next(&plain, &allowed), Next::Issue(scopes("openid email")));
+        let long_ago = Situation { allowed_at: Some(BEGAN.minus(Duration::from_secs(1))), ..ada(60, &some) };
+        assert_eq!(next(&plain, &long_ago), Next::Consent(scopes("email")), "that was another request");
+    }
+
+    #[test]
+    fn consent_that_is_wanted_again_is_asked_again() {
+        let all = scopes("openid email");
+        let again = ask(false, true, false);
+        assert_eq!(next(&again, &ada(60, &all)), Next::Consent(scopes("openid email")));
+        let vouched = Situation { asks_consent: false, ..ada(60, &all) };
+        assert_eq!(next(&again, &vouched), Next::Consent(scopes("openid email")));
+        let allowed = Situation { allowed_at: Some(BEGAN), ..ada(60, &all) };
+        assert_eq!(next(&again, &allowed), Next::Issue(scopes("openid email")));
+    }
+
+    #[test]
+    fn an_essential_level_is_met_or_the_client_hears_so() {
+        let all = scopes("openid email");
+        let asking = |essential| {
+            let acr = ClaimRequest { name: "acr".into(), essential, values: vec![Value::from("gold")] };
+            let claims = ClaimRequests { id_token: vec![acr], userinfo: Vec::new() };
+            AuthorizationRequest { claims, ..ask(false, false, false) }
+        };
+        let with = |acr| {
+            let mut situation = ada(60, &all);
+            situation.person = situation.person.map(|person| Person { acr, ..person });
+            situation
+        };
+        assert_eq!(next(&asking(true), &with(Some("gold"))), Next::Issue(scopes("openid email")));
+        for acr in [None, Some("silver")] {
+            assert_eq!(next(&asking(true), &with(acr)), Next::Refuse(Refused::UnmetAuthentication));
+            assert_eq!(next(&asking(false), &with(acr)), Next::Issue(scopes("openid email")), "a wish");
+        }
+    }
+
+    #[test]
+    fn refusals_have_the_codes_of_the_standard() {
+        let codes = [Refused::LoginRequired, Refused::ConsentRequired, Refused::UnmetAuthentication];
+        assert_eq!(
+            codes.map(Refused::code),
+            ["login_required", "consent_required", "unmet_authentication_requirements"]
+        );
+    }
+}
