@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::give_way::GiveWay;
 use super::{Generation, OpenCount, Services, accept};
-use crate::clock::{Clock, CoarseClock};
+use crate::clock::{Clock as _, CoarseClock, SystemClock};
 use crate::config::UpstreamProtocol;
 use crate::deadline::{Deadlines, TICK};
 use crate::upstream::pool::Pool;
@@ -85,7 +85,7 @@ pub(crate) struct Start {
 /// The thread's body. True when everything had finished before it ended.
 pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     let mut builder = Builder::new_current_thread();
-    give_way(&mut builder, &start.services.clock);
+    give_way(&mut builder);
     let runtime = match builder.enable_all().build_local(LocalOptions::default()) {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -96,14 +96,14 @@ pub(crate) fn run(start: Start, inbox: UnboundedReceiver<Command>) -> bool {
     runtime.block_on(live(start, inbox))
 }
 
-/// Has a worker offer its core to others when it has run for long.
-fn give_way(builder: &mut Builder, clock: &Arc<dyn Clock>) {
-    let (worker, began) = (Arc::new(GiveWay::default()), clock.monotonic());
-    let (asking, asked) = (worker.clone(), clock.clone());
-    builder.on_thread_park(move || asking.asks(asked.monotonic().duration_since(began)));
-    let clock = clock.clone();
+/// Has a worker offer its core to others when it has run for long: by the machine's time, whatever requests are told.
+fn give_way(builder: &mut Builder) {
+    let (worker, began) = (Arc::new(GiveWay::default()), SystemClock.monotonic());
+    let runs = move || SystemClock.monotonic().duration_since(began);
+    let asking = worker.clone();
+    builder.on_thread_park(move || asking.asks(runs()));
     builder.on_thread_unpark(move || {
-        if worker.is_due(clock.monotonic().duration_since(began)) {
+        if worker.is_due(runs()) {
             std::thread::yield_now();
         }
     });
