@@ -8,7 +8,7 @@
 
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
-use sqlx::{AnyConnection, Row as _};
+use sqlx::Row as _;
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -17,7 +17,7 @@ use crate::write::{Change, Tx};
 
 /// Entries that are read at once, at most.
 const PAGE: u32 = 1_000;
-/// What the first entry follows.
+/// What the first entry follows; a new database has it as its last digest.
 const NOTHING: Digest = Digest([0; 32]);
 
 /// What happened.
@@ -106,15 +106,6 @@ impl Tx<'_> {
         .await?;
         Ok(())
     }
-}
-
-/// Makes the head of a new database.
-pub(crate) async fn begin(connection: &mut AnyConnection) -> Result<(), StoreError> {
-    sqlx::query("INSERT INTO audit_head (id, seq, digest) VALUES (1, 0, $1) ON CONFLICT (id) DO NOTHING")
-        .bind(NOTHING.as_slice())
-        .execute(connection)
-        .await?;
-    Ok(())
 }
 
 impl Store {

@@ -61,17 +61,6 @@ pub struct Revocation {
     pub until: Timestamp,
 }
 
-/// Makes the head of a new database.
-pub(crate) async fn begin(connection: &mut AnyConnection, epoch: Epoch) -> Result<(), StoreError> {
-    sqlx::query(
-        "INSERT INTO invalidation_head (id, epoch, seq) VALUES (1, $1, 0) ON CONFLICT (id) DO NOTHING",
-    )
-    .bind(&epoch.0[..])
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
 /// Reads the head.
 pub(crate) async fn head(connection: &mut AnyConnection) -> Result<Head, StoreError> {
     let row =

@@ -5,12 +5,14 @@
 
 use std::borrow::Cow;
 
-use sqlx::AnyPool;
 use sqlx::AssertSqlSafe;
 use sqlx::SqlSafeStr as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
+use sqlx::{AnyConnection, AnyPool};
 
 use crate::dialect::Dialect;
+use crate::error::StoreError;
+use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
 const VERSIONS: [(&str, &str); 1] = [("initial", include_str!("../schema/0001_initial.sql"))];
@@ -37,4 +39,19 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), Migratio
     // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
     migrator.run_direct(None, &mut *alone, false).await?;
     Ok(alone.commit().await.map_err(failed)?)
+}
+
+/// Makes the rows that a new database begins with: the heads of its two logs.
+pub(crate) async fn begin(connection: &mut AnyConnection, epoch: Epoch) -> Result<(), StoreError> {
+    sqlx::query(
+        "INSERT INTO invalidation_head (id, epoch, seq) VALUES (1, $1, 0) ON CONFLICT (id) DO NOTHING",
+    )
+    .bind(&epoch.0[..])
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query("INSERT INTO audit_head (id, seq, digest) VALUES (1, 0, $1) ON CONFLICT (id) DO NOTHING")
+        .bind(&[0; 32][..])
+        .execute(connection)
+        .await?;
+    Ok(())
 }

@@ -6,7 +6,6 @@ use auth::time::Timestamp;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyPool};
 
-use crate::audit;
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Event, Head};
@@ -55,8 +54,7 @@ impl Store {
         let writers = dialect.pool(url, dialect.lanes()).await?;
         migrations::run(&writers, dialect).await?;
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
-        invalidation::begin(&mut connection, epoch).await?;
-        audit::begin(&mut connection).await?;
+        migrations::begin(&mut connection, epoch).await?;
         drop(connection);
         let readers = dialect.pool(url, READERS).await?;
         let writer = Writer::start(&writers, dialect);
