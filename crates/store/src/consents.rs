@@ -2,6 +2,7 @@
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
+use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
@@ -22,13 +23,31 @@ pub struct Consent {
     pub given_at: Timestamp,
 }
 
+impl Consent {
+    fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            user_id: row.try_get(0)?,
+            client_id: row.try_get(1)?,
+            scopes: row.try_get(2)?,
+            given_at: timestamp(row.try_get(3)?),
+        })
+    }
+}
+
 impl Store {
     /// What a user has allowed a client.
     ///
     /// # Errors
     /// [`StoreError`]
     pub async fn consent(&self, user_id: &str, client_id: &str) -> Result<Option<Consent>, StoreError> {
-        Ok(self.consents_of(user_id).await?.into_iter().find(|consent| consent.client_id == client_id))
+        let row = sqlx::query(
+            "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 AND client_id = $2",
+        )
+        .bind(user_id)
+        .bind(client_id)
+        .fetch_optional(&mut *self.reader().await?)
+        .await?;
+        row.as_ref().map(Consent::read).transpose()
     }
 
     /// What a user has allowed whom, by client.
@@ -42,16 +61,7 @@ impl Store {
         .bind(user_id)
         .fetch_all(&mut *self.reader().await?)
         .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Consent {
-                    user_id: row.try_get(0)?,
-                    client_id: row.try_get(1)?,
-                    scopes: row.try_get(2)?,
-                    given_at: timestamp(row.try_get(3)?),
-                })
-            })
-            .collect()
+        rows.iter().map(Consent::read).collect()
     }
 }
 

@@ -266,6 +266,8 @@ on_both! {
             store.write(GiveConsent(consent(scopes))).await.unwrap();
         }
         assert_eq!(store.consents_of(&ada.id).await.unwrap(), [consent("openid profile")]);
+        assert_eq!(store.consent(&ada.id, "notebook").await.unwrap(), Some(consent("openid profile")));
+        assert_eq!(store.consent(&ada.id, "another").await.unwrap(), None);
         let issue = IssueAccessToken { token: token("t", &ada), family: Some((family("f", &ada), None)) };
         store.write(issue).await.unwrap();
         let withdraw = WithdrawConsent {
