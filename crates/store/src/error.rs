@@ -42,6 +42,16 @@ impl StoreError {
         matches!(self, Self::Taken(_) | Self::Dangling | Self::Mismatch(_) | Self::GaveWay)
     }
 
+    /// What went wrong while a transaction was made durable: unless it certainly gave way, it may have been made, and
+    /// must not be made again.
+    #[must_use]
+    pub(crate) fn at_commit(self) -> Self {
+        match self {
+            Self::Mismatch(error) => Self::Unavailable(error),
+            other => other,
+        }
+    }
+
     /// Names what was taken, where the caller knows better than the constraint's name.
     #[must_use]
     pub(crate) fn naming(self, what: &'static str) -> Self {
@@ -158,6 +168,8 @@ mod tests {
         let lost = || StoreError::from(sqlx::Error::PoolTimedOut);
         assert!(matches!(lost(), StoreError::Unavailable(_)) && !lost().is_of_one_change());
         assert!(StoreError::Taken("x").is_of_one_change() && !StoreError::Taken("x").is_worth_retrying());
+        let unclear = || StoreError::from(sqlx::Error::ColumnNotFound("x".into()));
+        assert!(unclear().is_of_one_change() && !unclear().at_commit().is_of_one_change());
         assert!(StoreError::GaveWay.is_of_one_change() && StoreError::GaveWay.is_worth_retrying());
         assert_eq!(
             StoreError::Taken("x").naming("the name of it").to_string(),

@@ -96,7 +96,7 @@ impl Writer {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..dialect.lanes() {
-            tokio::spawn(lane(pool.clone(), dialect, waiting.clone()));
+            tokio::spawn(kept(pool.clone(), dialect, waiting.clone()));
         }
         Self { queue }
     }
@@ -117,8 +117,17 @@ fn lost(what: &str) -> StoreError {
     sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what.to_owned())).into()
 }
 
+type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
+
+/// A lane that outlives a change that panics: its transaction is rolled back, its callers hear that it was abandoned.
+async fn kept(pool: AnyPool, dialect: Dialect, waiting: Waiting) {
+    while tokio::spawn(lane(pool.clone(), dialect, waiting.clone())).await.is_err_and(|end| end.is_panic()) {
+        tracing::error!("a change panicked; the others that shared its transaction were not made either");
+    }
+}
+
 /// One transaction at a time, until nobody can write any more.
-async fn lane(pool: AnyPool, dialect: Dialect, waiting: Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>) {
+async fn lane(pool: AnyPool, dialect: Dialect, waiting: Waiting) {
     let mut jobs = Vec::with_capacity(TOGETHER);
     loop {
         let mut queue = waiting.lock().await;
@@ -174,5 +183,5 @@ async fn together(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]
         // Dropping the transaction rolls it back.
         job.apply(&mut Tx { connection: &mut transaction }).await?;
     }
-    Ok(transaction.commit().await?)
+    transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())
 }

@@ -21,7 +21,28 @@ impl Change for Fails {
     }
 }
 
+/// A change that panics after it has done something.
+struct Panics(AddGroup);
+
+impl Change for Panics {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        self.0.apply(tx).await?;
+        panic!("as the test wants");
+    }
+}
+
 on_both! {
+    async fn a_change_that_panics_takes_no_lane_with_it(database: Database) {
+        let store = database.open().await;
+        for n in 0..8 {
+            let panicked = store.write(Panics(group(&n.to_string()))).await;
+            assert!(matches!(panicked, Err(StoreError::Unavailable(_))), "{panicked:?}");
+            store.write(group(&n.to_string())).await.expect("it was not made, and others are");
+        }
+    }
+
     async fn a_failed_change_spoils_nothing_for_its_neighbours(database: Database) {
         let store = database.open().await;
         let mut writes = tokio::task::JoinSet::new();
