@@ -14,6 +14,13 @@ CREATE TABLE invalidation_log (
 );
 CREATE INDEX invalidation_log_at ON invalidation_log (at);
 
+-- The keys that tokens are signed with, sealed. One row, replaced as a whole from the version that was read.
+CREATE TABLE key_ring (
+    id BIGINT PRIMARY KEY CHECK (id = 1),
+    version BIGINT NOT NULL,
+    content BLOB NOT NULL
+);
+
 CREATE TABLE users (
     id TEXT PRIMARY KEY,
     name TEXT NOT NULL,
@@ -103,6 +110,7 @@ CREATE TABLE families (
 );
 CREATE INDEX families_user ON families (user_id);
 CREATE INDEX families_sid ON families (sid);
+CREATE INDEX families_client ON families (client_id);
 CREATE INDEX families_expiry ON families (expires_at);
 
 CREATE TABLE codes (
@@ -144,6 +152,7 @@ CREATE TABLE access_tokens (
 );
 CREATE INDEX access_tokens_family ON access_tokens (family_id);
 CREATE INDEX access_tokens_user ON access_tokens (user_id);
+CREATE INDEX access_tokens_client ON access_tokens (client_id) WHERE family_id IS NULL;
 CREATE INDEX access_tokens_expiry ON access_tokens (expires_at);
 
 CREATE TABLE device_codes (
@@ -186,7 +195,8 @@ CREATE INDEX seen_expiry ON seen (expires_at);
 CREATE TABLE deliveries (
     id TEXT PRIMARY KEY,
     client_id TEXT NOT NULL,
-    content TEXT NOT NULL,
+    user_id TEXT NOT NULL,
+    sid TEXT NOT NULL,
     tries BIGINT NOT NULL,
     due_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL

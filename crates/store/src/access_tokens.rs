@@ -137,18 +137,30 @@ pub struct IssueAccessToken {
 }
 
 impl Change for IssueAccessToken {
-    type Output = ();
+    /// `false`: the account or the session ended meanwhile; nothing is kept then.
+    type Output = bool;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let mut id = None;
         if let Some((family, refresh)) = &self.family {
-            tx.insert_family(family).await?;
+            if !tx.insert_family(family).await? {
+                return Ok(false);
+            }
             if let Some(refresh) = refresh {
                 tx.insert_refresh_token(refresh, &family.id).await?;
             }
             id = Some(family.id.as_str());
+        } else if let Some(user) = &self.token.user_id
+            && !tx.hold_user(user, self.token.issued_at).await?
+        {
+            return Ok(false);
         }
-        tx.insert_access_token(&self.token, id).await
+        tx.insert_access_token(&self.token, id).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }
 
@@ -182,6 +194,10 @@ impl Change for RevokeAccessToken {
         }
         tx.append(&self.revocation, self.now).await?;
         Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }
 

@@ -90,6 +90,10 @@ impl Change for RecordAttempt {
         }
         Ok(query.execute(&mut *tx.connection).await?.rows_affected() == 1)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }
 
 /// Forgets what failed, after a success.

@@ -51,7 +51,7 @@ pub struct Recorded {
 #[error("the audit log is not as it was written: entry {0} was changed, or one before it is missing")]
 pub struct Broken(pub u64);
 
-/// A change that is told of, made and told in one transaction.
+/// A change that is told of, made and told in one transaction; told only if it happened ([`Change::happened`]).
 #[derive(Debug, Clone)]
 pub struct Audited<C> {
     /// What is done.
@@ -65,8 +65,14 @@ impl<C: Change> Change for Audited<C> {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
         let output = self.change.apply(tx).await?;
-        tx.record(&self.entry).await?;
+        if C::happened(&output) {
+            tx.record(&self.entry).await?;
+        }
         Ok(output)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        C::happened(output)
     }
 }
 

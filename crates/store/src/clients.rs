@@ -140,4 +140,54 @@ impl Change for ChangeClient {
         tx.append(&self.revocation, self.now).await?;
         Ok(true)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Deletes a client, revokes what it holds and forgets what was allowed it: who is registered by the same id later is
+/// another one. `false` when there is none.
+#[derive(Debug, Clone)]
+pub struct DeleteClient {
+    /// `client_id`.
+    pub id: String,
+    /// What to tell: the client's tag.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for DeleteClient {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let deleted = sqlx::query("DELETE FROM clients WHERE id = $1")
+            .bind(&self.id)
+            .execute(&mut *tx.connection)
+            .await?;
+        if deleted.rows_affected() == 0 {
+            return Ok(false);
+        }
+        for statement in [
+            "UPDATE families SET revoked_at = $2 WHERE client_id = $1 AND revoked_at IS NULL",
+            "UPDATE access_tokens SET revoked_at = $2 WHERE client_id = $1 AND family_id IS NULL \
+             AND revoked_at IS NULL",
+        ] {
+            sqlx::query(statement).bind(&self.id).bind(millis(self.now)).execute(&mut *tx.connection).await?;
+        }
+        for statement in [
+            "DELETE FROM consents WHERE client_id = $1",
+            "DELETE FROM device_codes WHERE client_id = $1",
+            "DELETE FROM pushed_requests WHERE client_id = $1",
+        ] {
+            sqlx::query(statement).bind(&self.id).execute(&mut *tx.connection).await?;
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }

@@ -39,17 +39,30 @@ pub struct IssueCode {
     pub answers: Option<Digest>,
 }
 
-impl Change for IssueCode {
-    /// `false`: the pushed request was answered already, or is none (any more); there is no code then.
-    type Output = bool;
+/// Whether there is a code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Issued {
+    /// It is kept.
+    Now,
+    /// The pushed request was answered already, or is none (any more); there is no code.
+    Answered,
+    /// The session or the account ended meanwhile; there is no code, and the pushed request is not used up.
+    Over,
+}
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+impl Change for IssueCode {
+    type Output = Issued;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Issued, StoreError> {
+        if !tx.hold_grant(&self.family).await? {
+            return Ok(Issued::Over);
+        }
         if let Some(pushed) = &self.answers
             && !tx.use_pushed_request(pushed, &self.family.client_id, self.code.issued_at).await?
         {
-            return Ok(false);
+            return Ok(Issued::Answered);
         }
-        tx.insert_family(&self.family).await?;
+        tx.insert_held_family(&self.family).await?;
         let code = &self.code;
         sqlx::query(
             "INSERT INTO codes (digest, family_id, redirect_uri, challenge, nonce, issued_at, expires_at, kept_until) \
@@ -65,7 +78,11 @@ impl Change for IssueCode {
         .bind(millis(code.kept_until))
         .execute(&mut *tx.connection)
         .await?;
-        Ok(true)
+        Ok(Issued::Now)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output == Issued::Now
     }
 }
 

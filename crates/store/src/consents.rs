@@ -124,4 +124,8 @@ impl Change for WithdrawConsent {
         tx.append(&self.revocation, self.now).await?;
         Ok(true)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }

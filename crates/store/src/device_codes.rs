@@ -138,6 +138,10 @@ impl Change for DecideDeviceCode {
         .await?;
         Ok(decided.rows_affected() == 1)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }
 
 /// What a device hears.
@@ -246,7 +250,10 @@ impl Change for RedeemDeviceCode {
         .execute(&mut *tx.connection)
         .await?;
         if redeemed.rows_affected() == 1 {
-            tx.insert_family(&self.family).await?;
+            // What was marked as redeemed stays so: it is worth nothing without its session.
+            if !tx.insert_family(&self.family).await? {
+                return Ok(Redeemed::Dead);
+            }
             tx.insert_successors(&self.successors, &self.family.id).await?;
             return Ok(Redeemed::Now);
         }
@@ -261,5 +268,9 @@ impl Change for RedeemDeviceCode {
         let family: String = row.try_get(0)?;
         tx.revoke_family(&family, &self.on_replay, self.now).await?;
         Ok(Redeemed::Before)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output == crate::redeem::Redeemed::Now
     }
 }

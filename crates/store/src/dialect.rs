@@ -49,6 +49,23 @@ impl Dialect {
         }
     }
 
+    /// Appended to a `SELECT`: until the transaction ends nobody changes or deletes the rows. SQLite has one writer, which
+    /// this transaction is.
+    pub(crate) fn shared(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " FOR SHARE",
+        }
+    }
+
+    /// Appended to a `SELECT`: until the transaction ends nobody changes, deletes or refers to the rows.
+    pub(crate) fn alone(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " FOR UPDATE",
+        }
+    }
+
     /// What each connection is set to.
     fn session(self) -> &'static str {
         match self {

@@ -92,8 +92,84 @@ impl Store {
     }
 }
 
+/// Whose families.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FamilyFilter<'a> {
+    /// On whose behalf; `None`: whoever it is.
+    pub user_id: Option<&'a str>,
+    /// Whose tokens; `None`: whosever they are.
+    pub client_id: Option<&'a str>,
+}
+
+impl Store {
+    /// Families that are alive, in the order of their ids, those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn families(
+        &self,
+        filter: FamilyFilter<'_>,
+        after: &str,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Vec<Family>, StoreError> {
+        // Another text for each filter: what is asked for has an index.
+        let user = filter.user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "f.user_id = $4");
+        let client = filter.client_id.map_or("CAST($5 AS TEXT) IS NULL", |_| "f.client_id = $5");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM families f WHERE f.id > $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
+             AND {user} AND {client} ORDER BY f.id LIMIT $3"
+        )))
+        .bind(after)
+        .bind(millis(now))
+        .bind(i64::from(limit))
+        .bind(filter.user_id)
+        .bind(filter.client_id)
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(Family::read).collect()
+    }
+
+    /// A family by id, alive or not.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn family(&self, id: &str) -> Result<Option<Family>, StoreError> {
+        let row =
+            sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM families f WHERE f.id = $1")))
+                .bind(id)
+                .fetch_optional(&mut *self.reader().await?)
+                .await?;
+        row.as_ref().map(Family::read).transpose()
+    }
+}
+
 impl Tx<'_> {
-    pub(crate) async fn insert_family(&mut self, family: &Family) -> Result<(), StoreError> {
+    /// Whether something may still be granted to whom and in what the family names. If so, neither account nor session
+    /// ends until the transaction has: whoever ends it then finds the family.
+    pub(crate) async fn hold_grant(&mut self, family: &Family) -> Result<bool, StoreError> {
+        if let Some(user) = &family.user_id
+            && !self.hold_user(user, family.created_at).await?
+        {
+            return Ok(false);
+        }
+        match &family.sid {
+            Some(sid) => self.hold_session(sid).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Keeps a family. `false`, and nothing is kept, when its account or its session has ended.
+    pub(crate) async fn insert_family(&mut self, family: &Family) -> Result<bool, StoreError> {
+        if !self.hold_grant(family).await? {
+            return Ok(false);
+        }
+        self.insert_held_family(family).await?;
+        Ok(true)
+    }
+
+    /// Keeps a family after [`Tx::hold_grant`].
+    pub(crate) async fn insert_held_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
              created_at, used_at, expires_at, revoked_at) \
@@ -115,10 +191,11 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes that the family was used, if it is alive; until the transaction ends nobody else revokes it.
+    /// Notes that the family was used, if it is alive and its user's account is open; until the transaction ends nobody else revokes it.
     pub(crate) async fn use_family(&mut self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
         let used = sqlx::query(
-            "UPDATE families SET used_at = $2 WHERE id = $1 AND revoked_at IS NULL AND expires_at > $2",
+            "UPDATE families SET used_at = $2 WHERE id = $1 AND revoked_at IS NULL AND expires_at > $2 \
+             AND NOT EXISTS (SELECT 1 FROM users u WHERE u.id = families.user_id AND u.disabled_at IS NOT NULL)",
         )
         .bind(id)
         .bind(millis(now))
@@ -163,5 +240,9 @@ impl Change for RevokeFamily {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         tx.revoke_family(&self.id, &self.revocation, self.now).await
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }

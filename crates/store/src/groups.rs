@@ -6,7 +6,8 @@ use sqlx::Row as _;
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
 use crate::store::Store;
-use crate::value::millis;
+use crate::users::{self, User};
+use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 
 impl Store {
@@ -24,6 +25,59 @@ impl Store {
         .await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
+
+    /// Groups in the order of their names, those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<Group>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2",
+        )
+        .bind(after)
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter()
+            .map(|row| {
+                Ok(Group {
+                    id: row.try_get(0)?,
+                    name: row.try_get(1)?,
+                    created_at: timestamp(row.try_get(2)?),
+                })
+            })
+            .collect()
+    }
+
+    /// Users in the group of this name, in the order of their names, those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {} FROM users WHERE name_key > $2 AND id IN \
+             (SELECT m.user_id FROM group_members m JOIN user_groups g ON g.id = m.group_id WHERE g.name = $1) \
+             ORDER BY name_key LIMIT $3",
+            users::COLUMNS
+        )))
+        .bind(group)
+        .bind(users::key(after))
+        .bind(i64::from(limit))
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(User::read).collect()
+    }
+}
+
+/// A group as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Never changes.
+    pub id: String,
+    /// What rules call it.
+    pub name: String,
+    /// When it was made.
+    pub created_at: Timestamp,
 }
 
 /// Makes a group.
@@ -85,6 +139,10 @@ impl Change for AddMember {
         .await?;
         Ok(added.rows_affected() == 1)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }
 
 /// Takes a user out of a group: what they could do as a member ends. `false` when they are not in it.
@@ -115,12 +173,59 @@ impl Change for RemoveMember {
         if removed.rows_affected() == 0 {
             return Ok(false);
         }
-        sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1")
+        sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1 AND tokens_not_before < $2")
             .bind(&self.user_id)
             .bind(millis(self.now))
             .execute(&mut *tx.connection)
             .await?;
         tx.append(&self.revocation, self.now).await?;
         Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Deletes a group: what its members could do as such ends. `false` when there is none of this name.
+#[derive(Debug, Clone)]
+pub struct DeleteGroup {
+    /// The group's name.
+    pub name: String,
+    /// What to tell, once for all members: tokens carry groups, so those made before are void.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for DeleteGroup {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        // Nobody joins it from here on, so that no member is missed.
+        let group = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT id FROM user_groups WHERE name = $1{}",
+            tx.dialect.alone()
+        )))
+        .bind(&self.name)
+        .fetch_optional(&mut *tx.connection)
+        .await?;
+        let Some(group) = group else { return Ok(false) };
+        let id: String = group.try_get(0)?;
+        sqlx::query(
+            "UPDATE users SET tokens_not_before = $2 WHERE tokens_not_before < $2 \
+             AND id IN (SELECT user_id FROM group_members WHERE group_id = $1)",
+        )
+        .bind(&id)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await?;
+        sqlx::query("DELETE FROM user_groups WHERE id = $1").bind(&id).execute(&mut *tx.connection).await?;
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], and how they follow from each other: [`redeem`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
+//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`], how they follow from each other: [`redeem`], and what a token
+//! that is not stored is worth: [`standing`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
 
 pub mod access_tokens;
 pub mod attempts;
@@ -27,12 +28,14 @@ mod error;
 pub mod families;
 pub mod groups;
 pub mod invalidation;
+pub mod key_ring;
 mod migrations;
 pub mod pushed_requests;
 pub mod redeem;
 pub mod refresh_tokens;
 pub mod seen;
 pub mod sessions;
+pub mod standing;
 mod store;
 mod sweep;
 pub mod users;

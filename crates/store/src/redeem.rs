@@ -55,7 +55,7 @@ pub enum Redeemed {
     Now,
     /// It had been redeemed before; its family is revoked.
     Before,
-    /// It has expired, is unknown, or its family is no longer alive.
+    /// It has expired, is unknown, or its family is no longer alive, or the account or session it was granted in.
     Dead,
 }
 
@@ -124,5 +124,9 @@ impl Change for Redeem {
         }
         tx.insert_successors(&self.successors, &family).await?;
         Ok(Redeemed::Now)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output == Redeemed::Now
     }
 }

@@ -28,4 +28,8 @@ impl Change for UseOnce {
         .await?;
         Ok(noted.rows_affected() == 1)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }

@@ -4,6 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
 use crate::store::Store;
@@ -93,28 +94,148 @@ impl Store {
         .await?;
         rows.iter().map(Session::read).collect()
     }
+
+    /// Sessions that are not over, of one user or of all, in the order of their `sid`, those after `after`, at most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn sessions(
+        &self,
+        user_id: Option<&str>,
+        after: &str,
+        limit: u32,
+        now: Timestamp,
+    ) -> Result<Vec<Session>, StoreError> {
+        let user = user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "s.user_id = $4");
+        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM sessions s WHERE s.sid > $1 AND s.ended_at IS NULL AND s.expires_at > $2 \
+             AND {user} ORDER BY s.sid LIMIT $3"
+        )))
+        .bind(after)
+        .bind(millis(now))
+        .bind(i64::from(limit))
+        .bind(user_id)
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(Session::read).collect()
+    }
+
+    /// A session by its public name, over or not.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn session_by_sid(&self, sid: &str) -> Result<Option<Session>, StoreError> {
+        let row =
+            sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM sessions s WHERE s.sid = $1")))
+                .bind(sid)
+                .fetch_optional(&mut *self.reader().await?)
+                .await?;
+        row.as_ref().map(Session::read).transpose()
+    }
 }
 
-/// Keeps a new session, and ends the one whose place it takes.
+impl Tx<'_> {
+    /// Whether the session goes on. If so, nobody ends it until the transaction has ended.
+    pub(crate) async fn hold_session(&mut self, sid: &str) -> Result<bool, StoreError> {
+        let held = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT 1 FROM sessions WHERE sid = $1 AND ended_at IS NULL{}",
+            self.dialect.shared()
+        )))
+        .bind(sid)
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        Ok(held.is_some())
+    }
+
+    /// Gives the session of the cookie `old` what a new login of the same user brings, and answers its `sid`.
+    async fn renew_session(&mut self, old: &Digest, new: &Session) -> Result<Option<String>, StoreError> {
+        let renewed = sqlx::query(
+            "UPDATE sessions SET digest = $2, authenticated_at = $3, methods = $4, acr = $5, seen_at = $6, \
+             expires_at = $7 WHERE digest = $1 AND user_id = $8 AND ended_at IS NULL AND expires_at > $9 \
+             RETURNING sid",
+        )
+        .bind(old.as_slice())
+        .bind(new.digest.as_slice())
+        .bind(millis(new.authenticated_at))
+        .bind(&new.methods)
+        .bind(&new.acr)
+        .bind(millis(new.seen_at))
+        .bind(millis(new.expires_at))
+        .bind(&new.user_id)
+        .bind(millis(new.created_at))
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        renewed.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+
+    /// What follows from a session's end, in the transaction that has marked it as ended.
+    async fn close_session(
+        &mut self,
+        sid: &str,
+        revocation: Option<&Revocation>,
+        deliver_until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        if let Some(until) = deliver_until {
+            self.tell_clients(Ends::One(sid), until, now).await?;
+        }
+        sqlx::query(
+            "UPDATE families SET revoked_at = $2 WHERE sid = $1 AND revoked_at IS NULL AND outlives_session = 0",
+        )
+        .bind(sid)
+        .bind(millis(now))
+        .execute(&mut *self.connection)
+        .await?;
+        if let Some(revocation) = revocation {
+            self.append(revocation, now).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a new session, or goes on with the one whose place it takes.
+///
+/// When the same user logs in again, their session stays, with all that was granted in it, and gets the new cookie: `sid`
+/// and `created_at` are what they were. When it is somebody else, the old session ends like with [`EndSession`].
 #[derive(Debug, Clone)]
 pub struct BeginSession {
     /// The session.
     pub session: Session,
     /// Of the cookie the browser had before, if any: a new login means a new cookie.
     pub replaces: Option<Digest>,
+    /// What to tell when somebody else's session ends: its tag.
+    pub revocation: Option<Revocation>,
+    /// Until when clients are told of somebody else's session that ends, each once; `None`: they are not.
+    pub deliver_until: Option<Timestamp>,
 }
 
 impl Change for BeginSession {
-    type Output = ();
+    /// The `sid` in force; `None`: the account is over, and nothing was changed.
+    type Output = Option<String>;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<String>, StoreError> {
         let session = &self.session;
+        if !tx.hold_user(&session.user_id, session.created_at).await? {
+            return Ok(None);
+        }
         if let Some(old) = &self.replaces {
-            sqlx::query("UPDATE sessions SET ended_at = $2 WHERE digest = $1 AND ended_at IS NULL")
-                .bind(old.as_slice())
-                .bind(millis(session.created_at))
-                .execute(&mut *tx.connection)
-                .await?;
+            if let Some(sid) = tx.renew_session(old, session).await? {
+                return Ok(Some(sid));
+            }
+            let ended = sqlx::query(
+                "UPDATE sessions SET ended_at = $2 WHERE digest = $1 AND ended_at IS NULL AND expires_at > $2 \
+                 RETURNING sid",
+            )
+            .bind(old.as_slice())
+            .bind(millis(session.created_at))
+            .fetch_optional(&mut *tx.connection)
+            .await?;
+            if let Some(row) = ended {
+                let sid: String = row.try_get(0)?;
+                tx.close_session(&sid, self.revocation.as_ref(), self.deliver_until, session.created_at)
+                    .await?;
+            }
         }
         sqlx::query(
             "INSERT INTO sessions (digest, sid, user_id, authenticated_at, methods, acr, agent, address, \
@@ -133,7 +254,11 @@ impl Change for BeginSession {
         .bind(millis(session.expires_at))
         .execute(&mut *tx.connection)
         .await?;
-        Ok(())
+        Ok(Some(session.sid.clone()))
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        output.is_some()
     }
 }
 
@@ -170,6 +295,8 @@ pub struct EndSession {
     pub user_id: String,
     /// What to tell: the session's tag.
     pub revocation: Revocation,
+    /// Until when clients that have something of it are told, each once; `None`: they are not.
+    pub deliver_until: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
 }
@@ -189,14 +316,11 @@ impl Change for EndSession {
         if ended.rows_affected() == 0 {
             return Ok(false);
         }
-        sqlx::query(
-            "UPDATE families SET revoked_at = $2 WHERE sid = $1 AND revoked_at IS NULL AND outlives_session = 0",
-        )
-        .bind(&self.sid)
-        .bind(millis(self.now))
-        .execute(&mut *tx.connection)
-        .await?;
-        tx.append(&self.revocation, self.now).await?;
+        tx.close_session(&self.sid, Some(&self.revocation), self.deliver_until, self.now).await?;
         Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }

@@ -4,6 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
 use crate::store::Store;
@@ -48,11 +49,12 @@ impl std::fmt::Debug for StoredPassword {
     }
 }
 
-const COLUMNS: &str = "id, name, email, email_verified_at, claims, created_at, updated_at, disabled_at, \
+pub(crate) const COLUMNS: &str = "id, name, email, email_verified_at, claims, created_at, updated_at, disabled_at, \
      tokens_not_before, password, password_changed_at";
 
 impl User {
-    fn read(row: &AnyRow) -> Result<Self, StoreError> {
+    /// From a row that begins with [`COLUMNS`].
+    pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         Ok(Self {
             id: row.try_get(0)?,
             name: row.try_get(1)?,
@@ -68,7 +70,7 @@ impl User {
 }
 
 /// Names that differ in case alone are one.
-fn key(name: &str) -> String {
+pub(crate) fn key(name: &str) -> String {
     name.to_lowercase()
 }
 
@@ -79,6 +81,14 @@ impl Store {
     /// [`StoreError`]
     pub async fn user(&self, id: &str) -> Result<Option<User>, StoreError> {
         Ok(self.user_where("id = $1", id).await?.map(|(user, _)| user))
+    }
+
+    /// A user by name; an address is none.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn user_by_name(&self, name: &str) -> Result<Option<User>, StoreError> {
+        Ok(self.user_where("name_key = $1", &key(name)).await?.map(|(user, _)| user))
     }
 
     /// Who logs in by this name or address, with the password they must know. An address counts only when it is known
@@ -125,6 +135,22 @@ impl Store {
         .fetch_all(&mut *self.reader().await?)
         .await?;
         rows.iter().map(User::read).collect()
+    }
+}
+
+impl Tx<'_> {
+    /// Whether the account is open, and what was made at `since` counts. If so, nobody closes it or voids anything until the
+    /// transaction has ended.
+    pub(crate) async fn hold_user(&mut self, id: &str, since: Timestamp) -> Result<bool, StoreError> {
+        let held = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT 1 FROM users WHERE id = $1 AND disabled_at IS NULL AND tokens_not_before <= $2{}",
+            self.dialect.shared()
+        )))
+        .bind(id)
+        .bind(millis(since))
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        Ok(held.is_some())
     }
 }
 
@@ -192,6 +218,10 @@ impl Change for UpgradePassword {
             .await?;
         Ok(upgraded.rows_affected() == 1)
     }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
 }
 
 /// What ends a user's sessions and tokens.
@@ -215,6 +245,8 @@ pub struct EndUser {
     pub ending: Ending,
     /// What to tell: the user's tag, with `now` as not-before.
     pub revocation: Revocation,
+    /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
+    pub deliver_until: Option<Timestamp>,
     /// When.
     pub now: Timestamp,
 }
@@ -232,7 +264,8 @@ impl Change for EndUser {
         let changed = sqlx::query(
             "UPDATE users SET password = COALESCE($3, password), \
              password_changed_at = COALESCE($4, password_changed_at), disabled_at = COALESCE($5, disabled_at), \
-             updated_at = $2, tokens_not_before = $2 WHERE id = $1",
+             updated_at = $2, tokens_not_before = CASE WHEN tokens_not_before > $2 THEN tokens_not_before ELSE $2 END \
+             WHERE id = $1",
         )
         .bind(&self.user_id)
         .bind(now)
@@ -244,6 +277,9 @@ impl Change for EndUser {
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
+        if let Some(until) = self.deliver_until {
+            tx.tell_clients(Ends::AllOf(&self.user_id), until, self.now).await?;
+        }
         for statement in [
             "UPDATE sessions SET ended_at = $2 WHERE user_id = $1 AND ended_at IS NULL",
             "UPDATE families SET revoked_at = $2 WHERE user_id = $1 AND revoked_at IS NULL",
@@ -252,6 +288,10 @@ impl Change for EndUser {
         }
         tx.append(&self.revocation, self.now).await?;
         Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }
 
@@ -276,5 +316,105 @@ impl Change for EnableUser {
         .execute(&mut *tx.connection)
         .await?;
         Ok(enabled.rows_affected() == 1)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Gives an account another name, address or claims. What they hold goes on; what caches know of them is told to be old.
+/// `false` when there is no such user.
+#[derive(Debug, Clone)]
+pub struct ChangeUser {
+    /// Whose.
+    pub user_id: String,
+    /// What they are to type.
+    pub name: String,
+    /// Their address.
+    pub email: Option<String>,
+    /// Since when it is known to be theirs.
+    pub email_verified_at: Option<Timestamp>,
+    /// What else is known of them, in the caller's form.
+    pub claims: String,
+    /// What to tell.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for ChangeUser {
+    type Output = bool;
+
+    /// # Errors
+    /// [`StoreError::Taken`] when somebody else has the name or the address.
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let changed = sqlx::query(
+            "UPDATE users SET name = $2, name_key = $3, email = $4, email_key = $5, email_verified_at = $6, \
+             claims = $7, updated_at = $8 WHERE id = $1",
+        )
+        .bind(&self.user_id)
+        .bind(&self.name)
+        .bind(key(&self.name))
+        .bind(&self.email)
+        .bind(self.email.as_deref().map(key))
+        .bind(self.email_verified_at.map(millis))
+        .bind(&self.claims)
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await
+        .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
+        if changed.rows_affected() == 0 {
+            return Ok(false);
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Deletes an account with all that belongs to it: sessions, families, tokens, consents, memberships. `false` when there
+/// is no such user.
+#[derive(Debug, Clone)]
+pub struct DeleteUser {
+    /// Whose.
+    pub user_id: String,
+    /// What to tell: the user's tag.
+    pub revocation: Revocation,
+    /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
+    pub deliver_until: Option<Timestamp>,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for DeleteUser {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        // Nobody grants anything from here on, so that every client is told.
+        let found = sqlx::query("UPDATE users SET updated_at = $2 WHERE id = $1")
+            .bind(&self.user_id)
+            .bind(millis(self.now))
+            .execute(&mut *tx.connection)
+            .await?;
+        if found.rows_affected() == 0 {
+            return Ok(false);
+        }
+        if let Some(until) = self.deliver_until {
+            tx.tell_clients(Ends::AllOf(&self.user_id), until, self.now).await?;
+        }
+        sqlx::query("DELETE FROM users WHERE id = $1")
+            .bind(&self.user_id)
+            .execute(&mut *tx.connection)
+            .await?;
+        tx.append(&self.revocation, self.now).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }

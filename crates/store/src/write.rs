@@ -34,6 +34,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// A transaction under way.
 pub struct Tx<'t> {
     pub(crate) connection: &'t mut AnyConnection,
+    pub(crate) dialect: Dialect,
 }
 
 /// A change of what is stored.
@@ -46,6 +47,11 @@ pub trait Change: Send + Sync + 'static {
     /// # Errors
     /// [`StoreError`]; nothing of the change stays then.
     fn apply(&self, tx: &mut Tx<'_>) -> impl Future<Output = Result<Self::Output, StoreError>> + Send;
+
+    /// Whether an output tells that what was asked for was done, so that it is worth an entry ([`crate::audit`]).
+    fn happened(_output: &Self::Output) -> bool {
+        true
+    }
 }
 
 /// A change in the queue, whatever its output.
@@ -181,7 +187,7 @@ async fn together(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]
     let mut transaction = pool.begin_with(dialect.begin()).await?;
     for job in jobs {
         // Dropping the transaction rolls it back.
-        job.apply(&mut Tx { connection: &mut transaction }).await?;
+        job.apply(&mut Tx { connection: &mut transaction, dialect }).await?;
     }
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())
 }

@@ -133,7 +133,7 @@ pub(crate) fn family(id: &str, user: &User) -> Family {
         id: id.to_owned(),
         client_id: "notebook".to_owned(),
         user_id: Some(user.id.clone()),
-        sid: Some("sid-1".to_owned()),
+        sid: None,
         scopes: "openid profile".to_owned(),
         audiences: "notebook".to_owned(),
         details: "{}".to_owned(),

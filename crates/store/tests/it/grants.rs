@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken};
-use store::codes::{Code, IssueCode};
+use store::codes::{Code, IssueCode, Issued};
 use store::deliveries::{Deliver, Delivered, TakeDue};
 use store::device_codes::{
     DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, Polled, RedeemDeviceCode,
@@ -21,7 +21,7 @@ use crate::databases::{NOW, add_user, digest, family, on_both, revocation, tag};
 
 const CODE_LIFE: Duration = Duration::from_mins(1);
 
-fn code(name: &str) -> Code {
+pub(crate) fn code(name: &str) -> Code {
     Code {
         digest: digest(name),
         redirect_uri: "https://app.example/callback".into(),
@@ -33,7 +33,7 @@ fn code(name: &str) -> Code {
     }
 }
 
-fn access(name: &str, user: Option<&User>) -> AccessToken {
+pub(crate) fn access(name: &str, user: Option<&User>) -> AccessToken {
     AccessToken {
         digest: digest(name),
         jti: format!("jti-{name}"),
@@ -47,7 +47,7 @@ fn access(name: &str, user: Option<&User>) -> AccessToken {
     }
 }
 
-fn refresh(name: &str) -> RefreshToken {
+pub(crate) fn refresh(name: &str) -> RefreshToken {
     RefreshToken { digest: digest(name), issued_at: NOW, expires_at: NOW.plus(Duration::from_hours(1)) }
 }
 
@@ -63,7 +63,7 @@ fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Rede
     }
 }
 
-fn device(name: &str, user_code: &str) -> DeviceCode {
+pub(crate) fn device(name: &str, user_code: &str) -> DeviceCode {
     DeviceCode {
         digest: digest(name),
         user_code: digest(user_code),
@@ -77,7 +77,7 @@ fn device(name: &str, user_code: &str) -> DeviceCode {
     }
 }
 
-fn redeem_device(name: &str, successor: &str, user: &User, now: Timestamp) -> RedeemDeviceCode {
+pub(crate) fn redeem_device(name: &str, successor: &str, user: &User, now: Timestamp) -> RedeemDeviceCode {
     RedeemDeviceCode {
         digest: digest(name),
         family: family(&format!("f-{successor}"), user),
@@ -87,7 +87,7 @@ fn redeem_device(name: &str, successor: &str, user: &User, now: Timestamp) -> Re
     }
 }
 
-fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
+pub(crate) fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
     Redeem {
         what: Once::RefreshToken,
         digest: digest(name),
@@ -97,7 +97,7 @@ fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Redeem {
     }
 }
 
-async fn is_active(store: &Store, name: &str, now: Timestamp) -> bool {
+pub(crate) async fn is_active(store: &Store, name: &str, now: Timestamp) -> bool {
     store.access_token(&digest(name)).await.unwrap().is_some_and(|standing| standing.is_active(now))
 }
 
@@ -105,7 +105,7 @@ on_both! {
     async fn a_code_is_redeemed_once_and_a_second_time_costs_the_family(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
         assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), family("f", &ada))));
 
         assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), Redeemed::Now);
@@ -123,7 +123,7 @@ on_both! {
     async fn a_code_is_worth_nothing_from_its_expiry_on(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
         let at = |now| redeem_code("c", "1", &ada, now);
         assert_eq!(store.write(at(NOW.plus(CODE_LIFE))).await.unwrap(), Redeemed::Dead);
         assert_eq!(store.write(redeem_code("unknown", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
@@ -153,7 +153,7 @@ on_both! {
     async fn of_a_thousand_attempts_one_succeeds(database: Database) {
         let stores = database.open_all().await;
         let ada = add_user(&stores[0], "ada").await;
-        assert!(stores[0].write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
+        assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
         let issue = IssueAccessToken {
             token: access("a", Some(&ada)), family: Some((family("g", &ada), Some(refresh("r")))),
         };
@@ -214,7 +214,7 @@ on_both! {
     async fn what_is_over_is_swept_and_nothing_else(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap());
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
         store.write(IssueAccessToken { token: access("a", Some(&ada)), family: None }).await.unwrap();
         let short = Revocation { until: NOW.plus(CODE_LIFE), ..revocation("x") };
         store.write(Revoke { revocation: short, now: NOW }).await.unwrap();
@@ -248,9 +248,9 @@ on_both! {
         let issue = |name: &str, pushed: &str| IssueCode {
             family: family(name, &ada), code: code(name), answers: Some(digest(pushed)),
         };
-        assert!(!store.write(issue("x", "unknown")).await.unwrap());
-        assert!(store.write(issue("c", "p")).await.unwrap());
-        assert!(!store.write(issue("d", "p")).await.unwrap(), "one code for one request");
+        assert_eq!(store.write(issue("x", "unknown")).await.unwrap(), Issued::Answered);
+        assert_eq!(store.write(issue("c", "p")).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(issue("d", "p")).await.unwrap(), Issued::Answered, "one code for one request");
         assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap(), None);
         assert_eq!(store.code(&digest("d")).await.unwrap(), None);
     }
@@ -322,7 +322,7 @@ on_both! {
         let stores = database.open_all().await;
         for n in 0..60 {
             let deliver = Deliver {
-                id: format!("d{n:02}"), client_id: "notebook".into(), content: "token".into(),
+                id: format!("d{n:02}"), client_id: "notebook".into(), user_id: "u".into(), sid: "s".into(),
                 due_at: NOW.plus(Duration::from_secs(n / 30)), expires_at: NOW.plus(Duration::from_hours(1)),
             };
             stores[0].write(deliver).await.unwrap();

@@ -5,7 +5,9 @@
 mod audit;
 mod crash;
 mod databases;
+mod endings;
 mod grants;
 mod log;
+mod operators;
 mod people;
 mod writes;

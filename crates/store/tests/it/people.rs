@@ -15,7 +15,11 @@ use crate::databases::{NOW, add_user, digest, family, on_both, password, revocat
 
 const LATER: Duration = Duration::from_mins(1);
 
-fn token(name: &str, user: &User) -> AccessToken {
+pub(crate) fn begin(session: Session, replaces: Option<&str>) -> BeginSession {
+    BeginSession { session, replaces: replaces.map(digest), revocation: None, deliver_until: None }
+}
+
+pub(crate) fn token(name: &str, user: &User) -> AccessToken {
     AccessToken {
         digest: digest(name),
         jti: format!("jti-{name}"),
@@ -29,7 +33,7 @@ fn token(name: &str, user: &User) -> AccessToken {
     }
 }
 
-fn session(name: &str, user: &User) -> Session {
+pub(crate) fn session(name: &str, user: &User) -> Session {
     Session {
         digest: digest(name),
         sid: format!("sid-{name}"),
@@ -101,14 +105,14 @@ on_both! {
     async fn another_password_ends_everything(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(BeginSession { session: session("s", &ada), replaces: None }).await.unwrap();
+        store.write(begin(session("s", &ada), None)).await.unwrap();
         let issue = IssueAccessToken { token: token("t", &ada), family: Some((family("f", &ada), None)) };
         store.write(issue).await.unwrap();
         store.write(IssueAccessToken { token: token("alone", &ada), family: None }).await.unwrap();
         assert!(is_active(&store, &digest("t")).await && is_active(&store, &digest("alone")).await);
 
         let end = |ending| EndUser {
-            user_id: ada.id.clone(), ending, revocation: revocation("ada"), now: NOW.plus(LATER),
+            user_id: ada.id.clone(), ending, revocation: revocation("ada"), deliver_until: None, now: NOW.plus(LATER),
         };
         assert!(store.write(end(Ending::Password(password("new")))).await.unwrap());
         assert!(!is_active(&store, &digest("t")).await && !is_active(&store, &digest("alone")).await);
@@ -127,10 +131,11 @@ on_both! {
     async fn a_closed_account_has_neither_session_nor_token(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(BeginSession { session: session("s", &ada), replaces: None }).await.unwrap();
+        store.write(begin(session("s", &ada), None)).await.unwrap();
         store.write(IssueAccessToken { token: token("t", &ada), family: None }).await.unwrap();
         let close = EndUser {
-            user_id: ada.id.clone(), ending: Ending::Disabled, revocation: revocation("ada"), now: NOW.plus(LATER),
+            user_id: ada.id.clone(), ending: Ending::Disabled, revocation: revocation("ada"),
+            deliver_until: None, now: NOW.plus(LATER),
         };
         assert!(store.write(close).await.unwrap());
         assert_eq!(store.user(&ada.id).await.unwrap().unwrap().disabled_at, Some(NOW.plus(LATER)));
@@ -196,10 +201,7 @@ on_both! {
     async fn a_session_ends_with_what_was_granted_in_it(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        store.write(BeginSession { session: session("a", &ada), replaces: None }).await.unwrap();
-        let begin = BeginSession { session: session("b", &ada), replaces: Some(digest("a")) };
-        store.write(begin).await.unwrap();
-        assert_eq!(store.session(&digest("a"), NOW).await.unwrap(), None, "a new login, a new cookie");
+        assert_eq!(store.write(begin(session("b", &ada), None)).await.unwrap().as_deref(), Some("sid-b"));
         store.write(SeeSession { digest: digest("b"), now: NOW.plus(LATER) }).await.unwrap();
         let seen = store.session(&digest("b"), NOW).await.unwrap().unwrap();
         assert_eq!(seen, Session { seen_at: NOW.plus(LATER), ..session("b", &ada) });
@@ -213,7 +215,8 @@ on_both! {
             store.write(issue).await.unwrap();
         }
         let end = |user: &str| EndSession {
-            sid: "sid-b".into(), user_id: user.into(), revocation: revocation("b"), now: NOW.plus(LATER),
+            sid: "sid-b".into(), user_id: user.into(), revocation: revocation("b"), deliver_until: None,
+            now: NOW.plus(LATER),
         };
         assert!(!store.write(end("somebody else")).await.unwrap());
         assert!(store.write(end(&ada.id)).await.unwrap());

@@ -1,0 +1,90 @@
+//! The key ring: one sealed text that all nodes share.
+//!
+//! Owns: replacing it from the version that was read. Does not own: what is in it; it arrives sealed.
+
+use std::fmt;
+
+use auth::time::Timestamp;
+use sqlx::Row as _;
+
+use crate::error::StoreError;
+use crate::invalidation::{self, Revocation};
+use crate::store::Store;
+use crate::write::{Change, Tx};
+
+/// The ring as it is stored. `Debug` prints nothing of its content.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRingRow {
+    /// From 1, one more with each change.
+    pub version: u64,
+    /// Sealed by the caller.
+    pub content: Vec<u8>,
+}
+
+impl fmt::Debug for KeyRingRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyRingRow").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// The ring, if there is one.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn key_ring(&self) -> Result<Option<KeyRingRow>, StoreError> {
+        let row = sqlx::query("SELECT version, content FROM key_ring WHERE id = 1")
+            .fetch_optional(&mut *self.reader().await?)
+            .await?;
+        let Some(row) = row else { return Ok(None) };
+        Ok(Some(KeyRingRow { version: invalidation::number(row.try_get(0)?), content: row.try_get(1)? }))
+    }
+}
+
+/// Replaces the ring. `false` when another node wrote meanwhile: read again. `Debug` prints nothing of its content.
+#[derive(Clone)]
+pub struct ReplaceKeyRing {
+    /// The version that was read; `None`: there was none.
+    pub from: Option<u64>,
+    /// What it is to be, sealed.
+    pub content: Vec<u8>,
+    /// What to tell, when a key is no longer good.
+    pub revocation: Option<Revocation>,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl fmt::Debug for ReplaceKeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReplaceKeyRing").field("from", &self.from).finish_non_exhaustive()
+    }
+}
+
+impl Change for ReplaceKeyRing {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let query = match self.from {
+            None => sqlx::query(
+                "INSERT INTO key_ring (id, version, content) VALUES (1, 1, $1) ON CONFLICT (id) DO NOTHING",
+            )
+            .bind(&self.content[..]),
+            Some(version) => sqlx::query(
+                "UPDATE key_ring SET version = version + 1, content = $1 WHERE id = 1 AND version = $2",
+            )
+            .bind(&self.content[..])
+            .bind(i64::try_from(version).unwrap_or(-1)),
+        };
+        if query.execute(&mut *tx.connection).await?.rows_affected() == 0 {
+            return Ok(false);
+        }
+        if let Some(revocation) = &self.revocation {
+            tx.append(revocation, self.now).await?;
+        }
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}

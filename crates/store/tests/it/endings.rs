@@ -1,0 +1,268 @@
+//! What ends while something is granted, and who is told.
+
+use std::time::Duration;
+
+use store::access_tokens::{IssueAccessToken, Revoke};
+use store::codes::{IssueCode, Issued};
+use store::deliveries::{Delivery, TakeDue};
+use store::device_codes::{DecideDeviceCode, IssueDeviceCode};
+use store::families::Family;
+use store::pushed_requests::PushRequest;
+use store::redeem::Redeemed;
+use store::sessions::{BeginSession, EndSession, Session};
+use store::standing::{ClaimStanding, Claimed};
+use store::users::{EndUser, Ending, User};
+use store::{Store, StoreError};
+
+use crate::databases::{NOW, add_user, digest, family, on_both, revocation, tag};
+use crate::grants::{access, code, device, is_active, redeem_device, redeem_refresh, refresh};
+use crate::people::{begin, session};
+
+const LATER: Duration = Duration::from_mins(1);
+const HOUR: Duration = Duration::from_hours(1);
+
+/// A family of the session `sid-name`.
+fn within(id: &str, user: &User, name: &str) -> Family {
+    Family { sid: Some(format!("sid-{name}")), ..family(id, user) }
+}
+
+fn of_client(client: &str, family: Family) -> IssueCode {
+    let code = code(&family.id);
+    IssueCode { family: Family { client_id: client.into(), ..family }, code, answers: None }
+}
+
+fn end_session(name: &str, user: &User) -> EndSession {
+    EndSession {
+        sid: format!("sid-{name}"),
+        user_id: user.id.clone(),
+        revocation: revocation(name),
+        deliver_until: Some(NOW.plus(HOUR)),
+        now: NOW.plus(LATER),
+    }
+}
+
+fn end_user(user: &User, ending: Ending) -> EndUser {
+    EndUser {
+        user_id: user.id.clone(),
+        ending,
+        revocation: revocation("user"),
+        deliver_until: Some(NOW.plus(HOUR)),
+        now: NOW.plus(LATER),
+    }
+}
+
+async fn due(store: &Store) -> Vec<Delivery> {
+    let take = TakeDue { limit: 100, put_off: LATER, now: NOW.plus(LATER) };
+    let mut due = store.write(take).await.unwrap();
+    due.sort_by(|a, b| a.id.cmp(&b.id));
+    due
+}
+
+fn delivery(client: &str, user: &User, name: &str) -> Delivery {
+    Delivery {
+        id: format!("sid-{name}/{client}"),
+        client_id: client.into(),
+        user_id: user.id.clone(),
+        sid: format!("sid-{name}"),
+        tries: 1,
+    }
+}
+
+on_both! {
+    async fn nothing_is_granted_in_what_has_ended(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        store.write(begin(session("s", &ada), None)).await.unwrap();
+        let push = PushRequest {
+            digest: digest("p"), client_id: "notebook".into(), parameters: "{}".into(), expires_at: NOW.plus(LATER),
+        };
+        store.write(push).await.unwrap();
+        store.write(IssueDeviceCode(device("d", "u"))).await.unwrap();
+        let decide = DecideDeviceCode {
+            user_code: digest("u"), approved: true, user_id: ada.id.clone(), sid: "sid-s".into(), details: "{}".into(),
+            now: NOW,
+        };
+        assert!(store.write(decide).await.unwrap());
+        assert!(store.write(end_session("s", &ada)).await.unwrap());
+
+        let issue = IssueCode { answers: Some(digest("p")), ..of_client("notebook", within("f", &ada, "s")) };
+        assert_eq!(store.write(issue).await.unwrap(), Issued::Over);
+        let pushed = store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap();
+        assert!(pushed.is_some(), "it is not used up");
+        let issue = |family| IssueAccessToken { token: access("a", Some(&ada)), family };
+        let in_session = issue(Some((within("f", &ada, "s"), Some(refresh("r")))));
+        assert!(!store.write(in_session).await.unwrap());
+        let mut redeem = redeem_device("d", "1", &ada, NOW);
+        redeem.family = within("f", &ada, "s");
+        assert_eq!(store.write(redeem).await.unwrap(), Redeemed::Dead);
+        assert_eq!(store.family("f").await.unwrap(), None);
+        assert_eq!(store.access_token(&digest("a")).await.unwrap(), None);
+
+        assert!(store.write(issue(Some((family("g", &ada), Some(refresh("r")))))).await.unwrap());
+        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert!(!store.write(issue(None)).await.unwrap(), "made before everything ended");
+        let late = Family { created_at: NOW.plus(LATER), ..family("h", &ada) };
+        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Now);
+        assert!(store.write(end_user(&ada, Ending::Disabled)).await.unwrap());
+        let late = Family { created_at: NOW.plus(HOUR), ..family("i", &ada) };
+        assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Over);
+        assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), Redeemed::Dead);
+        let late = Session { created_at: NOW.plus(HOUR), ..session("t", &ada) };
+        assert_eq!(store.write(begin(late, None)).await.unwrap(), None);
+        assert_eq!(store.session_by_sid("sid-t").await.unwrap(), None);
+    }
+
+    async fn no_code_survives_the_session_that_ends_beside_it(database: Database) {
+        let stores = database.open_all().await;
+        let ada = add_user(&stores[0], "ada").await;
+        for round in 0..60 {
+            let name = format!("{round}");
+            stores[0].write(begin(session(&name, &ada), None)).await.unwrap();
+            let mut racers = tokio::task::JoinSet::new();
+            for n in 0..4 {
+                let store = stores[n % stores.len()].clone();
+                let issue = of_client("notebook", within(&format!("f-{name}-{n}"), &ada, &name));
+                racers.spawn(async move { matches!(store.write(issue).await.unwrap(), Issued::Now | Issued::Over) });
+            }
+            let (store, end) = (stores[round % stores.len()].clone(), end_session(&name, &ada));
+            racers.spawn(async move { store.write(end).await.unwrap() });
+            assert!(racers.join_all().await.into_iter().all(|ended| ended));
+            let alive = stores[0].families_of(&ada.id, NOW, 10).await.unwrap();
+            assert_eq!(alive, [], "round {round}");
+        }
+    }
+
+    async fn no_token_survives_the_account_that_ends_beside_it(database: Database) {
+        let stores = database.open_all().await;
+        for round in 0..40 {
+            let ada = add_user(&stores[0], &format!("ada-{round}")).await;
+            let mut racers = tokio::task::JoinSet::new();
+            for n in 0..4 {
+                let store = stores[n % stores.len()].clone();
+                let name = format!("{round}-{n}");
+                let issue = IssueAccessToken {
+                    token: access(&name, Some(&ada)),
+                    family: Some((family(&name, &ada), Some(refresh(&name)))),
+                };
+                racers.spawn(async move { store.write(issue).await.map(|_| ()) });
+            }
+            let (store, end) = (stores[round % stores.len()].clone(), end_user(&ada, Ending::Disabled));
+            racers.spawn(async move { store.write(end).await.map(|_| ()) });
+            let ended: Result<Vec<()>, StoreError> = racers.join_all().await.into_iter().collect();
+            ended.unwrap();
+            assert_eq!(stores[0].families_of(&ada.id, NOW, 10).await.unwrap(), [], "round {round}");
+            for n in 0..4 {
+                assert!(!is_active(&stores[0], &format!("{round}-{n}"), NOW.plus(LATER)).await);
+            }
+        }
+    }
+
+    async fn clients_of_an_ended_session_are_told_once(database: Database) {
+        let store = database.open().await;
+        let (ada, eve) = (add_user(&store, "ada").await, add_user(&store, "eve").await);
+        for (name, user) in [("s", &ada), ("t", &ada), ("e", &eve)] {
+            store.write(begin(session(name, user), None)).await.unwrap();
+        }
+        for (id, client, user, name) in [
+            ("1", "notebook", &ada, "s"), ("2", "notebook", &ada, "s"), ("3", "mail", &ada, "s"),
+            ("4", "mail", &ada, "t"), ("5", "mail", &eve, "e"),
+        ] {
+            let lasting = Family { outlives_session: id == "3", ..within(id, user, name) };
+            assert_eq!(store.write(of_client(client, lasting)).await.unwrap(), Issued::Now);
+        }
+        assert_eq!(due(&store).await, []);
+        assert!(store.write(end_session("s", &ada)).await.unwrap());
+        assert_eq!(due(&store).await, [delivery("mail", &ada, "s"), delivery("notebook", &ada, "s")]);
+        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert_eq!(due(&store).await, [delivery("mail", &ada, "t")]);
+        let quiet = EndSession { deliver_until: None, ..end_session("e", &eve) };
+        assert!(store.write(quiet).await.unwrap());
+        assert_eq!(due(&store).await, []);
+    }
+
+    async fn who_logs_in_again_keeps_the_session(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        store.write(begin(session("a", &ada), None)).await.unwrap();
+        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Now);
+        let later = NOW.plus(LATER);
+        let again = Session {
+            authenticated_at: later, methods: "pwd otp".into(), acr: Some("2".into()), created_at: later,
+            seen_at: later, expires_at: later.plus(HOUR), ..session("b", &ada)
+        };
+        let begun = store.write(begin(again.clone(), Some("a"))).await.unwrap();
+        assert_eq!(begun.as_deref(), Some("sid-a"));
+        assert_eq!(store.session(&digest("a"), NOW).await.unwrap(), None, "a new login, a new cookie");
+        let kept = Session { sid: "sid-a".into(), created_at: NOW, ..again };
+        assert_eq!(store.sessions_of(&ada.id, NOW).await.unwrap(), [kept]);
+        assert!(store.family("f").await.unwrap().unwrap().is_alive(NOW));
+        assert_eq!((due(&store).await, store.head().await.unwrap().seq), (vec![], 0));
+
+        let expired = Session { created_at: later.plus(HOUR), ..session("c", &ada) };
+        let begun = store.write(begin(expired, Some("b"))).await.unwrap();
+        assert_eq!(begun.as_deref(), Some("sid-c"), "what has expired does not come back");
+    }
+
+    async fn who_logs_in_instead_ends_the_session(database: Database) {
+        let store = database.open().await;
+        let (ada, eve) = (add_user(&store, "ada").await, add_user(&store, "eve").await);
+        store.write(begin(session("a", &ada), None)).await.unwrap();
+        assert_eq!(store.write(of_client("notebook", within("f", &ada, "a"))).await.unwrap(), Issued::Now);
+        let instead = |session| BeginSession {
+            revocation: Some(revocation("a")), deliver_until: Some(NOW.plus(HOUR)), ..begin(session, Some("a"))
+        };
+        let closed = Session { user_id: "nobody".into(), ..session("n", &eve) };
+        assert_eq!(store.write(instead(closed)).await.unwrap(), None);
+        assert!(store.session(&digest("a"), NOW).await.unwrap().is_some(), "nothing changed");
+
+        let begun = store.write(instead(session("b", &eve))).await.unwrap();
+        assert_eq!(begun.as_deref(), Some("sid-b"));
+        assert_eq!(store.session(&digest("a"), NOW).await.unwrap(), None);
+        assert!(!store.family("f").await.unwrap().unwrap().is_alive(NOW));
+        assert_eq!(due(&store).await, [delivery("notebook", &ada, "a")]);
+        assert_eq!(store.events(0, 9).await.unwrap()[0].tags, [tag("a")]);
+        assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [session("b", &eve)]);
+    }
+
+    async fn a_claim_stands_until_what_it_names_ends(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        store.write(begin(session("s", &ada), None)).await.unwrap();
+        for id in ["f", "g"] {
+            assert_eq!(store.write(of_client("notebook", within(id, &ada, "s"))).await.unwrap(), Issued::Now);
+        }
+        let claimed = Claimed {
+            family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", issued_at: NOW, tag: tag("jti"),
+        };
+        let standing = store.claimed(claimed).await.unwrap();
+        let expected = ClaimStanding {
+            unrevoked: true, user_name: Some("ada".into()), sid: Some("sid-s".into()), as_of: 0,
+        };
+        assert_eq!(standing, expected);
+        let of_client = Claimed { family_id: None, user_id: None, ..claimed };
+        let expected = ClaimStanding { user_name: None, sid: None, ..expected };
+        assert_eq!(store.claimed(of_client).await.unwrap(), expected);
+        for unknown in [
+            Claimed { family_id: Some("none"), ..claimed },
+            Claimed { user_id: Some("nobody"), ..claimed },
+        ] {
+            assert!(!store.claimed(unknown).await.unwrap().unrevoked);
+        }
+        let before = store::Revocation { not_before: Some(NOW.plus(LATER)), ..revocation("jti") };
+        store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
+        let standing = store.claimed(of_client).await.unwrap();
+        assert_eq!((standing.unrevoked, standing.as_of), (false, 1));
+        let late = Claimed { issued_at: NOW.plus(LATER), ..claimed };
+        assert!(store.claimed(late).await.unwrap().unrevoked);
+        let other = Claimed { tag: tag("other"), ..claimed };
+        assert!(store.claimed(other).await.unwrap().unrevoked);
+        assert!(store.write(end_session("s", &ada)).await.unwrap());
+        assert!(!store.claimed(other).await.unwrap().unrevoked);
+        let alone = Claimed { family_id: None, ..other };
+        assert!(store.claimed(alone).await.unwrap().unrevoked);
+        assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
+        assert!(!store.claimed(alone).await.unwrap().unrevoked);
+        let fresh = Claimed { issued_at: NOW.plus(LATER), ..alone };
+        assert!(store.claimed(fresh).await.unwrap().unrevoked);
+    }
+}
