@@ -66,6 +66,32 @@ impl Dialect {
         }
     }
 
+    /// Begins a transaction that reads, all of it as of one moment.
+    pub(crate) fn snapshot(self) -> &'static str {
+        match self {
+            Self::Sqlite => "BEGIN",
+            Self::Postgres => "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+        }
+    }
+
+    /// Lets a transaction wait for a file that is read or written in between.
+    pub(crate) fn patient(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SELECT 1",
+            Self::Postgres => "SET LOCAL idle_in_transaction_session_timeout = 0",
+        }
+    }
+
+    /// Keeps others from writing until the transaction has ended. With SQLite nobody else writes in any case.
+    pub(crate) fn lock_tables(self, tables: impl Iterator<Item = &'static str>) -> Option<String> {
+        match self {
+            Self::Sqlite => None,
+            Self::Postgres => {
+                Some(format!("LOCK TABLE {} IN EXCLUSIVE MODE", tables.collect::<Vec<_>>().join(", ")))
+            }
+        }
+    }
+
     /// What each connection is set to.
     fn session(self) -> &'static str {
         match self {

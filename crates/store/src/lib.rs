@@ -12,8 +12,9 @@
 //!
 //! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`], [`clients`],
 //! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`], how they follow from each other: [`redeem`], and what a token
-//! that is not stored is worth: [`standing`]. Whatever an operator should find later is told in the [`audit`] log, in the same transaction.
+//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`],
+//! [`key_ring`]; how they follow from each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever
+//! an operator should find later is told in the [`audit`] log, in the same transaction. All of it at once is a [`mod@copy`].
 
 pub mod access_tokens;
 pub mod attempts;
@@ -21,6 +22,7 @@ pub mod audit;
 pub mod clients;
 pub mod codes;
 pub mod consents;
+pub mod copy;
 pub mod deliveries;
 pub mod device_codes;
 mod dialect;

@@ -17,6 +17,14 @@ use crate::invalidation::Epoch;
 /// Description and text of each version, from 1.
 const VERSIONS: [(&str, &str); 1] = [("initial", include_str!("../schema/0001_initial.sql"))];
 
+/// The last version.
+pub(crate) const LATEST: u64 = VERSIONS.len() as u64;
+
+/// The text of each version, the first one first.
+pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
+    VERSIONS.iter().map(|(_, schema)| *schema)
+}
+
 /// The schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 #[error("the database's schema could not be brought up to date: {0}")]

@@ -6,6 +6,7 @@ use auth::time::Timestamp;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, AnyPool};
 
+use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Event, Head};
@@ -96,6 +97,27 @@ impl Store {
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep(&self, now: Timestamp, log_kept: Duration) -> Result<crate::Swept, StoreError> {
         crate::sweep::run(&self.writers, self.dialect, now, log_kept).await
+    }
+
+    /// Writes a copy of the whole database as of one moment: see [`crate::copy`]. Writes to `out` where it is called.
+    ///
+    /// # Errors
+    /// [`CopyError`]; what was written until then is no copy.
+    pub async fn export(&self, out: &mut (impl std::io::Write + Send)) -> Result<Exported, CopyError> {
+        crate::copy::export(&self.readers, self.dialect, out).await
+    }
+
+    /// Makes this database, which must be empty, from a copy, all or nothing. It gets a history of its own, `epoch`, drawn at
+    /// random: whatever was heard of the old one is heard anew.
+    ///
+    /// # Errors
+    /// [`CopyError`]; nothing was changed then.
+    pub async fn import(
+        &self,
+        from: &mut (impl std::io::BufRead + Send),
+        epoch: Epoch,
+    ) -> Result<Imported, CopyError> {
+        crate::copy::import(&self.writers, self.dialect, from, epoch).await
     }
 
     /// Ends all connections; changes that are waiting are made first as far as they have begun.

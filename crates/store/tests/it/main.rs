@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
 
 mod audit;
+mod copies;
 mod crash;
 mod databases;
 mod endings;

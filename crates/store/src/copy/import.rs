@@ -1,0 +1,236 @@
+//! Reading a copy.
+
+use std::io::{BufRead, Read as _};
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use sqlx::{AnyConnection, AnyPool, Executor as _};
+
+use super::tables::{self, Kind, Table};
+use super::{CopyError, FORMAT, Imported};
+use crate::dialect::Dialect;
+use crate::error::StoreError;
+use crate::invalidation::{self, Epoch};
+use crate::migrations;
+
+/// Rows that are written at once.
+const TOGETHER: usize = 100;
+/// Longer than any line.
+const LINE: u64 = 64 << 20;
+/// Tables of one row that a new database has.
+const HEADS: [&str; 2] = ["invalidation_head", "audit_head"];
+
+/// Where lines come from.
+struct Lines<'f, R> {
+    from: &'f mut R,
+    /// The number of the last one.
+    number: u64,
+    line: Vec<u8>,
+    digest: digest::Context,
+}
+
+impl<R: BufRead> Lines<'_, R> {
+    /// The next line's value; the line itself counts as read with [`Lines::accept`].
+    fn next(&mut self) -> Result<Value, CopyError> {
+        self.line.clear();
+        self.number += 1;
+        self.from.take(LINE).read_until(b'\n', &mut self.line)?;
+        if self.line.last() != Some(&b'\n') {
+            let cut = self.line.len() as u64 != LINE;
+            return Err(if cut { CopyError::Cut(self.number) } else { self.malformed("it does not end") });
+        }
+        serde_json::from_slice(&self.line)
+            .map_err(|error| self.malformed(format!("it is no JSON from column {} on", error.column())))
+    }
+
+    /// The line belongs to what the digest covers.
+    fn accept(&mut self) {
+        self.digest.update(&self.line);
+    }
+
+    fn malformed(&self, what: impl Into<String>) -> CopyError {
+        CopyError::Malformed { line: self.number, what: what.into() }
+    }
+}
+
+/// Rows of one table on their way into the database.
+struct Section<'t> {
+    table: &'t Table,
+    /// Those of the copy, in its order.
+    columns: Vec<(&'static str, Kind)>,
+    rows: Vec<Vec<Value>>,
+    count: u64,
+}
+
+pub(crate) async fn run(
+    pool: &AnyPool,
+    dialect: Dialect,
+    from: &mut (impl BufRead + Send),
+    epoch: Epoch,
+) -> Result<Imported, CopyError> {
+    let mut lines =
+        Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
+    header(&mut lines)?;
+    let tables = tables::all();
+    let mut transaction = pool.begin_with(dialect.begin()).await.map_err(StoreError::from)?;
+    take(&mut transaction, dialect, &tables).await?;
+
+    let mut counts = Map::new();
+    let mut ahead = tables.iter();
+    let mut section: Option<Section<'_>> = None;
+    loop {
+        let value = lines.next()?;
+        if let Value::Array(row) = value {
+            let Some(section) = &mut section else { return Err(lines.malformed("a row without a table")) };
+            if row.len() != section.columns.len() {
+                return Err(lines.malformed("a row has as many values as its table has columns"));
+            }
+            lines.accept();
+            section.rows.push(row);
+            section.count += 1;
+            if section.rows.len() == TOGETHER {
+                section.write(&mut transaction, lines.number).await?;
+            }
+            continue;
+        }
+        // Whatever else it is, the section ends before it.
+        if let Some(mut section) = section.take() {
+            section.write(&mut transaction, lines.number - 1).await?;
+            counts.insert(section.table.name.to_owned(), section.count.into());
+        }
+        if value.get("table").is_some() {
+            section = Some(begin(&value, &mut ahead, &lines)?);
+            lines.accept();
+        } else if value == super::trailer(&counts, &lines.digest.clone().finish()) {
+            break;
+        } else if value.get("sha256").is_some() {
+            return Err(CopyError::Changed(lines.number));
+        } else {
+            return Err(lines.malformed("neither a table, nor a row, nor the copy's end"));
+        }
+    }
+    if !lines.from.fill_buf()?.is_empty() {
+        return Err(CopyError::Longer(lines.number + 1));
+    }
+    for head in HEADS {
+        // The last line was accepted by its digest: whoever wrote this wrote it so.
+        if counts.get(head).and_then(Value::as_u64) != Some(1) {
+            return Err(lines.malformed(format!("there is no row of {head} in the copy")));
+        }
+    }
+    sqlx::query("UPDATE invalidation_head SET epoch = $1 WHERE id = 1")
+        .bind(&epoch.0[..])
+        .execute(&mut *transaction)
+        .await
+        .map_err(StoreError::from)?;
+    let head = invalidation::head(&mut transaction).await?;
+    transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
+    Ok(Imported { rows: counts.values().filter_map(Value::as_u64).sum(), head })
+}
+
+/// Reads the header.
+fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<(), CopyError> {
+    let header = match lines.next() {
+        Err(CopyError::File(error)) => return Err(error.into()),
+        Err(_) => return Err(CopyError::Foreign),
+        Ok(header) => header,
+    };
+    if header.get("format").and_then(Value::as_str) != Some(FORMAT) {
+        return Err(CopyError::Foreign);
+    }
+    let known = migrations::LATEST;
+    let copy = header.get("schema").and_then(Value::as_u64).ok_or(CopyError::Foreign)?;
+    if copy > known {
+        return Err(CopyError::Newer { copy, known });
+    }
+    lines.accept();
+    Ok(())
+}
+
+/// Keeps all others from writing, makes sure that nothing is there, and makes room for the heads.
+async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]) -> Result<(), CopyError> {
+    let failed = |error: sqlx::Error| CopyError::from(StoreError::from(error));
+    connection.execute(dialect.patient()).await.map_err(failed)?;
+    if let Some(lock) = dialect.lock_tables(tables.iter().map(|table| table.name)) {
+        connection.execute(sqlx::AssertSqlSafe(lock)).await.map_err(failed)?;
+    }
+    for table in tables {
+        let statement = if HEADS.contains(&table.name) {
+            format!("SELECT 1 FROM {} WHERE seq > 0", table.name)
+        } else {
+            format!("SELECT 1 FROM {} LIMIT 1", table.name)
+        };
+        let found = sqlx::query(sqlx::AssertSqlSafe(statement)).fetch_optional(&mut *connection).await;
+        if found.map_err(failed)?.is_some() {
+            return Err(CopyError::NotEmpty(table.name));
+        }
+    }
+    for head in HEADS {
+        let statement = format!("DELETE FROM {head}");
+        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await.map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Begins with a table that comes after those that were there already.
+fn begin<'t, R: BufRead>(
+    value: &Value,
+    ahead: &mut std::slice::Iter<'t, Table>,
+    lines: &Lines<'_, R>,
+) -> Result<Section<'t>, CopyError> {
+    let name = value.get("table").and_then(Value::as_str).unwrap_or_default();
+    let Some(table) = ahead.find(|table| table.name == name) else {
+        return Err(lines.malformed(format!("there is no table {name:?}, or it is not its turn")));
+    };
+    let column = |value: &Value| table.columns.iter().find(|(name, _)| value == name).copied();
+    let columns: Option<Vec<_>> = match value.get("columns") {
+        Some(Value::Array(columns)) => columns.iter().map(column).collect(),
+        _ => None,
+    };
+    let columns = columns.ok_or_else(|| lines.malformed(format!("{name} has other columns")))?;
+    Ok(Section { table, columns, rows: Vec::new(), count: 0 })
+}
+
+impl Section<'_> {
+    /// Writes what was collected, up to line `last`.
+    async fn write(&mut self, connection: &mut AnyConnection, last: u64) -> Result<(), CopyError> {
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let first = last + 1 - rows.len() as u64;
+        let width = self.columns.len();
+        let tuples: Vec<String> = (0..rows.len())
+            .map(|row| {
+                let marks: Vec<String> = (1..=width).map(|n| format!("${}", row * width + n)).collect();
+                format!("({})", marks.join(", "))
+            })
+            .collect();
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let statement =
+            format!("INSERT INTO {} ({}) VALUES {}", self.table.name, names.join(", "), tuples.join(", "));
+        let mut query = sqlx::query(sqlx::AssertSqlSafe(statement));
+        for (row, line) in rows.into_iter().zip(first..) {
+            for ((name, kind), value) in self.columns.iter().zip(row) {
+                let what =
+                    || CopyError::Malformed { line, what: format!("{name} has a value of another kind") };
+                query = match (kind, value) {
+                    (Kind::Text, Value::Null) => query.bind(None::<String>),
+                    (Kind::Text, Value::String(text)) => query.bind(text),
+                    (Kind::Integer, Value::Null) => query.bind(None::<i64>),
+                    (Kind::Integer, Value::Number(number)) => query.bind(number.as_i64().ok_or_else(what)?),
+                    (Kind::Bytes, Value::Null) => query.bind(None::<Vec<u8>>),
+                    (Kind::Bytes, Value::String(text)) => {
+                        query.bind(STANDARD.decode(text).map_err(|_| what())?)
+                    }
+                    _ => return Err(what()),
+                };
+            }
+        }
+        let refused = |error: sqlx::Error| CopyError::Refused { first, last, error: error.into() };
+        query.execute(connection).await.map_err(refused)?;
+        Ok(())
+    }
+}

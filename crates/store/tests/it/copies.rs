@@ -1,0 +1,304 @@
+//! Copies of a whole database, and databases made from them.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use sqlx::{AnyConnection, Connection as _, Row as _};
+use store::access_tokens::{IssueAccessToken, Revoke};
+use store::attempts::{Attempts, RecordAttempt};
+use store::audit::{Audited, Entry};
+use store::clients::AddClient;
+use store::codes::{IssueCode, Issued};
+use store::consents::{Consent, GiveConsent};
+use store::copy::{CopyError, Imported};
+use store::deliveries::Deliver;
+use store::device_codes::IssueDeviceCode;
+use store::families::Family;
+use store::groups::{AddGroup, AddMember};
+use store::key_ring::ReplaceKeyRing;
+use store::pushed_requests::PushRequest;
+use store::seen::UseOnce;
+use store::sessions::Session;
+use store::users::AddUser;
+use store::{Epoch, Head, Store};
+
+use crate::databases::{Database, NOW, add_user, digest, family, on_both, password, revocation, tag, user};
+use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
+use crate::people::{begin, session};
+
+const HOUR: Duration = Duration::from_hours(1);
+/// The history of a database made from a copy.
+const RESTORED: Epoch = Epoch([9; 16]);
+/// What a form of text could get wrong.
+const TEXT: &str = "\"quoted\", \\, \r\n\t\u{2028} äöü 𝄞 {\"sha256\":[]} ''";
+
+/// Something in every table, several pages in two of them.
+async fn fill(store: &Store) {
+    let mut ada = user("ada");
+    ada.email = Some("Ada@example.com".into());
+    ada.email_verified_at = Some(NOW);
+    ada.claims = TEXT.into();
+    store.write(AddUser { user: ada.clone(), password: Some(password("$argon2id$")) }).await.unwrap();
+    add_user(store, "eve").await;
+    let entry = Entry {
+        actor: "operator:root".into(),
+        action: "group.add".into(),
+        target: "group:staff".into(),
+        detail: TEXT.into(),
+        at: NOW,
+    };
+    let add = AddGroup { id: "g".into(), name: "staff".into(), now: NOW };
+    store.write(Audited { change: add, entry: entry.clone() }).await.unwrap();
+    let join = AddMember { group: "staff".into(), user_id: ada.id.clone() };
+    store.write(Audited { change: join, entry }).await.unwrap();
+    let to =
+        Attempts { failures: 3, first_at: NOW, last_at: NOW, locked_until: NOW, expires_at: Timestamp::MAX };
+    store.write(RecordAttempt { subject: TEXT.into(), from: None, to }).await.unwrap();
+    store.write(AddClient { id: "notebook".into(), settings: TEXT.into(), now: NOW }).await.unwrap();
+    store.write(begin(Session { acr: None, ..session("s", &ada) }, None)).await.unwrap();
+    let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
+    let issue = IssueCode { family: bound("f"), code: code("c"), answers: None };
+    assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
+    let with_refresh = Some((bound("g"), Some(refresh("r"))));
+    let issue = IssueAccessToken { token: access("a", Some(&ada)), family: with_refresh };
+    assert!(store.write(issue).await.unwrap());
+    store.write(IssueAccessToken { token: access("b", None), family: None }).await.unwrap();
+    store.write(IssueDeviceCode(device("d", "u"))).await.unwrap();
+    let push = PushRequest {
+        digest: digest("p"),
+        client_id: "notebook".into(),
+        parameters: TEXT.into(),
+        expires_at: NOW.plus(HOUR),
+    };
+    store.write(push).await.unwrap();
+    let deliver = Deliver {
+        id: "d".into(),
+        client_id: "notebook".into(),
+        user_id: ada.id.clone(),
+        sid: "sid-s".into(),
+        due_at: NOW,
+        expires_at: NOW.plus(HOUR),
+    };
+    store.write(deliver).await.unwrap();
+    for n in 0..3 {
+        store.write(Revoke { revocation: revocation(&format!("t{n}")), now: NOW }).await.unwrap();
+    }
+    let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
+    assert!(store.write(ring).await.unwrap());
+    let mut writes = tokio::task::JoinSet::new();
+    for n in 0..1_203 {
+        let (store, user_id) = (store.clone(), ada.id.clone());
+        writes.spawn(async move {
+            let once = UseOnce { digest: digest(&format!("jti-{n}")), until: NOW };
+            assert!(store.write(once).await.unwrap());
+            let client_id = format!("client-{n}");
+            store
+                .write(GiveConsent(Consent { user_id, client_id, scopes: "openid".into(), given_at: NOW }))
+                .await
+        });
+    }
+    assert!(writes.join_all().await.into_iter().all(|given| given.is_ok()));
+}
+
+async fn export(store: &Store) -> Vec<u8> {
+    let mut copy = Vec::new();
+    let exported = store.export(&mut copy).await.unwrap();
+    let lines = copy.split(|byte| *byte == b'\n').count() as u64 - 1;
+    assert_eq!(exported.rows, lines - 2 - tables(&copy).len() as u64, "but for header, tables and end");
+    copy
+}
+
+async fn import(store: &Store, copy: &[u8]) -> Result<Imported, CopyError> {
+    store.import(&mut &copy[..], RESTORED).await
+}
+
+/// A copy's tables with their columns.
+fn tables(copy: &[u8]) -> Vec<(String, Vec<String>)> {
+    let lines = copy.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{"));
+    lines
+        .filter_map(|line| {
+            let line: serde_json::Value = serde_json::from_slice(line).unwrap();
+            let columns = line.get("columns")?.as_array()?;
+            let columns = columns.iter().map(|column| column.as_str().unwrap().to_owned()).collect();
+            Some((line.get("table")?.as_str()?.to_owned(), columns))
+        })
+        .collect()
+}
+
+/// What two copies of the same facts have in common: all but the epoch, and what follows from it.
+fn facts(copy: &[u8]) -> Vec<String> {
+    let lines: Vec<&str> = std::str::from_utf8(copy).unwrap().lines().collect();
+    let head = 1 + lines.iter().position(|line| line.contains(r#""table":"invalidation_head""#)).unwrap();
+    let with_epoch = [0, head, lines.len() - 1];
+    let others = lines.iter().enumerate().filter(|(at, _)| !with_epoch.contains(at));
+    others.map(|(_, line)| (*line).to_owned()).collect()
+}
+
+async fn is_untouched(store: &Store, epoch: Epoch) {
+    assert_eq!(store.head().await.unwrap(), Head { epoch, seq: 0 });
+    assert_eq!(store.users("", 9).await.unwrap(), []);
+    assert_eq!(store.audit_log(0).await.unwrap(), []);
+}
+
+/// From one database into the other, with all that can be asked of it.
+async fn goes_over(from: &Database, to: &Database) {
+    let (old, new) = (from.open().await, to.open().await);
+    fill(&old).await;
+    let copy = export(&old).await;
+    let imported = import(&new, &copy).await.unwrap();
+    assert_eq!(imported.head, Head { epoch: RESTORED, seq: 3 });
+    assert_eq!(new.head().await.unwrap(), imported.head, "another history, the same number");
+    let again = export(&new).await;
+    assert_eq!(facts(&again), facts(&copy));
+    assert_ne!(again, copy, "the epoch");
+
+    assert_eq!(new.events(0, 9).await.unwrap(), old.events(0, 9).await.unwrap());
+    assert_eq!(new.key_ring().await.unwrap(), old.key_ring().await.unwrap());
+    assert_eq!(new.user_by_login("ada@example.com").await.unwrap(), old.user_by_login("ada").await.unwrap());
+    assert_eq!(new.session(&digest("s"), NOW).await.unwrap(), old.session(&digest("s"), NOW).await.unwrap());
+    assert_eq!(new.attempts(TEXT).await.unwrap().unwrap().expires_at, Timestamp::MAX);
+    assert!(new.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 2));
+
+    // It goes on like the old one would.
+    assert!(is_active(&new, "a", NOW).await);
+    let redeemed = new.write(redeem_refresh("r", "r2", NOW)).await.unwrap();
+    assert_eq!(redeemed, store::redeem::Redeemed::Now);
+    let seq = new.write(Revoke { revocation: revocation("next"), now: NOW }).await.unwrap();
+    assert_eq!((seq, &*new.events(3, 9).await.unwrap()[0].tags), (4, &[tag("next")][..]));
+    let entry = Entry {
+        actor: "system".into(),
+        action: "x".into(),
+        target: "y".into(),
+        detail: "{}".into(),
+        at: NOW,
+    };
+    new.write(entry).await.unwrap();
+    assert!(new.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_becomes_a_server() {
+    goes_over(&Database::sqlite(), &Database::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_becomes_a_file() {
+    goes_over(&Database::postgres().await, &Database::sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_table_and_column_is_copied() {
+    let database = Database::sqlite();
+    let store = database.open().await;
+    fill(&store).await;
+    let copy = export(&store).await;
+    let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '\\_%' ESCAPE '\\' \
+                 AND name NOT LIKE 'sqlite%' ORDER BY rowid";
+    let mut there = Vec::new();
+    for row in sqlx::query(names).fetch_all(&mut connection).await.unwrap() {
+        let name: String = row.get(0);
+        let columns = sqlx::query("SELECT name FROM pragma_table_info($1) ORDER BY cid").bind(&name);
+        let columns = columns.fetch_all(&mut connection).await.unwrap();
+        there.push((name, columns.iter().map(|row| row.get::<String, _>(0)).collect::<Vec<_>>()));
+    }
+    assert_eq!(tables(&copy), there);
+    let last = std::str::from_utf8(&copy).unwrap().lines().last().unwrap();
+    let counts: serde_json::Value = serde_json::from_str(last).unwrap();
+    for (name, _) in there {
+        assert!(counts["rows"][&name].as_u64().unwrap() > 0, "{name}: the test fills it");
+    }
+}
+
+on_both! {
+    async fn a_copy_is_of_one_moment(database: Database) {
+        let stores = database.open_all().await;
+        let writer = stores[stores.len() - 1].clone();
+        let writing = tokio::spawn(async move {
+            for n in 0..400 {
+                let told = Revoke { revocation: revocation(&format!("t{n}")), now: NOW };
+                writer.write(told).await.unwrap();
+            }
+        });
+        while !writing.is_finished() {
+            let copy = export(&stores[0]).await;
+            let header: serde_json::Value = serde_json::from_slice(copy.split(|b| *b == b'\n').next().unwrap()).unwrap();
+            let trailer = std::str::from_utf8(&copy).unwrap().lines().last().unwrap();
+            let trailer: serde_json::Value = serde_json::from_str(trailer).unwrap();
+            for table in ["invalidation_log", "denials"] {
+                assert_eq!(trailer["rows"][table], header["seq"], "{table}");
+            }
+        }
+        writing.await.unwrap();
+    }
+
+    async fn a_copy_that_is_not_whole_is_refused(database: Database) {
+        let store = database.open().await;
+        let source = Database::sqlite().open().await;
+        add_user(&source, "ada").await;
+        source.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+        let copy = export(&source).await;
+        for length in (0..copy.len()).step_by(31).chain([copy.len() - 1]) {
+            let refused = import(&store, &copy[..length]).await.unwrap_err();
+            assert!(matches!(refused, CopyError::Cut(_) | CopyError::Foreign), "{length}: {refused}");
+        }
+        let whole = copy.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+        for length in whole.filter(|length| *length < copy.len()) {
+            let refused = import(&store, &copy[..length]).await.unwrap_err();
+            assert!(matches!(refused, CopyError::Cut(_)), "{length}: {refused}");
+        }
+        for (at, byte) in copy.iter().enumerate().step_by(5) {
+            let mut changed = copy.clone();
+            changed[at] = byte ^ 1;
+            let refused = import(&store, &changed).await;
+            assert!(refused.is_err(), "byte {at}: {refused:?}");
+        }
+        let longer = [&copy[..], b"x"].concat();
+        assert!(matches!(import(&store, &longer).await, Err(CopyError::Longer(_))));
+        is_untouched(&store, crate::databases::EPOCH).await;
+        import(&store, &copy).await.unwrap();
+        assert_eq!(store.user("id-ada").await.unwrap(), Some(user("ada")));
+    }
+
+    async fn what_is_wrong_is_named_with_its_line(database: Database) {
+        let store = database.open().await;
+        let source = Database::sqlite().open().await;
+        for name in ["ada", "eve"] {
+            add_user(&source, name).await;
+        }
+        let copy = String::from_utf8(export(&source).await).unwrap();
+        let line = 1 + copy.lines().position(|line| line.starts_with(r#"["id-ada""#)).unwrap();
+        let without_heads: String = copy.lines().filter(|l| !l.contains("_head")).map(|l| l.to_owned() + "\n").collect();
+        for (changed, expected) in [
+            ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
+            ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
+            (copy.replacen(r#""schema":1"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
+            (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
+            (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
+            (copy.replacen(r#"["id-ada","#, "[", 1), format!("line {line}: a row has as many values")),
+            (copy.replacen(r#"["id-ada""#, r#"["id-ada"#, 1), format!("line {line}: it is no JSON")),
+            (copy.replacen(r#""table":"users""#, r#""table":"x""#, 1), format!("line {}: there is no table \"x\"", line - 1)),
+            (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: users has other columns", line - 1)),
+            (without_heads, "line 2: a row without a table".into()),
+        ] {
+            let refused = import(&store, changed.as_bytes()).await.unwrap_err().to_string();
+            assert!(refused.starts_with(&expected), "{refused}, not {expected}");
+        }
+        is_untouched(&store, crate::databases::EPOCH).await;
+    }
+
+    async fn a_copy_is_not_added_to_a_database(database: Database) {
+        let copy = export(&Database::sqlite().open().await).await;
+        let store = database.open().await;
+        import(&store, &copy).await.expect("an empty one, into an empty one");
+        add_user(&store, "ada").await;
+        let refused = import(&store, &copy).await.unwrap_err();
+        assert!(matches!(refused, CopyError::NotEmpty("users")), "{refused}");
+        assert_eq!(store.head().await.unwrap().epoch, RESTORED);
+        let told = database.open().await;
+        told.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+        let refused = import(&told, &copy).await.unwrap_err();
+        assert!(refused.to_string().starts_with("the database is not empty: "), "{refused}");
+    }
+}
