@@ -134,6 +134,25 @@ fn facts(copy: &[u8]) -> Vec<String> {
     others.map(|(_, line)| (*line).to_owned()).collect()
 }
 
+/// The lines of a copy but its last, with an end that fits them.
+fn sealed<'l>(lines: impl Iterator<Item = &'l str>) -> String {
+    let (mut text, mut counts, mut table) = (String::new(), serde_json::Map::new(), String::new());
+    for line in lines.filter(|line| !line.contains("sha256\":\"")) {
+        let value: serde_json::Value = serde_json::from_str(line).unwrap();
+        if let Some(name) = value.get("table") {
+            name.as_str().unwrap().clone_into(&mut table);
+            counts.insert(table.clone(), 0.into());
+        } else if value.is_array() {
+            counts[&table] = (counts[&table].as_u64().unwrap() + 1).into();
+        }
+        text += line;
+        text += "\n";
+    }
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    let hex: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    text + &serde_json::json!({ "rows": counts, "sha256": hex.concat() }).to_string() + "\n"
+}
+
 async fn is_untouched(store: &Store, epoch: Epoch) {
     assert_eq!(store.head().await.unwrap(), Head { epoch, seq: 0 });
     assert_eq!(store.users("", 9).await.unwrap(), []);
@@ -268,7 +287,7 @@ on_both! {
         }
         let copy = String::from_utf8(export(&source).await).unwrap();
         let line = 1 + copy.lines().position(|line| line.starts_with(r#"["id-ada""#)).unwrap();
-        let without_heads: String = copy.lines().filter(|l| !l.contains("_head")).map(|l| l.to_owned() + "\n").collect();
+        let heads = |line: &&str| !line.contains("audit_head") && !line.starts_with("[1,0,");
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
@@ -280,7 +299,8 @@ on_both! {
             (copy.replacen(r#"["id-ada""#, r#"["id-ada"#, 1), format!("line {line}: it is no JSON")),
             (copy.replacen(r#""table":"users""#, r#""table":"x""#, 1), format!("line {}: there is no table \"x\"", line - 1)),
             (copy.replacen(r#""name_key""#, r#""x""#, 1), format!("line {}: users has other columns", line - 1)),
-            (without_heads, "line 2: a row without a table".into()),
+            (sealed(copy.lines().filter(heads)), format!("line {}: there is no row of audit_head", copy.lines().count() - 2)),
+            (copy.replacen(r#"{"columns""#, r#"{"rows""#, 1), "line 2: invalidation_head has other columns".into()),
         ] {
             let refused = import(&store, changed.as_bytes()).await.unwrap_err().to_string();
             assert!(refused.starts_with(&expected), "{refused}, not {expected}");

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use store::access_tokens::{IssueAccessToken, Revoke};
 use store::codes::{IssueCode, Issued};
-use store::deliveries::{Delivery, TakeDue};
+use store::deliveries::{Delivered, Delivery, TakeDue};
 use store::device_codes::{DecideDeviceCode, IssueDeviceCode};
 use store::families::Family;
+use store::groups::{AddGroup, AddMember, DeleteGroup};
 use store::pushed_requests::PushRequest;
 use store::redeem::Redeemed;
 use store::sessions::{BeginSession, EndSession, Session};
 use store::standing::{ClaimStanding, Claimed};
-use store::users::{EndUser, Ending, User};
+use store::users::{DeleteUser, EndUser, Ending, User};
 use store::{Store, StoreError};
 
 use crate::databases::{NOW, add_user, digest, family, on_both, revocation, tag};
@@ -122,13 +123,16 @@ on_both! {
             for n in 0..4 {
                 let store = stores[n % stores.len()].clone();
                 let issue = of_client("notebook", within(&format!("f-{name}-{n}"), &ada, &name));
-                racers.spawn(async move { matches!(store.write(issue).await.unwrap(), Issued::Now | Issued::Over) });
+                racers.spawn(async move { store.write(issue).await.unwrap() });
             }
-            let (store, end) = (stores[round % stores.len()].clone(), end_session(&name, &ada));
-            racers.spawn(async move { store.write(end).await.unwrap() });
-            assert!(racers.join_all().await.into_iter().all(|ended| ended));
+            let end = stores[round % stores.len()].write(end_session(&name, &ada));
+            let (issued, ended) = tokio::join!(racers.join_all(), end);
+            assert!(ended.unwrap() && !issued.contains(&Issued::Answered));
             let alive = stores[0].families_of(&ada.id, NOW, 10).await.unwrap();
             assert_eq!(alive, [], "round {round}");
+            let told = due(&stores[0]).await.len();
+            assert_eq!(told, usize::from(issued.contains(&Issued::Now)), "round {round}");
+            stores[0].write(Delivered { id: format!("sid-{name}/notebook") }).await.unwrap();
         }
     }
 
@@ -153,6 +157,64 @@ on_both! {
             assert_eq!(stores[0].families_of(&ada.id, NOW, 10).await.unwrap(), [], "round {round}");
             for n in 0..4 {
                 assert!(!is_active(&stores[0], &format!("{round}-{n}"), NOW.plus(LATER)).await);
+            }
+        }
+    }
+
+    async fn an_account_goes_while_it_is_used(database: Database) {
+        let stores = database.open_all().await;
+        for round in 0..20 {
+            let ada = add_user(&stores[0], &format!("ada-{round}")).await;
+            let name = |kind: &str| format!("{kind}-{round}");
+            stores[0].write(begin(session(&name("s"), &ada), None)).await.unwrap();
+            let issue = |kind: &str| IssueAccessToken {
+                token: access(&name(kind), Some(&ada)),
+                family: Some((within(&name(kind), &ada, &name("s")), Some(refresh(&name(&format!("r{kind}")))))),
+            };
+            assert!(stores[0].write(issue("f")).await.unwrap());
+            let mut redeem = redeem_refresh(&name("rf"), &name("rg"), NOW);
+            redeem.successors.access = Some(access(&name("b"), Some(&ada)));
+            let (one, other) = (stores[0].clone(), stores[stores.len() - 1].clone());
+            let delete = DeleteUser {
+                user_id: ada.id.clone(), revocation: revocation("user"), deliver_until: None, now: NOW,
+            };
+            let granted = async { (one.write(issue("a")).await, one.write(redeem).await) };
+            let ((issued, redeemed), deleted) = tokio::join!(granted, other.write(delete));
+            assert!(deleted.unwrap());
+            issued.expect("granted or not");
+            assert_ne!(redeemed.unwrap(), Redeemed::Before);
+            assert_eq!(stores[0].families_of(&ada.id, NOW, 9).await.unwrap(), []);
+            for kind in ["a", "b", "f"] {
+                assert_eq!(stores[0].access_token(&digest(&name(kind))).await.unwrap(), None);
+            }
+        }
+    }
+
+    async fn whoever_was_a_member_is_void_when_the_group_goes(database: Database) {
+        let stores = database.open_all().await;
+        for round in 0..40 {
+            let group = format!("g-{round}");
+            stores[0].write(AddGroup { id: group.clone(), name: group.clone(), now: NOW }).await.unwrap();
+            let mut racers = tokio::task::JoinSet::new();
+            for n in 0..4 {
+                let name = format!("{round}-{n}");
+                let user = add_user(&stores[0], &name).await;
+                let issue = IssueAccessToken { token: access(&name, Some(&user)), family: None };
+                assert!(stores[0].write(issue).await.unwrap());
+                let store = stores[n % stores.len()].clone();
+                let add = AddMember { group: group.clone(), user_id: user.id };
+                racers.spawn(async move {
+                    match store.write(add).await {
+                        Ok(added) => (name, added),
+                        Err(StoreError::Dangling) => (name, false),
+                        Err(error) => panic!("{error}"),
+                    }
+                });
+            }
+            let delete = DeleteGroup { name: group, revocation: revocation("g"), now: NOW.plus(LATER) };
+            assert!(stores[round % stores.len()].write(delete).await.unwrap());
+            for (name, added) in racers.join_all().await {
+                assert_eq!(is_active(&stores[0], &name, NOW).await, !added, "{name}");
             }
         }
     }
