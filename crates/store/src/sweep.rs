@@ -26,19 +26,26 @@ pub struct Swept {
     pub events: u64,
 }
 
-/// Table, key, and column of the time from which on a row is of no use. Tokens come before the families they belong to.
-const TABLES: [(&str, &str, &str); 11] = [
-    ("codes", "digest", "kept_until"),
-    ("device_codes", "digest", "kept_until"),
-    ("pushed_requests", "digest", "expires_at"),
-    ("seen", "digest", "expires_at"),
-    ("deliveries", "id", "expires_at"),
-    ("access_tokens", "digest", "expires_at"),
-    ("refresh_tokens", "digest", "expires_at"),
-    ("sessions", "digest", "expires_at"),
-    ("attempts", "subject", "expires_at"),
-    ("denials", "tag", "expires_at"),
-    ("families", "id", "expires_at"),
+/// What else must hold for a row to go: nothing.
+const ALWAYS: &str = "";
+/// A family stays as long as its session: it tells which clients hear of the session's end.
+const KEPT: &str = " AND NOT EXISTS \
+     (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL)";
+
+/// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
+/// they belong to, and sessions too.
+const TABLES: [(&str, &str, &str, &str); 11] = [
+    ("codes", "digest", "kept_until", ALWAYS),
+    ("device_codes", "digest", "kept_until", ALWAYS),
+    ("pushed_requests", "digest", "expires_at", ALWAYS),
+    ("seen", "digest", "expires_at", ALWAYS),
+    ("deliveries", "id", "expires_at", ALWAYS),
+    ("access_tokens", "digest", "expires_at", ALWAYS),
+    ("refresh_tokens", "digest", "expires_at", ALWAYS),
+    ("sessions", "digest", "expires_at", ALWAYS),
+    ("attempts", "subject", "expires_at", ALWAYS),
+    ("denials", "tag", "expires_at", ALWAYS),
+    ("families", "id", "expires_at", KEPT),
 ];
 
 pub(crate) async fn run(
@@ -51,7 +58,7 @@ pub(crate) async fn run(
     for table in TABLES {
         swept.expired += steps(pool, dialect, table, millis(now)).await?;
     }
-    let log = ("invalidation_log", "seq", "at");
+    let log = ("invalidation_log", "seq", "at", ALWAYS);
     swept.events = steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
     Ok(swept)
 }
@@ -59,12 +66,12 @@ pub(crate) async fn run(
 async fn steps(
     pool: &AnyPool,
     dialect: Dialect,
-    (table, key, column): (&str, &str, &str),
+    (table, key, column, condition): (&str, &str, &str, &str),
     before: i64,
 ) -> Result<u64, StoreError> {
     let statement = format!(
         "DELETE FROM {table} WHERE {key} IN \
-         (SELECT {key} FROM {table} WHERE {column} <= $1 ORDER BY {column}, {key} LIMIT $2)"
+         (SELECT {key} FROM {table} WHERE {column} <= $1{condition} ORDER BY {column}, {key} LIMIT $2)"
     );
     let mut deleted = 0;
     for _ in 0..STEPS {

@@ -242,6 +242,25 @@ on_both! {
         assert_eq!(due(&store).await, []);
     }
 
+    async fn clients_are_told_however_long_ago_they_got_something(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        for name in ["s", "t"] {
+            store.write(begin(session(name, &ada), None)).await.unwrap();
+            let brief = Family { expires_at: NOW.plus(LATER), ..within(name, &ada, name) };
+            assert_eq!(store.write(of_client("notebook", brief)).await.unwrap(), Issued::Now);
+        }
+        assert_eq!(store.sweep(NOW.plus(HOUR), HOUR).await.unwrap().expired, 2, "the codes");
+        assert!(store.write(end_session("s", &ada)).await.unwrap());
+        assert_eq!(due(&store).await, [delivery("notebook", &ada, "s")]);
+        assert!(store.family("s").await.unwrap().is_some());
+        store.sweep(NOW.plus(HOUR), HOUR).await.unwrap();
+        assert_eq!(store.family("s").await.unwrap(), None, "its session is over");
+        assert!(store.family("t").await.unwrap().is_some());
+        store.sweep(NOW.plus(24 * HOUR), HOUR).await.unwrap();
+        assert_eq!(store.family("t").await.unwrap(), None, "its session has expired");
+    }
+
     async fn who_logs_in_again_keeps_the_session(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
