@@ -4,8 +4,8 @@
 //! It holds what the database holds, digests and hashes of passwords among it, and is to be kept like it.
 //!
 //! The text is JSON, a value per line: a header; then for each table its name and columns, and its rows as arrays; at the end
-//! the number of rows of each table and the SHA-256 of every byte before. So whatever is cut off or changed is noticed, and
-//! neither side ever holds more than a few hundred rows.
+//! the number of rows of each table and the SHA-256 of every byte before. So whatever is cut off or damaged is noticed, and
+//! neither side ever holds more than a few hundred rows. The digest is no signature: who can write the file can write another.
 
 mod export;
 mod import;
@@ -39,7 +39,8 @@ pub struct Imported {
     pub head: Head,
 }
 
-/// Why there is no copy, or a database was not made from one. Nothing was changed then.
+/// Why there is no copy, or a database was not made from one. Nothing was changed then; only when the database ended the
+/// connection at the very last it is not known, and a look at the database tells.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The database.

@@ -191,7 +191,8 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Notes that the family was used, if it is alive and its user's account is open; until the transaction ends nobody else revokes it.
+    /// Notes that the family was used, if it is alive and its user's account is open; until the transaction ends nobody
+    /// else revokes it.
     pub(crate) async fn use_family(&mut self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
         let used = sqlx::query(
             "UPDATE families SET used_at = $2 WHERE id = $1 AND revoked_at IS NULL AND expires_at > $2 \

@@ -10,11 +10,14 @@
 //! Flow: `a read → a connection → one statement`; `a Change → Store::write → a transaction shared with others → durable
 //! → answer`. A change that revokes appends to the log in the same transaction, so the log tells exactly what is.
 //!
-//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`], [`clients`],
-//! [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
-//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`],
-//! [`key_ring`]; how they follow from each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever
-//! an operator should find later is told in the [`audit`] log, in the same transaction. All of it at once is a [`mod@copy`].
+//! A change that grants something holds the account and the session it is granted in until it is durable: whoever ends them
+//! waits, and finds it. So nothing outlives what it was granted in, whichever node granted it.
+//!
+//! One file per aggregate, with its row, its reads on [`Store`] and its changes: [`users`], [`attempts`], [`groups`],
+//! [`clients`], [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
+//! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`]; how they follow from
+//! each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever an operator should find later is
+//! told in the [`audit`] log, in the same transaction. All of it at once is a [`mod@copy`].
 
 pub mod access_tokens;
 pub mod attempts;

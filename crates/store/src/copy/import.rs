@@ -115,7 +115,7 @@ pub(crate) async fn run(
         return Err(CopyError::Longer(lines.number + 1));
     }
     for head in HEADS {
-        // The last line was accepted by its digest: whoever wrote this wrote it so.
+        // The log and the chain of the audit log could not go on without.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
             return Err(lines.malformed(format!("there is no row of {head} in the copy")));
         }
