@@ -1,17 +1,30 @@
-//! Access tokens as JWTs (RFC 9068).
+//! Access tokens: JWTs (RFC 9068) or opaque ones, whichever the client gets.
 //!
-//! Owns: the claims, their lifetime bounds and the minting. Does not own: what was granted
-//! ([`crate::grants`]), the key and the signature ([`crate::keys`], `auth::token::jws`).
+//! Owns: the claims, their lifetime bounds, the minting, and what one says when it comes back ([`Presented`]). Does not own:
+//! what was granted ([`crate::grants`]), the key and the signature ([`crate::keys`], `auth::token::jws`), the
+//! form of opaque ones (`auth::token::opaque`).
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use auth::{
+    time::Timestamp,
+    token::{
+        json::{Number, Value},
+        jwt,
+        opaque::{self, Kind},
+    },
+};
 use serde::Serialize;
+use serde_json::Map;
+use store::{access_tokens::AccessToken, standing::Claimed};
+use zeroize::Zeroizing;
 
 use crate::{
-    client::Client,
+    client::{Client, TokenFormat},
     oauth::{error::Fault, scope::ScopeSet},
+    person::Person,
     provider::Provider,
+    secrets::Subject,
 };
 
 /// Longest lifetime of an access token. Retired keys stay published for at least as long.
@@ -42,32 +55,39 @@ pub fn check_lifetime(lifetime: Duration) -> Result<(), LifetimeFault> {
     Ok(())
 }
 
-/// What a grant decided to put into a token.
+/// What a token is made from.
 #[derive(Debug)]
-pub struct Granted<'r> {
-    /// The client it is issued to.
-    pub client: &'r Client,
-    /// Who it speaks for.
-    pub subject: &'r str,
-    /// With these rights.
-    pub scopes: ScopeSet,
-    /// At these resource servers; at least one.
-    pub audiences: Vec<&'r str>,
-    /// As a member of these groups.
-    pub groups: &'r [Box<str>],
+pub struct Granted<'g> {
+    /// Who gets it.
+    pub client: &'g Client,
+    /// For whom it speaks; `None`: the client itself.
+    pub person: Option<&'g Person>,
+    /// What it is good for.
+    pub scopes: &'g ScopeSet,
+    /// Where.
+    pub audiences: Vec<&'g str>,
+    /// The family it belongs to, and when that ends.
+    pub family: Option<(&'g str, Timestamp)>,
+    /// The session it was granted in.
+    pub sid: Option<&'g str>,
+    /// Claims that the userinfo endpoint tells beside those of the scopes.
+    pub userinfo: &'g [String],
 }
 
-/// A signed token.
+/// A token with what the answer and the log need of it.
+#[derive(Debug)]
 pub struct Minted {
-    /// The compact JWS.
-    pub token: String,
-    /// Its `jti`, which is no secret.
+    /// As it is handed out.
+    pub token: Zeroizing<String>,
+    /// Its row, if it is one that is asked about.
+    pub row: Option<AccessToken>,
+    /// Its `jti`.
     pub id: String,
-    /// How long it lives from now.
+    /// How long it lives.
     pub lifetime: Duration,
 }
 
-/// The claims in the order they are written (RFC 9068 §2.2).
+/// RFC 9068 §2.2. `family` is ours: what an introspection looks up.
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
@@ -79,8 +99,15 @@ struct Claims<'a> {
     jti: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    family: Option<&'a str>,
+    /// Of the client itself; people's are in `person`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     groups: &'a [Box<str>],
+    #[serde(flatten)]
+    person: Map<String, serde_json::Value>,
 }
 
 /// One audience is a string, several are an array (RFC 7519 §4.1.3).
@@ -91,15 +118,44 @@ enum Audience<'a> {
     Many(&'a [&'a str]),
 }
 
-/// Signs an access token for what was granted, from now on.
+/// What of a person a resource server is told without asking: who they are by name, and their groups.
+const TOLD: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
+
+/// Makes an access token for what was granted, from now on, in the client's form.
 pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, Fault> {
-    let id = draw_id(provider)?;
-    let lifetime = granted.client.access_token_lifetime();
-    let iat = provider.now().as_secs();
+    let id = provider.draw_id()?;
+    let now = provider.now();
+    let mut lifetime = granted.client.access_token_lifetime();
+    if let Some((_, end)) = granted.family {
+        // nothing outlives its family; at least a second, so that exp is after iat
+        let left = Duration::from_secs(end.since(now).as_secs());
+        lifetime = lifetime.min(left).max(Duration::from_secs(1));
+    }
+    let audiences: Vec<&str> = match granted.audiences.as_slice() {
+        [] => vec![provider.issuer().as_str()],
+        named => named.to_vec(),
+    };
+    match granted.client.access_token {
+        TokenFormat::Jwt => mint_jwt(provider, granted, &audiences, id, lifetime, now),
+        TokenFormat::Opaque => mint_opaque(provider, granted, &audiences, id, lifetime, now),
+    }
+}
+
+fn mint_jwt(
+    provider: &Provider,
+    granted: &Granted<'_>,
+    audiences: &[&str],
+    id: String,
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<Minted, Fault> {
+    let iat = granted.person.map_or(now.as_secs(), |person| person.issued_at(now));
+    let mut person = granted.person.map(|p| p.claims(granted.scopes, &[])).unwrap_or_default();
+    person.retain(|name, _| TOLD.contains(&name.as_str()));
     let claims = Claims {
         iss: provider.issuer().as_str(),
-        sub: granted.subject,
-        aud: match granted.audiences.as_slice() {
+        sub: granted.person.map_or(granted.client.id(), Person::subject),
+        aud: match audiences {
             [one] => Audience::One(one),
             many => Audience::Many(many),
         },
@@ -108,17 +164,181 @@ pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, Fault>
         exp: iat.saturating_add(lifetime.as_secs()),
         jti: &id,
         scope: granted.scopes.to_wire(),
-        groups: granted.groups,
+        sid: granted.sid,
+        family: granted.family.map(|(id, _)| id),
+        groups: if granted.person.is_none() { granted.client.groups() } else { &[] },
+        person,
     };
-    let token = provider.sign_access_token(TYP, &claims)?;
-    Ok(Minted { token, id, lifetime })
+    let token = provider.sign(granted.client.access_token_algorithm, TYP, &claims)?;
+    Ok(Minted { token: Zeroizing::new(token), row: None, id, lifetime })
 }
 
-/// 128 random bits: no two tokens of this provider share an identifier (RFC 7519 §4.1.7).
-fn draw_id(provider: &Provider) -> Result<String, Fault> {
-    let mut bytes = [0; 16];
-    provider.entropy().fill(&mut bytes)?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
+fn mint_opaque(
+    provider: &Provider,
+    granted: &Granted<'_>,
+    audiences: &[&str],
+    id: String,
+    lifetime: Duration,
+    now: Timestamp,
+) -> Result<Minted, Fault> {
+    let token = provider.draw_token(Kind::Access)?;
+    let row = AccessToken {
+        digest: provider.secrets().digest(&token),
+        jti: id.clone(),
+        client_id: granted.client.id().to_owned(),
+        user_id: granted.person.map(|person| person.subject().to_owned()),
+        scopes: granted.scopes.to_wire().unwrap_or_default(),
+        audiences: audiences.join(" "),
+        details: serde_json::to_string(granted.userinfo).unwrap_or_default(),
+        issued_at: now,
+        expires_at: now.plus(lifetime),
+    };
+    Ok(Minted { token, row: Some(row), id, lifetime })
+}
+
+/// A token that came back and is worth something: what an introspection tells of it (RFC 7662 §2.2).
+#[derive(Debug, Clone)]
+pub struct Presented {
+    /// Its name.
+    pub jti: String,
+    /// Who got it.
+    pub client_id: String,
+    /// For whom it speaks; `None`: the client itself.
+    pub user_id: Option<String>,
+    /// And their name.
+    pub user_name: Option<String>,
+    /// Space-separated.
+    pub scopes: String,
+    /// Space-separated.
+    pub audiences: String,
+    /// The session it was granted in.
+    pub sid: Option<String>,
+    /// Its family.
+    pub family_id: Option<String>,
+    /// When it was made.
+    pub issued_at: Timestamp,
+    /// From when on it is worth nothing.
+    pub expires_at: Timestamp,
+    /// Claims that the userinfo endpoint tells beside those of the scopes; `None`: its family says.
+    pub userinfo: Option<Vec<String>>,
+    /// The log's head when this was read.
+    pub as_of: u64,
+}
+
+/// What a text is worth that somebody presented as an access token; `None`: nothing.
+pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+    match opaque::kind(text) {
+        Some(Kind::Access) => opaque_presented(provider, text).await,
+        Some(_) => Ok(None),
+        None => match read_jwt(provider, text) {
+            Some(claims) => jwt_presented(provider, claims).await,
+            None => Ok(None),
+        },
+    }
+}
+
+async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+    let digest = provider.secrets().digest(text);
+    let Some(standing) = provider.store().access_token(&digest).await? else { return Ok(None) };
+    if !standing.is_active(provider.now()) {
+        return Ok(None);
+    }
+    let token = standing.token;
+    Ok(Some(Presented {
+        jti: token.jti,
+        client_id: token.client_id,
+        user_id: token.user_id,
+        user_name: standing.user_name,
+        scopes: token.scopes,
+        audiences: token.audiences,
+        sid: standing.sid,
+        family_id: standing.family_id,
+        issued_at: token.issued_at,
+        expires_at: token.expires_at,
+        userinfo: Some(serde_json::from_str(&token.details).unwrap_or_default()),
+        as_of: standing.as_of,
+    }))
+}
+
+/// The claims of an access token that we signed, expired or not.
+#[derive(Debug)]
+pub(crate) struct JwtClaims {
+    pub(crate) jti: String,
+    pub(crate) sub: String,
+    pub(crate) client_id: String,
+    pub(crate) scope: String,
+    pub(crate) audiences: String,
+    pub(crate) family: Option<String>,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// Reads an access token that we signed, expired or not; `None`: it is none.
+pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<JwtClaims> {
+    provider.keys().opened(text, |signed| jwt_claims(provider, signed))
+}
+
+fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims> {
+    let claims = signed.claims;
+    let text = |name| claims.get(name).and_then(Value::as_str);
+    let time = |name| match claims.get(name)?.as_number()? {
+        Number::Unsigned(seconds) => Some(Timestamp::from_secs(seconds)),
+        _ => None,
+    };
+    if signed.typ != Some(TYP) || text("iss") != Some(provider.issuer().as_str()) {
+        return None;
+    }
+    let aud = claims.get("aud")?;
+    let audiences = match (aud.as_str(), aud.items()) {
+        (Some(one), _) => one.to_owned(),
+        (None, Some(items)) => items.map(Value::as_str).collect::<Option<Vec<_>>>()?.join(" "),
+        (None, None) => return None,
+    };
+    Some(JwtClaims {
+        jti: text("jti")?.to_owned(),
+        sub: text("sub")?.to_owned(),
+        client_id: text("client_id")?.to_owned(),
+        scope: text("scope").unwrap_or_default().to_owned(),
+        audiences,
+        family: text("family").map(str::to_owned),
+        issued_at: time("iat")?,
+        expires_at: time("exp")?,
+    })
+}
+
+async fn jwt_presented(provider: &Provider, claims: JwtClaims) -> Result<Option<Presented>, Fault> {
+    if provider.now() >= claims.expires_at {
+        return Ok(None);
+    }
+    // a client that speaks for itself is its own subject; users' ids are drawn so that none looks like a client's
+    let user_id = Some(&claims.sub).filter(|sub| **sub != claims.client_id);
+    let standing = provider
+        .store()
+        .claimed(Claimed {
+            family_id: claims.family.as_deref(),
+            user_id: user_id.map(String::as_str),
+            client_id: &claims.client_id,
+            issued_at: claims.issued_at,
+            tag: provider.secrets().tag(Subject::Token(&claims.jti)),
+        })
+        .await?;
+    if !standing.unrevoked {
+        return Ok(None);
+    }
+    Ok(Some(Presented {
+        user_id: user_id.cloned(),
+        jti: claims.jti,
+        client_id: claims.client_id,
+        user_name: standing.user_name,
+        scopes: claims.scope,
+        audiences: claims.audiences,
+        sid: standing.sid,
+        family_id: claims.family,
+        issued_at: claims.issued_at,
+        expires_at: claims.expires_at,
+        userinfo: None,
+        as_of: standing.as_of,
+    }))
 }
 
 #[cfg(test)]

@@ -2,34 +2,40 @@
 //!
 //! Owns: [`Config`] (what a configuration file or a demo fills in) and its check into [`Checked`], without
 //! side effects, so that `check` commands run the very same code as a start.
-//! Does not own: the file's syntax and key names (the binary), or the signing keys ([`crate::keys`]).
+//! Does not own: the file's syntax and key names (the binary), what a client may be ([`crate::client::config`]), the
+//! signing keys ([`crate::keys`]).
 
-use std::{collections::HashSet, fmt, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use auth::token::jws::SigningAlgorithm;
 
 use crate::{
     access_token::{LifetimeFault, check_lifetime},
     client::{
-        Client, Registry,
-        secret::{SecretDigest, SecretDigests, SecretFault},
+        ClientDefaults, Registry,
+        config::{ClientConfig, ClientReason},
     },
-    grants::GrantType,
     issuer::{Issuer, IssuerFault},
-    oauth::{
-        scope::{ScopeFault, ScopeSet},
-        target,
+    oauth::target,
+    pages::{Brand, BrandConfig, Languages, Pages, brand::BrandFault, language::LanguageFault},
+    passwords::{
+        Parameters, PoolConfig,
+        lockout::{LimitFault, Limits, Policy},
+        pool::PoolFault,
+        rules::{LengthFault, Rules, Strength},
+        verified,
     },
 };
 
-/// Longest client id in bytes.
-pub const MAX_CLIENT_ID: usize = 128;
-/// Longest group name in bytes.
-pub const MAX_GROUP: usize = 256;
-/// Most groups of one client: they travel in every token.
-pub const MAX_GROUPS: usize = 128;
+/// Longest code, pushed request, and wait of a device, in that order: what stands in a browser or is typed by a person.
+const MAX_SHORT: Duration = Duration::from_hours(1);
+/// Longest session and refresh token.
+const MAX_LONG: Duration = Duration::from_hours(24 * 400);
+/// Shortest time between two rotations of the signing keys.
+const MIN_ROTATION: Duration = Duration::from_hours(1);
 
-/// What a provider is told. Nothing is defaulted here; defaults belong to the configuration file.
+/// What a provider is told. Nothing is defaulted here but in the parts that say so; defaults belong to the
+/// configuration file.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The issuer identifier, see [`Issuer::parse`].
@@ -37,56 +43,104 @@ pub struct Config {
     /// The resource servers that tokens may be meant for: every audience of a client is one of these, which
     /// catches misspelt ones.
     pub audiences: Vec<String>,
-    /// The algorithm access tokens are signed with; the key ring must have it.
+    /// The algorithm access tokens are signed with, and whatever else the client does not say.
     pub access_token_algorithm: SigningAlgorithm,
+    /// The algorithm ID tokens are signed with unless the client says otherwise.
+    pub id_token_algorithm: SigningAlgorithm,
     /// How long access tokens live unless the client says otherwise: whole seconds, 1 s to 24 h.
     pub access_token_lifetime: Duration,
-    /// The clients.
+    /// How long everything else lives.
+    pub lifetimes: Lifetimes,
+    /// How passwords are kept and guarded.
+    pub passwords: PasswordConfig,
+    /// Whose pages these are.
+    pub brand: BrandConfig,
+    /// Languages beside English and German: tag and the text of a file like `locales/en.toml`.
+    pub languages: Vec<(String, String)>,
+    /// The clients; more may be registered in the store.
     pub clients: Vec<ClientConfig>,
 }
 
-/// One client as configured.
+/// How long things live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// An authorization code: at most an hour, better a minute (RFC 6749 §4.1.2).
+    pub code: Duration,
+    /// An ID token.
+    pub id_token: Duration,
+    /// A refresh token that is not used.
+    pub refresh_token: Duration,
+    /// All that follows from one authorization, however often it is refreshed.
+    pub grant: Duration,
+    /// A session that is not used.
+    pub session_idle: Duration,
+    /// A session, used or not.
+    pub session: Duration,
+    /// A device code (RFC 8628): how long a person has to type it.
+    pub device_code: Duration,
+    /// A pushed authorization request (RFC 9126 §2.2).
+    pub pushed_request: Duration,
+    /// How long a key signs until the next one takes over.
+    pub signing_key: Duration,
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self {
+            code: Duration::from_mins(1),
+            id_token: Duration::from_hours(1),
+            refresh_token: Duration::from_hours(24 * 14),
+            grant: Duration::from_hours(24 * 90),
+            session_idle: Duration::from_hours(2),
+            session: Duration::from_hours(12),
+            device_code: Duration::from_mins(10),
+            pushed_request: Duration::from_mins(5),
+            signing_key: Duration::from_hours(24 * 30),
+        }
+    }
+}
+
+/// How passwords are kept and guarded.
 #[derive(Debug, Clone)]
-pub struct ClientConfig {
-    /// `client_id`: 1 to [`MAX_CLIENT_ID`] visible ASCII characters, unique. It is also the `sub` of tokens
-    /// the client gets for itself.
-    pub id: String,
-    /// One secret, or two while the client moves from one to the next.
-    pub secrets: Vec<ConfiguredSecret>,
-    /// The grants it may use; at least one.
-    pub grants: Vec<GrantType>,
-    /// The scopes it may have.
-    pub scopes: Vec<String>,
-    /// The scopes it gets when it asks for none: some of `scopes`, or nothing.
-    pub default_scopes: Vec<String>,
-    /// The audiences it may name; the first is used when it names none. At least one.
-    pub audiences: Vec<String>,
-    /// The groups its tokens carry (RFC 9068 §2.2.3.1).
-    pub groups: Vec<String>,
-    /// How long its access tokens live; the provider's lifetime when absent.
-    pub access_token_lifetime: Option<Duration>,
+pub struct PasswordConfig {
+    /// Cost of new hashes; older ones are upgraded at login.
+    pub parameters: Parameters,
+    /// Threads that hash: one for each core when absent.
+    pub threads: Option<usize>,
+    /// Passwords that may wait: 32 for each thread when absent.
+    pub queue: Option<usize>,
+    /// What those hear who find the queue full.
+    pub retry_after: Duration,
+    /// Fewest characters of a new one.
+    pub min_length: usize,
+    /// How hard a new one must be to guess.
+    pub strength: Strength,
+    /// When an account is locked.
+    pub account: Limits,
+    /// When a network is locked.
+    pub network: Limits,
+    /// For how long and for how many accounts a right password is remembered in memory; `None`: it is not.
+    pub remembered: Option<(Duration, usize)>,
 }
 
-/// A client secret as configured.
-#[derive(Clone)]
-pub enum ConfiguredSecret {
-    /// In the clear, hard to guess (see [`SecretDigest::of_configured`]).
-    Plain(String),
-    /// Its SHA-256 as 64 hexadecimal digits.
-    Sha256(String),
-}
-
-impl fmt::Debug for ConfiguredSecret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Plain(_) => "Plain(..)",
-            Self::Sha256(_) => "Sha256(..)",
-        })
+impl Default for PasswordConfig {
+    fn default() -> Self {
+        Self {
+            parameters: Parameters::OWASP,
+            threads: None,
+            queue: None,
+            retry_after: Duration::from_secs(2),
+            min_length: crate::passwords::rules::MIN_LENGTH,
+            strength: Strength::default(),
+            account: Limits::ACCOUNT,
+            network: Limits::NETWORK,
+            remembered: None,
+        }
     }
 }
 
 /// Why one value is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum ConfigReason {
     /// See [`IssuerFault`].
     #[error(transparent)]
@@ -94,49 +148,52 @@ pub enum ConfigReason {
     /// See [`LifetimeFault`].
     #[error(transparent)]
     Lifetime(LifetimeFault),
-    /// See [`SecretFault`].
+    /// See [`ClientReason`].
     #[error(transparent)]
-    Secret(SecretFault),
-    /// See [`ScopeFault`].
-    #[error(transparent)]
-    Scope(ScopeFault),
-    /// No secret.
-    #[error("a client needs a secret")]
-    NoSecret,
-    /// More than two secrets.
-    #[error("a client has at most two secrets: the one in use and the next")]
-    TooManySecrets,
-    /// An id out of the grammar.
-    #[error("a client id has 1 to {MAX_CLIENT_ID} visible ascii characters")]
-    ClientId,
+    Client(ClientReason),
     /// Two clients share an id; holds it.
     #[error("client id {0:?} is used twice")]
     DuplicateClient(String),
-    /// No grant.
-    #[error("a client without a grant can do nothing: give it one or remove it")]
-    NoGrant,
     /// An audience out of the grammar.
     #[error("an audience has 1 to {} visible ascii characters", target::MAX_TARGET)]
     Audience,
-    /// An audience of a client that the provider does not have; holds it.
-    #[error("audience {0:?} is not among the provider's audiences: add it there or correct it")]
-    UnknownAudience(String),
-    /// No audience.
-    #[error("a client needs an audience: its tokens must be meant for somebody")]
-    NoAudience,
-    /// A default scope that is not among the client's scopes; holds it.
-    #[error("default scope {0:?} is not among the client's scopes")]
-    DefaultScope(String),
-    /// A group name is empty, too long or has control characters.
-    #[error("a group has 1 to {MAX_GROUP} bytes and no control characters")]
-    Group,
-    /// More than [`MAX_GROUPS`].
-    #[error("a client has at most {MAX_GROUPS} groups: every token carries them")]
-    TooManyGroups,
+    /// A duration out of its bounds.
+    #[error("{} is out of bounds: take {} to {}", seconds(*.0), seconds(*.1), seconds(*.2))]
+    Bounds(Duration, Duration, Duration),
+    /// A session that rests longer than it lasts.
+    #[error("a session cannot be idle for longer than it lasts")]
+    IdleBeyondSession,
+    /// See [`PoolFault`].
+    #[error(transparent)]
+    Pool(PoolFault),
+    /// See [`LengthFault`].
+    #[error(transparent)]
+    Length(LengthFault),
+    /// See [`LimitFault`].
+    #[error(transparent)]
+    Limit(LimitFault),
+    /// Out of bounds.
+    #[error(
+        "right passwords are remembered for {} to {} and for 1 to {} accounts, or not at all",
+        seconds(verified::MIN_LIFETIME),
+        seconds(verified::MAX_LIFETIME),
+        verified::MAX_ENTRIES
+    )]
+    Remembered,
+    /// See [`BrandFault`].
+    #[error(transparent)]
+    Brand(BrandFault),
+    /// See [`LanguageFault`].
+    #[error(transparent)]
+    Language(LanguageFault),
+}
+
+fn seconds(length: Duration) -> String {
+    format!("{} s", length.as_secs_f64())
 }
 
 /// One refused value and where it stands, for example `clients[2].secrets[0]`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ConfigFault {
     /// Path from [`Config`], fields joined by dots, list positions from 0.
@@ -146,7 +203,7 @@ pub struct ConfigFault {
 }
 
 /// Every refused value, in the order of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct ConfigFaults(pub Vec<ConfigFault>);
 
@@ -154,11 +211,65 @@ pub struct ConfigFaults(pub Vec<ConfigFault>);
 #[derive(Debug)]
 pub struct Checked {
     pub(crate) issuer: Issuer,
-    pub(crate) access_token_algorithm: SigningAlgorithm,
+    pub(crate) lifetimes: Lifetimes,
+    pub(crate) passwords: CheckedPasswords,
+    pub(crate) pages: Pages,
     pub(crate) clients: Registry,
+    pub(crate) algorithms: Vec<SigningAlgorithm>,
+}
+
+/// How passwords are kept and guarded, checked.
+#[derive(Debug)]
+pub(crate) struct CheckedPasswords {
+    pub(crate) parameters: Parameters,
+    pub(crate) pool: PoolConfig,
+    pub(crate) rules: Rules,
+    pub(crate) min_length: usize,
+    pub(crate) policy: Policy,
+    pub(crate) remembered: Option<(Duration, usize)>,
+}
+
+impl Checked {
+    /// The algorithms that something is signed with; the key ring has a key of each.
+    pub fn algorithms(&self) -> &[SigningAlgorithm] {
+        &self.algorithms
+    }
+
+    /// The issuer.
+    pub fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
+    /// What an operator should know although nothing is wrong: clients that may send people's passwords.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut ids: Vec<&str> = self.clients.with_passwords().collect();
+        ids.sort_unstable();
+        let warn = |id: &&str| {
+            format!(
+                "client {id:?} may use the password grant: it sees people's passwords, and whoever takes it over does;                  prefer authorization_code"
+            )
+        };
+        ids.iter().map(warn).collect()
+    }
 }
 
 impl Config {
+    /// Everything that is not particular to one provider, at its default.
+    pub fn new(issuer: impl Into<String>) -> Self {
+        Self {
+            issuer: issuer.into(),
+            audiences: Vec::new(),
+            access_token_algorithm: SigningAlgorithm::Es256,
+            id_token_algorithm: SigningAlgorithm::Rs256,
+            access_token_lifetime: Duration::from_mins(5),
+            lifetimes: Lifetimes::default(),
+            passwords: PasswordConfig::default(),
+            brand: BrandConfig { name: "Postern".into(), logo: None, colour: "#2f5bd0".into() },
+            languages: Vec::new(),
+            clients: Vec::new(),
+        }
+    }
+
     /// Checks everything and reports every fault. Has no side effect.
     pub fn check(&self) -> Result<Checked, ConfigFaults> {
         let mut faults = Faults(Vec::new());
@@ -172,6 +283,44 @@ impl Config {
         }
         let lifetime = check_lifetime(self.access_token_lifetime).map_err(ConfigReason::Lifetime);
         faults.keep("access_token_lifetime", lifetime);
+        self.lifetimes.check(&mut faults);
+        let passwords = self.passwords.check(&mut faults);
+        let pages = self.pages(&mut faults);
+        let clients = self.clients(&mut faults);
+        match (issuer, passwords, pages) {
+            (Some(issuer), Some(passwords), Some(pages)) if faults.0.is_empty() => {
+                let clients = Registry::new(clients, self.defaults());
+                let algorithms = self.algorithms(&clients);
+                Ok(Checked { issuer, lifetimes: self.lifetimes, passwords, pages, clients, algorithms })
+            }
+            _ => Err(ConfigFaults(faults.0)),
+        }
+    }
+
+    fn defaults(&self) -> ClientDefaults {
+        ClientDefaults {
+            audiences: self.audiences.iter().map(|a| a.as_str().into()).collect(),
+            access_token_algorithm: self.access_token_algorithm,
+            id_token_algorithm: self.id_token_algorithm,
+            access_token_lifetime: self.access_token_lifetime,
+        }
+    }
+
+    /// Each once, the access tokens' first. A client that is registered later can choose from all of them, so there are
+    /// always these two that every verifier knows.
+    fn algorithms(&self, clients: &Registry) -> Vec<SigningAlgorithm> {
+        let own = [self.access_token_algorithm, self.id_token_algorithm, SigningAlgorithm::Es256];
+        let mut algorithms: Vec<SigningAlgorithm> = Vec::new();
+        for algorithm in own.into_iter().chain([SigningAlgorithm::Rs256]).chain(clients.algorithms()) {
+            if !algorithms.contains(&algorithm) {
+                algorithms.push(algorithm);
+            }
+        }
+        algorithms
+    }
+
+    fn clients(&self, faults: &mut Faults) -> Vec<crate::client::Client> {
+        let defaults = self.defaults();
         let mut clients = Vec::with_capacity(self.clients.len());
         let mut ids = HashSet::new();
         for (i, raw) in self.clients.iter().enumerate() {
@@ -179,84 +328,92 @@ impl Config {
             if !ids.insert(&raw.id) {
                 faults.add(format!("{at}.id"), ConfigReason::DuplicateClient(raw.id.clone()));
             }
-            clients.extend(self.check_client(raw, &at, &mut faults));
-        }
-        match issuer {
-            Some(issuer) if faults.0.is_empty() => {
-                let access_token_algorithm = self.access_token_algorithm;
-                Ok(Checked { issuer, access_token_algorithm, clients: Registry::new(clients) })
+            match raw.check(&defaults) {
+                Ok(client) => clients.push(client),
+                Err(of_client) => {
+                    for fault in of_client.0 {
+                        faults.add(format!("{at}.{}", fault.path), ConfigReason::Client(fault.reason));
+                    }
+                }
             }
-            _ => Err(ConfigFaults(faults.0)),
         }
+        clients
     }
 
-    /// `None` only when a fault was noted.
-    fn check_client(&self, raw: &ClientConfig, at: &str, faults: &mut Faults) -> Option<Client> {
-        let id_fits =
-            (1..=MAX_CLIENT_ID).contains(&raw.id.len()) && raw.id.bytes().all(|b| b.is_ascii_graphic());
-        faults.demand(id_fits, || format!("{at}.id"), ConfigReason::ClientId);
-        faults.demand(!raw.grants.is_empty(), || format!("{at}.grants"), ConfigReason::NoGrant);
-        let secrets = check_secrets(&raw.secrets, &format!("{at}.secrets"), faults);
-        let scopes = check_scopes(&raw.scopes, &format!("{at}.scopes"), faults);
-        let default_scopes = check_scopes(&raw.default_scopes, &format!("{at}.default_scopes"), faults);
-        if let Some(outside) = default_scopes.first_outside(&scopes) {
-            faults.add(format!("{at}.default_scopes"), ConfigReason::DefaultScope(outside.to_owned()));
+    fn pages(&self, faults: &mut Faults) -> Option<Pages> {
+        let brand = match Brand::check(&self.brand) {
+            Ok(brand) => Some(brand),
+            Err(of_brand) => {
+                for fault in of_brand {
+                    faults.add("brand".into(), ConfigReason::Brand(fault));
+                }
+                None
+            }
+        };
+        let mut languages = match Languages::builtin() {
+            Ok(languages) => languages,
+            Err(of_languages) => {
+                for fault in of_languages {
+                    faults.add("languages".into(), ConfigReason::Language(fault));
+                }
+                return None;
+            }
+        };
+        for (tag, text) in &self.languages {
+            for fault in languages.add(tag, text).err().into_iter().flatten() {
+                faults.add(format!("languages.{tag}"), ConfigReason::Language(fault));
+            }
         }
-        faults.demand(!raw.audiences.is_empty(), || format!("{at}.audiences"), ConfigReason::NoAudience);
-        for (i, audience) in raw.audiences.iter().enumerate() {
-            let known = self.audiences.contains(audience);
-            faults.demand(
-                known,
-                || format!("{at}.audiences[{i}]"),
-                ConfigReason::UnknownAudience(audience.clone()),
-            );
+        brand.map(|brand| Pages::new(brand, languages))
+    }
+}
+
+impl Lifetimes {
+    fn check(&self, faults: &mut Faults) {
+        let second = Duration::from_secs(1);
+        for (name, length, least, most) in [
+            ("code", self.code, second, MAX_SHORT),
+            ("id_token", self.id_token, second, crate::access_token::MAX_LIFETIME),
+            ("refresh_token", self.refresh_token, second, MAX_LONG),
+            ("grant", self.grant, second, MAX_LONG),
+            ("session_idle", self.session_idle, second, MAX_LONG),
+            ("session", self.session, second, MAX_LONG),
+            ("device_code", self.device_code, second, MAX_SHORT),
+            ("pushed_request", self.pushed_request, second, Duration::from_mins(10)),
+            ("signing_key", self.signing_key, MIN_ROTATION, MAX_LONG),
+        ] {
+            let fits = (least..=most).contains(&length) && length.subsec_nanos() == 0;
+            let path = || format!("lifetimes.{name}");
+            faults.demand(fits, path, ConfigReason::Bounds(length, least, most));
         }
-        faults.demand(raw.groups.len() <= MAX_GROUPS, || format!("{at}.groups"), ConfigReason::TooManyGroups);
-        for (i, group) in raw.groups.iter().enumerate() {
-            let fits = (1..=MAX_GROUP).contains(&group.len()) && !group.chars().any(char::is_control);
-            faults.demand(fits, || format!("{at}.groups[{i}]"), ConfigReason::Group);
-        }
-        let lifetime = raw.access_token_lifetime.unwrap_or(self.access_token_lifetime);
-        if raw.access_token_lifetime.is_some() {
-            let checked = check_lifetime(lifetime).map_err(ConfigReason::Lifetime);
-            faults.keep(&format!("{at}.access_token_lifetime"), checked);
-        }
-        let boxed = |list: &[String]| list.iter().map(|s| s.as_str().into()).collect();
-        Some(Client {
-            id: raw.id.as_str().into(),
-            secrets: secrets?,
-            grants: raw.grants.clone(),
-            scopes,
-            default_scopes,
-            audiences: boxed(&raw.audiences),
-            groups: boxed(&raw.groups),
-            access_token_lifetime: lifetime,
+        let ordered = self.session_idle <= self.session;
+        faults.demand(ordered, || "lifetimes.session_idle".into(), ConfigReason::IdleBeyondSession);
+    }
+}
+
+impl PasswordConfig {
+    fn check(&self, faults: &mut Faults) -> Option<CheckedPasswords> {
+        let pool = PoolConfig::new(self.threads, self.queue, self.retry_after);
+        let pool = faults.keep("passwords", pool.map_err(ConfigReason::Pool));
+        let rules = Rules::new(self.min_length, self.strength).map_err(ConfigReason::Length);
+        let rules = faults.keep("passwords.min_length", rules);
+        let policy = Policy::new(self.account, self.network).map_err(ConfigReason::Limit);
+        let policy = faults.keep("passwords.network", policy);
+        let fits = |(lifetime, entries): (Duration, usize)| {
+            (verified::MIN_LIFETIME..=verified::MAX_LIFETIME).contains(&lifetime)
+                && (1..=verified::MAX_ENTRIES).contains(&entries)
+        };
+        let remembered = self.remembered.is_none_or(fits);
+        faults.demand(remembered, || "passwords.remembered".into(), ConfigReason::Remembered);
+        Some(CheckedPasswords {
+            parameters: self.parameters,
+            pool: pool?,
+            rules: rules?,
+            min_length: self.min_length,
+            policy: policy?,
+            remembered: self.remembered,
         })
     }
-}
-
-fn check_secrets(raw: &[ConfiguredSecret], at: &str, faults: &mut Faults) -> Option<SecretDigests> {
-    let mut digests = Vec::with_capacity(raw.len());
-    for (i, secret) in raw.iter().enumerate() {
-        let digest = match secret {
-            ConfiguredSecret::Plain(plain) => SecretDigest::of_configured(plain),
-            ConfiguredSecret::Sha256(hex) => SecretDigest::from_hex(hex),
-        };
-        digests.extend(faults.keep(&format!("{at}[{i}]"), digest.map_err(ConfigReason::Secret)));
-    }
-    faults.demand(!raw.is_empty(), || at.to_owned(), ConfigReason::NoSecret);
-    faults.demand(raw.len() <= 2, || at.to_owned(), ConfigReason::TooManySecrets);
-    let mut digests = digests.into_iter();
-    let first = digests.next()?;
-    Some(SecretDigests::new(first, digests.next()))
-}
-
-fn check_scopes(raw: &[String], at: &str, faults: &mut Faults) -> ScopeSet {
-    let mut set = ScopeSet::default();
-    for (i, scope) in raw.iter().enumerate() {
-        faults.keep(&format!("{at}[{i}]"), set.insert(scope).map_err(ConfigReason::Scope));
-    }
-    set
 }
 
 struct Faults(Vec<ConfigFault>);
@@ -280,6 +437,7 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ConfiguredSecret, GrantType, client::config::MAX_GROUPS};
 
     fn client() -> ClientConfig {
         ClientConfig {
@@ -290,17 +448,15 @@ mod tests {
             default_scopes: vec!["read".into()],
             audiences: vec!["https://api.example.com".into()],
             groups: vec!["staff".into()],
-            access_token_lifetime: None,
+            ..ClientConfig::default()
         }
     }
 
     fn config() -> Config {
         Config {
-            issuer: "https://login.example.com".into(),
             audiences: vec!["https://api.example.com".into()],
-            access_token_algorithm: SigningAlgorithm::Es256,
-            access_token_lifetime: Duration::from_mins(5),
             clients: vec![client()],
+            ..Config::new("https://login.example.com")
         }
     }
 
@@ -319,11 +475,75 @@ mod tests {
             ..client()
         });
         let checked = config.check().unwrap();
-        assert_eq!(checked.clients.len(), 2);
-        let orders = checked.clients.verify("orders", "KzJ4bXk0cGVyc2lzdGVudA").unwrap();
-        assert_eq!(orders.access_token_lifetime(), Duration::from_mins(5));
-        let billing = checked.clients.verify("billing", "abc").unwrap();
-        assert_eq!(billing.access_token_lifetime(), Duration::from_mins(1));
+        let mut lifetimes: Vec<_> =
+            checked.clients.configured().map(|c| (c.id().to_owned(), c.access_token_lifetime())).collect();
+        lifetimes.sort();
+        assert_eq!(
+            lifetimes,
+            [("billing".to_owned(), Duration::from_mins(1)), ("orders".to_owned(), Duration::from_mins(5))]
+        );
+        assert_eq!(checked.warnings(), [""; 0]);
+    }
+
+    #[test]
+    fn a_password_grant_is_warned_of() {
+        let mut config = config();
+        config.clients[0].grants.push(GrantType::Password);
+        let warnings = config.check().unwrap().warnings();
+        assert!(warnings[0].contains("\"orders\"") && warnings.len() == 1, "{warnings:?}");
+    }
+
+    #[test]
+    fn what_is_no_client_is_refused_with_its_reason() {
+        let with = |change: fn(&mut ClientConfig)| {
+            let mut config = config();
+            change(&mut config.clients[0]);
+            config.check().map(|_| ()).unwrap_err().to_string()
+        };
+        let all = GrantType::ALL.to_vec();
+        for (change, expected) in [
+            (
+                (|c| (c.public, c.secrets) = (true, vec![])) as fn(&mut ClientConfig),
+                "clients[0].grants: a public client may not use client_credentials",
+            ),
+            (|c| c.public = true, "clients[0].secrets: a client has secrets or keys or is public"),
+            (|c| c.secrets = vec![], "clients[0].secrets: a client needs a secret or keys"),
+            (|c| c.keys = Some(serde_json::json!({})), "clients[0].keys: keys are a JWK set"),
+            (|c| c.grants = vec![GrantType::RefreshToken], "refresh_token follows from another grant"),
+            (|c| c.grants = vec![GrantType::AuthorizationCode], "needs a redirect uri"),
+            (|c| c.redirect_uris = vec!["http://app.example/cb".into()], "clients[0].redirect_uris[0]: "),
+            (|c| c.backchannel_logout_uri = Some("x".into()), "clients[0].backchannel_logout_uri: "),
+            (|c| c.name = Some(String::new()), "clients[0].name: "),
+        ] {
+            let faults = with(change);
+            assert!(faults.contains(expected), "{faults}");
+        }
+        let mut good = config();
+        good.clients[0].grants = all;
+        good.clients[0].redirect_uris = vec!["https://app.example/cb".into()];
+        assert!(good.check().is_ok());
+    }
+
+    #[test]
+    fn lifetimes_brand_and_languages_are_checked() {
+        let mut config = config();
+        config.lifetimes.code = Duration::ZERO;
+        config.lifetimes.session_idle = Duration::from_hours(24);
+        config.passwords.min_length = 3;
+        config.passwords.remembered = Some((Duration::from_hours(1), 1));
+        config.brand.colour = "red".into();
+        config.languages = vec![("fr".into(), "x = 1".into())];
+        let text = config.check().unwrap_err().to_string();
+        for path in [
+            "lifetimes.code: 0 s is out of bounds",
+            "lifetimes.session_idle: ",
+            "passwords.min_length: ",
+            "passwords.remembered: ",
+            "brand: ",
+            "languages.fr: ",
+        ] {
+            assert!(text.contains(path), "{path}: {text}");
+        }
     }
 
     #[test]
@@ -340,8 +560,10 @@ mod tests {
                     scopes: vec!["a b".into(), "read".into()],
                     default_scopes: vec!["write".into()],
                     audiences: vec![],
+                    redirect_uris: vec![],
                     groups: vec!["ok".into(), "a\nb".into()],
                     access_token_lifetime: Some(Duration::from_secs(86_401)),
+                    ..ClientConfig::default()
                 },
                 ClientConfig {
                     id: "x".into(),
@@ -365,11 +587,10 @@ mod tests {
             "audiences[0]",
             "access_token_lifetime",
             "clients[0].id",
-            "clients[0].grants",
             "clients[0].secrets",
+            "clients[0].grants",
             "clients[0].scopes[0]",
             "clients[0].default_scopes",
-            "clients[0].audiences",
             "clients[0].groups[1]",
             "clients[0].access_token_lifetime",
             "clients[1].secrets[0]",

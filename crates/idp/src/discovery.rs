@@ -1,22 +1,62 @@
 //! Discovery documents: what is there, and nothing else.
 //!
-//! Owns: the two metadata documents and the paths they stand at. OpenID Connect Discovery 1.0 §4 appends its
-//! well-known path to the issuer; RFC 8414 §3.1 inserts its own between host and path. Clients are known to do
-//! either with both, so both documents are served in both forms; without an issuer path these coincide.
+//! Owns: the two metadata documents, the paths they stand at, and the paths of everything they name. OpenID Connect Discovery
+//! 1.0 §4 appends its well-known path to the issuer; RFC 8414 §3.1 inserts its own between host and path. Clients are known to
+//! do either with both, so both documents are served in both forms; without an issuer path these coincide.
 //! Does not own: the endpoints they name ([`crate::router`]).
 //!
 //! The documents change only with the configuration, so they are written once, at start-up.
 
+use auth::token::{Algorithm, jws::SigningAlgorithm};
 use serde::Serialize;
 
-use crate::{client, grants::GrantType, issuer::Issuer};
+use crate::{
+    authorization::response::ResponseMode,
+    client::{self, Registry},
+    grants::GrantType,
+    issuer::Issuer,
+    keys::key,
+    login::ACR,
+    pages::Pages,
+    person,
+};
 
+/// Path of the authorization endpoint below the issuer.
+pub const AUTHORIZE: &str = "/authorize";
 /// Path of the token endpoint below the issuer.
 pub const TOKEN: &str = "/token";
 /// Path of the key set below the issuer.
 pub const JWKS: &str = "/jwks";
+/// Path of the userinfo endpoint below the issuer.
+pub const USERINFO: &str = "/userinfo";
+/// Path of the introspection endpoint below the issuer.
+pub const INTROSPECT: &str = "/introspect";
+/// Path of the revocation endpoint below the issuer.
+pub const REVOKE: &str = "/revoke";
+/// Path of the end session endpoint below the issuer.
+pub const END_SESSION: &str = "/logout";
+/// Path of the endpoint for pushed authorization requests below the issuer.
+pub const PUSHED_REQUEST: &str = "/par";
+/// Path of the device authorization endpoint below the issuer.
+pub const DEVICE_AUTHORIZATION: &str = "/device_authorization";
+/// Path of the page where people type the code of a device.
+pub const DEVICE: &str = "/device";
+/// Where the page of a device is sent to.
+pub const DEVICE_DECISION: &str = "/device/decision";
+/// Where the login page is sent to.
+pub const LOGIN: &str = "/login";
+/// Where the consent page is sent to.
+pub const CONSENT: &str = "/consent";
+/// Where the page of logout is sent to.
+pub const LOGOUT_DECISION: &str = "/logout/decision";
+/// Path of the account page; its forms are sent below it.
+pub const ACCOUNT: &str = "/account";
+
 const OPENID: &str = "/.well-known/openid-configuration";
 const OAUTH: &str = "/.well-known/oauth-authorization-server";
+
+/// Scopes with a meaning of their own.
+const SCOPES: [&str; 7] = ["openid", "profile", "email", "address", "phone", "groups", "offline_access"];
 
 /// Where the OpenID document stands, each path once.
 pub fn openid_paths(issuer: &Issuer) -> Vec<String> {
@@ -35,55 +75,123 @@ fn well_known_paths(issuer: &Issuer, well_known: &str) -> Vec<String> {
     paths
 }
 
+/// What the documents are made from.
+#[derive(Clone, Copy)]
+pub(crate) struct Facts<'a> {
+    pub(crate) issuer: &'a Issuer,
+    /// Those of the published keys.
+    pub(crate) algorithms: &'a [SigningAlgorithm],
+    pub(crate) pages: &'a Pages,
+    pub(crate) clients: &'a Registry,
+}
+
 /// RFC 8414 §2. Members whose default is wrong for this provider are spelled out.
 #[derive(Serialize)]
 struct OauthMetadata<'a> {
     issuer: &'a str,
+    authorization_endpoint: String,
     token_endpoint: String,
     jwks_uri: String,
-    /// No endpoint answers with these yet. The standard requires the member and also says that empty ones
-    /// are left out; typed clients fail on an absent member, none on an empty one.
-    response_types_supported: [&'a str; 0],
-    grant_types_supported: [&'a str; GrantType::ALL.len()],
+    introspection_endpoint: String,
+    revocation_endpoint: String,
+    device_authorization_endpoint: String,
+    pushed_authorization_request_endpoint: String,
+    require_pushed_authorization_requests: bool,
+    scopes_supported: Vec<&'a str>,
+    response_types_supported: [&'a str; 1],
+    response_modes_supported: [&'a str; ResponseMode::ALL.len()],
+    grant_types_supported: Vec<&'a str>,
     token_endpoint_auth_methods_supported: [&'a str; client::authenticate::METHODS.len()],
+    token_endpoint_auth_signing_alg_values_supported: Vec<&'a str>,
+    introspection_endpoint_auth_methods_supported: [&'a str; 3],
+    revocation_endpoint_auth_methods_supported: [&'a str; client::authenticate::METHODS.len()],
+    code_challenge_methods_supported: [&'a str; 1],
+    authorization_response_iss_parameter_supported: bool,
+    ui_locales_supported: Vec<&'a str>,
 }
 
-/// OpenID Connect Discovery 1.0 §3: the same and what it adds.
+/// OpenID Connect Discovery 1.0 §3: the same and what it adds, and what the logout specifications add.
 #[derive(Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "the standard's")]
 struct OpenidMetadata<'a> {
     #[serde(flatten)]
     oauth: OauthMetadata<'a>,
+    userinfo_endpoint: String,
+    end_session_endpoint: String,
     subject_types_supported: [&'a str; 1],
-    /// The algorithms of the published keys. Required by the standard, and what generic verifiers read.
-    id_token_signing_alg_values_supported: &'a [&'a str],
+    id_token_signing_alg_values_supported: Vec<&'a str>,
+    userinfo_signing_alg_values_supported: Vec<&'a str>,
+    acr_values_supported: [&'a str; 1],
+    claim_types_supported: [&'a str; 1],
+    claims_supported: Vec<&'a str>,
+    claims_parameter_supported: bool,
+    request_parameter_supported: bool,
     /// Its default is true.
     request_uri_parameter_supported: bool,
+    backchannel_logout_supported: bool,
+    backchannel_logout_session_supported: bool,
 }
 
-fn oauth_metadata(issuer: &Issuer) -> OauthMetadata<'_> {
-    OauthMetadata {
-        issuer: issuer.as_str(),
-        token_endpoint: issuer.endpoint(TOKEN),
-        jwks_uri: issuer.endpoint(JWKS),
-        response_types_supported: [],
-        grant_types_supported: GrantType::ALL.map(GrantType::as_str),
-        token_endpoint_auth_methods_supported: client::authenticate::METHODS,
+impl<'a> Facts<'a> {
+    /// The RFC 8414 document as JSON.
+    pub(crate) fn oauth_document(self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(&self.oauth())
     }
-}
 
-/// The RFC 8414 document as JSON.
-pub fn oauth_document(issuer: &Issuer) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&oauth_metadata(issuer))
-}
+    /// The OpenID document as JSON.
+    pub(crate) fn openid_document(self) -> serde_json::Result<Vec<u8>> {
+        let own = ["iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "sid"];
+        serde_json::to_vec(&OpenidMetadata {
+            oauth: self.oauth(),
+            userinfo_endpoint: self.issuer.endpoint(USERINFO),
+            end_session_endpoint: self.issuer.endpoint(END_SESSION),
+            subject_types_supported: ["public"],
+            id_token_signing_alg_values_supported: self.names(),
+            userinfo_signing_alg_values_supported: self.names(),
+            acr_values_supported: [ACR],
+            claim_types_supported: ["normal"],
+            claims_supported: person::claim_names().chain(own).collect(),
+            claims_parameter_supported: true,
+            request_parameter_supported: false,
+            request_uri_parameter_supported: false,
+            backchannel_logout_supported: true,
+            backchannel_logout_session_supported: true,
+        })
+    }
 
-/// The OpenID document as JSON; `algorithms` are the names (RFC 7518 §3.1) of the published keys.
-pub fn openid_document(issuer: &Issuer, algorithms: &[&str]) -> serde_json::Result<Vec<u8>> {
-    serde_json::to_vec(&OpenidMetadata {
-        oauth: oauth_metadata(issuer),
-        subject_types_supported: ["public"],
-        id_token_signing_alg_values_supported: algorithms,
-        request_uri_parameter_supported: false,
-    })
+    fn names(self) -> Vec<&'a str> {
+        self.algorithms.iter().map(|&algorithm| key::name(algorithm)).collect()
+    }
+
+    fn oauth(self) -> OauthMetadata<'a> {
+        let issuer = self.issuer;
+        let methods = client::authenticate::METHODS;
+        // the password grant is named where somebody has it: it is no offer to others
+        let passwords = self.clients.with_passwords().next().is_some();
+        let grants = GrantType::ALL.into_iter().filter(|grant| passwords || *grant != GrantType::Password);
+        OauthMetadata {
+            issuer: issuer.as_str(),
+            authorization_endpoint: issuer.endpoint(AUTHORIZE),
+            token_endpoint: issuer.endpoint(TOKEN),
+            jwks_uri: issuer.endpoint(JWKS),
+            introspection_endpoint: issuer.endpoint(INTROSPECT),
+            revocation_endpoint: issuer.endpoint(REVOKE),
+            device_authorization_endpoint: issuer.endpoint(DEVICE_AUTHORIZATION),
+            pushed_authorization_request_endpoint: issuer.endpoint(PUSHED_REQUEST),
+            require_pushed_authorization_requests: false,
+            scopes_supported: SCOPES.to_vec(),
+            response_types_supported: ["code"],
+            response_modes_supported: ResponseMode::ALL.map(ResponseMode::as_str),
+            grant_types_supported: grants.map(GrantType::as_str).collect(),
+            token_endpoint_auth_methods_supported: methods,
+            token_endpoint_auth_signing_alg_values_supported: Algorithm::ALL.map(Algorithm::as_str).to_vec(),
+            introspection_endpoint_auth_methods_supported: [methods[0], methods[1], methods[2]],
+            revocation_endpoint_auth_methods_supported: methods,
+            code_challenge_methods_supported: ["S256"],
+            authorization_response_iss_parameter_supported: true,
+            ui_locales_supported: self.pages.languages().tags().collect(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,23 +1,28 @@
 //! The OpenID provider: who may have a token, and the token itself.
 //!
-//! Owns: the signing keys and their rotation ([`keys`]); the clients and how they prove themselves
-//! ([`client`]); passwords: their hashes, rules and lockout ([`passwords`]); the OAuth vocabulary and its one
-//! error table ([`oauth`]); one file per grant ([`grants`]); the access token ([`access_token`]); what is asked at
-//! the authorization endpoint and how it is answered ([`authorization`]); the discovery documents
-//! ([`discovery`]); the HTTP surface ([`endpoint`], [`router`]); the pages that people see ([`pages`]).
+//! Owns: the signing keys and their rotation ([`keys`]), and what else follows from the provider's one secret
+//! ([`secrets`]); the clients and how they prove themselves ([`client`]); people ([`person`]), passwords: their hashes,
+//! rules and lockout ([`passwords`]), logging in ([`login`]), sessions and cookies ([`session`]); the OAuth vocabulary and its
+//! one error table ([`oauth`]); one file per grant ([`grants`]); the tokens ([`access_token`], [`id_token`]); what is asked at
+//! the authorization endpoint and how it is answered ([`authorization`]), also for devices ([`device`]), and what is
+//! remembered in between ([`flow`]); telling clients of the end ([`logout`]); the discovery documents ([`discovery`]); the HTTP
+//! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what happens by itself ([`tend()`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
-//! router), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
-//! into a [`Config`]), a clock or a random number generator (both are arguments of [`Provider::new`]).
+//! router), facts (`store`), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it
+//! into a [`Config`]), a clock, a random number generator or a way to clients (all are arguments of [`Provider::start`]).
 //! Nothing here is global: two providers live in one process without knowing of each other.
 //!
 //! Flow of a token request:
 //!
 //! ```text
-//! router → endpoint::token  read the body (type, size, deadline) → oauth::form  strict parse
+//! router → endpoint::token → endpoint::form  the body (type, size, deadline), strictly parsed
 //!        → client::authenticate  exactly one method → grants::issue  shared checks
-//!        → grants::client_credentials  what is granted → access_token::mint → answer
+//!        → grants::…  what is granted → access_token::mint, id_token::mint → store  kept in one change → answer
 //! ```
+//!
+//! Flow of a person: `router → endpoint::visit  cookies, language → endpoint::authorize → authorization::next → a page, or an
+//! answer to the client`.
 //!
 //! Every refusal on the way is an [`oauth::error::Fault`], turned into an answer and a log line in one place.
 
@@ -26,21 +31,37 @@ pub mod ambient;
 pub mod authorization;
 pub mod client;
 pub mod config;
+pub mod device;
 pub mod discovery;
 pub mod endpoint;
+pub mod flow;
 pub mod grants;
+pub mod id_token;
 pub mod issuer;
 pub mod keys;
+pub mod login;
+pub mod logout;
 pub mod oauth;
 pub mod pages;
 pub mod passwords;
+pub mod person;
 pub mod provider;
 mod router;
+pub mod secrets;
+pub mod session;
+mod tend;
 
 pub use ambient::{Clock, Entropy, EntropyFailed};
-pub use config::{ClientConfig, Config, ConfigFault, ConfigFaults, ConfigReason, ConfiguredSecret};
+pub use client::{
+    TokenFormat,
+    config::{ClientConfig, ConfiguredSecret},
+};
+pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, PasswordConfig};
 pub use grants::GrantType;
 pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
-pub use provider::{Provider, ProviderFault};
+pub use provider::{Answered, Outbound, Parts, Provider, ProviderFault};
 pub use router::router;
+pub use secrets::Secrets;
+pub use session::Caller;
+pub use tend::tend;

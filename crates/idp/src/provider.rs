@@ -1,42 +1,87 @@
 //! The provider as one value.
 //!
-//! Owns: the checked configuration, the keys, the clock and the random source, held together for the
-//! endpoints; and key rotation as an operation on a running provider.
-//! Does not own: how requests arrive ([`crate::router`]) or what they mean.
+//! Owns: the checked configuration, the keys, the store, the clock and the random source, held together for the
+//! endpoints; what has to be drawn at random; and key rotation as an operation on a running provider.
+//! Does not own: how requests arrive ([`crate::router`]), what they mean, what is done from time to time ([`crate::tend`]).
 
-use auth::{time::Timestamp, token::jws::SigningAlgorithm};
+use std::{fmt, future::Future, pin::Pin, sync::Arc};
+
+use auth::{
+    time::Timestamp,
+    token::{
+        jws::SigningAlgorithm,
+        opaque::{self, Kind, RANDOM},
+    },
+};
 use axum::{body::Bytes, http::HeaderValue};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
+use store::Store;
+use zeroize::Zeroizing;
 
 use crate::{
-    ambient::{Clock, Entropy},
+    ambient::{Clock, Entropy, EntropyFailed},
     client::Registry,
-    config::Checked,
+    config::{Checked, Lifetimes},
     discovery,
     issuer::Issuer,
-    keys::{self, JWKS_MAX_AGE, KeyError, Keys},
+    keys::{JWKS_MAX_AGE, KeyError, Keys, Place},
+    login::Logins,
     oauth::error::Fault,
+    pages::Pages,
+    passwords::{pool::PoolFault, verified::VerifiedFault},
+    secrets::Secrets,
 };
 
-/// Why checked parts do not make a provider together.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+/// Why a provider does not start.
+#[derive(Debug, thiserror::Error)]
 pub enum ProviderFault {
-    /// The key ring has no key for the access token algorithm.
-    #[error("no signing key for {}: add the algorithm to the key ring", keys::key::name(*.0))]
-    NoSigningKey(SigningAlgorithm),
+    /// The signing keys.
+    #[error(transparent)]
+    Keys(#[from] KeyError),
+    /// The threads that hash passwords.
+    #[error(transparent)]
+    Passwords(#[from] PoolFault),
+    /// The memory of right passwords.
+    #[error(transparent)]
+    Remembered(#[from] VerifiedFault),
     /// A discovery document could not be written.
     #[error("the discovery documents cannot be written")]
     Documents,
 }
 
-/// An OpenID provider: one issuer, its keys and its clients.
+/// A request to somebody else under way: the status of the answer, or what went wrong.
+pub type Answered = Pin<Box<dyn Future<Output = Result<u16, String>> + Send>>;
+
+/// How the provider reaches clients.
+pub trait Outbound: Send + Sync {
+    /// Posts a form, and gives up after some seconds. Redirects are not followed.
+    fn post_form(&self, url: &str, body: String) -> Answered;
+}
+
+/// What a provider works with.
+pub struct Parts {
+    /// Where facts are kept.
+    pub store: Store,
+    /// What its nodes share.
+    pub secrets: Secrets,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Arc<dyn Entropy>,
+    /// The way to clients.
+    pub outbound: Arc<dyn Outbound>,
+}
+
+/// An OpenID provider: one issuer, its keys, its clients and its people.
 pub struct Provider {
     issuer: Issuer,
-    access_token_algorithm: SigningAlgorithm,
+    lifetimes: Lifetimes,
     clients: Registry,
     keys: Keys,
-    clock: Box<dyn Clock>,
-    entropy: Box<dyn Entropy>,
+    logins: Logins,
+    pages: Pages,
+    parts: Parts,
     openid_document: Bytes,
     oauth_document: Bytes,
     document_cache: HeaderValue,
@@ -44,38 +89,39 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// A provider from a checked configuration (see [`crate::Config::check`]), its keys, a clock and a
-    /// random source.
-    pub fn new(
-        checked: Checked,
-        keys: Keys,
-        clock: impl Clock + 'static,
-        entropy: impl Entropy + 'static,
-    ) -> Result<Self, ProviderFault> {
-        let Checked { issuer, access_token_algorithm, clients } = checked;
-        let algorithms = keys.algorithms();
-        if !algorithms.contains(&access_token_algorithm) {
-            return Err(ProviderFault::NoSigningKey(access_token_algorithm));
-        }
-        let names: Vec<&str> = algorithms.iter().map(|&a| keys::key::name(a)).collect();
+    /// A provider from a checked configuration (see [`crate::Config::check`]). Makes signing keys where the store has none,
+    /// and starts the threads that hash passwords.
+    pub async fn start(checked: Checked, parts: Parts) -> Result<Arc<Self>, ProviderFault> {
+        let Checked { issuer, lifetimes, passwords, pages, clients, algorithms } = checked;
+        let place = Place { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
+        let keys = Keys::open(place, &algorithms, parts.clock.now()).await?;
+        let logins = Logins::start(&passwords, &parts.entropy)?;
         let documents = || ProviderFault::Documents;
-        Ok(Self {
-            openid_document: discovery::openid_document(&issuer, &names).map_err(|_| documents())?.into(),
-            oauth_document: discovery::oauth_document(&issuer).map_err(|_| documents())?.into(),
+        let facts =
+            discovery::Facts { issuer: &issuer, algorithms: &algorithms, pages: &pages, clients: &clients };
+        Ok(Arc::new(Self {
+            openid_document: facts.openid_document().map_err(|_| documents())?.into(),
+            oauth_document: facts.oauth_document().map_err(|_| documents())?.into(),
             document_cache: header(&format!("public, max-age={}", JWKS_MAX_AGE.as_secs()))?,
             challenge: header(&format!("Basic realm=\"{}\", charset=\"UTF-8\"", issuer.as_str()))?,
             issuer,
-            access_token_algorithm,
+            lifetimes,
             clients,
             keys,
-            clock: Box::new(clock),
-            entropy: Box::new(entropy),
-        })
+            logins,
+            pages,
+            parts,
+        }))
     }
 
     /// The issuer.
     pub fn issuer(&self) -> &Issuer {
         &self.issuer
+    }
+
+    /// How long things live.
+    pub fn lifetimes(&self) -> &Lifetimes {
+        &self.lifetimes
     }
 
     /// The clients.
@@ -88,30 +134,78 @@ impl Provider {
         &self.keys
     }
 
+    /// Passwords and what guards them.
+    pub fn logins(&self) -> &Logins {
+        &self.logins
+    }
+
+    /// The pages.
+    pub fn pages(&self) -> &Pages {
+        &self.pages
+    }
+
+    /// Where facts are kept.
+    pub fn store(&self) -> &Store {
+        &self.parts.store
+    }
+
+    /// What the nodes share.
+    pub fn secrets(&self) -> &Secrets {
+        &self.parts.secrets
+    }
+
     /// The provider's time.
     pub fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.parts.clock.now()
     }
 
     /// The provider's randomness.
     pub fn entropy(&self) -> &dyn Entropy {
-        self.entropy.as_ref()
+        &*self.parts.entropy
     }
 
-    /// The next key of an algorithm takes over, see [`Keys::rotate`]. Blocks on the disk and on key
-    /// generation: keep it off the threads that serve.
-    pub fn rotate_keys(&self, algorithm: SigningAlgorithm) -> Result<(), KeyError> {
-        self.keys.rotate(algorithm, self.now())
+    /// The way to clients.
+    pub(crate) fn outbound(&self) -> &dyn Outbound {
+        &*self.parts.outbound
     }
 
-    /// A key that leaked goes at once, see [`Keys::revoke`]. Blocks like [`Provider::rotate_keys`].
-    pub fn revoke_key(&self, kid: &str) -> Result<(), KeyError> {
-        self.keys.revoke(kid, self.now())
+    /// What a change of the keys needs.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place { store: &self.parts.store, secrets: &self.parts.secrets, entropy: &*self.parts.entropy }
     }
 
-    /// Signs the claims of an access token.
-    pub(crate) fn sign_access_token(&self, typ: &str, claims: &impl Serialize) -> Result<String, Fault> {
-        self.keys.sign(self.access_token_algorithm, typ, claims).map_err(|_| Fault::SigningFailed)
+    /// The next key of an algorithm takes over, see [`Keys::rotate`].
+    pub async fn rotate_keys(&self, algorithm: SigningAlgorithm) -> Result<(), KeyError> {
+        self.keys.rotate(self.place(), algorithm, self.now()).await
+    }
+
+    /// A key that leaked goes at once, see [`Keys::revoke`].
+    pub async fn revoke_key(&self, kid: &str) -> Result<(), KeyError> {
+        self.keys.revoke(self.place(), kid, self.now()).await
+    }
+
+    /// A name that nothing else has: 128 random bits in base64url (RFC 7519 §4.1.7).
+    pub fn draw_id(&self) -> Result<String, EntropyFailed> {
+        let mut bytes = [0; 16];
+        self.entropy().fill(&mut bytes)?;
+        Ok(URL_SAFE_NO_PAD.encode(bytes))
+    }
+
+    /// A secret of a kind that nobody can guess.
+    pub(crate) fn draw_token(&self, kind: Kind) -> Result<Zeroizing<String>, EntropyFailed> {
+        let mut random = Zeroizing::new([0; RANDOM]);
+        self.entropy().fill(&mut *random)?;
+        Ok(opaque::mint(kind, &random))
+    }
+
+    /// Signs claims with the active key of an algorithm.
+    pub(crate) fn sign(
+        &self,
+        algorithm: SigningAlgorithm,
+        typ: &str,
+        claims: &impl Serialize,
+    ) -> Result<String, Fault> {
+        self.keys.sign(algorithm, typ, claims).map_err(|_| Fault::SigningFailed)
     }
 
     /// The key set as published now (RFC 7517 §5).
@@ -132,43 +226,19 @@ impl Provider {
         &self.document_cache
     }
 
-    /// `WWW-Authenticate` of every 401 (RFC 7617 §2).
+    /// `WWW-Authenticate` of every 401 of clients (RFC 7617 §2).
     pub(crate) fn challenge(&self) -> &HeaderValue {
         &self.challenge
+    }
+}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Provider").field("issuer", &self.issuer).finish_non_exhaustive()
     }
 }
 
 /// An issuer is visible ASCII without quotes (it was checked), so this holds.
 fn header(text: &str) -> Result<HeaderValue, ProviderFault> {
     HeaderValue::from_str(text).map_err(|_| ProviderFault::Documents)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use aws_lc_rs::rand::SystemRandom;
-
-    use super::*;
-    use crate::Config;
-
-    #[test]
-    fn a_provider_needs_the_key_it_is_to_sign_with() {
-        let config = Config {
-            issuer: "https://login.example.com".into(),
-            audiences: vec![],
-            access_token_algorithm: SigningAlgorithm::EdDsa,
-            access_token_lifetime: Duration::from_secs(1),
-            clients: vec![],
-        };
-        let now = Timestamp::from_secs(1);
-        let with = |algorithm| {
-            let keys = Keys::in_memory(&[SigningAlgorithm::Es256, algorithm], now).unwrap();
-            Provider::new(config.check().unwrap(), keys, move || now, SystemRandom::new()).map(|_| ())
-        };
-        let refused = with(SigningAlgorithm::Es256).unwrap_err();
-        assert_eq!(refused, ProviderFault::NoSigningKey(SigningAlgorithm::EdDsa));
-        assert_eq!(refused.to_string(), "no signing key for EdDSA: add the algorithm to the key ring");
-        assert_eq!(with(SigningAlgorithm::EdDsa), Ok(()));
-    }
 }

@@ -1,13 +1,22 @@
 //! The routes: which path and method reaches which endpoint.
 //!
-//! Owns: the paths below the issuer, 405 with `Allow` for other methods, 404, and the headers of every answer.
+//! Owns: the paths below the issuer, 405 with `Allow` for other methods, 404, the headers of every answer, and which of them other
+//! sites' scripts may read (CORS).
 //! Does not own: listening, TLS, limits on the head of a request.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
+    body::Body,
     extract::State,
+    http::{
+        HeaderValue, StatusCode,
+        header::{
+            ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+            ACCESS_CONTROL_MAX_AGE,
+        },
+    },
     middleware,
     response::Response,
     routing::{MethodRouter, get, post},
@@ -15,34 +24,81 @@ use axum::{
 
 use crate::{
     discovery,
-    endpoint::{answer, documents, token},
+    endpoint::{
+        account, answer, authorize, device, documents, introspect, login, logout, pushed, revoke, token,
+        userinfo,
+    },
     oauth::error::Fault,
     provider::Provider,
 };
 
 /// The provider as a service. Paths begin with the issuer's path, except the well-known ones of RFC 8414
-/// §3.1 that precede it; mount the router at the root of the issuer's host.
+/// §3.1 that precede it; mount the router at the root of the issuer's host. Requests may carry a
+/// [`Caller`](crate::session::Caller) as an extension.
 pub fn router(provider: Arc<Provider>) -> Router {
     let issuer = provider.issuer().clone();
-    let mut router = Router::new();
+    // what a browser application calls by itself, with a token or nothing, never with cookies
+    let mut shared = Router::new();
     for path in discovery::openid_paths(&issuer) {
-        router = router.route(&path, only(get(documents::openid)));
+        shared = shared.route(&path, shareable(get(documents::openid)));
     }
     for path in discovery::oauth_paths(&issuer) {
-        router = router.route(&path, only(get(documents::oauth)));
+        shared = shared.route(&path, shareable(get(documents::oauth)));
     }
     let below = |path: &str| format!("{}{path}", issuer.path());
-    router
-        .route(&below(discovery::JWKS), only(get(documents::jwks)))
-        .route(&below(discovery::TOKEN), only(post(token::token)))
+    let shared = shared
+        .route(&below(discovery::JWKS), shareable(get(documents::jwks)))
+        .route(&below(discovery::TOKEN), shareable(post(token::token)))
+        .route(&below(discovery::REVOKE), shareable(post(revoke::revoke)))
+        .route(&below(discovery::USERINFO), shareable(get(userinfo::userinfo).post(userinfo::userinfo)))
+        .layer(middleware::map_response(share));
+    // what other programs call
+    let api = Router::new()
+        .route(&below(discovery::INTROSPECT), only(post(introspect::introspect)))
+        .route(&below(discovery::PUSHED_REQUEST), only(post(pushed::push)))
+        .route(&below(discovery::DEVICE_AUTHORIZATION), only(post(device::begin)));
+    // what people see
+    let pages = Router::new()
+        .route(&below(discovery::AUTHORIZE), only(get(authorize::get).post(authorize::post)))
+        .route(&below(discovery::LOGIN), only(post(login::login)))
+        .route(&below(discovery::CONSENT), only(post(authorize::consent)))
+        .route(&below(discovery::END_SESSION), only(get(logout::logout).post(logout::logout)))
+        .route(&below(discovery::LOGOUT_DECISION), only(post(logout::decide)))
+        .route(&below(discovery::DEVICE), only(get(device::ask).post(device::typed)))
+        .route(&below(discovery::DEVICE_DECISION), only(post(device::decide)))
+        .merge(account::routes(&below(discovery::ACCOUNT)));
+    shared
+        .merge(api)
+        .merge(pages)
         .fallback(not_found)
         .layer(middleware::map_response(answer::harden))
         .with_state(provider)
 }
 
 /// Other methods get 405; axum writes `Allow` from the methods there are (`GET` brings `HEAD`).
-fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
+pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
     methods.fallback(method_not_allowed)
+}
+
+/// The same, and scripts of other sites may ask whether they may.
+fn shareable(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
+    only(methods.options(preflight))
+}
+
+/// Scripts of any site may read the answer: nothing in it depends on who the browser belongs to.
+async fn share(mut response: Response) -> Response {
+    response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
+}
+
+async fn preflight() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    let headers = response.headers_mut();
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    response
 }
 
 async fn method_not_allowed(State(provider): State<Arc<Provider>>) -> Response {

@@ -10,6 +10,7 @@ use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
+use crate::redeem::Successors;
 use crate::store::Store;
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
@@ -241,6 +242,33 @@ impl Change for RevokeFamily {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         tx.revoke_family(&self.id, &self.revocation, self.now).await
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Keeps a family that begins with tokens, not with a code: with its first refresh token, and its access token if that is
+/// one that must be asked about.
+#[derive(Debug, Clone)]
+pub struct BeginFamily {
+    /// The family.
+    pub family: Family,
+    /// Its first tokens.
+    pub successors: Successors,
+}
+
+impl Change for BeginFamily {
+    /// `false`: the account or the session ended meanwhile; nothing is kept then.
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        if !tx.insert_family(&self.family).await? {
+            return Ok(false);
+        }
+        tx.insert_successors(&self.successors, &self.family.id).await?;
+        Ok(true)
     }
 
     fn happened(output: &Self::Output) -> bool {

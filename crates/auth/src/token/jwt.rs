@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::claims::{self, Typ};
 use super::json::{Document, Value};
-use super::{Algorithm, ClaimError, ClaimFault, Part};
+use super::{Algorithm, AlgorithmSet, ClaimError, ClaimFault, Part};
 use crate::identity::Facts;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
@@ -28,8 +28,18 @@ pub struct Unverified<'a> {
     algorithm: Algorithm,
     kid: Option<Box<str>>,
     typ: Typ,
+    typ_text: Option<Box<str>>,
     issuer: Box<str>,
     payload: Document,
+}
+
+/// Claims that a key vouches for; nothing else is known of them.
+#[derive(Clone, Copy)]
+pub struct Signed<'t> {
+    /// `typ` of the header, as sent.
+    pub typ: Option<&'t str>,
+    /// The payload, an object.
+    pub claims: Value<'t>,
 }
 
 /// Checks the form of a token: three canonical parts, strict JSON, a header that holds no surprise, and a
@@ -48,7 +58,8 @@ pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
         signature: decode(Part::Signature, signature)?,
         algorithm: header.algorithm,
         kid: header.kid,
-        typ: header.typ,
+        typ: Typ::from_header(header.typ.as_deref()),
+        typ_text: header.typ,
         issuer,
         payload,
     })
@@ -85,6 +96,16 @@ impl Unverified<'_> {
         let validity = claims::check(claims, self.typ, config, now)?;
         let identity = config.mapping().identity(config.name(), claims)?;
         Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
+    }
+
+    /// Checks the signature alone, and gives the claims it covers. For tokens that are no access tokens, whose readers
+    /// check issuer, kind and claims themselves.
+    pub fn signed(&self, algorithms: AlgorithmSet, keys: &KeySet) -> Result<Signed<'_>, TokenError> {
+        if !algorithms.contains(self.algorithm) {
+            return Err(TokenError::AlgorithmNotAllowed);
+        }
+        keys.select(self.kid(), self.algorithm)?.verify(self.signed, &self.signature)?;
+        Ok(Signed { typ: self.typ_text.as_deref(), claims: self.payload.root() })
     }
 
     /// Whether the token may be good although [`Unverified::verify`] said `error`, because the issuer's keys are
@@ -133,7 +154,7 @@ fn object(part: Part, text: &[u8]) -> Result<Document, TokenError> {
 struct Header {
     algorithm: Algorithm,
     kid: Option<Box<str>>,
-    typ: Typ,
+    typ: Option<Box<str>>,
 }
 
 impl Header {
@@ -152,7 +173,8 @@ impl Header {
         if kid.is_some_and(|kid| kid.len() > MAX_KID_BYTES) {
             return Err(TokenError::KidTooLong);
         }
-        Ok(Self { algorithm, kid: kid.map(Into::into), typ: Typ::from_header(member(header, "typ")?) })
+        let typ = member(header, "typ")?;
+        Ok(Self { algorithm, kid: kid.map(Into::into), typ: typ.map(Into::into) })
     }
 }
 

@@ -102,12 +102,12 @@ pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
     }
     let asked_again = matches!(request.prompt, Prompt::AsNeeded { consent: true, .. });
     let allowed = situation.allowed_at.is_some_and(|at| at >= situation.began_at);
-    let new = request.scopes.without(situation.consented);
+    let new = request.to_allow.without(situation.consented);
     let settled = allowed || (!asked_again && (new.is_empty() || !situation.asks_consent));
     match settled {
         true => Next::Issue(request.scopes.clone()),
         false if silent => Next::Refuse(Refused::ConsentRequired),
-        false if new.is_empty() => Next::Consent(request.scopes.clone()),
+        false if new.is_empty() => Next::Consent(request.to_allow.clone()),
         false => Next::Consent(new),
     }
 }
@@ -168,6 +168,7 @@ mod tests {
             },
             redirect_uri: None,
             scopes: scopes("openid email"),
+            to_allow: scopes("openid email"),
             nonce: None,
             challenge: None,
             prompt,

@@ -14,6 +14,7 @@ use super::redirect::RedirectUri;
 use super::response::{ResponseMode, ReturnAddress};
 use crate::oauth::form::Form;
 use crate::oauth::scope::ScopeSet;
+use crate::person::scope_of;
 
 /// Longest `state`, `nonce`, `login_hint`, `id_token_hint` and `claims` in bytes.
 const MAX_TEXT: usize = 8 * 1024;
@@ -82,6 +83,8 @@ pub struct AuthorizationRequest {
     pub redirect_uri: Option<Box<str>>,
     /// What the client may have of what it asked for (RFC 6749 §3.3; unknown ones are ignored: Core §3.1.2.1).
     pub scopes: ScopeSet,
+    /// What the person must allow: the scopes, and those that claims asked for by name belong to.
+    pub to_allow: ScopeSet,
     /// Comes back in the ID token.
     pub nonce: Option<Box<str>>,
     /// Must be met when the code is redeemed.
@@ -214,13 +217,16 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
         text => Ok(text.map(Box::from)),
     };
     text("state")?;
+    let scopes = scopes(form, rights.scopes).map_err(refuse)?;
+    let claims = claims(text("claims")?.as_deref()).map_err(refuse)?;
     Ok(AuthorizationRequest {
         redirect_uri: asked.map(Into::into),
-        scopes: scopes(form, rights.scopes).map_err(refuse)?,
+        to_allow: to_allow(&scopes, &claims, rights.scopes),
+        scopes,
         challenge: challenge(form, rights.needs_challenge).map_err(refuse)?,
         prompt: form.get("prompt").map_or(Ok(Prompt::default()), prompt).map_err(refuse)?,
         max_age: form.get("max_age").map(seconds).transpose().map_err(refuse)?,
-        claims: claims(text("claims")?.as_deref()).map_err(refuse)?,
+        claims,
         nonce: text("nonce")?,
         login_hint: text("login_hint")?,
         id_token_hint: text("id_token_hint")?,
@@ -260,6 +266,19 @@ fn scopes(form: &Form, own: &ScopeSet) -> Result<ScopeSet, RequestFault> {
     let granted = asked.within(own);
     demand(!granted.is_empty(), RequestFault::NoScope)?;
     Ok(granted)
+}
+
+/// What a client asks for by name it gets by itself, but only of what it may have a whole scope of; and the person allows the
+/// scope, for that is what the page can tell them.
+fn to_allow(scopes: &ScopeSet, claims: &ClaimRequests, own: &ScopeSet) -> ScopeSet {
+    let mut all = scopes.clone();
+    for claim in claims.id_token.iter().chain(&claims.userinfo) {
+        if let Some(scope) = scope_of(&claim.name).filter(|scope| own.contains(scope)) {
+            // one of the client's own, of which there are no more than a set holds
+            let _ = all.insert(scope);
+        }
+    }
+    all
 }
 
 fn challenge(form: &Form, needed: bool) -> Result<Option<Challenge>, RequestFault> {

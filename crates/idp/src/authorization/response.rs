@@ -3,6 +3,8 @@
 //! Owns: the three ways (query, fragment, form post), escaping, and the issuer in every answer (RFC 9207). Does not own: what
 //! is answered.
 
+use crate::oauth::form::escape;
+
 /// `response_mode` (OAuth 2.0 Multiple Response Type Encoding Practices §2.1, OAuth 2.0 Form Post Response Mode).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ResponseMode {
@@ -83,20 +85,6 @@ impl ReturnAddress {
             escape(value, &mut url);
         }
         Response::Redirect(url)
-    }
-}
-
-/// Escapes everything but what is unreserved (RFC 3986 §2.3), so that it reads the same as form and as URI.
-fn escape(value: &str, out: &mut String) {
-    const HEX: &[u8; 16] = b"0123456789ABCDEF";
-    for byte in value.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push('%');
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
     }
 }
 

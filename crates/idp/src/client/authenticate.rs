@@ -1,57 +1,71 @@
-//! Client authentication (RFC 6749 §2.3, OpenID Connect Core §9): who calls the token endpoint.
+//! Client authentication (RFC 6749 §2.3, OpenID Connect Core §9): who calls.
 //!
-//! Owns: reading the presented credentials (`client_secret_basic`, `client_secret_post`; exactly one of
-//! them) and the only way to an [`AuthenticatedClient`].
-//! Does not own: what the client may do then.
+//! Owns: reading the presented credentials (`client_secret_basic`, `client_secret_post`, `private_key_jwt`, `none`; exactly
+//! one of them) and the only way to an [`AuthenticatedClient`].
+//! Does not own: what the client may do then, what an assertion must say ([`super::assertion`]).
 //!
-//! Flow: headers and form → one presented id and secret → `Registry::verify` → [`AuthenticatedClient`].
+//! Flow: headers and form → what is presented → the client it names → compared → [`AuthenticatedClient`].
 
-use std::ops::Deref;
+use std::{ops::Deref, sync::Arc};
 
 use axum::http::{HeaderMap, HeaderValue, header::AUTHORIZATION};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use zeroize::Zeroizing;
 
-use super::{Client, Registry};
-use crate::oauth::{
-    error::Fault,
-    form::{self, Form},
+use super::{
+    Client, Proof, assertion,
+    secret::{SecretDigest, SecretDigests},
+};
+use crate::{
+    oauth::{
+        error::Fault,
+        form::{self, Form},
+    },
+    provider::Provider,
 };
 
 /// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
-pub const METHODS: [&str; 2] = ["client_secret_basic", "client_secret_post"];
+pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
 
-/// A client that proved itself in this request. Grants take one; only [`authenticate`] makes it.
-#[derive(Debug, Clone, Copy)]
-pub struct AuthenticatedClient<'r>(&'r Client);
+/// A client that proved itself in this request, or has nothing to prove. Grants take one; only [`authenticate`] makes it.
+#[derive(Debug, Clone)]
+pub struct AuthenticatedClient(Arc<Client>);
 
-impl Deref for AuthenticatedClient<'_> {
+impl Deref for AuthenticatedClient {
     type Target = Client;
 
     fn deref(&self) -> &Client {
-        self.0
+        &self.0
     }
 }
 
-impl<'r> AuthenticatedClient<'r> {
-    /// The client, for as long as the registry lives.
-    pub fn client(self) -> &'r Client {
-        self.0
+impl AuthenticatedClient {
+    /// Whether nobody but the client itself can have sent the request: it is no public one.
+    pub fn is_proven(&self) -> bool {
+        !matches!(self.0.proof, Proof::Nothing)
     }
 }
 
 /// Authenticates the client of a request.
-pub fn authenticate<'r>(
-    registry: &'r Registry,
+pub async fn authenticate(
+    provider: &Provider,
     headers: &HeaderMap,
     form: &Form,
-) -> Result<AuthenticatedClient<'r>, Fault> {
+) -> Result<AuthenticatedClient, Fault> {
     let presented = Presented::read(headers, form)?;
-    registry.verify(&presented.id, &presented.secret).map(AuthenticatedClient)
+    let client = provider.clients().find(provider.store(), &presented.id).await?;
+    presented.compare(provider, client).await.map(AuthenticatedClient)
+}
+
+enum Evidence {
+    Nothing,
+    Secret(Zeroizing<String>),
+    Assertion(String),
 }
 
 struct Presented {
     id: String,
-    secret: String,
+    evidence: Evidence,
 }
 
 impl Presented {
@@ -67,10 +81,17 @@ impl Presented {
             (Some(header), None, None) => Self::basic(header, form),
             (None, Some(secret), None) => {
                 let id = form.get("client_id").ok_or(Fault::AuthenticationMissing)?;
-                Ok(Self { id: id.to_owned(), secret: secret.to_owned() })
+                let secret = Zeroizing::new(secret.to_owned());
+                Ok(Self { id: id.to_owned(), evidence: Evidence::Secret(secret) })
             }
-            (None, None, Some(_)) => Err(Fault::AuthenticationUnsupported),
-            (None, None, None) => Err(Fault::AuthenticationMissing),
+            (None, None, Some(_)) => {
+                let (id, assertion) = assertion::read(form)?;
+                Ok(Self { id, evidence: Evidence::Assertion(assertion) })
+            }
+            (None, None, None) => {
+                let id = form.get("client_id").ok_or(Fault::AuthenticationMissing)?;
+                Ok(Self { id: id.to_owned(), evidence: Evidence::Nothing })
+            }
             _ => Err(Fault::AuthenticationRepeated),
         }
     }
@@ -83,7 +104,7 @@ impl Presented {
             return Err(Fault::AuthenticationUnsupported);
         }
         let malformed = Fault::AuthenticationMalformed;
-        let Ok(joined) = STANDARD.decode(credentials) else { return Err(malformed) };
+        let Ok(joined) = STANDARD.decode(credentials).map(Zeroizing::new) else { return Err(malformed) };
         let Some(colon) = joined.iter().position(|&b| b == b':') else { return Err(malformed) };
         let (Ok(id), Ok(secret)) = (form::decode(&joined[..colon]), form::decode(&joined[colon + 1..]))
         else {
@@ -96,12 +117,45 @@ impl Presented {
         if form.get("client_id").is_some_and(|named| named != id) {
             return Err(Fault::ClientIdMismatch);
         }
-        Ok(Self { id, secret })
+        Ok(Self { id, evidence: Evidence::Secret(Zeroizing::new(secret)) })
+    }
+
+    /// An unknown client with a secret costs the same cryptography as a wrong secret: one digest and two comparisons.
+    async fn compare(self, provider: &Provider, client: Option<Arc<Client>>) -> Result<Arc<Client>, Fault> {
+        match &self.evidence {
+            Evidence::Secret(secret) => {
+                let presented = SecretDigest::of_presented(secret);
+                let decoy = SecretDigests::decoy();
+                let kept = match client.as_deref().map(|c| &c.proof) {
+                    Some(Proof::Secret(digests)) => digests,
+                    _ => &decoy,
+                };
+                let accepted = kept.accept(&presented);
+                match client {
+                    None => Err(Fault::client_unknown(&self.id)),
+                    Some(client) if accepted && matches!(client.proof, Proof::Secret(_)) => Ok(client),
+                    Some(_) => Err(Fault::ClientSecretWrong(self.id.into())),
+                }
+            }
+            Evidence::Assertion(text) => {
+                let client = client.ok_or_else(|| Fault::client_unknown(&self.id))?;
+                let Proof::Keys(keys) = &client.proof else {
+                    return Err(Fault::AssertionRefused("the client has no keys"));
+                };
+                assertion::verify(provider, &client, keys, text).await?;
+                Ok(client)
+            }
+            Evidence::Nothing => match client {
+                None => Err(Fault::client_unknown(&self.id)),
+                Some(client) if matches!(client.proof, Proof::Nothing) => Ok(client),
+                Some(_) => Err(Fault::AuthenticationMissing),
+            },
+        }
     }
 }
 
 /// `scheme 1*SP credentials` (RFC 9110 §11.4).
-fn split_scheme(value: &[u8]) -> (&[u8], &[u8]) {
+pub(crate) fn split_scheme(value: &[u8]) -> (&[u8], &[u8]) {
     let end = value.iter().position(|&b| b == b' ').unwrap_or(value.len());
     let (scheme, rest) = value.split_at(end);
     let start = rest.iter().position(|&b| b != b' ').unwrap_or(rest.len());

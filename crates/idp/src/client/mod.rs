@@ -1,17 +1,24 @@
 //! Clients: the programs that may ask for tokens.
 //!
-//! Owns: what a client is and may have ([`Client`]), the set of them ([`Registry`]), their secrets
-//! ([`secret`]) and how they prove themselves ([`mod@authenticate`]).
+//! Owns: what a client is and may have ([`Client`]), the set of them ([`Registry`]), what they may be told to be
+//! ([`config`]), their secrets ([`secret`]) and how they prove themselves ([`mod@authenticate`], [`assertion`]).
 //! Does not own: where clients are configured ([`crate::config`]) or what a grant makes of their rights
 //! ([`crate::grants`]).
 
+pub mod assertion;
 pub mod authenticate;
+pub mod config;
 pub mod secret;
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use self::secret::{SecretDigest, SecretDigests};
+use auth::{keyset::KeySet, token::jws::SigningAlgorithm};
+use serde::{Deserialize, Serialize};
+use store::{Store, StoreError};
+
+use self::{config::ClientConfig, secret::SecretDigests};
 use crate::{
+    authorization::redirect::RedirectUri,
     grants::GrantType,
     oauth::{
         error::Fault,
@@ -21,23 +28,77 @@ use crate::{
     },
 };
 
-/// A registered client; every value is checked (see [`crate::Config::check`]).
+/// What an access token looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenFormat {
+    /// Signed, readable by whoever gets it (RFC 9068).
+    #[default]
+    Jwt,
+    /// Random; whoever gets it asks the introspection endpoint what it is worth.
+    Opaque,
+}
+
+/// How a client proves who it is.
 #[derive(Debug)]
+pub(crate) enum Proof {
+    /// It does not: a public client.
+    Nothing,
+    /// By a secret.
+    Secret(SecretDigests),
+    /// By a signature.
+    Keys(KeySet),
+}
+
+/// What clients have that do not say otherwise, and may choose from.
+#[derive(Debug, Clone)]
+pub struct ClientDefaults {
+    /// The provider's audiences.
+    pub audiences: Vec<Box<str>>,
+    /// What access tokens are signed with.
+    pub access_token_algorithm: SigningAlgorithm,
+    /// What ID tokens are signed with.
+    pub id_token_algorithm: SigningAlgorithm,
+    /// How long access tokens live.
+    pub access_token_lifetime: Duration,
+}
+
+/// A registered client; every value is checked (see [`ClientConfig::check`]).
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct Client {
     pub(crate) id: Box<str>,
-    pub(crate) secrets: SecretDigests,
+    pub(crate) name: Box<str>,
+    pub(crate) proof: Proof,
     pub(crate) grants: Vec<GrantType>,
+    pub(crate) redirect_uris: Vec<RedirectUri>,
+    pub(crate) post_logout_redirect_uris: Vec<RedirectUri>,
+    pub(crate) backchannel_logout_uri: Option<Box<str>>,
     pub(crate) scopes: ScopeSet,
     pub(crate) default_scopes: ScopeSet,
     pub(crate) audiences: Vec<Box<str>>,
     pub(crate) groups: Vec<Box<str>>,
+    pub(crate) asks_consent: bool,
+    pub(crate) requires_pkce: bool,
+    pub(crate) requires_pushed_requests: bool,
+    pub(crate) introspects: bool,
+    pub(crate) access_token: TokenFormat,
+    pub(crate) access_token_algorithm: SigningAlgorithm,
     pub(crate) access_token_lifetime: Duration,
+    pub(crate) id_token_algorithm: SigningAlgorithm,
+    pub(crate) userinfo_algorithm: Option<SigningAlgorithm>,
+    pub(crate) claims_in_id_token: bool,
 }
 
 impl Client {
     /// `client_id`.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// What people know it by.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Groups its access tokens carry.
@@ -68,7 +129,7 @@ impl Client {
     }
 
     /// The audiences for a request: its `resource` (RFC 8707 §2) and `audience` parameters, each once, all of
-    /// which the client must have; without any the client's first (RFC 9068 §3 asks for a default).
+    /// which the client must have; without any the client's first (RFC 9068 §3 asks for a default), or nothing.
     pub fn audiences_for(&self, form: &Form) -> Result<Vec<&str>, Fault> {
         let mut targets: Vec<&str> = Vec::new();
         let resources = form.all("resource").map(|r| (r, target::is_resource(r)));
@@ -94,41 +155,74 @@ impl Client {
     }
 }
 
-/// All clients, by id.
+/// All clients: those of the configuration, by id, and those of the store, which is asked.
 #[derive(Debug)]
 pub struct Registry {
-    clients: HashMap<Box<str>, Client>,
-    decoy: SecretDigests,
+    configured: HashMap<Box<str>, Arc<Client>>,
+    defaults: ClientDefaults,
 }
 
 impl Registry {
     /// A registry; ids are unique (the configuration check saw to it; of two, the later one stays).
-    pub(crate) fn new(clients: impl IntoIterator<Item = Client>) -> Self {
-        let clients = clients.into_iter().map(|client| (client.id.clone(), client)).collect();
-        Self { clients, decoy: SecretDigests::decoy() }
+    pub(crate) fn new(clients: impl IntoIterator<Item = Client>, defaults: ClientDefaults) -> Self {
+        let configured = clients.into_iter().map(|client| (client.id.clone(), Arc::new(client))).collect();
+        Self { configured, defaults }
     }
 
-    /// How many clients there are.
-    pub fn len(&self) -> usize {
-        self.clients.len()
+    /// What clients have that do not say otherwise.
+    pub fn defaults(&self) -> &ClientDefaults {
+        &self.defaults
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.clients.is_empty()
+    /// Whether the configuration has a client of this id.
+    pub fn is_configured(&self, id: &str) -> bool {
+        self.configured.contains_key(id)
     }
 
-    /// The client with this id and secret. An unknown id costs the same cryptography as a wrong secret: one
-    /// digest and two comparisons.
-    pub(crate) fn verify(&self, id: &str, secret: &str) -> Result<&Client, Fault> {
-        let client = self.clients.get(id);
-        let presented = SecretDigest::of_presented(secret);
-        let accepted = client.map_or(&self.decoy, |c| &c.secrets).accept(&presented);
-        match client {
-            None => Err(Fault::client_unknown(id)),
-            Some(_) if !accepted => Err(Fault::ClientSecretWrong(id.into())),
-            Some(client) => Ok(client),
+    /// Those of the configuration.
+    pub fn configured(&self) -> impl Iterator<Item = &Client> {
+        self.configured.values().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn with_passwords(&self) -> impl Iterator<Item = &str> {
+        self.configured().filter(|c| c.may_use(GrantType::Password)).map(Client::id)
+    }
+
+    pub(crate) fn algorithms(&self) -> impl Iterator<Item = SigningAlgorithm> {
+        self.configured().flat_map(|c| [Some(c.id_token_algorithm), c.userinfo_algorithm]).flatten()
+    }
+
+    /// The client of an id, unless it is closed. The configuration comes first: what stands there cannot be replaced from
+    /// elsewhere. A stored client that no longer holds (its audience left the configuration) may do nothing.
+    pub async fn find(&self, store: &Store, id: &str) -> Result<Option<Arc<Client>>, StoreError> {
+        if let Some(client) = self.configured.get(id) {
+            return Ok(Some(client.clone()));
         }
+        if !(1..=config::MAX_CLIENT_ID).contains(&id.len()) {
+            return Ok(None);
+        }
+        let Some(row) = store.client(id).await?.filter(|row| row.disabled_at.is_none()) else {
+            return Ok(None);
+        };
+        match self.read(&row) {
+            Ok(client) => Ok(Some(Arc::new(client))),
+            Err(fault) => {
+                tracing::warn!(client = id, %fault, "a registered client is not valid (any more)");
+                Ok(None)
+            }
+        }
+    }
+
+    fn read(&self, row: &store::clients::Client) -> Result<Client, String> {
+        let config = ClientConfig::from_stored(row).map_err(|fault| fault.to_string())?;
+        config.check(&self.defaults).map_err(|faults| faults.to_string())
+    }
+}
+
+impl ClientConfig {
+    /// The settings of a row of the store.
+    pub fn from_stored(row: &store::clients::Client) -> serde_json::Result<Self> {
+        serde_json::from_str(&row.settings).map(|config| Self { id: row.id.clone(), ..config })
     }
 }
 
@@ -136,22 +230,23 @@ impl Registry {
 mod tests {
     use super::*;
 
-    fn client(audiences: usize) -> Client {
-        Client {
-            id: "orders".into(),
-            secrets: SecretDigests::decoy(),
-            grants: vec![],
-            scopes: ScopeSet::default(),
-            default_scopes: ScopeSet::default(),
-            audiences: (0..audiences).map(|i| format!("urn:{i}").into()).collect(),
-            groups: vec![],
-            access_token_lifetime: Duration::from_secs(1),
-        }
-    }
-
     #[test]
     fn one_request_names_a_few_targets() {
-        let client = client(MAX_TARGETS + 1);
+        let audiences: Vec<String> = (0..=MAX_TARGETS).map(|i| format!("urn:{i}")).collect();
+        let defaults = ClientDefaults {
+            audiences: audiences.iter().map(|a| a.as_str().into()).collect(),
+            access_token_algorithm: SigningAlgorithm::Es256,
+            id_token_algorithm: SigningAlgorithm::Es256,
+            access_token_lifetime: Duration::from_secs(1),
+        };
+        let config = ClientConfig {
+            id: "orders".into(),
+            secrets: vec![config::ConfiguredSecret::Plain("KzJ4bXk0cGVyc2lzdGVudA".into())],
+            grants: vec![GrantType::ClientCredentials],
+            audiences,
+            ..ClientConfig::default()
+        };
+        let client = config.check(&defaults).unwrap();
         let ask = |n: usize| {
             let body: Vec<String> = (0..n).map(|i| format!("resource=urn:{i}&audience=urn:{i}")).collect();
             client.audiences_for(&Form::parse(body.join("&").as_bytes()).unwrap()).map(|t| t.len())
@@ -159,17 +254,5 @@ mod tests {
         assert_eq!(ask(0), Ok(1), "the default");
         assert_eq!(ask(MAX_TARGETS), Ok(MAX_TARGETS), "each once");
         assert_eq!(ask(MAX_TARGETS + 1), Err(Fault::TargetsTooMany));
-    }
-
-    #[test]
-    fn the_decoy_lets_nobody_in() {
-        let registry = Registry::new([client(1)]);
-        assert_eq!(registry.len(), 1);
-        for secret in ["", "orders", "\0"] {
-            assert_eq!(
-                registry.verify("nobody", secret).map(Client::id),
-                Err(Fault::client_unknown("nobody"))
-            );
-        }
     }
 }

@@ -7,7 +7,7 @@
 //! space, so a slow password hash would only slow the provider down. It follows that a short secret must be
 //! refused, for its digest could be searched.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use aws_lc_rs::{constant_time, digest};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -127,6 +127,15 @@ impl SecretDigest {
             *byte = u8::from_str_radix(digits, 16).map_err(|_| SecretFault::NotADigest)?;
         }
         Ok(Self(out))
+    }
+
+    /// As 64 hexadecimal digits: what [`SecretDigest::from_hex`] reads.
+    pub fn to_hex(&self) -> String {
+        self.0.iter().fold(String::with_capacity(2 * self.0.len()), |mut hex, byte| {
+            // writing to a string cannot fail
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
     }
 
     /// Equality in constant time.

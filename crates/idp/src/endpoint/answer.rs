@@ -3,13 +3,15 @@
 //! Owns: response headers of every answer ([`harden`]), success and error bodies.
 //! Does not own: which fault means what ([`crate::oauth::error`]).
 
+use std::{borrow::Cow, time::Duration};
+
 use axum::{
     body::{Body, Bytes},
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{
-            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, PRAGMA, REFERRER_POLICY, WWW_AUTHENTICATE,
-            X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+            CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, PRAGMA, REFERRER_POLICY, RETRY_AFTER,
+            WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
         },
     },
     response::Response,
@@ -43,7 +45,7 @@ pub fn document(body: Bytes, cache: &HeaderValue) -> Response {
 #[derive(Serialize)]
 struct ErrorBody {
     error: &'static str,
-    error_description: &'static str,
+    error_description: Cow<'static, str>,
 }
 
 /// The answer to a refused request, and its log line. `challenge` goes with 401 (RFC 9110 §15.5.2); `client`
@@ -52,10 +54,18 @@ pub fn refuse(fault: &Fault, challenge: &HeaderValue, client: Option<&str>) -> R
     let row = fault.row();
     log(fault, row.loudness, client);
     let mut response = json(row.status, &ErrorBody { error: row.code, error_description: row.text });
+    if let Some(after) = row.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(retry_after(after)));
+    }
     if row.status == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge.clone());
     }
     response
+}
+
+/// Whole seconds, at least one.
+pub(crate) fn retry_after(after: Duration) -> u64 {
+    after.as_millis().div_ceil(1000).max(1).try_into().unwrap_or(u64::MAX)
 }
 
 fn log(fault: &Fault, loudness: Loudness, client: Option<&str>) {

@@ -1,10 +1,22 @@
 //! Endpoints: HTTP in, HTTP out.
 //!
-//! Owns: reading requests into typed values and forming answers ([`answer`]); the token endpoint ([`token`])
-//! and the public documents ([`documents`]).
-//! Does not own: any decision; those are functions of [`crate::client`] and [`crate::grants`] that know no HTTP
-//! answer.
+//! Owns: reading requests into typed values ([`mod@form`]) and forming answers ([`answer`]). What programs call: [`token`],
+//! [`introspect`], [`revoke`], [`userinfo`], [`pushed`], and the public [`documents`]. What people see: [`authorize`],
+//! [`login`], [`logout`], [`device`], [`account`], each within a visit.
+//! Does not own: decisions; those are functions of [`crate::client`], [`crate::grants`], [`crate::authorization`] that know no
+//! HTTP answer.
 
+pub mod account;
 pub mod answer;
+pub mod authorize;
+pub mod device;
 pub mod documents;
+pub mod form;
+pub mod introspect;
+pub mod login;
+pub mod logout;
+pub mod pushed;
+pub mod revoke;
 pub mod token;
+pub mod userinfo;
+mod visit;

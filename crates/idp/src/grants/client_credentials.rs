@@ -3,20 +3,36 @@
 //! The client is the subject (RFC 9068 §2.2), within its own scopes, audiences and groups. There is no
 //! refresh token (§4.4.3): the client can ask again.
 
+use store::access_tokens::IssueAccessToken;
+
+use super::TokenResponse;
 use crate::{
-    access_token::Granted,
+    access_token::{self, Granted},
     client::authenticate::AuthenticatedClient,
     oauth::{error::Fault, form::Form},
+    provider::Provider,
 };
 
 /// What the client asked for, if it may have all of it.
-pub fn grant<'r>(client: AuthenticatedClient<'r>, form: &Form) -> Result<Granted<'r>, Fault> {
-    let client = client.client();
-    Ok(Granted {
+pub(super) async fn grant(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    form: &Form,
+) -> Result<TokenResponse, Fault> {
+    let scopes = client.scopes_for(form.get("scope"))?;
+    let granted = Granted {
         client,
-        subject: client.id(),
-        scopes: client.scopes_for(form.get("scope"))?,
+        person: None,
+        scopes: &scopes,
         audiences: client.audiences_for(form)?,
-        groups: client.groups(),
-    })
+        family: None,
+        sid: None,
+        userinfo: &[],
+    };
+    let mut minted = access_token::mint(provider, &granted)?;
+    if let Some(token) = minted.row.take() {
+        provider.store().write(IssueAccessToken { token, family: None }).await?;
+    }
+    tracing::debug!(client = client.id(), jti = minted.id, "token issued to a client for itself");
+    Ok(TokenResponse::new(&minted, &scopes))
 }

@@ -1,39 +1,69 @@
 //! Grants: the ways to a token. One file each.
 //!
 //! Owns: the list of grants ([`GrantType`]) and the path common to all ([`issue`]): the client may use the
-//! grant, the grant says what is granted, the token is minted, the answer is formed.
+//! grant, the grant says what is granted and keeps it, the answer is formed.
 //! Does not own: client authentication (it is over: an [`AuthenticatedClient`] is an argument) or the shape of
-//! an access token ([`crate::access_token`]).
+//! tokens ([`crate::access_token`], [`crate::id_token`]).
 //!
-//! A new grant is a variant here and a file beside [`client_credentials`] with one function that answers a
-//! [`Granted`]. The compiler names every other place.
+//! A new grant is a variant here and a file beside the others with one function that answers a
+//! [`TokenResponse`]. The compiler names every other place.
 
+pub mod authorization_code;
 pub mod client_credentials;
+pub mod device_code;
+pub mod password;
+pub mod refresh_token;
 
-use serde::Serialize;
+use auth::{time::Timestamp, token::opaque::Kind};
+use serde::{Deserialize, Serialize};
+use store::{Revocation, redeem::Successors, refresh_tokens::RefreshToken};
+use zeroize::Zeroizing;
 
 use crate::{
-    access_token::{self, Granted},
+    access_token::{self, Granted, MAX_LIFETIME, Minted},
     client::authenticate::AuthenticatedClient,
-    oauth::{error::Fault, form::Form},
+    id_token::{self, Authentication, Login},
+    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    person::Person,
     provider::Provider,
+    secrets::Subject,
+    session::Caller,
 };
 
 /// A grant of the token endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum GrantType {
+    /// RFC 6749 §4.1.
+    AuthorizationCode,
+    /// RFC 6749 §6.
+    RefreshToken,
     /// RFC 6749 §4.4.
     ClientCredentials,
+    /// RFC 8628.
+    DeviceCode,
+    /// RFC 6749 §4.3.
+    Password,
 }
 
 impl GrantType {
     /// Every grant there is.
-    pub const ALL: [Self; 1] = [Self::ClientCredentials];
+    pub const ALL: [Self; 5] = [
+        Self::AuthorizationCode,
+        Self::RefreshToken,
+        Self::ClientCredentials,
+        Self::DeviceCode,
+        Self::Password,
+    ];
 
     /// The value of `grant_type`.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::AuthorizationCode => "authorization_code",
+            Self::RefreshToken => "refresh_token",
             Self::ClientCredentials => "client_credentials",
+            Self::DeviceCode => "urn:ietf:params:oauth:grant-type:device_code",
+            Self::Password => "password",
         }
     }
 
@@ -44,95 +74,145 @@ impl GrantType {
     }
 }
 
-/// A successful answer of the token endpoint (RFC 6749 §5.1).
+/// A successful answer of the token endpoint (RFC 6749 §5.1, OpenID Connect Core 1.0 §3.1.3.3).
 #[derive(Serialize)]
 pub struct TokenResponse {
-    access_token: String,
+    access_token: Zeroizing<String>,
     token_type: &'static str,
     /// Seconds.
     expires_in: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refresh_token: Option<Zeroizing<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id_token: Option<String>,
+}
+
+impl TokenResponse {
+    fn new(minted: &Minted, scopes: &ScopeSet) -> Self {
+        Self {
+            access_token: minted.token.clone(),
+            token_type: "Bearer",
+            expires_in: minted.lifetime.as_secs(),
+            scope: scopes.to_wire(),
+            refresh_token: None,
+            id_token: None,
+        }
+    }
 }
 
 /// Answers a grant of an authenticated client.
-pub fn issue(
+pub async fn issue(
     provider: &Provider,
-    client: AuthenticatedClient<'_>,
+    client: &AuthenticatedClient,
     grant: GrantType,
     form: &Form,
+    caller: Caller,
 ) -> Result<TokenResponse, Fault> {
     if !client.may_use(grant) {
         return Err(Fault::GrantNotAllowed);
     }
-    let granted: Granted<'_> = match grant {
-        GrantType::ClientCredentials => client_credentials::grant(client, form)?,
-    };
-    let minted = access_token::mint(provider, &granted)?;
-    tracing::debug!(client = client.id(), grant = grant.as_str(), jti = %minted.id, "token issued");
-    Ok(TokenResponse {
-        access_token: minted.token,
-        token_type: "Bearer",
-        expires_in: minted.lifetime.as_secs(),
-        scope: granted.scopes.to_wire(),
-    })
+    match grant {
+        GrantType::AuthorizationCode => authorization_code::redeem(provider, client, form).await,
+        GrantType::RefreshToken => refresh_token::redeem(provider, client, form).await,
+        GrantType::ClientCredentials => client_credentials::grant(provider, client, form).await,
+        GrantType::DeviceCode => device_code::redeem(provider, client, form).await,
+        GrantType::Password => password::grant(provider, client, form, caller).await,
+    }
+}
+
+/// What a person granted, as tokens are made from it.
+struct Grant<'g> {
+    client: &'g AuthenticatedClient,
+    person: &'g Person,
+    /// What the tokens are for: the whole of it, or what the client asked for less.
+    scopes: &'g ScopeSet,
+    audiences: Vec<&'g str>,
+    /// The family and when it ends; `None`: there is none, nothing of it can be refreshed.
+    family: Option<(&'g str, Timestamp)>,
+    sid: Option<&'g str>,
+    nonce: Option<&'g str>,
+    authentication: &'g Authentication,
+}
+
+/// Tokens that are made and not yet kept.
+struct Tokens {
+    response: TokenResponse,
+    successors: Successors,
+    jti: String,
+}
+
+impl Grant<'_> {
+    /// Makes the tokens: the access token, the next refresh token where the client refreshes, the ID token where OpenID Connect
+    /// was asked for.
+    fn mint(&self, provider: &Provider) -> Result<Tokens, Fault> {
+        let minted = access_token::mint(
+            provider,
+            &Granted {
+                client: self.client,
+                person: Some(self.person),
+                scopes: self.scopes,
+                audiences: self.audiences.clone(),
+                family: self.family,
+                sid: self.sid,
+                userinfo: &self.authentication.userinfo,
+            },
+        )?;
+        let mut response = TokenResponse::new(&minted, self.scopes);
+        let mut successors = Successors::default();
+        if let Some((_, end)) = self.family
+            && self.client.may_use(GrantType::RefreshToken)
+        {
+            let token = provider.draw_token(Kind::Refresh)?;
+            let now = provider.now();
+            successors.refresh = Some(RefreshToken {
+                digest: provider.secrets().digest(&token),
+                issued_at: now,
+                expires_at: now.plus(provider.lifetimes().refresh_token).min(end),
+            });
+            response.refresh_token = Some(token);
+        }
+        if self.scopes.contains("openid") {
+            let login = Login {
+                client: self.client,
+                person: self.person,
+                authentication: self.authentication,
+                scopes: self.scopes,
+                sid: self.sid,
+                nonce: self.nonce,
+                access_token: &minted.token,
+            };
+            response.id_token = Some(id_token::mint(provider, &login)?);
+        }
+        successors.access = minted.row;
+        Ok(Tokens { response, successors, jti: minted.id })
+    }
+}
+
+/// What is told when a family is revoked.
+pub(crate) fn family_revocation(provider: &Provider, family: &str, reason: &'static str) -> Revocation {
+    Revocation {
+        tags: vec![provider.secrets().tag(Subject::Family(family))],
+        reason,
+        not_before: None,
+        until: provider.now().plus(MAX_LIFETIME),
+    }
+}
+
+/// The scopes of a family, which are in the grammar since they were when it was made.
+fn scopes_of(text: &str) -> ScopeSet {
+    ScopeSet::parse(text).unwrap_or_default()
+}
+
+/// What a family's audiences are.
+fn words(text: &str) -> Vec<&str> {
+    text.split_ascii_whitespace().collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use auth::{time::Timestamp, token::jws::SigningAlgorithm};
-    use aws_lc_rs::rand::SystemRandom;
-    use axum::http::HeaderMap;
-
     use super::*;
-    use crate::{
-        Issuer, Keys,
-        client::{
-            Client, Registry,
-            authenticate::authenticate,
-            secret::{SecretDigest, SecretDigests},
-        },
-        config::Checked,
-        oauth::scope::ScopeSet,
-    };
-
-    const SECRET: &str = "KzJ4bXk0cGVyc2lzdGVudA";
-
-    fn provider(grants: &[GrantType]) -> Provider {
-        let client = Client {
-            id: "orders".into(),
-            secrets: SecretDigests::new(SecretDigest::of_configured(SECRET).unwrap(), None),
-            grants: grants.to_vec(),
-            scopes: ScopeSet::default(),
-            default_scopes: ScopeSet::default(),
-            audiences: vec!["api".into()],
-            groups: vec![],
-            access_token_lifetime: Duration::from_mins(1),
-        };
-        let checked = Checked {
-            issuer: Issuer::parse("https://login.example.com").unwrap(),
-            access_token_algorithm: SigningAlgorithm::Es256,
-            clients: Registry::new([client]),
-        };
-        let now = Timestamp::from_secs(1);
-        let keys = Keys::in_memory(&[SigningAlgorithm::Es256], now).unwrap();
-        Provider::new(checked, keys, move || now, SystemRandom::new()).unwrap()
-    }
-
-    fn ask(provider: &Provider) -> Result<(), Fault> {
-        let body = format!("client_id=orders&client_secret={SECRET}");
-        let form = Form::parse(body.as_bytes()).unwrap();
-        let client = authenticate(provider.clients(), &HeaderMap::new(), &form).unwrap();
-        issue(provider, client, GrantType::ClientCredentials, &form).map(|_| ())
-    }
-
-    #[test]
-    fn a_client_uses_only_its_own_grants() {
-        assert_eq!(ask(&provider(&[])), Err(Fault::GrantNotAllowed));
-        assert_eq!(ask(&provider(&[GrantType::ClientCredentials])), Ok(()));
-    }
 
     #[test]
     fn the_wire_names_go_there_and_back() {

@@ -1,7 +1,7 @@
 //! One signing key: a [`Signer`] with its public half at hand.
 //!
 //! Owns: the names of keys (RFC 7638 thumbprints, so that the same key always has the same name) and of the
-//! algorithms a provider signs with. Does not own: states ([`super::ring`]), files ([`super::directory`]).
+//! algorithms a provider signs with. Does not own: states ([`super::ring`]), how they are kept ([`super::stored`]).
 
 use auth::token::{
     Algorithm,

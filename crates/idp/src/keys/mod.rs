@@ -1,8 +1,8 @@
 //! Signing keys: made ahead, published before they take over, kept published after they signed last.
 //!
-//! Owns: the life cycle of keys ([`ring`]), one key ([`key`]), their place on disk ([`directory`]), and
-//! [`Keys`], the handle that signs with and changes a ring while requests run.
-//! Does not own: signatures and key formats (`auth::token::jws`), when to rotate (the caller).
+//! Owns: the life cycle of keys ([`ring`]), one key ([`key`]), how they are kept ([`stored`]), and [`Keys`], the
+//! handle that signs with and changes a ring while requests run.
+//! Does not own: signatures and key formats (`auth::token::jws`), the database (`store`).
 //!
 //! ```text
 //! next ──rotate──▶ active ──rotate──▶ retired ──RETENTION, then a change or start──▶ gone
@@ -13,30 +13,36 @@
 //! Two kinds of key may sign without having been published for [`LEAD`]: the first of an algorithm, which has no
 //! predecessor that could sign meanwhile, and the successor of a revoked one. A revoked key is gone at once.
 //!
-//! A change is first made durable, then visible: after a crash the directory has either the old ring or the
-//! new one, and nothing was signed by a key that is not in it.
+//! The ring is one row of the store, sealed, replaced from the version that was read: nodes change it one after the other, and
+//! each reads it again ([`Keys::refresh`]) well within [`LEAD`]. A change is first made durable, then visible: nothing was
+//! signed by a key that is not in the store.
 
-pub mod directory;
 pub mod key;
 pub mod ring;
+pub mod stored;
 
 use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, RwLock},
+    sync::{Arc, PoisonError, RwLock},
     time::Duration,
 };
 
+use auth::keyset::KeySet;
 use auth::time::Timestamp;
 pub use auth::token::jws::SigningAlgorithm;
+use auth::token::{AlgorithmSet, jwt};
 use axum::body::Bytes;
 use serde::Serialize;
+use store::key_ring::ReplaceKeyRing;
+use store::{Revocation, Store, StoreError};
 
 use self::{
-    directory::KeyDirectory,
     key::Key,
     ring::{KeyRing, TransitionFault},
 };
-use crate::access_token;
+use crate::{
+    Entropy, EntropyFailed, access_token,
+    secrets::{Purpose, Secrets, Subject},
+};
 
 /// How long caches may keep the key set: what `Cache-Control` says.
 pub const JWKS_MAX_AGE: Duration = Duration::from_mins(5);
@@ -46,9 +52,11 @@ pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
 /// A key stays published for at least this long after its last signature: the longest token and a minute of
 /// clock skew. It goes with the first change of the ring, or start, after that.
 pub const RETENTION: Duration = Duration::from_secs(access_token::MAX_LIFETIME.as_secs() + 60);
+/// How often a change is tried that another node came before.
+const TRIES: usize = 5;
 
 /// What can go wrong with keys.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum KeyError {
     /// The transition is not possible now.
     #[error(transparent)]
@@ -64,96 +72,99 @@ pub enum KeyError {
         /// Why.
         source: key::KeyFault,
     },
-    /// A file or the directory could not be read or written.
-    #[error("{}: {source}", .path.display())]
-    Io {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Others could read a key or change the directory.
-    #[error("{}: mode {mode:04o} lets group or others in: chmod {} it", .path.display(), if *.directory { "0700" } else { "0600" })]
-    Permissions {
-        /// Which.
-        path: PathBuf,
-        /// Its permission bits.
-        mode: u32,
-        /// Whether it is the directory.
-        directory: bool,
-    },
-    /// Another process holds the directory.
-    #[error("{}: in use by another process", .0.display())]
-    InUse(PathBuf),
-    /// The manifest is not what this version writes.
-    #[error("{}: {what}", .path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// What is wrong with it.
-        what: String,
-    },
-    /// A key file is not the key that the manifest names.
-    #[error("{}: {source}", .path.display())]
-    KeyFile {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: key::KeyFault,
-    },
+    /// The row in the database was sealed with another secret, or is damaged.
+    #[error(
+        "the signing keys in the database do not open with this secret: use the secret that the database was begun with"
+    )]
+    Sealed,
+    /// The row opens, but is not what this version writes.
+    #[error("the signing keys in the database are not what this version writes: {0}")]
+    Malformed(String),
+    /// No nonce.
+    #[error(transparent)]
+    Entropy(#[from] EntropyFailed),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Other nodes changed the keys again and again meanwhile.
+    #[error("other nodes changed the signing keys meanwhile: try again")]
+    Contended,
 }
 
 /// The keys of a running provider.
 #[derive(Debug)]
 pub struct Keys {
     published: RwLock<Arc<Published>>,
-    /// Held for the whole of a change, so that changes are made one after the other.
-    changing: Mutex<Option<KeyDirectory>>,
+    algorithms: Vec<SigningAlgorithm>,
 }
 
 #[derive(Debug)]
 struct Published {
+    /// Of the row in the store.
+    version: u64,
     ring: KeyRing,
     jwks: Bytes,
+    own: KeySet,
 }
 
 impl Published {
-    fn new(ring: KeyRing) -> Arc<Self> {
-        let jwks = ring.jwks().into();
-        Arc::new(Self { ring, jwks })
+    fn new(ring: KeyRing, version: u64) -> Result<Arc<Self>, KeyError> {
+        let jwks: Bytes = ring.jwks().into();
+        let unreadable = |fault: &dyn std::fmt::Display| KeyError::Malformed(fault.to_string());
+        let (own, _) = KeySet::from_jwks_json(&jwks).map_err(|fault| unreadable(&fault))?;
+        Ok(Arc::new(Self { version, ring, jwks, own }))
+    }
+}
+
+/// What a change of the keys needs.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    /// Where they are kept.
+    pub store: &'a Store,
+    /// What they are sealed with.
+    pub secrets: &'a Secrets,
+    /// For nonces.
+    pub entropy: &'a dyn Entropy,
+}
+
+impl Place<'_> {
+    async fn read(&self) -> Result<Option<(u64, KeyRing)>, KeyError> {
+        let Some(row) = self.store.key_ring().await? else { return Ok(None) };
+        let text = self.secrets.open(Purpose::KeyRing, "", &row.content).ok_or(KeyError::Sealed)?;
+        Ok(Some((row.version, stored::read(&text)?)))
+    }
+
+    /// `None` when another node came before.
+    async fn write(
+        &self,
+        from: Option<u64>,
+        ring: &KeyRing,
+        revocation: Option<Revocation>,
+        now: Timestamp,
+    ) -> Result<Option<u64>, KeyError> {
+        let text = stored::write(ring)?;
+        let content = self.secrets.seal(Purpose::KeyRing, "", &text, now, self.entropy)?;
+        let written = self.store.write(ReplaceKeyRing { from, content, revocation, now }).await?;
+        Ok(written.then(|| from.map_or(1, |version| version + 1)))
     }
 }
 
 impl Keys {
-    /// New keys that live as long as the process: for demos and tests.
-    pub fn in_memory(algorithms: &[SigningAlgorithm], now: Timestamp) -> Result<Self, KeyError> {
-        Ok(Self::with(KeyRing::default().aligned(algorithms, now, generate)?, None))
-    }
-
-    /// The keys of a directory, which is made and filled when it is not there. An algorithm new to the
-    /// configuration gets keys; the keys of one that left it are retired. The directory belongs to this
-    /// process until the value is dropped.
-    pub fn open(path: &Path, algorithms: &[SigningAlgorithm], now: Timestamp) -> Result<Self, KeyError> {
-        let directory = KeyDirectory::open(path)?;
-        let (stored, found) = match directory.load()? {
-            Some(ring) => (ring, true),
-            None => (KeyRing::default(), false),
-        };
-        let ring = stored.clone().aligned(algorithms, now, generate)?;
-        if !found || ring != stored {
-            directory.save(&ring)?;
-        }
-        directory.sweep(&ring)?;
-        Ok(Self::with(ring, Some(directory)))
-    }
-
-    fn with(ring: KeyRing, directory: Option<KeyDirectory>) -> Self {
-        Self { published: RwLock::new(Published::new(ring)), changing: Mutex::new(directory) }
+    /// The keys of the store, which are made when there are none. An algorithm new to the configuration gets keys; the
+    /// keys of one that left it are retired.
+    pub async fn open(
+        place: Place<'_>,
+        algorithms: &[SigningAlgorithm],
+        now: Timestamp,
+    ) -> Result<Self, KeyError> {
+        let wanted = algorithms.to_vec();
+        let aligned = change(place, now, None, move |ring| ring.aligned(&wanted, now, generate)).await?;
+        Ok(Self { published: RwLock::new(aligned), algorithms: algorithms.to_vec() })
     }
 
     /// The algorithms, in configured order.
-    pub fn algorithms(&self) -> Vec<SigningAlgorithm> {
-        self.current().ring.algorithms().collect()
+    pub fn algorithms(&self) -> &[SigningAlgorithm] {
+        &self.algorithms
     }
 
     /// The ring as it is now.
@@ -178,35 +189,107 @@ impl Keys {
         current.ring.active(algorithm).ok_or(key::KeyFault::Missing)?.sign(typ, claims)
     }
 
+    /// Reads a token that one of these keys signed, whatever its kind and however old.
+    pub fn opened<T>(&self, token: &str, read: impl FnOnce(jwt::Signed<'_>) -> Option<T>) -> Option<T> {
+        let current = self.current();
+        let unverified = jwt::parse(token.as_bytes()).ok()?;
+        read(unverified.signed(AlgorithmSet::ALL, &current.own).ok()?)
+    }
+
+    /// Takes over what other nodes changed.
+    pub async fn refresh(&self, place: Place<'_>) -> Result<(), KeyError> {
+        let Some((version, ring)) = place.read().await? else { return Err(KeyError::Sealed) };
+        if version != self.current().version {
+            self.publish(Published::new(ring, version)?);
+        }
+        Ok(())
+    }
+
     /// The next key of `algorithm` becomes the active one, the active one retires, a new next one is made.
-    /// Refused while the next key is younger than [`LEAD`]. Blocks on key generation and disk.
-    pub fn rotate(&self, algorithm: SigningAlgorithm, now: Timestamp) -> Result<(), KeyError> {
-        self.change(|ring| ring.rotated(algorithm, now, generate))
+    /// Refused while the next key is younger than [`LEAD`].
+    pub async fn rotate(
+        &self,
+        place: Place<'_>,
+        algorithm: SigningAlgorithm,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
+        self.publish(change(place, now, None, move |ring| ring.rotated(algorithm, now, generate)).await?);
+        Ok(())
+    }
+
+    /// Rotates each algorithm whose active key has signed for `period`. Nodes that find so at the same time rotate once.
+    pub async fn rotate_due(
+        &self,
+        place: Place<'_>,
+        period: Duration,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
+        let due = move |ring: &KeyRing| -> Vec<SigningAlgorithm> {
+            let due = |a: &SigningAlgorithm| ring.is_due(*a, period, now);
+            ring.algorithms().filter(due).collect()
+        };
+        if due(&self.ring()).is_empty() {
+            return Ok(());
+        }
+        let rotated = change(place, now, None, move |mut ring| {
+            for algorithm in due(&ring) {
+                ring = ring.rotated(algorithm, now, generate)?;
+            }
+            Ok(ring)
+        });
+        self.publish(rotated.await?);
+        Ok(())
     }
 
     /// The key `kid` leaked: it is no longer published from now on, whatever it signed becomes invalid as caches
-    /// run out, and its successor takes over without waiting. Blocks like [`Keys::rotate`].
-    pub fn revoke(&self, kid: &str, now: Timestamp) -> Result<(), KeyError> {
-        self.change(|ring| ring.revoked(kid, now, generate))
+    /// run out, and its successor takes over without waiting.
+    pub async fn revoke(&self, place: Place<'_>, kid: &str, now: Timestamp) -> Result<(), KeyError> {
+        let revocation = Revocation {
+            tags: vec![place.secrets.tag(Subject::Key(kid))],
+            reason: "signing key revoked",
+            not_before: None,
+            until: now.plus(RETENTION),
+        };
+        let kid = kid.to_owned();
+        let revoked =
+            change(place, now, Some(revocation), move |ring| ring.revoked(&kid, now, generate)).await?;
+        self.publish(revoked);
+        Ok(())
     }
 
-    fn change(&self, transition: impl FnOnce(KeyRing) -> Result<KeyRing, KeyError>) -> Result<(), KeyError> {
-        let directory = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let ring = transition(self.ring())?;
-        if let Some(directory) = directory.as_ref() {
-            directory.save(&ring)?;
-        }
-        // durable: from here on it counts, even when tidying up fails
-        *self.published.write().unwrap_or_else(PoisonError::into_inner) = Published::new(ring.clone());
-        if let Some(Err(error)) = directory.as_ref().map(|d| d.sweep(&ring)) {
-            tracing::warn!(%error, "old key files are left: the next change or start removes them");
-        }
-        Ok(())
+    fn publish(&self, published: Arc<Published>) {
+        *self.published.write().unwrap_or_else(PoisonError::into_inner) = published;
     }
 
     fn current(&self) -> Arc<Published> {
         self.published.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
+}
+
+/// Makes a transition of the ring in the store, from whatever state it is in by now. What changes nothing is not written.
+async fn change(
+    place: Place<'_>,
+    now: Timestamp,
+    revocation: Option<Revocation>,
+    transition: impl Fn(KeyRing) -> Result<KeyRing, KeyError> + Clone + Send + 'static,
+) -> Result<Arc<Published>, KeyError> {
+    for _ in 0..TRIES {
+        let (from, old) = match place.read().await? {
+            Some((version, ring)) => (Some(version), ring),
+            None => (None, KeyRing::default()),
+        };
+        let (transition, before) = (transition.clone(), old.clone());
+        // making a key takes long: an RSA key up to a second
+        let made = tokio::task::spawn_blocking(move || transition(before)).await;
+        let ring = made.map_err(|_| KeyError::Contended)??;
+        if let Some(version) = from.filter(|_| ring == old) {
+            return Published::new(ring, version);
+        }
+        if let Some(version) = place.write(from, &ring, revocation.clone(), now).await? {
+            return Published::new(ring, version);
+        }
+    }
+    Err(KeyError::Contended)
 }
 
 fn generate(algorithm: SigningAlgorithm) -> Result<Key, KeyError> {

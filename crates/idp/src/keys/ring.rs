@@ -1,10 +1,10 @@
 //! The key ring: which key signs, which comes next, which are still believed.
 //!
 //! Owns: the states of a key and the transitions between them. Each takes the old ring and gives the new one
-//! or an error; nothing here reads a clock, a disk or a random source.
-//! Does not own: publication to running requests ([`super::Keys`]), files ([`super::directory`]).
+//! or an error; nothing here reads a clock, a database or a random source.
+//! Does not own: publication to running requests ([`super::Keys`]), how it is kept ([`super::stored`]).
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use auth::{time::Timestamp, token::jws::SigningAlgorithm};
 use serde_json::{Value, json};
@@ -128,6 +128,16 @@ impl KeyRing {
     /// From when on the algorithm can be rotated.
     pub fn ready(&self, algorithm: SigningAlgorithm) -> Option<Timestamp> {
         self.slot(algorithm).map(|s| s.next.ready())
+    }
+
+    /// Whether the active key has signed for `period` and the next one may take over.
+    pub fn is_due(&self, algorithm: SigningAlgorithm, period: Duration, now: Timestamp) -> bool {
+        self.slot(algorithm).is_some_and(|s| now >= s.active.since.plus(period) && now >= s.next.ready())
+    }
+
+    /// Since when each active key signs.
+    pub fn since(&self, algorithm: SigningAlgorithm) -> Option<Timestamp> {
+        self.slot(algorithm).map(|s| s.active.since)
     }
 
     /// The identifiers of retired keys, newest first.

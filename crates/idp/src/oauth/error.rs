@@ -7,10 +7,16 @@
 //!
 //! An unknown client and a wrong secret differ in the log and nowhere else.
 
+use std::{borrow::Cow, time::Duration};
+
 use axum::http::StatusCode;
 
 use super::{form::FormFault, scope::ScopeFault, target::MAX_TARGETS};
-use crate::client::secret::SecretDigest;
+use crate::{
+    authorization::request::{AddressFault, RequestFault},
+    client::secret::SecretDigest,
+    passwords::PoolError,
+};
 
 /// One reason not to do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,9 +75,48 @@ pub enum Fault {
     /// The client exists, the secret is not one of its own; holds its id.
     #[error("wrong secret for client {0:?}")]
     ClientSecretWrong(Box<str>),
+    /// A client assertion that does not count; holds why.
+    #[error("client assertion refused: {0}")]
+    AssertionRefused(&'static str),
     /// The client exists and may not use this grant.
     #[error("client may not use this grant")]
     GrantNotAllowed,
+    /// The client may not do what only some clients may; holds what.
+    #[error("client may not {0}")]
+    ClientNotAllowed(&'static str),
+    /// A parameter that the request needs; holds its name.
+    #[error("{0} is missing")]
+    ParameterMissing(&'static str),
+    /// What should be redeemed is not (any more) worth anything; holds why.
+    #[error("grant refused: {0}")]
+    GrantInvalid(&'static str),
+    /// What may be redeemed once was redeemed before; holds what it is. All that followed from it is revoked.
+    #[error("{0} redeemed again: its family is revoked")]
+    Replayed(&'static str),
+    /// User name or password is wrong.
+    #[error("wrong user name or password")]
+    LoginFailed,
+    /// Too many wrong passwords.
+    #[error("account or network locked for {} s", .0.as_secs())]
+    LoginLocked(Duration),
+    /// Nobody has decided about the device yet (RFC 8628 §3.5).
+    #[error("authorization pending")]
+    AuthorizationPending,
+    /// The device asks too often (RFC 8628 §3.5).
+    #[error("device asks too often")]
+    SlowDown,
+    /// The person said no.
+    #[error("denied by the user")]
+    AccessDenied,
+    /// The device code has expired (RFC 8628 §3.5).
+    #[error("device code expired")]
+    DeviceCodeExpired,
+    /// An authorization request that is pushed is refused (RFC 9126 §2.3).
+    #[error("authorization request refused: {0}")]
+    Request(RequestFault),
+    /// An authorization request that is pushed has no good address.
+    #[error("authorization request refused: {0}")]
+    Address(AddressFault),
     /// `scope` is not in the grammar.
     #[error("malformed scope: {0}")]
     ScopeMalformed(ScopeFault),
@@ -87,6 +132,15 @@ pub enum Fault {
     /// More than [`MAX_TARGETS`] of them.
     #[error("more than {MAX_TARGETS} resources and audiences")]
     TargetsTooMany,
+    /// The database does not answer or has no room: ours; holds what it said.
+    #[error("{0}")]
+    Store(String),
+    /// The password threads are busy.
+    #[error("too many passwords are waiting")]
+    PasswordsBusy(Duration),
+    /// A password could not be verified: ours; holds why.
+    #[error("{0}")]
+    PasswordsFailed(String),
     /// The random source failed: ours.
     #[error("the random source failed")]
     EntropyFailed,
@@ -109,7 +163,7 @@ pub enum Loudness {
 }
 
 /// What becomes of a [`Fault`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// HTTP status.
     pub status: StatusCode,
@@ -118,8 +172,13 @@ pub struct Row {
     /// Level of the log line.
     pub loudness: Loudness,
     /// The `error_description` member: constant, so that nothing of the request is ever reflected.
-    pub text: &'static str,
+    pub text: Cow<'static, str>,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
 }
+
+/// When those try again whom the database could not serve.
+const STORE_RETRY: Duration = Duration::from_secs(1);
 
 impl Fault {
     /// An id that no client has. People do swap id and secret, so one that could be a secret is withheld.
@@ -134,7 +193,8 @@ impl Fault {
     #[rustfmt::skip]
     pub fn row(&self) -> Row {
         use Loudness::{Debug, Error, Info, Warn};
-        let row = |status, code, loudness, text| Row { status, code, loudness, text };
+        let row = |status, code, loudness, text: &'static str| Row { status, code, loudness, text: text.into(), retry_after: None };
+        let later = |row: Row, after| Row { retry_after: Some(after), ..row };
         let bad = StatusCode::BAD_REQUEST;
         let unauthorized = StatusCode::UNAUTHORIZED;
         match self {
@@ -158,7 +218,21 @@ impl Fault {
             Self::AuthenticationMissing => row(unauthorized, "invalid_client", Info, "client authentication is required"),
             Self::AuthenticationUnsupported => row(unauthorized, "invalid_client", Info, "the client authentication method is not supported: see token_endpoint_auth_methods_supported in the discovery document"),
             Self::AuthenticationMalformed => row(unauthorized, "invalid_client", Info, "the Basic credentials are malformed: form-encode id and secret, join them by a colon, then base64"),
-            Self::ClientUnknown(_) | Self::ClientSecretWrong(_) => row(unauthorized, "invalid_client", Warn, "client authentication failed"),
+            Self::ClientUnknown(_) | Self::ClientSecretWrong(_) | Self::AssertionRefused(_) => row(unauthorized, "invalid_client", Warn, "client authentication failed"),
+            Self::ClientNotAllowed(_) => row(StatusCode::FORBIDDEN, "unauthorized_client", Warn, "this client may not do that"),
+            Self::ParameterMissing(_) => row(bad, "invalid_request", Debug, "a parameter that this request needs is missing"),
+            Self::GrantInvalid(_) => row(bad, "invalid_grant", Info, "the code or token is expired, revoked, of another client, or does not fit the request"),
+            Self::Replayed(_) => row(bad, "invalid_grant", Warn, "the code or token is expired, revoked, of another client, or does not fit the request"),
+            Self::LoginFailed => row(bad, "invalid_grant", Info, "user name or password is not right"),
+            Self::LoginLocked(after) => later(row(StatusCode::TOO_MANY_REQUESTS, "invalid_grant", Warn, "too many attempts: try again later"), *after),
+            Self::AuthorizationPending => row(bad, "authorization_pending", Debug, "nobody has decided yet: ask again after the interval"),
+            Self::SlowDown => row(bad, "slow_down", Debug, "ask less often: five seconds more between two requests"),
+            Self::AccessDenied => row(bad, "access_denied", Info, "the user said no"),
+            Self::DeviceCodeExpired => row(bad, "expired_token", Debug, "the device code has expired: begin again"),
+            Self::Request(fault) => Row { text: fault.to_string().into(), ..row(bad, fault.code(), Info, "") },
+            Self::Address(fault) => Row { text: fault.to_string().into(), ..row(bad, "invalid_request", Info, "") },
+            Self::Store(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Error, "the provider cannot reach its database: try again later"), STORE_RETRY),
+            Self::PasswordsBusy(after) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn, "too many logins at once: try again later"), *after),
             Self::GrantNotAllowed => row(bad, "unauthorized_client", Warn, "this client may not use this grant type"),
             Self::ScopeMalformed(ScopeFault::TooMany) => row(bad, "invalid_scope", Info, "too many scopes"),
             Self::ScopeMalformed(ScopeFault::Empty | ScopeFault::Character | ScopeFault::TooLong) => row(bad, "invalid_scope", Debug, "scope is malformed: scopes are words separated by one space"),
@@ -166,7 +240,7 @@ impl Fault {
             Self::TargetMalformed => row(bad, "invalid_target", Debug, "resource is an absolute uri without fragment, audience a name of visible ascii"),
             Self::TargetNotAllowed(_) => row(bad, "invalid_target", Info, "a resource or audience is unknown or not granted to this client"),
             Self::TargetsTooMany => row(bad, "invalid_target", Info, "too many resources or audiences"),
-            Self::EntropyFailed | Self::SigningFailed => row(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Error, "the provider failed: try again later"),
+            Self::PasswordsFailed(_) | Self::EntropyFailed | Self::SigningFailed => row(StatusCode::INTERNAL_SERVER_ERROR, "server_error", Error, "the provider failed: try again later"),
         }
     }
 }
@@ -183,6 +257,23 @@ impl From<ScopeFault> for Fault {
     }
 }
 
+impl From<store::StoreError> for Fault {
+    fn from(error: store::StoreError) -> Self {
+        Self::Store(error.to_string())
+    }
+}
+
+impl From<PoolError> for Fault {
+    fn from(error: PoolError) -> Self {
+        match error {
+            PoolError::Busy { retry_after } => Self::PasswordsBusy(retry_after),
+            PoolError::Stopped | PoolError::Crashed | PoolError::Hash(_) => {
+                Self::PasswordsFailed(error.to_string())
+            }
+        }
+    }
+}
+
 impl From<crate::EntropyFailed> for Fault {
     fn from(_: crate::EntropyFailed) -> Self {
         Self::EntropyFailed
@@ -194,14 +285,7 @@ mod tests {
     use super::*;
 
     fn every() -> Vec<Fault> {
-        use Fault::{
-            AuthenticationMalformed, AuthenticationMissing, AuthenticationRepeated,
-            AuthenticationUnsupported, AuthorizationRepeated, BodyBroken, BodyTimeout, BodyTooLarge,
-            ClientIdMismatch, ClientSecretWrong, ClientUnknown, EntropyFailed, Form, GrantNotAllowed,
-            GrantTypeMissing, GrantUnsupported, MethodNotAllowed, NotForm, NotFound, QueryParameters,
-            ScopeMalformed, ScopeNotAllowed, SigningFailed, TargetMalformed, TargetNotAllowed,
-            TargetsTooMany,
-        };
+        use Fault::*;
         let forms = [
             FormFault::Escape,
             FormFault::RawByte,
@@ -237,6 +321,22 @@ mod tests {
             TargetsTooMany,
             EntropyFailed,
             SigningFailed,
+            AssertionRefused("x"),
+            ClientNotAllowed("x"),
+            ParameterMissing("x"),
+            GrantInvalid("x"),
+            Replayed("x"),
+            LoginFailed,
+            LoginLocked(Duration::from_secs(1)),
+            AuthorizationPending,
+            SlowDown,
+            AccessDenied,
+            DeviceCodeExpired,
+            Request(RequestFault::Prompt),
+            Address(AddressFault::Missing),
+            Store("x".into()),
+            PasswordsBusy(Duration::from_secs(1)),
+            PasswordsFailed("x".into()),
         ];
         all.extend(forms.map(Form));
         all.extend(scopes.map(ScopeMalformed));
@@ -259,9 +359,16 @@ mod tests {
             let expected: &[u16] = match row.code {
                 "invalid_request" => &[400, 404, 405, 408, 413],
                 "invalid_client" => &[401],
-                "unauthorized_client" | "unsupported_grant_type" | "invalid_scope" | "invalid_target" => {
-                    &[400]
-                }
+                "unauthorized_client" => &[400, 403],
+                "unsupported_grant_type"
+                | "invalid_scope"
+                | "invalid_target"
+                | "authorization_pending"
+                | "slow_down"
+                | "access_denied"
+                | "expired_token" => &[400],
+                "invalid_grant" => &[400, 429],
+                "temporarily_unavailable" => &[503],
                 "server_error" => &[500],
                 other => panic!("{fault:?} has the unknown code {other}"),
             };

@@ -72,6 +72,27 @@ impl Form {
         self.pairs.iter().find(|(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
     }
 
+    /// The same parameters, escaped, as a query.
+    pub fn to_query(&self) -> String {
+        let mut query = String::new();
+        for (name, value) in &self.pairs {
+            if !query.is_empty() {
+                query.push('&');
+            }
+            escape(name, &mut query);
+            query.push('=');
+            escape(value, &mut query);
+        }
+        query
+    }
+
+    /// Without some parameters.
+    #[must_use]
+    pub fn without(&self, names: &[&str]) -> Self {
+        let kept = |(name, _): &&(String, String)| !names.contains(&name.as_str());
+        Self { pairs: self.pairs.iter().filter(kept).cloned().collect() }
+    }
+
     /// Every non-empty value of a repeatable parameter, in the order sent.
     pub fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
         self.pairs.iter().filter(move |(n, v)| n == name && !v.is_empty()).map(|(_, v)| v.as_str())
@@ -107,6 +128,20 @@ pub fn decode(encoded: &[u8]) -> Result<String, FormFault> {
         return Err(FormFault::Control);
     }
     Ok(text)
+}
+
+/// Escapes everything but what is unreserved (RFC 3986 §2.3), so that it reads the same as form and as URI.
+pub(crate) fn escape(value: &str, out: &mut String) {
+    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in value.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.push(char::from(HEX[usize::from(byte >> 4)]));
+            out.push(char::from(HEX[usize::from(byte & 15)]));
+        }
+    }
 }
 
 fn hex(digit: u8) -> Option<u8> {
@@ -168,6 +203,13 @@ mod tests {
         let form = Form::parse(b"resource=a&resource=&resource=b&audience=c&audience=c").unwrap();
         assert_eq!(form.all("resource").collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(form.all("audience").collect::<Vec<_>>(), ["c", "c"]);
+    }
+
+    #[test]
+    fn a_form_is_written_as_it_was_read() {
+        let form = Form::parse(b"a=1+%2B&b=%C3%A9%26&resource=x&resource=y&secret=s").unwrap();
+        assert_eq!(Form::parse(form.to_query().as_bytes()).as_ref(), Ok(&form));
+        assert_eq!(form.without(&["secret"]).to_query(), "a=1%20%2B&b=%C3%A9%26&resource=x&resource=y");
     }
 
     #[test]

@@ -18,16 +18,20 @@ use super::address::FormTarget;
 
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 
-/// A page as an answer. `style` is the source expression of its style sheet, `leads_to` where its forms may
-/// lead besides here, `tag` its language.
-pub(crate) fn html(
-    status: StatusCode,
-    body: String,
-    style: &str,
-    leads_to: &[FormTarget],
-    tag: &str,
-) -> Response {
-    let Ok(policy) = HeaderValue::try_from(policy(style, leads_to)) else {
+/// What a page may load and where it may lead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sources<'a> {
+    /// Source expression of its style sheet.
+    pub(crate) style: &'a str,
+    /// And of its script.
+    pub(crate) script: Option<&'a str>,
+    /// Where its forms may lead besides here.
+    pub(crate) leads_to: &'a [FormTarget],
+}
+
+/// A page as an answer; `tag` is its language.
+pub(crate) fn html(status: StatusCode, body: String, sources: Sources<'_>, tag: &str) -> Response {
+    let Ok(policy) = HeaderValue::try_from(policy(sources)) else {
         // its parts are checked texts; a page without its policy is not sent
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
@@ -53,11 +57,16 @@ pub(crate) fn html(
     response
 }
 
-fn policy(style: &str, leads_to: &[FormTarget]) -> String {
+fn policy(Sources { style, script, leads_to }: Sources<'_>) -> String {
     let mut policy = format!(
-        "default-src 'none'; style-src {style}; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; \
-         form-action 'self'"
+        "default-src 'none'; style-src {style}; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'; "
     );
+    if let Some(script) = script {
+        policy.push_str("script-src ");
+        policy.push_str(script);
+        policy.push_str("; ");
+    }
+    policy.push_str("form-action 'self'");
     for target in leads_to {
         policy.push(' ');
         policy.push_str(target.as_str());

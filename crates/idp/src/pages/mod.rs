@@ -1,6 +1,6 @@
-//! The pages that people see: server-rendered, plain CSS, no script.
+//! The pages that people see: server-rendered, plain CSS, no script needed.
 //!
-//! Owns: how each page looks ([`login`], [`consent`], [`device`], [`logout`], [`account`], [`error`]), its
+//! Owns: how each page looks ([`login`], [`consent`], [`device`], [`logout`], [`account`], [`form_post`], [`error`]), its
 //! words in every language ([`words`], [`language`]), its brand and colours ([`brand`], [`colour`],
 //! `style`), which addresses may stand on it ([`address`]), and the headers it is sent with (`answer`).
 //!
@@ -22,6 +22,7 @@ pub mod colour;
 pub mod consent;
 pub mod device;
 pub mod error;
+pub mod form_post;
 pub mod language;
 pub mod login;
 pub mod logout;
@@ -44,6 +45,7 @@ pub use brand::{Brand, BrandConfig};
 pub use consent::{Consent, Scope};
 pub use device::{DeviceCode, DeviceConfirm, DeviceDone, DeviceProblem};
 pub use error::{ErrorKind, ErrorPage};
+pub use form_post::FormPost;
 pub use language::{Language, Languages};
 pub use login::{Login, LoginProblem};
 pub use logout::{Logout, LogoutDone};
@@ -82,6 +84,8 @@ pub enum Page<'a> {
     LogoutDone(LogoutDone<'a>),
     /// What a user can see and end.
     Account(Account<'a>),
+    /// Sends an answer to a client.
+    FormPost(FormPost<'a>),
     /// Says that something did not work.
     Error(ErrorPage<'a>),
 }
@@ -127,6 +131,7 @@ impl Pages {
             Page::Logout(page) => ok(page.render(frame, w)),
             Page::LogoutDone(page) => ok(page.render(frame, w)),
             Page::Account(page) => page.render(frame, w),
+            Page::FormPost(page) => ok(page.render(frame, w)),
             Page::Error(page) => page.render(frame, w),
         };
         // writing to a string does not fail; should it ever, the answer is an empty one that says so
@@ -134,7 +139,12 @@ impl Pages {
             Ok(body) => (status, body),
             Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, String::new()),
         };
-        answer::html(status, body, self.style.source(), page.leads_to(), language.tag())
+        let sources = answer::Sources {
+            style: self.style.source(),
+            script: matches!(page, Page::FormPost(_)).then(form_post::script_source),
+            leads_to: page.leads_to(),
+        };
+        answer::html(status, body, sources, language.tag())
     }
 }
 
@@ -145,6 +155,7 @@ impl Page<'_> {
             Self::Login(page) => page.leads_to,
             Self::Consent(page) => page.leads_to,
             Self::Logout(page) => page.leads_to,
+            Self::FormPost(page) => page.leads_to,
             _ => &[],
         }
     }

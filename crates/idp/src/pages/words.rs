@@ -245,6 +245,7 @@ words! {
         warning, asks, allow, deny, done_title, done_text(client), denied_title, denied_text(client),
     }
     logout: LogoutWords { title, lead(user), lead_client(client user), submit, stay, done_title, done_text }
+    form_post: FormPostWords { title, lead(client), submit }
     account: AccountWords {
         title, sign_out, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
         consents_none, since(time), withdraw, tokens, tokens_lead, tokens_none, issued(time), expires(time),

@@ -27,9 +27,10 @@ pub const JUDGED: usize = 48;
 const MIN_NAME: usize = 4;
 
 /// How many guesses a password must withstand, as powers of ten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strength {
     /// A million guesses: more than the lockout permits in years. The default.
+    #[default]
     Million,
     /// A hundred million guesses.
     HundredMillion,
@@ -165,7 +166,7 @@ impl Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { least: MIN_LENGTH, strength: Strength::Million }
+        Self { least: MIN_LENGTH, strength: Strength::default() }
     }
 }
 

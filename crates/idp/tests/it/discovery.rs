@@ -6,11 +6,30 @@ use crate::{server::Server, wire};
 fn expected_oauth(issuer: &str) -> String {
     [
         r#"{"issuer":"ISSUER","#,
+        r#""authorization_endpoint":"ISSUER/authorize","#,
         r#""token_endpoint":"ISSUER/token","#,
         r#""jwks_uri":"ISSUER/jwks","#,
-        r#""response_types_supported":[],"#,
-        r#""grant_types_supported":["client_credentials"],"#,
-        r#""token_endpoint_auth_methods_supported":["client_secret_basic","client_secret_post"]}"#,
+        r#""introspection_endpoint":"ISSUER/introspect","#,
+        r#""revocation_endpoint":"ISSUER/revoke","#,
+        r#""device_authorization_endpoint":"ISSUER/device_authorization","#,
+        r#""pushed_authorization_request_endpoint":"ISSUER/par","#,
+        r#""require_pushed_authorization_requests":false,"#,
+        r#""scopes_supported":["openid","profile","email","address","phone","groups","offline_access"],"#,
+        r#""response_types_supported":["code"],"#,
+        r#""response_modes_supported":["query","fragment","form_post"],"#,
+        r#""grant_types_supported":["authorization_code","refresh_token","client_credentials","#,
+        r#""urn:ietf:params:oauth:grant-type:device_code"],"#,
+        r#""token_endpoint_auth_methods_supported":"#,
+        r#"["client_secret_basic","client_secret_post","private_key_jwt","none"],"#,
+        r#""token_endpoint_auth_signing_alg_values_supported":"#,
+        r#"["RS256","RS384","RS512","PS256","PS384","PS512","ES256","ES384","ES512","EdDSA"],"#,
+        r#""introspection_endpoint_auth_methods_supported":"#,
+        r#"["client_secret_basic","client_secret_post","private_key_jwt"],"#,
+        r#""revocation_endpoint_auth_methods_supported":"#,
+        r#"["client_secret_basic","client_secret_post","private_key_jwt","none"],"#,
+        r#""code_challenge_methods_supported":["S256"],"#,
+        r#""authorization_response_iss_parameter_supported":true,"#,
+        r#""ui_locales_supported":["en","de"]}"#,
     ]
     .concat()
     .replace("ISSUER", issuer)
@@ -18,8 +37,22 @@ fn expected_oauth(issuer: &str) -> String {
 
 fn expected_openid(issuer: &str) -> String {
     let oauth = expected_oauth(issuer);
-    let openid = r#","subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256"],"request_uri_parameter_supported":false}"#;
-    oauth.strip_suffix('}').unwrap().to_owned() + openid
+    let openid = [
+        r#","userinfo_endpoint":"ISSUER/userinfo","end_session_endpoint":"ISSUER/logout","#,
+        r#""subject_types_supported":["public"],"id_token_signing_alg_values_supported":["ES256","RS256"],"#,
+        r#""userinfo_signing_alg_values_supported":["ES256","RS256"],"acr_values_supported":["1"],"#,
+        r#""claim_types_supported":["normal"],"#,
+        r#""claims_supported":["sub","name","family_name","given_name","middle_name","nickname","#,
+        r#""preferred_username","profile","picture","website","gender","birthdate","zoneinfo","locale","#,
+        r#""updated_at","address","phone_number","phone_number_verified","email","email_verified","groups","#,
+        r#""iss","aud","exp","iat","auth_time","nonce","acr","amr","sid"],"#,
+        r#""claims_parameter_supported":true,"request_parameter_supported":false,"#,
+        r#""request_uri_parameter_supported":false,"backchannel_logout_supported":true,"#,
+        r#""backchannel_logout_session_supported":true}"#,
+    ]
+    .concat()
+    .replace("ISSUER", issuer);
+    oauth.strip_suffix('}').unwrap().to_owned() + &openid
 }
 
 #[tokio::test]
@@ -72,8 +105,8 @@ async fn what_is_advertised_answers() {
     };
     assert_eq!(server.get(&path("jwks_uri")).await.status, 200);
     assert_eq!(
-        wire::request(server.address, "OPTIONS", &path("token_endpoint")).await.field("allow"),
-        Some("POST")
+        wire::request(server.address, "PUT", &path("token_endpoint")).await.field("allow"),
+        Some("POST,OPTIONS")
     );
     assert_eq!(server.token("").await.status, 200);
 }

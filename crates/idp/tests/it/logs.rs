@@ -48,6 +48,8 @@ async fn one_line_for_each_refusal_and_no_secret_in_any() {
         .with_ansi(false)
         .with_writer(log.clone())
         .finish();
+    // With one subscriber in the process, a line that another test's thread comes to first is off for all of them.
+    let _second = tracing::Dispatch::new(tracing_subscriber::registry());
     let _guard = tracing::subscriber::set_default(subscriber);
     let server = Server::start().await;
     log.take();

@@ -3,11 +3,17 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic as tests do")]
 
 mod authentication;
+mod browser;
 mod client_credentials;
+mod devices;
 mod discovery;
 mod keys;
 mod logs;
+mod openid;
+mod races;
+mod security;
 mod server;
 mod strictness;
 mod verify;
 mod wire;
+mod world;

@@ -12,10 +12,11 @@ use std::{
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use idp::{
-    ClientConfig, Config, ConfiguredSecret, Entropy, Keys, Provider, grants::GrantType,
-    keys::SigningAlgorithm,
+    Answered, ClientConfig, Config, ConfiguredSecret, Entropy, Outbound, Parts, Provider, Secrets,
+    grants::GrantType, keys::SigningAlgorithm,
 };
 use serde_json::Value;
+use store::{Epoch, Store};
 use tokio::net::TcpListener;
 
 use crate::wire::{self, Answer, FORM};
@@ -51,6 +52,7 @@ pub(crate) struct Server {
     pub(crate) issuer: String,
     pub(crate) clock: TestClock,
     pub(crate) provider: Arc<Provider>,
+    _folder: tempfile::TempDir,
 }
 
 pub(crate) fn client(id: &str, secrets: &[&str]) -> ClientConfig {
@@ -63,7 +65,7 @@ pub(crate) fn client(id: &str, secrets: &[&str]) -> ClientConfig {
         default_scopes: owned(&["orders:read"]),
         audiences: owned(&[API, "urn:example:billing", "reports"]),
         groups: owned(&["robots", "orders"]),
-        access_token_lifetime: None,
+        ..ClientConfig::default()
     }
 }
 
@@ -85,6 +87,16 @@ pub(crate) fn config(issuer: &str) -> Config {
                 ..client("plain", &[SECRET])
             },
         ],
+        ..Config::new(issuer)
+    }
+}
+
+/// No way to clients.
+pub(crate) struct Nowhere;
+
+impl Outbound for Nowhere {
+    fn post_form(&self, _: &str, _: String) -> Answered {
+        Box::pin(async { Err("nobody is there".to_owned()) })
     }
 }
 
@@ -95,27 +107,57 @@ impl Server {
 
     pub(crate) async fn at_path(path: &str) -> Self {
         let clock = TestClock::new();
-        let keys = Keys::in_memory(&[SigningAlgorithm::Es256], clock.now()).unwrap();
-        Self::with(path, clock, keys, SigningAlgorithm::Es256, SystemRandom::new()).await
+        Self::with(path, clock, SigningAlgorithm::Es256, SystemRandom::new()).await
     }
 
     pub(crate) async fn with(
         path: &str,
         clock: TestClock,
-        keys: Keys,
         algorithm: SigningAlgorithm,
         entropy: impl Entropy + 'static,
+    ) -> Self {
+        let config = |issuer: &str| Config { access_token_algorithm: algorithm, ..config(issuer) };
+        Self::of(path, clock, config, entropy, Nowhere).await
+    }
+
+    pub(crate) async fn of(
+        path: &str,
+        clock: TestClock,
+        config: impl Fn(&str) -> Config,
+        entropy: impl Entropy + 'static,
+        outbound: impl Outbound + 'static,
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = store::sqlite_url(&folder.path().join("provider.db"));
+        let store = Store::open(&url, Epoch([1; 16])).await.unwrap();
+        Self::on(store, folder, path, clock, config, entropy, outbound).await
+    }
+
+    pub(crate) async fn on(
+        store: Store,
+        folder: tempfile::TempDir,
+        path: &str,
+        clock: TestClock,
+        config: impl Fn(&str) -> Config,
+        entropy: impl Entropy + 'static,
+        outbound: impl Outbound + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let issuer = format!("http://{address}{path}");
-        let config = Config { access_token_algorithm: algorithm, ..config(&issuer) };
+        let config = config(&issuer);
         let time = clock.clone();
-        let provider = Provider::new(config.check().unwrap(), keys, move || time.now(), entropy).unwrap();
-        let provider = Arc::new(provider);
+        let parts = Parts {
+            store,
+            secrets: Secrets::new(&[9; 32]),
+            clock: Arc::new(move || time.now()),
+            entropy: Arc::new(entropy),
+            outbound: Arc::new(outbound),
+        };
+        let provider = Provider::start(config.check().unwrap(), parts).await.unwrap();
         let service = idp::router(Arc::clone(&provider));
         tokio::spawn(async move { axum::serve(listener, service).await });
-        Self { address, issuer, clock, provider }
+        Self { address, issuer, clock, provider, _folder: folder }
     }
 
     pub(crate) async fn get(&self, path: &str) -> Answer {

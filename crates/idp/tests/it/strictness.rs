@@ -134,10 +134,13 @@ async fn a_body_that_breaks_off_gets_no_token() {
 async fn other_methods_are_405_with_allow() {
     let server = Server::at_path("/staff").await;
     for (path, allow, wrong) in [
-        ("/staff/token", "POST", &["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"][..]),
-        ("/staff/jwks", "GET,HEAD", &["POST", "PUT", "DELETE", "OPTIONS"]),
-        ("/staff/.well-known/openid-configuration", "GET,HEAD", &["POST", "OPTIONS"]),
-        ("/.well-known/oauth-authorization-server/staff", "GET,HEAD", &["POST", "DELETE"]),
+        ("/staff/token", "POST,OPTIONS", &["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "BREW"][..]),
+        ("/staff/introspect", "POST", &["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]),
+        ("/staff/authorize", "GET,HEAD,POST", &["PUT", "DELETE", "OPTIONS"]),
+        ("/staff/login", "POST", &["GET", "PUT", "OPTIONS"]),
+        ("/staff/jwks", "GET,HEAD,OPTIONS", &["POST", "PUT", "DELETE"]),
+        ("/staff/.well-known/openid-configuration", "GET,HEAD,OPTIONS", &["POST"]),
+        ("/.well-known/oauth-authorization-server/staff", "GET,HEAD,OPTIONS", &["POST", "DELETE"]),
     ] {
         for method in wrong {
             let answer = wire::request(server.address, method, path).await;
@@ -204,8 +207,26 @@ async fn every_answer_is_hardened() {
             Some("default-src 'none'; frame-ancestors 'none'")
         );
         assert!(answer.field("cache-control").is_some());
-        assert_eq!(answer.field("access-control-allow-origin"), None);
         assert_eq!(answer.field("server"), None);
+    }
+}
+
+#[tokio::test]
+async fn scripts_of_other_sites_read_what_depends_on_no_cookie() {
+    let server = Server::start().await;
+    for path in ["/jwks", "/token", "/userinfo", "/revoke", "/.well-known/openid-configuration"] {
+        let answer = wire::request(server.address, "OPTIONS", path).await;
+        assert_eq!(answer.status, 204, "{path}");
+        assert_eq!(answer.field("access-control-allow-origin"), Some("*"));
+        assert_eq!(answer.field("access-control-allow-headers"), Some("authorization, content-type"));
+        assert_eq!(answer.field("access-control-allow-credentials"), None, "never with cookies");
+    }
+    for path in ["/authorize", "/login", "/consent", "/logout", "/account", "/device", "/introspect", "/par"]
+    {
+        for method in ["OPTIONS", "GET"] {
+            let answer = wire::request(server.address, method, path).await;
+            assert_eq!(answer.field("access-control-allow-origin"), None, "{method} {path}");
+        }
     }
 }
 

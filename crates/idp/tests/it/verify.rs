@@ -24,11 +24,11 @@ impl ResourceServer {
     pub(crate) async fn for_audience(server: &Server, algorithms: AlgorithmSet, audience: &str) -> Self {
         let config = IssuerConfig::new("test", &server.issuer, vec![audience.into()]).unwrap();
         let config = config.with_algorithms(algorithms).unwrap().with_types(TokenTypes::Rfc9068);
-        Self { config, keys: fetch(server).await }
+        Self { config, keys: keys_of(server).await }
     }
 
     pub(crate) async fn refetch(&mut self, server: &Server) {
-        self.keys = fetch(server).await;
+        self.keys = keys_of(server).await;
     }
 
     pub(crate) fn verify(&self, token: &str, now: Timestamp) -> Result<Facts, TokenError> {
@@ -36,7 +36,8 @@ impl ResourceServer {
     }
 }
 
-async fn fetch(server: &Server) -> KeySet {
+/// The keys that a server publishes now.
+pub(crate) async fn keys_of(server: &Server) -> KeySet {
     let answer = server.get("/jwks").await;
     assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/json")));
     let (keys, skipped) = KeySet::from_jwks_json(&answer.body).unwrap();

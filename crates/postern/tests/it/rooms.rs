@@ -9,9 +9,9 @@ use serde_json::Value;
 const ARROWS: [(&str, &[&str]); 6] = [
     ("auth", &[]),
     ("gateway", &["auth"]),
-    ("idp", &["auth"]),
+    ("idp", &["auth", "store"]),
     ("lab", &[]),
-    ("postern", &["auth", "gateway", "idp", "lab"]),
+    ("postern", &["auth", "gateway", "idp", "lab", "store"]),
     ("store", &["auth"]),
 ];
 

@@ -18,8 +18,8 @@ use town::{Ports, Town};
 /// Arguments of `postern demo`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Everything is embedded and bound to 127.0.0.1; nothing is written to disk. Keys and secrets are
-made anew each time.
+Everything is embedded and bound to 127.0.0.1. Keys, secrets and the provider's database, in a
+temporary folder, are made anew each time and removed at the end.
 
 Exit codes: 0 ended by Ctrl-C or the tour went as expected, 1 the tour found a difference,
 3 it cannot run here.")]

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use auth::token::jws::SigningAlgorithm;
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
 use idp::client::secret::ClientSecret;
-use idp::grants::GrantType;
-use idp::{ClientConfig, ConfiguredSecret, Keys, Provider};
+use idp::{
+    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Provider, Secrets,
+};
+use store::{Epoch, Store};
+use tempfile::TempDir;
 
 use crate::cli::Failure;
 use crate::cmd::echo::{Answer, Echo, Place};
@@ -55,6 +57,8 @@ pub(super) struct Town {
     manager: ClientSecret,
     /// Runs the provider.
     runtime: tokio::runtime::Runtime,
+    /// Holds the provider's database.
+    folder: TempDir,
 }
 
 impl Town {
@@ -73,7 +77,9 @@ impl Town {
         let secret = || ClientSecret::generate(&SystemRandom::new());
         let secret = || secret().map_err(|_| Failure::new("the system has no randomness to give"));
         let (reader, manager) = (secret()?, secret()?);
-        serve_provider(provider, at_provider, [&reader, &manager], &runtime)?;
+        let folder = tempfile::Builder::new().prefix("postern-demo-").tempdir();
+        let folder = folder.map_err(|error| Failure::new(format!("no temporary folder: {error}")))?;
+        serve_provider(provider, at_provider, [&reader, &manager], folder.path(), &runtime)?;
         let echo = Echo::start(&Place::Tcp(at_service), &Answer::Reflect { log: false }, Duration::ZERO, 1);
         let echo = echo.map_err(|error| unbound(&error))?;
         let text = CONFIG
@@ -91,7 +97,8 @@ impl Town {
         }
         logging::start(LogLevel::Warn, LogFormat::Text);
         let process = Process::start(*loaded)?;
-        Ok(Self { process, echo, provider: at_provider, service: at_service, reader, manager, runtime })
+        let (provider, service) = (at_provider, at_service);
+        Ok(Self { process, echo, provider, service, reader, manager, runtime, folder })
     }
 
     /// URL of the gateway.
@@ -130,7 +137,9 @@ impl Town {
     pub(super) fn stop(self) {
         self.process.drain();
         self.echo.stop();
-        self.runtime.shutdown_background();
+        self.runtime.shutdown_timeout(Duration::from_secs(1));
+        // what cannot be removed now is the system's to remove: it is a temporary folder
+        let _ = self.folder.close();
     }
 }
 
@@ -149,43 +158,59 @@ fn for_shell(path: &str) -> String {
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
+/// No client of the demo has to be told anything.
+struct Nobody;
+
+impl Outbound for Nobody {
+    fn post_form(&self, url: &str, _: String) -> Answered {
+        let refused = format!("{url}: the demo calls nobody");
+        Box::pin(async move { Err(refused) })
+    }
+}
+
 fn serve_provider(
     listener: TcpListener,
     address: SocketAddr,
     [reader, manager]: [&ClientSecret; 2],
+    folder: &Path,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<(), Failure> {
     let failed = |what: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {what}"));
-    let client = |id: &str, secret: &ClientSecret, scopes: &[&str], groups: &[&str]| ClientConfig {
+    let client = |id: &str, secret: &ClientSecret, groups: &[&str]| ClientConfig {
         id: id.into(),
         secrets: vec![ConfiguredSecret::Plain(secret.expose().into())],
         grants: vec![GrantType::ClientCredentials],
-        scopes: scopes.iter().map(ToString::to_string).collect(),
-        default_scopes: scopes.iter().map(ToString::to_string).collect(),
+        scopes: vec!["orders:read".into()],
+        default_scopes: vec!["orders:read".into()],
         audiences: vec!["orders".into()],
         groups: groups.iter().map(ToString::to_string).collect(),
-        access_token_lifetime: None,
+        ..ClientConfig::default()
     };
-    let config = idp::Config {
-        issuer: format!("http://{address}"),
-        audiences: vec!["orders".into()],
-        access_token_algorithm: SigningAlgorithm::Es256,
-        access_token_lifetime: Duration::from_mins(10),
-        clients: vec![
-            client(READER, reader, &["orders:read"], &[]),
-            client(MANAGER, manager, &["orders:read"], &["managers"]),
-        ],
-    };
+    let mut config = idp::Config::new(format!("http://{address}"));
+    config.audiences = vec!["orders".into()];
+    config.access_token_lifetime = Duration::from_mins(10);
+    config.clients = vec![client(READER, reader, &[]), client(MANAGER, manager, &["managers"])];
     let checked = config.check().map_err(|faults| failed(&faults))?;
-    let keys = Keys::in_memory(&[SigningAlgorithm::Es256], SystemClock.now().wall);
-    let keys = keys.map_err(|error| failed(&error))?;
-    let provider = Provider::new(checked, keys, || SystemClock.now().wall, SystemRandom::new());
-    let provider = provider.map_err(|fault| failed(&fault))?;
+    let random = SystemRandom::new();
+    let (mut secret, mut epoch) = ([0; 32], [0; 16]);
+    random.fill(&mut secret).and_then(|()| random.fill(&mut epoch)).map_err(|error| failed(&error))?;
     listener.set_nonblocking(true).map_err(|error| unbound(&error))?;
+    let router = runtime.block_on(async {
+        let store = Store::open(&store::sqlite_url(&folder.join("demo.db")), Epoch(epoch)).await;
+        let parts = Parts {
+            store: store.map_err(|error| failed(&error))?,
+            secrets: Secrets::new(&secret),
+            clock: Arc::new(|| SystemClock.now().wall),
+            entropy: Arc::new(random),
+            outbound: Arc::new(Nobody),
+        };
+        let provider = Provider::start(checked, parts).await.map_err(|fault| failed(&fault))?;
+        tokio::spawn(idp::tend(provider.clone()));
+        Ok::<_, Failure>(idp::router(provider))
+    })?;
     let guard = runtime.enter();
     let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| unbound(&error))?;
     drop(guard);
-    let router = idp::router(Arc::new(provider));
     runtime.spawn(async move { axum::serve(listener, router).await });
     Ok(())
 }

@@ -1,0 +1,414 @@
+//! The account page: what a person can see and end, and another password.
+
+use std::sync::Arc;
+
+use auth::time::Timestamp;
+use axum::{
+    Router,
+    extract::{Request, State},
+    response::Response,
+    routing::{get, post},
+};
+use store::{
+    Revocation,
+    audit::{Audited, Entry},
+    consents::{Consent as Given, WithdrawConsent},
+    families::{Family, FamilyFilter, RevokeFamily},
+    sessions::Session,
+    users::User,
+};
+
+use super::{authorize, visit::Visit};
+use crate::{
+    access_token::MAX_LIFETIME,
+    discovery,
+    flow::{Flow, Intent},
+    grants::family_revocation,
+    login::{LoginFault, SetFault, change},
+    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    pages::{
+        Account, AccountDone, AccountPaths, ConsentRow, ErrorKind, Page, PasswordForm, PasswordProblem,
+        Scope, SessionRow, TokenRow,
+    },
+    passwords::{Password, rules::Refusal},
+    provider::Provider,
+    router::only,
+    secrets::Subject,
+    session,
+};
+
+/// Rows of one kind on the page.
+const MAX_ROWS: u32 = 100;
+
+/// The page and where its forms are sent.
+pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
+    Router::new()
+        .route(page, only(get(show)))
+        .route(&format!("{page}/logout"), only(post(logout)))
+        .route(&format!("{page}/end-session"), only(post(end_session)))
+        .route(&format!("{page}/end-others"), only(post(end_others)))
+        .route(&format!("{page}/withdraw"), only(post(withdraw)))
+        .route(&format!("{page}/revoke"), only(post(revoke)))
+        .route(&format!("{page}/password"), only(post(password)))
+}
+
+/// Where the page is.
+pub(super) fn address(provider: &Provider) -> String {
+    provider.issuer().endpoint(discovery::ACCOUNT)
+}
+
+/// `GET /account`.
+async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    let done = match parts.uri.query() {
+        Some("done=session") => Some(AccountDone::SessionEnded),
+        Some("done=others") => Some(AccountDone::OthersEnded),
+        Some("done=consent") => Some(AccountDone::ConsentWithdrawn),
+        Some("done=token") => Some(AccountDone::TokenRevoked),
+        Some("done=password") => Some(AccountDone::PasswordChanged),
+        _ => None,
+    };
+    page(&visit, done, None).await
+}
+
+/// What the page shows.
+struct Belongings {
+    user: User,
+    this: Session,
+    sessions: Vec<Session>,
+    consents: Vec<Given>,
+    families: Vec<Family>,
+}
+
+async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
+    let (store, now) = (visit.provider.store(), visit.provider.now());
+    let Some(this) = visit.browser.session().cloned() else { return Ok(None) };
+    let Some(user) = store.user(&this.user_id).await? else { return Ok(None) };
+    let filter = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
+    let mut families = store.families(filter, "", MAX_ROWS, now).await?;
+    families.retain(|family| family.outlives_session);
+    Ok(Some(Belongings {
+        sessions: store.sessions_of(&user.id, now).await?,
+        consents: store.consents_of(&user.id).await?,
+        families,
+        user,
+        this,
+    }))
+}
+
+async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<PasswordProblem>) -> Response {
+    let belongings = match belongings(visit).await {
+        Ok(Some(belongings)) => belongings,
+        Ok(None) => {
+            let flow = Flow::begin(visit.provider, Intent::Account);
+            return authorize::login_page(visit, &flow, None, None, None);
+        }
+        Err(fault) => return visit.failed(&fault),
+    };
+    let names = match client_names(visit.provider, &belongings).await {
+        Ok(names) => names,
+        Err(fault) => return visit.failed(&fault),
+    };
+    let name_of = |id: &str| names.iter().find(|(known, _)| known == id).map_or("", |(_, name)| name);
+    let browsers: Vec<String> = belongings.sessions.iter().map(|s| browser_name(&s.agent)).collect();
+    let sessions: Vec<SessionRow<'_>> = belongings
+        .sessions
+        .iter()
+        .zip(&browsers)
+        .map(|(session, browser)| SessionRow {
+            id: &session.sid,
+            browser,
+            address: &session.address,
+            last_seen: session.seen_at,
+            this_one: session.sid == belongings.this.sid,
+        })
+        .collect();
+    let granted: Vec<ScopeSet> =
+        belongings.consents.iter().map(|c| ScopeSet::parse(&c.scopes).unwrap_or_default()).collect();
+    let scopes: Vec<Vec<Scope<'_>>> = granted
+        .iter()
+        .map(|set| set.iter().map(|name| Scope { name, meaning: None, new: false }).collect())
+        .collect();
+    let consents: Vec<ConsentRow<'_>> = belongings
+        .consents
+        .iter()
+        .zip(&scopes)
+        .map(|(consent, scopes)| ConsentRow {
+            client_id: &consent.client_id,
+            client: name_of(&consent.client_id),
+            scopes,
+            since: consent.given_at,
+        })
+        .collect();
+    let tokens: Vec<TokenRow<'_>> = belongings
+        .families
+        .iter()
+        .map(|family| TokenRow {
+            id: &family.id,
+            client: name_of(&family.client_id),
+            issued: family.created_at,
+            expires: Some(family.expires_at),
+        })
+        .collect();
+    let below = |form: &str| authorize::path(visit.provider, &format!("{}/{form}", discovery::ACCOUNT));
+    let paths = ["logout", "end-session", "end-others", "withdraw", "revoke", "password"].map(below);
+    let [logout, end_session, end_others, withdraw, revoke, password] = &paths;
+    let proof = visit.proof();
+    visit.page(&Page::Account(Account {
+        user: &belongings.user.name,
+        csrf: &proof,
+        paths: AccountPaths { logout, end_session, end_others, withdraw, revoke, password },
+        sessions: &sessions,
+        consents: &consents,
+        tokens: &tokens,
+        password: Some(PasswordForm { min_length: visit.provider.logins().min_length(), problem }),
+        done,
+    }))
+}
+
+/// Ids and names of the clients on the page; one that is gone is called by its id.
+async fn client_names(provider: &Provider, belongings: &Belongings) -> Result<Vec<(String, String)>, Fault> {
+    let of_consents = belongings.consents.iter().map(|c| &c.client_id);
+    let mut names: Vec<(String, String)> = Vec::new();
+    for id in of_consents.chain(belongings.families.iter().map(|f| &f.client_id)) {
+        if names.iter().all(|(known, _)| known != id) {
+            let client = provider.clients().find(provider.store(), id).await?;
+            let name = client.map_or_else(|| id.clone(), |client| client.name().to_owned());
+            names.push((id.clone(), name));
+        }
+    }
+    Ok(names)
+}
+
+/// A form of the account page from somebody who is logged in.
+async fn form_of(provider: &Provider, request: Request) -> Result<(Visit<'_>, Form, Session), Response> {
+    let (visit, form) = Visit::begin_form(provider, request).await?;
+    match visit.browser.session().cloned() {
+        Some(session) => Ok((visit, form, session)),
+        None => Err(visit.redirect(&address(provider))),
+    }
+}
+
+fn told(visit: &Visit<'_>, done: &str) -> Response {
+    visit.redirect(&format!("{}?done={done}", address(visit.provider)))
+}
+
+fn entry(session: &Session, action: &str, target: String, now: Timestamp) -> Entry {
+    Entry {
+        actor: format!("user:{}", session.user_id),
+        action: action.into(),
+        target,
+        detail: String::new(),
+        at: now,
+    }
+}
+
+/// Signs out.
+async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, _, _) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    match visit.browser.end(&provider, "logout").await {
+        Ok(()) => visit.page(&Page::LogoutDone(crate::pages::LogoutDone { back: None })),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+/// Ends one session.
+async fn end_session(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, form, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let sid = form.get("session").unwrap_or_default();
+    match end_one(&provider, &session, sid).await {
+        Ok(()) => told(&visit, "session"),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+async fn end_one(provider: &Provider, session: &Session, sid: &str) -> Result<(), Fault> {
+    let change = session::ending(provider, &session.user_id, sid, "session ended by its user");
+    let entry = entry(session, "session.end", format!("session:{sid}"), change.now);
+    provider.store().write(Audited { change, entry }).await?;
+    Ok(())
+}
+
+/// Ends all sessions but this one.
+async fn end_others(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, _, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let others = match provider.store().sessions_of(&session.user_id, provider.now()).await {
+        Ok(sessions) => sessions.into_iter().filter(|other| other.sid != session.sid),
+        Err(error) => return visit.failed(&error.into()),
+    };
+    for other in others {
+        if let Err(fault) = end_one(&provider, &session, &other.sid).await {
+            return visit.failed(&fault);
+        }
+    }
+    told(&visit, "others")
+}
+
+/// Withdraws a consent.
+async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, form, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let (client_id, now) = (form.get("client_id").unwrap_or_default(), provider.now());
+    let change = WithdrawConsent {
+        user_id: session.user_id.clone(),
+        client_id: client_id.to_owned(),
+        revocation: Revocation {
+            tags: vec![provider.secrets().tag(Subject::Consent(&session.user_id, client_id))],
+            reason: "consent withdrawn",
+            not_before: Some(now),
+            until: now.plus(MAX_LIFETIME),
+        },
+        now,
+    };
+    let entry = entry(&session, "consent.withdraw", format!("client:{client_id}"), now);
+    match provider.store().write(Audited { change, entry }).await {
+        Ok(_) => told(&visit, "consent"),
+        Err(error) => visit.failed(&error.into()),
+    }
+}
+
+/// Revokes lasting access.
+async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, form, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let id = form.get("token").unwrap_or_default();
+    match provider.store().family(id).await {
+        Ok(family) if family.as_ref().is_some_and(|f| f.user_id.as_deref() == Some(&*session.user_id)) => {}
+        Ok(_) => return visit.error(ErrorKind::NotFound, &"no such access"),
+        Err(error) => return visit.failed(&error.into()),
+    }
+    let revocation = family_revocation(&provider, id, "access revoked by its user");
+    let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
+    let entry = entry(&session, "token.revoke", format!("family:{id}"), change.now);
+    match provider.store().write(Audited { change, entry }).await {
+        Ok(_) => told(&visit, "token"),
+        Err(error) => visit.failed(&error.into()),
+    }
+}
+
+/// Changes the password.
+async fn password(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    match try_password(&mut visit, &form, &session).await {
+        Ok(None) => told(&visit, "password"),
+        Ok(Some(problem)) => page(&visit, None, Some(problem)).await,
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+/// `None`: it is changed; everything that was begun with the old one is over but this browser.
+async fn try_password(
+    visit: &mut Visit<'_>,
+    form: &Form,
+    session: &Session,
+) -> Result<Option<PasswordProblem>, Fault> {
+    let provider = visit.provider;
+    let [current, new, again] = ["current", "new", "again"].map(|name| form.get(name).unwrap_or_default());
+    if new != again {
+        return Ok(Some(PasswordProblem::Differ));
+    }
+    if new == current {
+        return Ok(Some(PasswordProblem::Same));
+    }
+    let Ok(current) = Password::new(current.to_owned()) else {
+        return Ok(Some(PasswordProblem::WrongCurrent));
+    };
+    let Ok(new) = Password::new(new.to_owned()) else { return Ok(Some(PasswordProblem::TooCommon)) };
+    let user = provider.store().user(&session.user_id).await?.ok_or(Fault::LoginFailed)?;
+    let (logins, store, caller) = (provider.logins(), provider.store(), visit.browser.caller());
+    match logins.verify(store, &user.name, current, caller.0, provider.now()).await {
+        Ok(_) => {}
+        Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
+        Err(LoginFault::Locked(_)) => return Ok(Some(PasswordProblem::TooMany)),
+        Err(fault) => return Err(fault.into()),
+    }
+    let stored = match logins.hash(&new, &user.name, user.email.as_deref(), provider.now()).await {
+        Ok(stored) => stored,
+        Err(SetFault::Refused(Refusal::TooShort { .. })) => return Ok(Some(PasswordProblem::TooShort)),
+        Err(SetFault::Refused(_) | SetFault::TooLong(_)) => return Ok(Some(PasswordProblem::TooCommon)),
+        Err(SetFault::Pool(error)) => return Err(error.into()),
+        Err(SetFault::Store(error)) => return Err(error.into()),
+    };
+    let change = change(provider, &user.id, stored);
+    let entry = entry(session, "user.password", format!("user:{}", user.id), change.now);
+    provider.store().write(Audited { change, entry }).await?;
+    logins.forget(&user.id);
+    // the one who changed it stays logged in, with a new session
+    let began = provider.now();
+    visit.browser.begin(provider, &user, began).await?;
+    Ok(None)
+}
+
+/// `Firefox on Linux`, as far as a browser says so; what it calls itself otherwise.
+fn browser_name(agent: &str) -> String {
+    let first = |names: &[(&str, &'static str)]| {
+        names.iter().find(|(mark, _)| agent.contains(mark)).map(|(_, name)| *name)
+    };
+    // those that pose as another come first
+    let browser = first(&[
+        ("Edg/", "Edge"),
+        ("OPR/", "Opera"),
+        ("Firefox/", "Firefox"),
+        ("Chrome/", "Chrome"),
+        ("Safari/", "Safari"),
+        ("curl/", "curl"),
+    ]);
+    let system = first(&[
+        ("Android", "Android"),
+        ("iPhone", "iOS"),
+        ("iPad", "iPadOS"),
+        ("Windows", "Windows"),
+        ("Mac OS X", "macOS"),
+        ("Linux", "Linux"),
+    ]);
+    match (browser, system) {
+        (Some(browser), Some(system)) => format!("{browser} on {system}"),
+        (Some(browser), None) => browser.to_owned(),
+        (None, _) => agent.chars().take(60).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_told_by_what_people_call_them() {
+        for (agent, name) in [
+            ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox on Linux"),
+            (
+                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/156.0 Safari/537.36 Edg/156.0",
+                "Edge on Windows",
+            ),
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605 Version/18.0 Safari/604.1",
+                "Safari on iOS",
+            ),
+            ("curl/8.9", "curl"),
+            ("something else", "something else"),
+            ("", ""),
+        ] {
+            assert_eq!(browser_name(agent), name);
+        }
+    }
+}

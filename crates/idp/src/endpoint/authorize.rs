@@ -1,0 +1,463 @@
+//! The authorization endpoint (RFC 6749 §3.1, OpenID Connect Core 1.0 §3.1.2): whether a client may have something of a person.
+//!
+//! Owns: the way of a request from its parameters to the answer, through the pages it needs. Does not own: what the parameters
+//! mean and what comes next ([`crate::authorization`]).
+//!
+//! ```text
+//! GET /authorize ─┐                                        ┌─ a login page      → POST /login   ─┐
+//! POST /login    ─┼→ parameters → Asked::read → next ──────┼─ a consent page    → POST /consent ─┤→ again
+//! POST /consent  ─┘                                        ├─ a refusal → the client
+//!                                                          └─ a code    → the client
+//! ```
+//!
+//! The parameters are read anew each time: what the client may ask for may have changed since.
+
+use std::sync::Arc;
+
+use auth::{
+    time::Timestamp,
+    token::opaque::{self, Kind},
+};
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use store::{
+    Digest,
+    codes::{Code, IssueCode, Issued},
+    consents::{Consent as Given, GiveConsent},
+    families::Family,
+    sessions::Session,
+};
+
+use super::{form, visit::Visit};
+use crate::{
+    authorization::{
+        next::{Next, Person as Present, Refused, Situation, next},
+        request::{AuthorizationRequest, Refusal, RequestFault, Rights, read},
+        response::{Response as Answer, ReturnAddress},
+    },
+    client::Client,
+    discovery,
+    flow::{Flow, Intent},
+    grants::GrantType,
+    id_token::{Authentication, read_hint},
+    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    pages::{Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope},
+    person::scope_of,
+    provider::Provider,
+};
+
+/// What the `request_uri` of a pushed request begins with (RFC 9126 §2.2).
+pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
+/// How long a code is remembered after it expired: so long a second use of it is noticed.
+const REMEMBERED: std::time::Duration = std::time::Duration::from_mins(10);
+
+/// `GET /authorize`.
+pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let mut visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    let query = parts.uri.query().unwrap_or_default().to_owned();
+    let flow = Flow::begin(&provider, Intent::Authorize(query.clone()));
+    proceed(&mut visit, flow, &query, None).await
+}
+
+/// `POST /authorize` (Core §3.1.2.1): the same as a GET. It comes from another site, where browsers send no cookies along with a
+/// POST, so it is turned into one.
+pub async fn post(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    match form::read(&parts, body).await {
+        Ok(form) => {
+            let to = format!("{}?{}", provider.issuer().endpoint(discovery::AUTHORIZE), form.to_query());
+            visit.redirect(&to)
+        }
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+/// What was asked, and by whom.
+pub(super) struct Asked {
+    pub(super) client: Arc<Client>,
+    pub(super) request: AuthorizationRequest,
+    audiences: String,
+    pushed: Option<Digest>,
+    hinted: Option<String>,
+}
+
+/// Why nothing can be asked.
+pub(super) enum Unfit {
+    /// There is nobody to tell but the person.
+    Page(ErrorKind, String),
+    /// The client is told.
+    Answer(Arc<Client>, Answer, String),
+    /// Ours.
+    Fault(Fault),
+}
+
+impl From<Fault> for Unfit {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl Asked {
+    /// Reads the parameters of a request, form-encoded.
+    pub(super) async fn read(provider: &Provider, parameters: &str) -> Result<Self, Unfit> {
+        let page = |kind, why: &dyn std::fmt::Display| Unfit::Page(kind, why.to_string());
+        let form = Form::parse(parameters.as_bytes()).map_err(|fault| page(ErrorKind::BadRequest, &fault))?;
+        let id = form.get("client_id").ok_or_else(|| page(ErrorKind::BadRequest, &"client_id is missing"))?;
+        let client = provider.clients().find(provider.store(), id).await.map_err(Fault::from)?;
+        let client = client.ok_or_else(|| page(ErrorKind::UnknownClient, &Fault::client_unknown(id)))?;
+        let (form, pushed) = match form.get("request_uri").and_then(|uri| uri.strip_prefix(PUSHED_URN)) {
+            Some(token) => {
+                let (form, digest) = pushed(provider, &client, token).await?;
+                (form, Some(digest))
+            }
+            None => (form, None),
+        };
+        let request = read(&form, rights(&client)).map_err(|refusal| match refusal {
+            Refusal::Page(fault) => Unfit::Page(ErrorKind::RedirectMismatch, fault.to_string()),
+            Refusal::Answer(address, fault) => refused(provider, &client, &address, fault.code(), &fault),
+        })?;
+        let address = &request.address;
+        if !client.may_use(GrantType::AuthorizationCode) {
+            return Err(refused(provider, &client, address, "unauthorized_client", &Fault::GrantNotAllowed));
+        }
+        if client.requires_pushed_requests && pushed.is_none() {
+            let why = "this client must push its authorization requests";
+            return Err(refused(provider, &client, address, "invalid_request", &why));
+        }
+        let audiences = client.audiences_for(&form).map(|audiences| audiences.join(" "));
+        let audiences =
+            audiences.map_err(|fault| refused(provider, &client, address, fault.row().code, &fault))?;
+        let hinted = match request.id_token_hint.as_deref() {
+            None => None,
+            Some(hint) => match read_hint(provider, hint).filter(|hint| hint.client_id == client.id()) {
+                Some(hint) => Some(hint.subject),
+                None => {
+                    let why = "id_token_hint is no ID token of this client";
+                    return Err(refused(provider, &client, address, "invalid_request", &why));
+                }
+            },
+        };
+        Ok(Self { client, request, audiences, pushed, hinted })
+    }
+
+    /// The answer that says no.
+    pub(super) fn refuse(&self, provider: &Provider, code: &str) -> Answer {
+        self.request.address.answer(provider.issuer().as_str(), &[("error", code)])
+    }
+
+    /// Where forms on the way may lead, besides to us.
+    pub(super) fn leads_to(&self) -> Vec<FormTarget> {
+        FormTarget::of_redirect(self.request.address.redirect_uri()).ok().into_iter().collect()
+    }
+}
+
+/// What a client may ask with.
+pub(super) fn rights(client: &Client) -> Rights<'_> {
+    Rights {
+        redirect_uris: &client.redirect_uris,
+        scopes: &client.scopes,
+        needs_challenge: client.requires_pkce,
+    }
+}
+
+fn refused(
+    provider: &Provider,
+    client: &Arc<Client>,
+    address: &ReturnAddress,
+    code: &str,
+    why: &dyn std::fmt::Display,
+) -> Unfit {
+    let why = why.to_string();
+    let fields = [("error", code), ("error_description", &*why)];
+    let answer = address.answer(provider.issuer().as_str(), &fields);
+    Unfit::Answer(client.clone(), answer, why)
+}
+
+/// The parameters of a pushed request; what came along with its `request_uri` does not count (RFC 9126 §4, RFC 9101 §5).
+async fn pushed(provider: &Provider, client: &Client, token: &str) -> Result<(Form, Digest), Unfit> {
+    let expired = || Unfit::Page(ErrorKind::Expired, "unknown, expired or answered request_uri".into());
+    if opaque::kind(token) != Some(Kind::Pushed) {
+        return Err(expired());
+    }
+    let digest = provider.secrets().digest(token);
+    let found = provider.store().pushed_request(&digest, client.id(), provider.now()).await;
+    let parameters = found.map_err(Fault::from)?.ok_or_else(expired)?;
+    let form = Form::parse(parameters.as_bytes()).map_err(Fault::from)?;
+    Ok((form, digest))
+}
+
+/// Goes on with a request, from wherever it is.
+pub(super) async fn proceed(
+    visit: &mut Visit<'_>,
+    flow: Flow,
+    parameters: &str,
+    allowed_at: Option<Timestamp>,
+) -> Response {
+    let asked = match Asked::read(visit.provider, parameters).await {
+        Ok(asked) => asked,
+        Err(unfit) => return unfit_answer(visit, unfit),
+    };
+    visit.speak(asked.request.ui_locales.as_deref());
+    let consented = match consented(visit, &asked.client).await {
+        Ok(consented) => consented,
+        Err(fault) => return visit.failed(&fault),
+    };
+    let situation = Situation {
+        person: visit.browser.session().map(present),
+        hinted: asked.hinted.as_deref(),
+        consented: &consented,
+        asks_consent: asked.client.asks_consent,
+        allowed_at,
+        began_at: flow.began(),
+        now: visit.provider.now(),
+    };
+    match next(&asked.request, &situation) {
+        Next::Login(_) => login_page(visit, &flow, Some(&asked), None, None),
+        Next::Consent(new) => consent_page(visit, flow, &asked, &new).await,
+        Next::Refuse(refused) => refuse(visit, &asked, refused),
+        Next::Issue(scopes) => issue(visit, &asked, &scopes).await,
+    }
+}
+
+fn present(session: &Session) -> Present<'_> {
+    Present {
+        subject: &session.user_id,
+        authenticated_at: session.authenticated_at,
+        acr: session.acr.as_deref(),
+    }
+}
+
+fn refuse(visit: &Visit<'_>, asked: &Asked, refused: Refused) -> Response {
+    tracing::debug!(client = asked.client.id(), error = refused.code(), "authorization refused");
+    visit.answer(&asked.client, asked.refuse(visit.provider, refused.code()))
+}
+
+pub(super) fn unfit_answer(visit: &Visit<'_>, unfit: Unfit) -> Response {
+    match unfit {
+        Unfit::Page(kind, why) => visit.error(kind, &why),
+        Unfit::Answer(client, answer, why) => {
+            tracing::info!(client = client.id(), reason = why, "authorization request refused");
+            visit.answer(&client, answer)
+        }
+        Unfit::Fault(fault) => visit.failed(&fault),
+    }
+}
+
+/// What the session's person has allowed this client.
+async fn consented(visit: &Visit<'_>, client: &Client) -> Result<ScopeSet, Fault> {
+    let Some(session) = visit.browser.session() else { return Ok(ScopeSet::default()) };
+    let consent = visit.provider.store().consent(&session.user_id, client.id()).await?;
+    Ok(consent.and_then(|c| ScopeSet::parse(&c.scopes).ok()).unwrap_or_default())
+}
+
+/// The login page for whatever is under way.
+pub(super) fn login_page(
+    visit: &Visit<'_>,
+    flow: &Flow,
+    asked: Option<&Asked>,
+    hint: Option<&str>,
+    problem: Option<LoginProblem>,
+) -> Response {
+    let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
+        return visit.failed(&Fault::EntropyFailed);
+    };
+    let leads_to = asked.map(Asked::leads_to).unwrap_or_default();
+    let hint = hint.or_else(|| asked.and_then(|asked| asked.request.login_hint.as_deref()));
+    let denied = asked.and_then(|asked| match asked.refuse(visit.provider, "access_denied") {
+        Answer::Redirect(url) => Href::parse(&url).ok(),
+        Answer::FormPost { .. } => None,
+    });
+    let client = asked.map(|asked| asked.client.name());
+    let back = denied.as_ref().zip(client).map(|(href, name)| Link { href, name });
+    let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGIN));
+    visit.page(&Page::Login(Login {
+        form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
+        client,
+        hint,
+        problem,
+        back,
+        leads_to: &leads_to,
+    }))
+}
+
+async fn consent_page(visit: &Visit<'_>, flow: Flow, asked: &Asked, new: &ScopeSet) -> Response {
+    let Some(session) = visit.browser.session() else {
+        return visit.error(ErrorKind::Server, &"consent without a session");
+    };
+    let user = match visit.provider.store().user(&session.user_id).await {
+        Ok(user) => user.map(|user| user.name).unwrap_or_default(),
+        Err(error) => return visit.failed(&error.into()),
+    };
+    let flow = flow.shown_to(&session.user_id);
+    let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
+        return visit.failed(&Fault::EntropyFailed);
+    };
+    let scopes: Vec<Scope<'_>> = asked
+        .request
+        .to_allow
+        .iter()
+        .map(|name| Scope { name, meaning: None, new: new.contains(name) })
+        .collect();
+    let (proof, action) = (visit.proof(), path(visit.provider, discovery::CONSENT));
+    visit.page(&Page::Consent(Consent {
+        form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
+        client: asked.client.name(),
+        user: &user,
+        scopes: &scopes,
+        returns_to: host(asked.request.address.redirect_uri()),
+        leads_to: &asked.leads_to(),
+    }))
+}
+
+/// `POST /consent`.
+pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    let Intent::Authorize(parameters) = flow.intent.clone() else {
+        return visit.error(ErrorKind::FormRejected, &"this page was another one");
+    };
+    // somebody else logged in meanwhile, in another tab: they are asked themselves
+    let same = visit.browser.session().is_some_and(|session| flow.was_shown_to(&session.user_id));
+    if !same {
+        return proceed(&mut visit, flow, &parameters, None).await;
+    }
+    let asked = match Asked::read(&provider, &parameters).await {
+        Ok(asked) => asked,
+        Err(unfit) => return unfit_answer(&visit, unfit),
+    };
+    if form.get("decision") != Some("allow") {
+        return visit.answer(&asked.client, asked.refuse(&provider, "access_denied"));
+    }
+    if let Err(fault) = remember(&visit, &asked).await {
+        return visit.failed(&fault);
+    }
+    let now = provider.now();
+    proceed(&mut visit, flow, &parameters, Some(now)).await
+}
+
+/// Remembers what was allowed, beside what was allowed before.
+async fn remember(visit: &Visit<'_>, asked: &Asked) -> Result<(), Fault> {
+    let mut scopes = consented(visit, &asked.client).await?;
+    for scope in asked.request.to_allow.iter() {
+        scopes.insert(scope)?;
+    }
+    let Some(session) = visit.browser.session() else { return Ok(()) };
+    let given = Given {
+        user_id: session.user_id.clone(),
+        client_id: asked.client.id().to_owned(),
+        scopes: scopes.to_wire().unwrap_or_default(),
+        given_at: visit.provider.now(),
+    };
+    Ok(visit.provider.store().write(GiveConsent(given)).await?)
+}
+
+/// The code, on its way.
+async fn issue(visit: &Visit<'_>, asked: &Asked, scopes: &ScopeSet) -> Response {
+    match issue_code(visit, asked, scopes).await {
+        Ok(Ok(code)) => {
+            let issuer = visit.provider.issuer().as_str();
+            visit.answer(&asked.client, asked.request.address.answer(issuer, &[("code", &code)]))
+        }
+        Ok(Err(Issued::Answered)) => {
+            visit.error(ErrorKind::Expired, &"the pushed request was answered already")
+        }
+        Ok(Err(_)) => visit.error(ErrorKind::Expired, &"the session ended meanwhile"),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+async fn issue_code(
+    visit: &Visit<'_>,
+    asked: &Asked,
+    scopes: &ScopeSet,
+) -> Result<Result<String, Issued>, Fault> {
+    let provider = visit.provider;
+    let Some(session) = visit.browser.session() else { return Ok(Err(Issued::Over)) };
+    let (now, lifetimes, request) = (provider.now(), provider.lifetimes(), &asked.request);
+    let names = |claims: &[crate::authorization::request::ClaimRequest]| -> Vec<String> {
+        let about_people =
+            |name: &str| scope_of(name).is_some_and(|scope| asked.client.scopes.contains(scope));
+        claims.iter().filter(|c| about_people(&c.name)).map(|c| c.name.clone()).collect()
+    };
+    let authentication = Authentication {
+        at: session.authenticated_at.as_secs(),
+        acr: session.acr.clone(),
+        amr: session.methods.split_ascii_whitespace().map(str::to_owned).collect(),
+        id_token: names(&request.claims.id_token),
+        userinfo: names(&request.claims.userinfo),
+        redirect_omitted: request.redirect_uri.is_none(),
+    };
+    let outlives_session = scopes.contains("offline_access");
+    // what came of the code lives for as long as the session, or as offline access does
+    let shortest = now.plus(lifetimes.code).plus(asked.client.access_token_lifetime());
+    let longest = if outlives_session { now.plus(lifetimes.grant) } else { session.expires_at };
+    let expires_at = longest.max(shortest);
+    let token = provider.draw_token(Kind::Code)?;
+    let family = Family {
+        id: provider.draw_id()?,
+        client_id: asked.client.id().to_owned(),
+        user_id: Some(session.user_id.clone()),
+        sid: Some(session.sid.clone()),
+        scopes: scopes.to_wire().unwrap_or_default(),
+        audiences: asked.audiences.clone(),
+        details: authentication.write(),
+        outlives_session,
+        created_at: now,
+        expires_at,
+        revoked_at: None,
+    };
+    let code_ends = now.plus(lifetimes.code);
+    let code = Code {
+        digest: provider.secrets().digest(&token),
+        redirect_uri: request.address.redirect_uri().to_owned(),
+        challenge: request.challenge.as_ref().map(|c| c.as_str().to_owned()),
+        nonce: request.nonce.as_deref().map(str::to_owned),
+        issued_at: now,
+        expires_at: code_ends,
+        kept_until: code_ends.plus(REMEMBERED),
+    };
+    match provider.store().write(IssueCode { family, code, answers: asked.pushed }).await? {
+        Issued::Now => {
+            tracing::debug!(client = asked.client.id(), user = session.user_id, "code issued");
+            Ok(Ok(token.to_string()))
+        }
+        other => Ok(Err(other)),
+    }
+}
+
+/// A path of ours as forms name it.
+pub(super) fn path(provider: &Provider, below: &str) -> String {
+    format!("{}{below}", provider.issuer().path())
+}
+
+/// The host of a redirect URI, or its scheme where an app is meant.
+fn host(uri: &str) -> &str {
+    let Some((scheme, rest)) = uri.split_once(':') else { return uri };
+    let Some(authority) = rest.strip_prefix("//") else { return scheme };
+    &authority[..authority.find(['/', '?']).unwrap_or(authority.len())]
+}
+
+/// What a pushed request is refused for before anybody keeps it.
+pub(super) fn refusal(refusal: &Refusal) -> Fault {
+    match *refusal {
+        Refusal::Page(fault) => Fault::Address(fault),
+        Refusal::Answer(_, fault) => Fault::Request(fault),
+    }
+}
+
+/// A `request_uri` inside of a pushed request (RFC 9126 §2.1).
+pub(super) const NESTED: RequestFault = RequestFault::RequestUri;

@@ -1,0 +1,268 @@
+//! The device flow (RFC 8628): the endpoint that devices begin at, and the pages where people decide.
+
+use std::{sync::Arc, time::Duration};
+
+use auth::token::opaque::Kind;
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Serialize;
+use store::{
+    StoreError,
+    device_codes::{DecideDeviceCode, DeviceCode, IssueDeviceCode},
+    sessions::Session,
+};
+
+use super::{answer, authorize, authorize::path, form, visit::Visit};
+use crate::{
+    client::{
+        Client,
+        authenticate::{AuthenticatedClient, authenticate},
+    },
+    device::{Decision, draw_user_code, read_user_code},
+    discovery,
+    flow::{Flow, Intent},
+    grants::GrantType,
+    id_token::Authentication,
+    login::LoginFault,
+    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    pages::{
+        DeviceCode as CodePage, DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, Form as PageForm, Page,
+        Scope,
+    },
+    provider::Provider,
+};
+
+/// How long a device waits between two questions.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// How long a code is remembered after it expired: so long a second use of it is noticed.
+const REMEMBERED: Duration = Duration::from_mins(10);
+/// How often a user code is drawn that somebody has.
+const DRAWS: usize = 5;
+
+#[derive(Serialize)]
+struct Begun {
+    device_code: String,
+    user_code: String,
+    verification_uri: String,
+    verification_uri_complete: String,
+    /// Seconds.
+    expires_in: u64,
+    /// Seconds.
+    interval: u64,
+}
+
+/// `POST /device_authorization` (RFC 8628 §3.1).
+pub async fn begin(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
+    let form = match form::read(&parts, body).await {
+        Ok(form) => form,
+        Err(fault) => return refuse(fault, None),
+    };
+    let client = match authenticate(&provider, &parts.headers, &form).await {
+        Ok(client) => client,
+        Err(fault) => return refuse(fault, None),
+    };
+    match issue(&provider, &client, &form).await {
+        Ok(begun) => answer::json(StatusCode::OK, &begun),
+        Err(fault) => refuse(fault, Some(client.id())),
+    }
+}
+
+async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Begun, Fault> {
+    if !client.may_use(GrantType::DeviceCode) {
+        return Err(Fault::GrantNotAllowed);
+    }
+    let scopes = client.scopes_for(form.get("scope"))?;
+    let audiences = client.audiences_for(form)?.join(" ");
+    let token = provider.draw_token(Kind::Device)?;
+    let (now, lifetime) = (provider.now(), provider.lifetimes().device_code);
+    for _ in 0..DRAWS {
+        let user_code = draw_user_code(provider.entropy())?;
+        let code = DeviceCode {
+            digest: provider.secrets().digest(&token),
+            user_code: user_code_digest(provider, &user_code),
+            client_id: client.id().to_owned(),
+            scopes: scopes.to_wire().unwrap_or_default(),
+            audiences: audiences.clone(),
+            wait: INTERVAL,
+            issued_at: now,
+            expires_at: now.plus(lifetime),
+            kept_until: now.plus(lifetime).plus(REMEMBERED),
+        };
+        match provider.store().write(IssueDeviceCode(code)).await {
+            Ok(()) => {
+                let verification_uri = provider.issuer().endpoint(discovery::DEVICE);
+                return Ok(Begun {
+                    device_code: token.to_string(),
+                    verification_uri_complete: format!("{verification_uri}?user_code={user_code}"),
+                    user_code,
+                    verification_uri,
+                    expires_in: lifetime.as_secs(),
+                    interval: INTERVAL.as_secs(),
+                });
+            }
+            Err(StoreError::Taken(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(Fault::Store("no user code is free".into()))
+}
+
+fn user_code_digest(provider: &Provider, code: &str) -> store::Digest {
+    provider.secrets().digest_of(&["device user code", code])
+}
+
+/// `GET /device`: asks for the code that the device shows.
+pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    let form = Form::parse(parts.uri.query().unwrap_or_default().as_bytes());
+    let code = form.as_ref().ok().and_then(|form| form.get("user_code"));
+    code_page(&visit, code, None)
+}
+
+/// `POST /device`: the code was typed.
+pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    confirm_page(&mut visit, form.get("user_code").unwrap_or_default()).await
+}
+
+fn code_page(visit: &Visit<'_>, code: Option<&str>, problem: Option<DeviceProblem>) -> Response {
+    let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE));
+    let form = PageForm { action: &action, csrf: &proof, hidden: &[] };
+    visit.page(&Page::DeviceCode(CodePage { form, code, problem }))
+}
+
+/// Asks whether the device with this code may have what it wants; somebody must be logged in for that.
+pub(super) async fn confirm_page(visit: &mut Visit<'_>, typed: &str) -> Response {
+    let Some(session) = visit.browser.session().cloned() else {
+        let flow = Flow::begin(visit.provider, Intent::Device(typed.to_owned()));
+        return authorize::login_page(visit, &flow, None, None, None);
+    };
+    match found(visit, &session, typed).await {
+        Ok(Found::Waiting(user_code, code, client)) => {
+            show_confirm(visit, &session, &user_code, &code, &client).await
+        }
+        Ok(Found::Nothing(problem)) => code_page(visit, Some(typed), Some(problem)),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+enum Found {
+    Waiting(String, Box<DeviceCode>, Arc<Client>),
+    Nothing(DeviceProblem),
+}
+
+/// The device that waits with a code. A wrong one counts against the account: there are not so many codes that trying would
+/// be hopeless.
+async fn found(visit: &Visit<'_>, session: &Session, typed: &str) -> Result<Found, Fault> {
+    let (provider, now) = (visit.provider, visit.provider.now());
+    let guesses = format!("device codes of {}", session.user_id);
+    match provider.logins().gate(provider.store(), &guesses, now).await {
+        Ok(()) => {}
+        Err(LoginFault::Locked(_)) => return Ok(Found::Nothing(DeviceProblem::TooMany)),
+        Err(fault) => return Err(fault.into()),
+    }
+    if let Some(user_code) = read_user_code(typed) {
+        let digest = user_code_digest(provider, &user_code);
+        if let Some(code) = provider.store().device_code(&digest, now).await?
+            && let Some(client) = provider.clients().find(provider.store(), &code.client_id).await?
+        {
+            return Ok(Found::Waiting(user_code, Box::new(code), client));
+        }
+    }
+    provider.logins().failed(provider.store(), guesses, now).await?;
+    Ok(Found::Nothing(DeviceProblem::Unknown))
+}
+
+async fn show_confirm(
+    visit: &Visit<'_>,
+    session: &Session,
+    user_code: &str,
+    code: &DeviceCode,
+    client: &Client,
+) -> Response {
+    let user = match visit.provider.store().user(&session.user_id).await {
+        Ok(user) => user.map(|user| user.name).unwrap_or_default(),
+        Err(error) => return visit.failed(&error.into()),
+    };
+    let flow = Flow::begin(visit.provider, Intent::Device(user_code.to_owned())).shown_to(&session.user_id);
+    let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
+        return visit.failed(&Fault::EntropyFailed);
+    };
+    let scopes = ScopeSet::parse(&code.scopes).unwrap_or_default();
+    let scopes: Vec<Scope<'_>> = scopes.iter().map(|name| Scope { name, meaning: None, new: true }).collect();
+    let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE_DECISION));
+    visit.page(&Page::DeviceConfirm(DeviceConfirm {
+        form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
+        code: user_code,
+        client: client.name(),
+        user: &user,
+        scopes: &scopes,
+    }))
+}
+
+/// `POST /device/decision`.
+pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    let Intent::Device(user_code) = &flow.intent else {
+        return visit.error(ErrorKind::FormRejected, &"this page was another one");
+    };
+    let session = visit.browser.session().cloned().filter(|session| flow.was_shown_to(&session.user_id));
+    let Some(session) = session else { return confirm_page(&mut visit, user_code).await };
+    let (code, client) = match found(&visit, &session, user_code).await {
+        Ok(Found::Waiting(_, code, client)) => (code, client),
+        Ok(Found::Nothing(problem)) => return code_page(&visit, None, Some(problem)),
+        Err(fault) => return visit.failed(&fault),
+    };
+    let allowed = form.get("decision") == Some("allow");
+    match note(&provider, &session, &code, allowed).await {
+        Ok(true) => visit.page(&Page::DeviceDone(DeviceDone { client: client.name(), allowed })),
+        Ok(false) => code_page(&visit, None, Some(DeviceProblem::Expired)),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+async fn note(
+    provider: &Provider,
+    session: &Session,
+    code: &DeviceCode,
+    approved: bool,
+) -> Result<bool, Fault> {
+    let now = provider.now();
+    let decision = Decision {
+        at: now.as_millis(),
+        scopes: code.scopes.clone(),
+        audiences: code.audiences.clone(),
+        authentication: Authentication {
+            at: session.authenticated_at.as_secs(),
+            acr: session.acr.clone(),
+            amr: session.methods.split_ascii_whitespace().map(str::to_owned).collect(),
+            ..Authentication::default()
+        },
+    };
+    let decide = DecideDeviceCode {
+        user_code: code.user_code,
+        approved,
+        user_id: session.user_id.clone(),
+        sid: session.sid.clone(),
+        details: decision.write(),
+        now,
+    };
+    Ok(provider.store().write(decide).await?)
+}

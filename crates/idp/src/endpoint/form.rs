@@ -1,0 +1,112 @@
+//! Forms as they arrive: one body, declared as what it is, bounded in size and time.
+//!
+//! Owns: reading one. Does not own: the meaning of its parameters.
+
+use std::time::Duration;
+
+use axum::{
+    body::{Body, Bytes, HttpBody as _},
+    http::{HeaderMap, header::CONTENT_TYPE, request::Parts},
+};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use crate::oauth::{error::Fault, form::Form};
+
+/// Largest accepted body in bytes.
+pub const MAX_BODY: usize = 64 * 1024;
+/// Longest time from the head of a request to the end of its body.
+pub const BODY_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The form of a request that has its parameters in the body and none in the URL, where they would end up in logs.
+pub async fn read(parts: &Parts, body: Body) -> Result<Form, Fault> {
+    if parts.uri.query().is_some() {
+        return Err(Fault::QueryParameters);
+    }
+    if !declares_form(&parts.headers) {
+        return Err(Fault::NotForm);
+    }
+    Ok(Form::parse(&whole(body).await?)?)
+}
+
+/// A whole body.
+pub async fn whole(body: Body) -> Result<Bytes, Fault> {
+    tokio::time::timeout(BODY_DEADLINE, collect(body)).await.map_err(|_| Fault::BodyTimeout)?
+}
+
+async fn collect(body: Body) -> Result<Bytes, Fault> {
+    // by what Content-Length promises: refused before it is read
+    if body.size_hint().lower() > MAX_BODY as u64 {
+        return Err(Fault::BodyTooLarge);
+    }
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(e) if e.downcast_ref::<LengthLimitError>().is_some() => Err(Fault::BodyTooLarge),
+        Err(_) => Err(Fault::BodyBroken),
+    }
+}
+
+/// Whether there is exactly one content type and it is that of a form; `charset=utf-8` may stand beside it.
+pub(super) fn declares_form(headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(only), None) = (fields.next(), fields.next()) else { return false };
+    let Ok(text) = only.to_str() else { return false };
+    let mut pieces = text.split(';').map(str::trim);
+    let form = pieces.next().is_some_and(|t| t.eq_ignore_ascii_case("application/x-www-form-urlencoded"));
+    let utf8 =
+        |p: &str| p.eq_ignore_ascii_case("charset=utf-8") || p.eq_ignore_ascii_case("charset=\"utf-8\"");
+    form && pieces.all(utf8)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::{extract::Request, http::HeaderValue};
+
+    use super::*;
+
+    fn declared(values: &[&'static str]) -> bool {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(CONTENT_TYPE, HeaderValue::from_static(value));
+        }
+        declares_form(&headers)
+    }
+
+    #[test]
+    fn content_types_of_a_form() {
+        for good in [
+            "application/x-www-form-urlencoded",
+            "Application/X-WWW-Form-Urlencoded",
+            "application/x-www-form-urlencoded; charset=UTF-8",
+            "application/x-www-form-urlencoded;charset=\"utf-8\"",
+        ] {
+            assert!(declared(&[good]), "{good}");
+        }
+        for bad in [
+            "",
+            "application/json",
+            "multipart/form-data; boundary=x",
+            "application/x-www-form-urlencoded2",
+            "application/x-www-form-urlencoded; charset=iso-8859-1",
+            "application/x-www-form-urlencoded; boundary=x",
+            "application/x-www-form-urlencoded, text/plain",
+        ] {
+            assert!(!declared(&[bad]), "{bad}");
+        }
+        assert!(!declared(&[]));
+        assert!(!declared(&["application/x-www-form-urlencoded", "application/x-www-form-urlencoded"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_never_ends_is_given_up() {
+        let never = std::future::pending::<Option<Result<HeaderMap, std::convert::Infallible>>>();
+        let body =
+            Body::new(http_body_util::Full::new(Bytes::from_static(b"grant_type=")).with_trailers(never));
+        let started = tokio::time::Instant::now();
+        let mut request = Request::post("/token").body(()).unwrap();
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        request.headers_mut().insert(CONTENT_TYPE, form);
+        let (parts, ()) = request.into_parts();
+        assert_eq!(read(&parts, body).await.map(|_| ()), Err(Fault::BodyTimeout));
+        assert_eq!(started.elapsed(), BODY_DEADLINE);
+    }
+}

@@ -1,0 +1,109 @@
+//! Token introspection (RFC 7662): what a token is worth, for those who may ask.
+//!
+//! A client hears about tokens of its own; one that introspects hears about all. Everything else is inactive, in the very same
+//! bytes, whatever the reason.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    http::{HeaderValue, StatusCode},
+    response::Response,
+};
+use serde::Serialize;
+
+use super::{answer, form};
+use crate::{
+    access_token::{self, Presented},
+    client::authenticate::{AuthenticatedClient, authenticate},
+    oauth::error::Fault,
+    provider::Provider,
+};
+
+/// How far the invalidation log was known when the answer was read (its head's sequence): what was revoked up to there is in it.
+const AS_OF: &str = "postern-as-of";
+
+#[derive(Serialize)]
+struct Inactive {
+    active: bool,
+}
+
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the standard's")]
+struct Active<'a> {
+    active: bool,
+    iss: &'a str,
+    sub: &'a str,
+    aud: Audience<'a>,
+    client_id: &'a str,
+    token_type: &'static str,
+    iat: u64,
+    exp: u64,
+    jti: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    scope: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    username: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sid: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Audience<'a> {
+    One(&'a str),
+    Many(Vec<&'a str>),
+}
+
+/// `POST /introspect`.
+pub async fn introspect(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
+    let form = match form::read(&parts, body).await {
+        Ok(form) => form,
+        Err(fault) => return refuse(fault, None),
+    };
+    let client = match authenticate(&provider, &parts.headers, &form).await {
+        Ok(client) => client,
+        Err(fault) => return refuse(fault, None),
+    };
+    if !client.is_proven() {
+        return refuse(Fault::ClientNotAllowed("introspect: it proves nothing"), Some(client.id()));
+    }
+    let Some(token) = form.get("token") else {
+        return refuse(Fault::ParameterMissing("token"), Some(client.id()));
+    };
+    match access_token::present(&provider, token).await {
+        Ok(found) => told(&provider, found.filter(|token| may_hear(&client, token))),
+        Err(fault) => refuse(fault, Some(client.id())),
+    }
+}
+
+fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
+    client.introspects || token.client_id == client.id()
+}
+
+fn told(provider: &Provider, token: Option<Presented>) -> Response {
+    let Some(token) = token else { return answer::json(StatusCode::OK, &Inactive { active: false }) };
+    let mut audiences: Vec<&str> = token.audiences.split_ascii_whitespace().collect();
+    let active = Active {
+        active: true,
+        iss: provider.issuer().as_str(),
+        sub: token.user_id.as_deref().unwrap_or(&token.client_id),
+        aud: match audiences.len() {
+            1 => Audience::One(audiences.remove(0)),
+            _ => Audience::Many(audiences),
+        },
+        client_id: &token.client_id,
+        token_type: "Bearer",
+        iat: token.issued_at.as_secs(),
+        exp: token.expires_at.as_secs(),
+        jti: &token.jti,
+        scope: &token.scopes,
+        username: token.user_name.as_deref(),
+        sid: token.sid.as_deref(),
+    };
+    let mut response = answer::json(StatusCode::OK, &active);
+    response.headers_mut().insert(AS_OF, HeaderValue::from(token.as_of));
+    response
+}

@@ -1,0 +1,84 @@
+//! The login form.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+
+use super::{
+    account,
+    authorize::{self, Asked},
+    device,
+    visit::Visit,
+};
+use crate::{
+    flow::{Flow, Intent},
+    login::LoginFault,
+    oauth::form::Form,
+    pages::{ErrorKind, LoginProblem},
+    passwords::Password,
+    provider::Provider,
+};
+
+/// `POST /login`.
+pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let Some(flow) = flow else { return visit.error(ErrorKind::Expired, &"the page was open for too long") };
+    match try_login(&mut visit, &form).await {
+        Ok(Ok(())) => go_on(&mut visit, flow).await,
+        Ok(Err(problem)) => again(&mut visit, flow, form.get("username"), problem).await,
+        Err(fault) => visit.failed(&fault.into()),
+    }
+}
+
+/// Logs somebody in, or says what the page will.
+async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), LoginProblem>, LoginFault> {
+    let provider = visit.provider;
+    let (Some(name), Some(password)) = (form.get("username"), form.get("password")) else {
+        return Ok(Err(LoginProblem::Incomplete));
+    };
+    // such a long one was never set
+    let Ok(password) = Password::new(password.to_owned()) else { return Ok(Err(LoginProblem::Wrong)) };
+    let (began, caller) = (provider.now(), visit.browser.caller());
+    let verified = provider.logins().verify(provider.store(), name, password, caller.0, began).await;
+    let user = match verified {
+        Ok(user) => user,
+        Err(LoginFault::Wrong) => return Ok(Err(LoginProblem::Wrong)),
+        Err(LoginFault::Locked(_)) => return Ok(Err(LoginProblem::TooMany)),
+        Err(fault) => return Err(fault),
+    };
+    match visit.browser.begin(provider, &user, began).await {
+        Ok(true) => Ok(Ok(())),
+        // closed, or another password, in this very moment
+        Ok(false) => Ok(Err(LoginProblem::Wrong)),
+        Err(fault) => Err(LoginFault::Session(fault.to_string())),
+    }
+}
+
+/// Does what was begun before the login.
+async fn go_on(visit: &mut Visit<'_>, flow: Flow) -> Response {
+    match flow.intent.clone() {
+        Intent::Authorize(parameters) => authorize::proceed(visit, flow, &parameters, None).await,
+        Intent::Device(code) => device::confirm_page(visit, &code).await,
+        Intent::Account | Intent::Logout(_) => visit.redirect(&account::address(visit.provider)),
+    }
+}
+
+/// The login page once more.
+async fn again(visit: &mut Visit<'_>, flow: Flow, name: Option<&str>, problem: LoginProblem) -> Response {
+    let asked = match &flow.intent {
+        Intent::Authorize(parameters) => match Asked::read(visit.provider, parameters).await {
+            Ok(asked) => Some(asked),
+            Err(unfit) => return authorize::unfit_answer(visit, unfit),
+        },
+        Intent::Device(_) | Intent::Account | Intent::Logout(_) => None,
+    };
+    visit.speak(asked.as_ref().and_then(|asked| asked.request.ui_locales.as_deref()));
+    authorize::login_page(visit, &flow, asked.as_ref(), name, Some(problem))
+}

@@ -1,0 +1,186 @@
+//! The end session endpoint (OpenID Connect RP-Initiated Logout 1.0).
+//!
+//! Who comes with an ID token of the session that is there is signed out at once; everybody else is asked, because any site can
+//! send a browser here. Nobody is sent anywhere that the client did not register.
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    http::Method,
+    response::Response,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{authorize::path, form, visit::Visit};
+use crate::{
+    client::Client,
+    discovery,
+    flow::{Flow, Intent},
+    id_token::{Hint, read_hint},
+    oauth::{
+        error::Fault,
+        form::{Form, escape},
+    },
+    pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page},
+    provider::Provider,
+};
+
+/// Where to go after signing out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Afterwards {
+    client_id: Option<String>,
+    redirect_uri: Option<String>,
+    state: Option<String>,
+}
+
+/// `GET` and `POST /logout`.
+pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let mut visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    let form = if parts.method == Method::POST {
+        form::read(&parts, body).await
+    } else {
+        Form::parse(parts.uri.query().unwrap_or_default().as_bytes()).map_err(Fault::from)
+    };
+    let form = match form {
+        Ok(form) => form,
+        Err(fault) => return visit.failed(&fault),
+    };
+    // a POST comes from another site, where browsers send no cookies along: as a GET they do
+    if parts.method == Method::POST {
+        let to = format!("{}?{}", provider.issuer().endpoint(discovery::END_SESSION), form.to_query());
+        return visit.redirect(&to);
+    }
+    visit.speak(form.get("ui_locales"));
+    let (client, hint, afterwards) = match read(&provider, &form).await {
+        Ok(read) => read,
+        Err(Unfit::Page(kind, why)) => return visit.error(kind, &why),
+        Err(Unfit::Fault(fault)) => return visit.failed(&fault),
+    };
+    let Some(session) = visit.browser.session() else {
+        return done(&mut visit, client.as_deref(), &afterwards).await;
+    };
+    let meant = hint.is_some_and(|hint| match &hint.sid {
+        Some(sid) => *sid == session.sid,
+        None => hint.subject == session.user_id,
+    });
+    if meant {
+        done(&mut visit, client.as_deref(), &afterwards).await
+    } else {
+        ask(&visit, client.as_deref(), afterwards).await
+    }
+}
+
+enum Unfit {
+    Page(ErrorKind, &'static str),
+    Fault(Fault),
+}
+
+/// Who asks, whom they mean, and where they want the person to go.
+async fn read(
+    provider: &Provider,
+    form: &Form,
+) -> Result<(Option<Arc<Client>>, Option<Hint>, Afterwards), Unfit> {
+    let bad = |why| Unfit::Page(ErrorKind::BadRequest, why);
+    let hint = match form.get("id_token_hint") {
+        Some(text) => Some(read_hint(provider, text).ok_or(bad("id_token_hint is no ID token of ours"))?),
+        None => None,
+    };
+    let named = form.get("client_id");
+    if let (Some(hint), Some(named)) = (&hint, named)
+        && hint.client_id != named
+    {
+        return Err(bad("client_id is not the one that the ID token was made for"));
+    }
+    let id = named.map(str::to_owned).or_else(|| hint.as_ref().map(|hint| hint.client_id.clone()));
+    let client = match &id {
+        Some(id) => {
+            let found = provider.clients().find(provider.store(), id).await;
+            let found = found.map_err(|error| Unfit::Fault(error.into()))?;
+            Some(found.ok_or(Unfit::Page(ErrorKind::UnknownClient, "unknown client"))?)
+        }
+        None => None,
+    };
+    let redirect_uri = form.get("post_logout_redirect_uri").map(str::to_owned);
+    if let Some(uri) = &redirect_uri {
+        let registered = client.as_ref().is_some_and(|client| {
+            client.post_logout_redirect_uris.iter().any(|registered| registered.admits(uri))
+        });
+        if !registered {
+            let why = "post_logout_redirect_uri is not registered for this client, or no client is named";
+            return Err(Unfit::Page(ErrorKind::RedirectMismatch, why));
+        }
+    }
+    let state = form.get("state").map(str::to_owned);
+    Ok((client, hint, Afterwards { client_id: id, redirect_uri, state }))
+}
+
+async fn ask(visit: &Visit<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
+    let Some(session) = visit.browser.session() else {
+        return visit.error(ErrorKind::Server, &"nobody to ask");
+    };
+    let user = match visit.provider.store().user(&session.user_id).await {
+        Ok(user) => user.map(|user| user.name).unwrap_or_default(),
+        Err(error) => return visit.failed(&error.into()),
+    };
+    let leads_to: Vec<FormTarget> =
+        afterwards.redirect_uri.iter().filter_map(|uri| FormTarget::of_redirect(uri).ok()).collect();
+    let flow = Flow::begin(visit.provider, Intent::Logout(afterwards)).shown_to(&session.user_id);
+    let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
+        return visit.failed(&Fault::EntropyFailed);
+    };
+    let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGOUT_DECISION));
+    visit.page(&Page::Logout(Logout {
+        form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
+        user: &user,
+        client: client.map(Client::name),
+        leads_to: &leads_to,
+    }))
+}
+
+/// `POST /logout/decision`.
+pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut visit, form) = match Visit::begin_form(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let flow = form.get("flow").and_then(|sealed| Flow::open(&provider, &visit.browser, sealed));
+    let Some(Flow { intent: Intent::Logout(afterwards), .. }) = flow else {
+        return visit.error(ErrorKind::Expired, &"the page was open for too long");
+    };
+    if form.get("decision") != Some("logout") {
+        return visit.redirect(&super::account::address(&provider));
+    }
+    let client = match &afterwards.client_id {
+        Some(id) => match provider.clients().find(provider.store(), id).await {
+            Ok(client) => client,
+            Err(error) => return visit.failed(&error.into()),
+        },
+        None => None,
+    };
+    done(&mut visit, client.as_deref(), &afterwards).await
+}
+
+/// Signs out, and goes where the client said, or says so.
+async fn done(visit: &mut Visit<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
+    if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
+        return visit.failed(&fault);
+    }
+    if let Some(uri) = &afterwards.redirect_uri {
+        let mut to = uri.clone();
+        if let Some(state) = &afterwards.state {
+            to.push(if uri.contains('?') { '&' } else { '?' });
+            to.push_str("state=");
+            escape(state, &mut to);
+        }
+        return visit.redirect(&to);
+    }
+    let first = client.and_then(|client| client.post_logout_redirect_uris.first());
+    let href = first.and_then(|uri| Href::parse(uri.as_str()).ok());
+    let back = href.as_ref().zip(client).map(|(href, client)| Link { href, name: client.name() });
+    visit.page(&Page::LogoutDone(LogoutDone { back }))
+}

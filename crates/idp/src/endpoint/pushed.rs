@@ -1,0 +1,72 @@
+//! Pushed authorization requests (RFC 9126): the client sends its request here first, out of sight of the browser.
+
+use std::sync::Arc;
+
+use auth::token::opaque::Kind;
+use axum::{
+    extract::{Request, State},
+    http::StatusCode,
+    response::Response,
+};
+use serde::Serialize;
+use store::pushed_requests::PushRequest;
+
+use super::{
+    answer,
+    authorize::{NESTED, PUSHED_URN, refusal, rights},
+    form,
+};
+use crate::{
+    authorization::request::read,
+    client::authenticate::{AuthenticatedClient, authenticate},
+    grants::GrantType,
+    oauth::{error::Fault, form::Form},
+    provider::Provider,
+};
+
+#[derive(Serialize)]
+struct Pushed {
+    request_uri: String,
+    /// Seconds.
+    expires_in: u64,
+}
+
+/// `POST /par`.
+pub async fn push(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
+    let form = match form::read(&parts, body).await {
+        Ok(form) => form,
+        Err(fault) => return refuse(fault, None),
+    };
+    let client = match authenticate(&provider, &parts.headers, &form).await {
+        Ok(client) => client,
+        Err(fault) => return refuse(fault, None),
+    };
+    match keep(&provider, &client, &form).await {
+        Ok(pushed) => answer::json(StatusCode::CREATED, &pushed),
+        Err(fault) => refuse(fault, Some(client.id())),
+    }
+}
+
+async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Pushed, Fault> {
+    if !client.may_use(GrantType::AuthorizationCode) {
+        return Err(Fault::GrantNotAllowed);
+    }
+    if form.get("request_uri").is_some() {
+        return Err(Fault::Request(NESTED));
+    }
+    read(form, rights(client)).map_err(|refused| refusal(&refused))?;
+    client.audiences_for(form)?;
+    let token = provider.draw_token(Kind::Pushed)?;
+    let lifetime = provider.lifetimes().pushed_request;
+    let push = PushRequest {
+        digest: provider.secrets().digest(&token),
+        client_id: client.id().to_owned(),
+        // how the client proved itself is nobody's business later
+        parameters: form.without(&["client_secret", "client_assertion", "client_assertion_type"]).to_query(),
+        expires_at: provider.now().plus(lifetime),
+    };
+    provider.store().write(push).await?;
+    Ok(Pushed { request_uri: format!("{PUSHED_URN}{}", &**token), expires_in: lifetime.as_secs() })
+}

@@ -1,0 +1,103 @@
+//! Token revocation (RFC 7009). 200 is said when it is durable, and not before.
+//!
+//! An access token goes alone; a refresh token takes with it all that came of the same authorization (§2.1).
+
+use std::sync::Arc;
+
+use auth::token::opaque::{self, Kind};
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    response::Response,
+};
+use store::{
+    Revocation,
+    access_tokens::{Revoke, RevokeAccessToken},
+    families::RevokeFamily,
+};
+
+use super::{answer, form};
+use crate::{
+    access_token,
+    client::authenticate::{AuthenticatedClient, authenticate},
+    grants::family_revocation,
+    oauth::error::Fault,
+    provider::Provider,
+    secrets::Subject,
+};
+
+/// `POST /revoke`.
+pub async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
+    let form = match form::read(&parts, body).await {
+        Ok(form) => form,
+        Err(fault) => return refuse(fault, None),
+    };
+    let client = match authenticate(&provider, &parts.headers, &form).await {
+        Ok(client) => client,
+        Err(fault) => return refuse(fault, None),
+    };
+    let Some(token) = form.get("token") else {
+        return refuse(Fault::ParameterMissing("token"), Some(client.id()));
+    };
+    match revoke_token(&provider, &client, token).await {
+        Ok(revoked) => {
+            tracing::debug!(client = client.id(), revoked, "revocation asked for");
+            Response::new(Body::empty())
+        }
+        Err(fault) => refuse(fault, Some(client.id())),
+    }
+}
+
+/// `false` when there was nothing to revoke: unknown, over, or another client's (§2.2: that is no error).
+async fn revoke_token(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+    match opaque::kind(text) {
+        Some(Kind::Access) => revoke_opaque(provider, client, text).await,
+        Some(Kind::Refresh) => revoke_family(provider, client, text).await,
+        Some(_) => Ok(false),
+        None => revoke_jwt(provider, client, text).await,
+    }
+}
+
+async fn revoke_opaque(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+    let digest = provider.secrets().digest(text);
+    let Some(standing) = provider.store().access_token(&digest).await? else { return Ok(false) };
+    let revoke = RevokeAccessToken {
+        digest,
+        client_id: client.id().to_owned(),
+        revocation: token_revocation(provider, &standing.token.jti, standing.token.expires_at),
+        now: provider.now(),
+    };
+    Ok(provider.store().write(revoke).await?)
+}
+
+async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+    let digest = provider.secrets().digest(text);
+    let Some((_, family)) = provider.store().refresh_token(&digest).await? else { return Ok(false) };
+    if family.client_id != client.id() {
+        return Ok(false);
+    }
+    let revocation = family_revocation(provider, &family.id, "refresh token revoked");
+    Ok(provider.store().write(RevokeFamily { id: family.id, revocation, now: provider.now() }).await?)
+}
+
+async fn revoke_jwt(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
+    let Some(claims) = access_token::read_jwt(provider, text) else { return Ok(false) };
+    let now = provider.now();
+    if claims.client_id != client.id() || now >= claims.expires_at {
+        return Ok(false);
+    }
+    let revocation = token_revocation(provider, &claims.jti, claims.expires_at);
+    provider.store().write(Revoke { revocation, now }).await?;
+    Ok(true)
+}
+
+fn token_revocation(provider: &Provider, jti: &str, until: auth::time::Timestamp) -> Revocation {
+    Revocation {
+        tags: vec![provider.secrets().tag(Subject::Token(jti))],
+        reason: "access token revoked",
+        not_before: None,
+        until,
+    }
+}

@@ -1,0 +1,155 @@
+//! The userinfo endpoint (OpenID Connect Core 1.0 §5.3): what was granted of a person, for whoever has their token.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use axum::{
+    body::Body,
+    extract::{Request, State},
+    http::{
+        HeaderMap, HeaderValue, Method, StatusCode,
+        header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE},
+        request::Parts,
+    },
+    response::Response,
+};
+use serde_json::{Map, Value};
+
+use super::{answer, form};
+use crate::{
+    access_token::{self, Presented},
+    client::authenticate::split_scheme,
+    id_token::Authentication,
+    oauth::{error::Fault, scope::ScopeSet},
+    person::Person,
+    provider::Provider,
+};
+
+/// Why nothing is told (RFC 6750 §3.1).
+enum Refused {
+    /// No token at all: no error code either.
+    Missing,
+    /// More than one, or not as it should be sent.
+    Request,
+    /// Unknown, expired, revoked, or nobody's.
+    Token,
+    /// Not for this endpoint.
+    Scope,
+    /// Ours, or the body.
+    Fault(Fault),
+}
+
+impl From<Fault> for Refused {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// `GET` and `POST /userinfo`.
+pub async fn userinfo(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    match tell(&provider, parts, body).await {
+        Ok(response) => response,
+        Err(refused) => refuse(&provider, &refused),
+    }
+}
+
+async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response, Refused> {
+    let token = bearer(parts, body).await?;
+    let token = access_token::present(provider, &token).await?.ok_or(Refused::Token)?;
+    let scopes = ScopeSet::parse(&token.scopes).unwrap_or_default();
+    if !scopes.contains("openid") {
+        return Err(Refused::Scope);
+    }
+    let user = token.user_id.as_deref().ok_or(Refused::Token)?;
+    let person = Person::find(provider.store(), user).await.map_err(Fault::from)?.ok_or(Refused::Token)?;
+    let names = asked_by_name(provider, &token).await?;
+    let mut claims = Map::new();
+    claims.insert("sub".into(), person.subject().into());
+    claims.extend(person.claims(&scopes, &names));
+    let client = provider.clients().find(provider.store(), &token.client_id).await.map_err(Fault::from)?;
+    let client = client.ok_or(Refused::Token)?;
+    let Some(algorithm) = client.userinfo_algorithm else {
+        return Ok(answer::json(StatusCode::OK, &claims));
+    };
+    claims.insert("iss".into(), provider.issuer().as_str().into());
+    claims.insert("aud".into(), client.id().into());
+    let signed = provider.sign(algorithm, "JWT", &Value::Object(claims))?;
+    let mut response = Response::new(Body::from(signed));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/jwt"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
+}
+
+async fn asked_by_name(provider: &Provider, token: &Presented) -> Result<Vec<String>, Fault> {
+    match (&token.userinfo, &token.family_id) {
+        (Some(names), _) => Ok(names.clone()),
+        (None, Some(family)) => {
+            let family = provider.store().family(family).await?;
+            Ok(family.map(|family| Authentication::read(&family.details).userinfo).unwrap_or_default())
+        }
+        (None, None) => Ok(Vec::new()),
+    }
+}
+
+/// The one token of a request: in the header, or in the body of a form (RFC 6750 §2.1, §2.2). Never in the URL (§2.3).
+async fn bearer(parts: Parts, body: Body) -> Result<String, Refused> {
+    let header = in_header(&parts.headers)?;
+    let posts_form = parts.method == Method::POST && form::declares_form(&parts.headers);
+    let in_body = if posts_form {
+        form::read(&parts, body).await?.get("access_token").map(str::to_owned)
+    } else {
+        None
+    };
+    match (header, in_body) {
+        (Some(_), Some(_)) => Err(Refused::Request),
+        (Some(token), None) | (None, Some(token)) => Ok(token),
+        (None, None) => Err(Refused::Missing),
+    }
+}
+
+fn in_header(headers: &HeaderMap) -> Result<Option<String>, Refused> {
+    let mut fields = headers.get_all(AUTHORIZATION).iter();
+    let (field, None) = (fields.next(), fields.next()) else { return Err(Refused::Request) };
+    let Some(field) = field else { return Ok(None) };
+    let (scheme, token) = split_scheme(field.as_bytes());
+    if !scheme.eq_ignore_ascii_case(b"Bearer") {
+        return Err(Refused::Missing);
+    }
+    String::from_utf8(token.to_vec()).map(Some).map_err(|_| Refused::Request)
+}
+
+fn refuse(provider: &Provider, refused: &Refused) -> Response {
+    let (status, code, text) = match refused {
+        Refused::Missing => (StatusCode::UNAUTHORIZED, None, "an access token is required"),
+        Refused::Request => {
+            (StatusCode::BAD_REQUEST, Some("invalid_request"), "send one access token, in one place")
+        }
+        Refused::Token => (
+            StatusCode::UNAUTHORIZED,
+            Some("invalid_token"),
+            "the access token is unknown, expired or revoked",
+        ),
+        Refused::Scope => {
+            (StatusCode::FORBIDDEN, Some("insufficient_scope"), "the access token lacks the scope openid")
+        }
+        Refused::Fault(fault) => return answer::refuse(fault, provider.challenge(), None),
+    };
+    let mut challenge = format!("Bearer realm=\"{}\"", provider.issuer().as_str());
+    let mut body = Map::new();
+    if let Some(code) = code {
+        // writing to a string cannot fail
+        let _ = write!(challenge, ", error=\"{code}\", error_description=\"{text}\"");
+        body.insert("error".into(), code.into());
+        body.insert("error_description".into(), text.into());
+    }
+    if matches!(refused, Refused::Scope) {
+        challenge.push_str(", scope=\"openid\"");
+    }
+    let mut response = answer::json(status, &Value::Object(body));
+    // the issuer was checked: visible ASCII without quotes
+    if let Ok(challenge) = HeaderValue::try_from(challenge) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}

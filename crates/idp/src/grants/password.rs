@@ -1,0 +1,98 @@
+//! The password grant (RFC 6749 §4.3): the client itself asks for the password, which OAuth was made to avoid. For programs
+//! that cannot open a browser and are trusted with passwords; off for every client that does not have it.
+
+use auth::time::Timestamp;
+use store::{
+    access_tokens::{AccessToken, IssueAccessToken},
+    families::{BeginFamily, Family},
+    redeem::Successors,
+};
+
+use super::{Grant, GrantType, TokenResponse};
+use crate::{
+    client::authenticate::AuthenticatedClient,
+    id_token::Authentication,
+    login::{ACR, LoginFault, METHOD},
+    oauth::{error::Fault, form::Form},
+    passwords::Password,
+    person::Person,
+    provider::Provider,
+    session::Caller,
+};
+
+/// The tokens for a name and a password.
+pub(super) async fn grant(
+    provider: &Provider,
+    client: &AuthenticatedClient,
+    form: &Form,
+    caller: Caller,
+) -> Result<TokenResponse, Fault> {
+    let name = form.get("username").ok_or(Fault::ParameterMissing("username"))?;
+    let password = form.get("password").ok_or(Fault::ParameterMissing("password"))?;
+    let scopes = client.scopes_for(form.get("scope"))?;
+    let audiences = client.audiences_for(form)?;
+    // such a long one was never set
+    let password = Password::new(password.to_owned()).map_err(|_| LoginFault::Wrong)?;
+    let began = provider.now();
+    let user = provider.logins().verify(provider.store(), name, password, caller.0, began).await?;
+    let person = Person::with_groups(provider.store(), user).await?;
+    let authentication = Authentication {
+        at: provider.now().as_secs(),
+        acr: Some(ACR.into()),
+        amr: vec![METHOD.into()],
+        ..Authentication::default()
+    };
+    // a family is what refresh tokens belong to
+    let family = if client.may_use(GrantType::RefreshToken) {
+        Some(Family {
+            id: provider.draw_id()?,
+            client_id: client.id().to_owned(),
+            user_id: Some(person.subject().to_owned()),
+            sid: None,
+            scopes: scopes.to_wire().unwrap_or_default(),
+            audiences: audiences.join(" "),
+            details: authentication.write(),
+            outlives_session: true,
+            created_at: began,
+            expires_at: began.plus(provider.lifetimes().grant),
+            revoked_at: None,
+        })
+    } else {
+        None
+    };
+    let grant = Grant {
+        client,
+        person: &person,
+        scopes: &scopes,
+        audiences,
+        family: family.as_ref().map(|family| (family.id.as_str(), family.expires_at)),
+        sid: None,
+        nonce: None,
+        authentication: &authentication,
+    };
+    let tokens = grant.mint(provider)?;
+    let user = person.subject();
+    if !keep(provider, family, tokens.successors, began).await? {
+        return Err(Fault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
+    }
+    tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
+    Ok(tokens.response)
+}
+
+/// Keeps what has to be kept. `false` when the account ended meanwhile.
+async fn keep(
+    provider: &Provider,
+    family: Option<Family>,
+    successors: Successors,
+    began: Timestamp,
+) -> Result<bool, Fault> {
+    match (family, successors) {
+        (Some(family), successors) => Ok(provider.store().write(BeginFamily { family, successors }).await?),
+        // made as of the instant at which the password was looked up: one that was changed meanwhile counts
+        (None, Successors { access: Some(token), .. }) => {
+            let token = AccessToken { issued_at: began, ..token };
+            Ok(provider.store().write(IssueAccessToken { token, family: None }).await?)
+        }
+        (None, Successors { access: None, .. }) => Ok(true),
+    }
+}

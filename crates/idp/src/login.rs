@@ -1,0 +1,336 @@
+//! Logging in with a password: the guard, the verification, the consequences.
+//!
+//! Owns: [`Logins`], which answers one question, whether this name and password are somebody's, and keeps count of the wrong
+//! answers; and setting a password. Does not own: sessions ([`crate::session`]), pages, the `password` grant.
+//!
+//! ```text
+//! who is it (name or address) → records of account and network → locked? nothing is computed
+//!   → remembered? → else the password threads → right: forget the account's failures, upgrade an old hash
+//!                                             → wrong: both records grow
+//! ```
+//!
+//! An unknown name, a closed account and a wrong password take the same time and get the same answer.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use auth::time::Timestamp;
+use store::{
+    Revocation, Store, StoreError,
+    attempts::{Attempts, ForgetAttempts, RecordAttempt},
+    users::{EndUser, Ending, StoredPassword, UpgradePassword, User},
+};
+
+use crate::{
+    Entropy,
+    config::CheckedPasswords,
+    passwords::{
+        Password, Pool, PoolError, Verdict,
+        lockout::{Gate, Limits, Network, Policy, Record},
+        pool::PoolFault,
+        rules::{Person as Described, Refusal, Rules},
+        verified::{Verified, VerifiedFault},
+    },
+    provider::{Provider, ProviderFault},
+    secrets::Subject,
+};
+
+/// How the account page and the forms call it (`amr`, RFC 8176).
+pub const METHOD: &str = "pwd";
+/// How well a password proves who somebody is (`acr`): the first level; there is no second yet.
+pub const ACR: &str = "1";
+/// How long after its last entry a record of failures is deleted at the earliest.
+const KEPT: Duration = Duration::from_hours(25);
+/// How often a record is written that another node wrote meanwhile.
+const TRIES: usize = 8;
+
+/// Why nobody is logged in.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LoginFault {
+    /// Name or password is wrong, or the account is closed.
+    #[error("wrong user name or password")]
+    Wrong,
+    /// Too many wrong ones: nothing was looked at.
+    #[error("account or network locked for {} s", .0.as_secs())]
+    Locked(Duration),
+    /// The threads that hash.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The session could not be begun; holds why.
+    #[error("{0}")]
+    Session(String),
+}
+
+impl From<LoginFault> for crate::oauth::error::Fault {
+    fn from(fault: LoginFault) -> Self {
+        match fault {
+            LoginFault::Wrong => Self::LoginFailed,
+            LoginFault::Locked(after) => Self::LoginLocked(after),
+            LoginFault::Pool(error) => error.into(),
+            LoginFault::Store(error) => error.into(),
+            LoginFault::Session(why) => Self::Store(why),
+        }
+    }
+}
+
+/// Why a password is not set.
+#[derive(Debug, thiserror::Error)]
+pub enum SetFault {
+    /// It may not be.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// More than [`crate::passwords::password::MAX_PASSWORD`] bytes.
+    #[error(transparent)]
+    TooLong(#[from] crate::passwords::PasswordTooLong),
+    /// The threads that hash.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Passwords and what guards them.
+pub struct Logins {
+    pool: Pool,
+    rules: Rules,
+    min_length: usize,
+    policy: Policy,
+    verified: Option<Verified>,
+}
+
+impl Logins {
+    pub(crate) fn start(
+        checked: &CheckedPasswords,
+        entropy: &Arc<dyn Entropy>,
+    ) -> Result<Self, ProviderFault> {
+        let CheckedPasswords { parameters, pool, rules, min_length, policy, remembered } = *checked;
+        let pool: Result<Pool, PoolFault> = Pool::start(pool, parameters, entropy.clone());
+        let verified: Result<Option<Verified>, VerifiedFault> =
+            remembered.map(|(lifetime, entries)| Verified::new(lifetime, entries, &**entropy)).transpose();
+        Ok(Self { pool: pool?, rules, min_length, policy, verified: verified? })
+    }
+
+    /// Fewest characters of a new password.
+    pub fn min_length(&self) -> usize {
+        self.min_length
+    }
+
+    /// The threads that hash.
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Forgets which passwords were right a moment ago, for one account: call it with every change of it.
+    pub fn forget(&self, user_id: &str) {
+        if let Some(verified) = &self.verified {
+            verified.forget(user_id);
+        }
+    }
+
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        if let Some(verified) = &self.verified {
+            verified.sweep(now);
+        }
+    }
+
+    /// Who has this name (or verified address) and this password, asked from this address.
+    pub async fn verify(
+        &self,
+        store: &Store,
+        name: &str,
+        password: Password,
+        from: IpAddr,
+        now: Timestamp,
+    ) -> Result<User, LoginFault> {
+        let known = store.user_by_login(name).await?;
+        let account = known.as_ref().map(|(user, _)| account_subject(&user.id));
+        let network = format!("network {}", Network::of(from));
+        let of_account = match &account {
+            Some(account) => store.attempts(account).await?,
+            None => None,
+        };
+        let of_network = store.attempts(&network).await?;
+        let records = [of_account, of_network].map(|attempts| attempts.map(|a| record(&a)));
+        if let Gate::Locked { retry_after } =
+            self.policy.decide(records[0].as_ref(), records[1].as_ref(), now)
+        {
+            tracing::warn!(account = account.as_deref(), network, "login refused: locked");
+            return Err(LoginFault::Locked(retry_after));
+        }
+        let stored = known.as_ref().and_then(|(_, stored)| stored.as_ref());
+        let verdict = self.compare(known.as_ref().map(|(user, _)| user), stored, &password, now).await?;
+        match (known, verdict) {
+            (Some((user, stored)), Verdict::Right { outdated }) if user.disabled_at.is_none() => {
+                self.succeeded(store, &user, stored, password, outdated, of_account.is_some()).await?;
+                Ok(user)
+            }
+            _ => {
+                tracing::info!(account = account.as_deref(), network, "login failed");
+                if let Some(account) = account {
+                    count(store, account, self.policy.account(), now).await?;
+                }
+                count(store, network, self.policy.network(), now).await?;
+                Err(LoginFault::Wrong)
+            }
+        }
+    }
+
+    /// Whether somebody may guess on: what is counted beside passwords, such as codes that are typed.
+    pub(crate) async fn gate(&self, store: &Store, subject: &str, now: Timestamp) -> Result<(), LoginFault> {
+        let record = store.attempts(subject).await?.map(|attempts| record(&attempts));
+        match self.policy.decide(record.as_ref(), None, now) {
+            Gate::Allowed => Ok(()),
+            Gate::Locked { retry_after } => Err(LoginFault::Locked(retry_after)),
+        }
+    }
+
+    /// A guess was wrong.
+    pub(crate) async fn failed(
+        &self,
+        store: &Store,
+        subject: String,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        count(store, subject, self.policy.account(), now).await
+    }
+
+    async fn compare(
+        &self,
+        user: Option<&User>,
+        stored: Option<&StoredPassword>,
+        password: &Password,
+        now: Timestamp,
+    ) -> Result<Verdict, PoolError> {
+        if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored)
+            && verified.holds(&user.id, &stored.phc, password, now)
+        {
+            return Ok(Verdict::Right { outdated: false });
+        }
+        let verdict = self.pool.verify(password.clone(), stored.map(|s| s.phc.clone())).await?;
+        if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored) {
+            verified.remember(&user.id, &stored.phc, password, verdict, now);
+        }
+        Ok(verdict)
+    }
+
+    async fn succeeded(
+        &self,
+        store: &Store,
+        user: &User,
+        stored: Option<StoredPassword>,
+        password: Password,
+        outdated: bool,
+        had_failures: bool,
+    ) -> Result<(), LoginFault> {
+        if had_failures {
+            store.write(ForgetAttempts { subject: account_subject(&user.id) }).await?;
+        }
+        if let (true, Some(from)) = (outdated, stored) {
+            // the login holds whatever becomes of this; the next one tries again
+            match self.pool.hash(password).await {
+                Ok(phc) => {
+                    let upgrade = UpgradePassword { user_id: user.id.clone(), from, to_phc: phc.encode() };
+                    if let Err(error) = store.write(upgrade).await {
+                        tracing::warn!(%error, user = user.id, "an old password hash could not be replaced");
+                    }
+                }
+                Err(error) => tracing::info!(%error, user = user.id, "an old password hash stays for now"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a password may be set for somebody.
+    pub async fn judge(&self, password: &Password, name: &str, email: Option<&str>) -> Result<(), SetFault> {
+        let described = Described { user_name: name, address: email, words: &[] };
+        self.pool.judge(self.rules, password.clone(), described).await?.map_err(SetFault::Refused)
+    }
+
+    /// The hash of a password that may be set.
+    pub async fn hash(
+        &self,
+        password: &Password,
+        name: &str,
+        email: Option<&str>,
+        now: Timestamp,
+    ) -> Result<StoredPassword, SetFault> {
+        self.judge(password, name, email).await?;
+        let phc = self.pool.hash(password.clone()).await?.encode();
+        Ok(StoredPassword { phc, changed_at: now })
+    }
+}
+
+/// Gives a user another password. Everything that was begun with the old one ends. `false` when there is no such user.
+pub(crate) fn change(provider: &Provider, user_id: &str, password: StoredPassword) -> EndUser {
+    let now = provider.now();
+    end_user(provider, user_id, Ending::Password(password), "password changed", now)
+}
+
+/// Ends all of a user's sessions and tokens.
+pub(crate) fn end_user(
+    provider: &Provider,
+    user_id: &str,
+    ending: Ending,
+    reason: &'static str,
+    now: Timestamp,
+) -> EndUser {
+    EndUser {
+        user_id: user_id.to_owned(),
+        ending,
+        revocation: user_revocation(provider, user_id, reason, now),
+        deliver_until: Some(now.plus(crate::logout::DELIVERED_WITHIN)),
+        now,
+    }
+}
+
+/// Everything of a user that was made before now.
+pub(crate) fn user_revocation(
+    provider: &Provider,
+    user_id: &str,
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    Revocation {
+        tags: vec![provider.secrets().tag(Subject::User(user_id))],
+        reason,
+        not_before: Some(now),
+        until: now.plus(crate::access_token::MAX_LIFETIME),
+    }
+}
+
+fn account_subject(user_id: &str) -> String {
+    format!("account {user_id}")
+}
+
+fn record(attempts: &Attempts) -> Record {
+    Record {
+        failures: attempts.failures,
+        first: attempts.first_at,
+        last: attempts.last_at,
+        locked_until: attempts.locked_until,
+    }
+}
+
+/// One more failure. Nodes may count at the same time: each counts on top of what the other wrote.
+async fn count(store: &Store, subject: String, limits: &Limits, now: Timestamp) -> Result<(), StoreError> {
+    for _ in 0..TRIES {
+        let from = store.attempts(&subject).await?;
+        let next = limits.after_failure(from.as_ref().map(record).as_ref(), now);
+        let to = Attempts {
+            failures: next.failures,
+            first_at: next.first,
+            last_at: next.last,
+            locked_until: next.locked_until,
+            expires_at: next.last.max(next.locked_until).plus(KEPT),
+        };
+        if store.write(RecordAttempt { subject: subject.clone(), from, to }).await? {
+            return Ok(());
+        }
+    }
+    // so many at once: one of them has counted, and the lock comes with the next
+    tracing::warn!(subject, "a failed login could not be counted: others were counted at the same time");
+    Ok(())
+}

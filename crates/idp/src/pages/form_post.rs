@@ -1,0 +1,54 @@
+//! The answer to an authorization request that the browser posts (OAuth 2.0 Form Post Response Mode).
+//!
+//! Owns: its view model, and the only script there is: it sends the form. Without scripts there is a button.
+
+use std::sync::LazyLock;
+
+use askama::Template;
+use aws_lc_rs::digest;
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+
+use super::{Frame, address::FormTarget, words::Words};
+
+/// Sends the form that stands before it.
+const SCRIPT: &str = "document.forms[0].submit()";
+
+/// Sends an answer to a client.
+#[derive(Debug, Clone, Copy)]
+pub struct FormPost<'a> {
+    /// The client's redirect URI.
+    pub action: &'a str,
+    /// Names and values, not escaped.
+    pub fields: &'a [(&'static str, String)],
+    /// The client's name.
+    pub client: &'a str,
+    /// Where the form leads.
+    pub leads_to: &'a [FormTarget],
+}
+
+#[derive(Template)]
+#[template(path = "pages/form_post.html")]
+struct Markup<'a> {
+    f: Frame<'a>,
+    w: &'a Words,
+    v: &'a FormPost<'a>,
+}
+
+impl Markup<'_> {
+    const SCRIPT: &'static str = SCRIPT;
+}
+
+impl FormPost<'_> {
+    pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> askama::Result<String> {
+        Markup { f: f.titled(&w.form_post.title), w, v: self }.render()
+    }
+}
+
+/// The source expression that admits the script and no other (CSP Level 3 §2.3.1).
+pub(super) fn script_source() -> &'static str {
+    static SOURCE: LazyLock<String> = LazyLock::new(|| {
+        let digest = digest::digest(&digest::SHA256, SCRIPT.as_bytes());
+        format!("'sha256-{}'", STANDARD.encode(digest))
+    });
+    &SOURCE
+}

@@ -1,0 +1,179 @@
+//! People as tokens tell of them.
+//!
+//! Owns: which claim belongs to which scope (OpenID Connect Core 1.0 §5.4), and the claims of a person for what was granted.
+//! Does not own: accounts (the store), who may ask.
+
+use auth::time::Timestamp;
+use serde_json::{Map, Value};
+use store::{Store, StoreError, users::User};
+
+use crate::oauth::scope::ScopeSet;
+
+/// Claims that a person's record may hold, beside those that the provider knows itself, and the scope of each.
+const SCOPES: [(&str, &[&str]); 3] = [
+    (
+        "profile",
+        &[
+            "name",
+            "family_name",
+            "given_name",
+            "middle_name",
+            "nickname",
+            "preferred_username",
+            "profile",
+            "picture",
+            "website",
+            "gender",
+            "birthdate",
+            "zoneinfo",
+            "locale",
+            "updated_at",
+        ],
+    ),
+    ("address", &["address"]),
+    ("phone", &["phone_number", "phone_number_verified"]),
+];
+/// What the provider knows itself.
+const EMAIL: [&str; 2] = ["email", "email_verified"];
+
+/// Every claim about a person there is, for `claims_supported`.
+pub fn claim_names() -> impl Iterator<Item = &'static str> {
+    let of_scopes = SCOPES.iter().flat_map(|(_, names)| names.iter().copied());
+    ["sub"].into_iter().chain(of_scopes).chain(EMAIL).chain(["groups"])
+}
+
+/// The scope that a claim belongs to; `None`: it is not about a person.
+pub fn scope_of(claim: &str) -> Option<&'static str> {
+    match claim {
+        "email" | "email_verified" => Some("email"),
+        "groups" => Some("groups"),
+        _ => SCOPES.iter().find(|(_, names)| names.contains(&claim)).map(|(scope, _)| *scope),
+    }
+}
+
+/// Whether a person's record may hold this claim: the others the provider says itself.
+pub fn may_be_recorded(claim: &str) -> bool {
+    let own = ["preferred_username", "updated_at"];
+    !own.contains(&claim) && SCOPES.iter().any(|(_, names)| names.contains(&claim))
+}
+
+/// A person and the groups they are in.
+#[derive(Debug, Clone)]
+pub struct Person {
+    /// The account.
+    pub user: User,
+    /// Names of groups, in order.
+    pub groups: Vec<String>,
+}
+
+impl Person {
+    /// Whoever has this id, if the account is open.
+    pub async fn find(store: &Store, id: &str) -> Result<Option<Self>, StoreError> {
+        match store.user(id).await? {
+            Some(user) if user.disabled_at.is_none() => Self::with_groups(store, user).await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads the groups of a user.
+    pub async fn with_groups(store: &Store, user: User) -> Result<Self, StoreError> {
+        let groups = store.groups_of(&user.id).await?;
+        Ok(Self { user, groups })
+    }
+
+    /// `sub`.
+    pub fn subject(&self) -> &str {
+        &self.user.id
+    }
+
+    /// What the scopes tell, and what was asked for by name; without `sub`.
+    pub fn claims(&self, scopes: &ScopeSet, names: &[String]) -> Map<String, Value> {
+        let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
+        let told = |claim: &str| {
+            scope_of(claim).is_some_and(|scope| scopes.contains(scope))
+                || names.iter().any(|name| name == claim)
+        };
+        let mut claims: Map<String, Value> =
+            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told(name)).collect();
+        let mut say = |name: &str, value: Value| {
+            if told(name) {
+                claims.insert(name.into(), value);
+            }
+        };
+        say("preferred_username", self.user.name.as_str().into());
+        say("updated_at", self.user.updated_at.as_secs().into());
+        if let Some(email) = &self.user.email {
+            say("email", email.as_str().into());
+            say("email_verified", self.user.email_verified_at.is_some().into());
+        }
+        say("groups", self.groups.as_slice().into());
+        claims
+    }
+
+    /// The second that a token made at `now` carries: one that is not before the instant from which on this person's tokens
+    /// count. `iat` has whole seconds, and a token that is issued right after a password was changed must not look older.
+    pub fn issued_at(&self, now: Timestamp) -> u64 {
+        now.as_secs().max(self.user.tokens_not_before.as_millis().div_ceil(1000))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ada() -> Person {
+        let at = Timestamp::from_millis(1_800_000_000_500);
+        let claims =
+            r#"{"name":"Ada Lovelace","phone_number":"+44","email":"forged@x","sub":"forged","admin":true}"#;
+        let user = User {
+            id: "u1".into(),
+            name: "ada".into(),
+            email: Some("ada@example.com".into()),
+            email_verified_at: None,
+            claims: claims.into(),
+            created_at: at,
+            updated_at: at,
+            disabled_at: None,
+            tokens_not_before: at,
+        };
+        Person { user, groups: vec!["staff".into()] }
+    }
+
+    fn told(scopes: &str, names: &[&str]) -> String {
+        let names: Vec<String> = names.iter().map(|&n| n.into()).collect();
+        Value::Object(ada().claims(&ScopeSet::parse(scopes).unwrap(), &names)).to_string()
+    }
+
+    #[test]
+    fn scopes_tell_what_belongs_to_them() {
+        assert_eq!(told("openid", &[]), "{}");
+        assert_eq!(told("email", &[]), r#"{"email":"ada@example.com","email_verified":false}"#);
+        assert_eq!(told("groups", &[]), r#"{"groups":["staff"]}"#);
+        let profile = told("openid profile", &[]);
+        assert!(
+            profile.contains(r#""name":"Ada Lovelace""#) && profile.contains(r#""preferred_username":"ada""#)
+        );
+        assert!(!profile.contains("phone") && !profile.contains("email"), "{profile}");
+    }
+
+    #[test]
+    fn a_claim_asked_for_by_name_comes_alone() {
+        assert_eq!(told("openid", &["name"]), r#"{"name":"Ada Lovelace"}"#);
+        assert_eq!(told("openid", &["admin", "sub"]), "{}", "what is no claim about people is never told");
+        assert_eq!(told("openid", &["email"]), r#"{"email":"ada@example.com"}"#, "and not the recorded one");
+    }
+
+    #[test]
+    fn a_token_of_the_same_second_does_not_look_older_than_it_is() {
+        let at = |millis| ada().issued_at(Timestamp::from_millis(millis));
+        assert_eq!(at(1_800_000_000_700), 1_800_000_001);
+        assert_eq!(at(1_800_000_001_700), 1_800_000_001);
+        assert_eq!(at(1_800_000_002_000), 1_800_000_002);
+    }
+
+    #[test]
+    fn every_claim_belongs_to_a_scope() {
+        assert!(claim_names().all(|name| name == "sub" || scope_of(name).is_some()));
+        assert_eq!(scope_of("auth_time"), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a provider does by itself, from time to time.
+//!
+//! Owns: when. Does not own: what ([`crate::keys`], [`crate::logout`], the store's sweep). Every node does all of it: what must
+//! happen once is decided by the store.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::{keys::KeyError, provider::Provider};
+
+/// How often the keys are read: far more often than [`crate::keys::LEAD`], so that every node publishes a key long before any
+/// node signs with it.
+const KEYS: Duration = Duration::from_secs(5);
+/// How often somebody looks whether a key has signed for long enough.
+const ROTATION: Duration = Duration::from_mins(1);
+/// How often clients that have to hear something are looked for.
+const DELIVERIES: Duration = Duration::from_millis(500);
+/// How often what is over is deleted.
+const SWEEP: Duration = Duration::from_mins(1);
+/// How long the log of revocations is kept.
+const LOG_KEPT: Duration = Duration::from_hours(48);
+
+/// Tends the provider until the future is dropped.
+pub async fn tend(provider: Arc<Provider>) {
+    let every = |period| {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    };
+    let (mut keys, mut rotation) = (every(KEYS), every(ROTATION));
+    let (mut deliveries, mut sweep) = (every(DELIVERIES), every(SWEEP));
+    let told = provider.clone();
+    let deliver = async move {
+        loop {
+            deliveries.tick().await;
+            if let Err(error) = crate::logout::deliver(&told).await {
+                tracing::warn!(%error, "logouts cannot be delivered now");
+            }
+        }
+    };
+    let others = async move {
+        loop {
+            tokio::select! {
+                _ = keys.tick() => report("read", provider.keys().refresh(provider.place()).await),
+                _ = rotation.tick() => {
+                    let period = provider.lifetimes().signing_key;
+                    report("rotated", provider.keys().rotate_due(provider.place(), period, provider.now()).await);
+                }
+                _ = sweep.tick() => {
+                    provider.logins().sweep(provider.now());
+                    match provider.store().sweep(provider.now(), LOG_KEPT).await {
+                        Ok(swept) => tracing::debug!(rows = swept.expired, events = swept.events, "swept"),
+                        Err(error) => tracing::warn!(%error, "what is over stays in the database for now"),
+                    }
+                }
+            }
+        }
+    };
+    // a client that takes its time must not keep the keys from being read
+    tokio::join!(deliver, others);
+}
+
+fn report(what: &str, result: Result<(), KeyError>) {
+    if let Err(error) = result {
+        tracing::warn!(%error, "the signing keys could not be {what}");
+    }
+}

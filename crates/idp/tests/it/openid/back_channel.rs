@@ -1,0 +1,121 @@
+//! Back-Channel OP.
+
+use std::time::Duration;
+
+use auth::token::AlgorithmSet;
+use serde_json::{Value, json};
+
+use crate::{
+    browser::query,
+    server::open,
+    verify::keys_of,
+    wire::encode,
+    world::{Ask, GOODBYE, World},
+};
+
+#[tokio::test]
+async fn oidcc_backchannel_rp_initiated_logout_discovery_endpoint_verification() {
+    let world = World::new().await;
+    let document = world.server.get("/.well-known/openid-configuration").await.json();
+    assert_eq!(document["backchannel_logout_supported"], true);
+    assert_eq!(document["backchannel_logout_session_supported"], true);
+}
+
+/// Waits until as many requests have reached clients, with the provider tended.
+async fn told(world: &World, count: usize) -> Vec<(String, String)> {
+    let tended = tokio::spawn(idp::tend(world.server.provider.clone()));
+    for _ in 0..500 {
+        if world.told.0.lock().unwrap().len() >= count {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // and whether there are more
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    tended.abort();
+    world.told.0.lock().unwrap().clone()
+}
+
+#[tokio::test]
+async fn oidcc_backchannel_rp_initiated_logout() {
+    let world = World::new().await;
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let tokens = world.redeem("app", &code).await.json();
+    let hint = tokens["id_token"].as_str().unwrap();
+    let (_, id_token) = open(hint);
+    // another client of the same session that wants to hear nothing
+    world.code(&mut browser, &Ask::new("other")).await;
+    let target = format!("/logout?id_token_hint={hint}&post_logout_redirect_uri={}", encode(GOODBYE));
+    assert_eq!(browser.get(&target).await.location(), GOODBYE, "nobody waits for the clients");
+
+    let heard = told(&world, 1).await;
+    assert_eq!(heard.len(), 1);
+    assert_eq!(heard[0].0, "https://app.example/logged-out");
+    let token = query(&format!("?{}", heard[0].1))["logout_token"].clone();
+    let (header, claims) = open(&token);
+    assert_eq!((&header["typ"], &header["alg"]), (&json!("logout+jwt"), &json!("RS256")));
+    let keys = keys_of(&world.server).await;
+    assert!(auth::token::jwt::parse(token.as_bytes()).unwrap().signed(AlgorithmSet::ALL, &keys).is_ok());
+    assert_eq!(claims["iss"], world.server.issuer.as_str());
+    assert_eq!(claims["aud"], "app");
+    assert_eq!((&claims["sub"], &claims["sid"]), (&id_token["sub"], &id_token["sid"]));
+    assert_eq!(claims["events"], json!({ "http://schemas.openid.net/event/backchannel-logout": {} }));
+    assert!(claims["jti"].is_string() && claims["iat"].is_u64() && claims["exp"].is_u64());
+    assert_eq!(claims.get("nonce"), None::<&Value>, "which would make it an ID token");
+    // what came of the session is over as well
+    assert!(!world.is_active(tokens["access_token"].as_str().unwrap()).await);
+    let refresh =
+        format!("grant_type=refresh_token&refresh_token={}", tokens["refresh_token"].as_str().unwrap());
+    world.call("/token", "app", &refresh).await.assert_error(400, "invalid_grant");
+    // and a logout token is nobody's ID token
+    let target = format!("/logout?id_token_hint={token}");
+    assert_eq!(browser.get(&target).await.status, 400);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_is_told_again_and_delays_nobody() {
+    let world = World::new().await;
+    *world.told.1.lock().unwrap() = 0;
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let tokens = world.redeem("app", &code).await.json();
+    let hint = tokens["id_token"].as_str().unwrap();
+    let page = browser.get(&format!("/logout?id_token_hint={hint}")).await;
+    assert!(page.text().contains("You are signed out"));
+    assert_eq!(told(&world, 1).await.len(), 1);
+    *world.told.1.lock().unwrap() = 503;
+    world.server.clock.advance(Duration::from_secs(11));
+    assert_eq!(told(&world, 2).await.len(), 2, "tried again");
+    *world.told.1.lock().unwrap() = 204;
+    world.server.clock.advance(Duration::from_secs(21));
+    assert_eq!(told(&world, 3).await.len(), 3);
+    world.server.clock.advance(Duration::from_hours(1));
+    assert_eq!(told(&world, 4).await.len(), 3, "heard, and not told again");
+}
+
+#[tokio::test]
+async fn a_password_change_tells_the_clients_of_all_sessions() {
+    let world = World::new().await;
+    let mut browsers = [world.browser(), world.browser()];
+    for browser in &mut browsers {
+        world.code(browser, &Ask::new("app")).await;
+    }
+    let [browser, other] = &mut browsers;
+    let page = browser.get("/account").await;
+    let new = "a completely different sentence";
+    let fields = [("current", crate::world::PASSWORD), ("new", new), ("again", new)];
+    world.server.clock.advance(Duration::from_secs(1));
+    let answer = browser.submit(&page.form("/account/password"), &fields).await;
+    assert!(answer.location().ends_with("/account?done=password"), "{}", answer.text());
+    let to = answer.location().to_owned();
+    assert!(
+        browser.get(&to).await.text().contains("Your password is changed."),
+        "who did it stays logged in"
+    );
+    assert!(
+        other.get("/account").await.text().contains("name=\"password\""),
+        "the other browser is logged out"
+    );
+    assert_eq!(told(&world, 2).await.len(), 2);
+}

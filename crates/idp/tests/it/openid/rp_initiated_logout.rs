@@ -1,0 +1,160 @@
+//! RP-Initiated Logout OP.
+
+use crate::{
+    browser::Browser,
+    wire::{Answer, encode},
+    world::{Ask, GOODBYE, World},
+};
+
+/// A browser in which Ada is logged in, and her ID token.
+async fn logged_in(world: &World) -> (Browser<'_>, String) {
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let tokens = world.redeem("app", &code).await.json();
+    (browser, tokens["id_token"].as_str().unwrap().to_owned())
+}
+
+async fn ask(browser: &mut Browser<'_>, fields: &[(&str, &str)]) -> Answer {
+    let fields: Vec<String> = fields.iter().map(|(n, v)| format!("{n}={}", encode(v))).collect();
+    browser.get(&format!("/logout?{}", fields.join("&"))).await
+}
+
+/// Whether the browser would get a code without being asked.
+async fn is_logged_in(browser: &mut Browser<'_>) -> bool {
+    let answer = browser.get(&Ask::new("app").with("prompt", "none").target()).await;
+    answer.location().contains("code=")
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_discovery_endpoint_verification() {
+    let world = World::new().await;
+    let document = world.server.get("/.well-known/openid-configuration").await.json();
+    assert_eq!(document["end_session_endpoint"], format!("{}/logout", world.server.issuer));
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout() {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let fields = [("id_token_hint", &*hint), ("post_logout_redirect_uri", GOODBYE), ("state", "a b&c")];
+    let answer = ask(&mut browser, &fields).await;
+    assert_eq!(answer.location(), format!("{GOODBYE}?state=a%20b%26c"));
+    assert!(!is_logged_in(&mut browser).await);
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_by_post() {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let fields = [("id_token_hint", &*hint), ("post_logout_redirect_uri", GOODBYE)];
+    let answer = browser.post("/logout", &fields).await;
+    let to = answer.location().to_owned();
+    assert_eq!(browser.get(&to).await.location(), GOODBYE);
+    assert!(!is_logged_in(&mut browser).await);
+}
+
+/// The person sees an error, is sent nowhere, and stays logged in.
+async fn refused(fields: &[(&str, &str)]) {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let fields: Vec<(&str, &str)> =
+        fields.iter().map(|&(n, v)| (n, if v == "HINT" { hint.as_str() } else { v })).collect();
+    let answer = ask(&mut browser, &fields).await;
+    assert_eq!((answer.status, answer.field("location")), (400, None), "{}", answer.text());
+    assert!(is_logged_in(&mut browser).await);
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_bad_post_logout_redirect_uri() {
+    refused(&[("id_token_hint", "HINT"), ("post_logout_redirect_uri", "https://evil.example/")]).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_query_added_to_post_logout_redirect_uri() {
+    let uri = format!("{GOODBYE}?foo=bar");
+    refused(&[("id_token_hint", "HINT"), ("post_logout_redirect_uri", &uri)]).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_bad_id_token_hint() {
+    refused(&[("id_token_hint", "foo"), ("post_logout_redirect_uri", GOODBYE)]).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_modified_id_token_hint() {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let (signed, signature) = hint.rsplit_once('.').unwrap();
+    let flipped = if signature.starts_with('A') { "B" } else { "A" };
+    let modified = format!("{signed}.{flipped}{}", &signature[1..]);
+    let answer =
+        ask(&mut browser, &[("id_token_hint", &modified), ("post_logout_redirect_uri", GOODBYE)]).await;
+    assert_eq!((answer.status, answer.field("location")), (400, None));
+    assert!(is_logged_in(&mut browser).await);
+}
+
+/// Without a hint anybody could have sent the browser here: the person is asked.
+async fn asked(fields: &[(&str, &str)], afterwards: Option<&str>) {
+    let world = World::new().await;
+    let (mut browser, _) = logged_in(&world).await;
+    let page = ask(&mut browser, fields).await;
+    let form = page.form("/logout/decision");
+    assert!(is_logged_in(&mut browser).await, "nothing has happened yet");
+    let stays = browser.submit(&form, &[("decision", "stay")]).await;
+    assert!(stays.location().ends_with("/account"));
+    assert!(is_logged_in(&mut browser).await);
+    let answer = browser.submit(&form, &[("decision", "logout")]).await;
+    match afterwards {
+        Some(uri) => assert_eq!(answer.location(), uri),
+        None => assert!(answer.text().contains("You are signed out"), "{}", answer.text()),
+    }
+    assert!(!is_logged_in(&mut browser).await);
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_no_id_token_hint() {
+    let to = format!("{GOODBYE}?state=s");
+    let fields = [("client_id", "app"), ("post_logout_redirect_uri", GOODBYE), ("state", "s")];
+    asked(&fields, Some(&to)).await;
+    // and without anybody named, nobody's address is known
+    refused(&[("post_logout_redirect_uri", GOODBYE), ("state", "s")]).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_no_params() {
+    asked(&[], None).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_only_state() {
+    asked(&[("state", "s")], None).await;
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_no_post_logout_redirect_uri() {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let page = ask(&mut browser, &[("id_token_hint", &hint), ("state", "s")]).await;
+    assert!(page.text().contains("You are signed out"), "{}", page.text());
+    assert!(!is_logged_in(&mut browser).await);
+}
+
+#[tokio::test]
+async fn oidcc_rp_initiated_logout_no_state() {
+    let world = World::new().await;
+    let (mut browser, hint) = logged_in(&world).await;
+    let answer = ask(&mut browser, &[("id_token_hint", &hint), ("post_logout_redirect_uri", GOODBYE)]).await;
+    assert_eq!(answer.location(), GOODBYE);
+    assert!(!is_logged_in(&mut browser).await);
+}
+
+/// Somebody else's ID token does not sign this person out unasked.
+#[tokio::test]
+async fn a_hint_of_another_session_is_asked_about() {
+    let world = World::new().await;
+    let (_, others) = logged_in(&world).await;
+    let (mut browser, _) = logged_in(&world).await;
+    let page = ask(&mut browser, &[("id_token_hint", &others)]).await;
+    page.form("/logout/decision");
+    assert!(is_logged_in(&mut browser).await);
+}

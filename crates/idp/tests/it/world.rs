@@ -1,0 +1,331 @@
+//! A provider with people and clients of every kind.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use aws_lc_rs::{digest, rand::SystemRandom};
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use idp::{
+    Answered, ClientConfig, Config, ConfiguredSecret, GrantType, Outbound, PasswordConfig, TokenFormat,
+    passwords::{Parameters, Password},
+};
+use serde_json::Value;
+use store::{
+    groups::{AddGroup, AddMember},
+    users::{AddUser, StoredPassword, User},
+};
+
+use crate::{
+    browser::{Browser, query},
+    server::{Server, TestClock},
+    wire::{self, Answer, encode},
+};
+
+pub(crate) const SECRET: &str = "pcs_app-0123456789-abcdefghij";
+pub(crate) const CALLBACK: &str = "https://app.example/cb";
+pub(crate) const GOODBYE: &str = "https://app.example/bye";
+pub(crate) const PASSWORD: &str = "plough the winter dunes";
+pub(crate) const VERIFIER: &str = "a-verifier-of-sufficient-length-0123456789-abc";
+
+/// What clients were told: URL and body.
+#[derive(Clone, Default)]
+pub(crate) struct Told(pub(crate) Arc<Mutex<Vec<(String, String)>>>, pub(crate) Arc<Mutex<u16>>);
+
+impl Outbound for Told {
+    fn post_form(&self, url: &str, body: String) -> Answered {
+        self.0.lock().unwrap().push((url.to_owned(), body));
+        let status = *self.1.lock().unwrap();
+        Box::pin(async move { if status == 0 { Err("refused".into()) } else { Ok(status) } })
+    }
+}
+
+pub(crate) struct World {
+    pub(crate) server: Server,
+    pub(crate) told: Told,
+    pub(crate) ada: User,
+}
+
+/// A client that people log in to.
+fn app(id: &str) -> ClientConfig {
+    let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+    ClientConfig {
+        id: id.into(),
+        name: Some(format!("The {id}")),
+        secrets: vec![ConfiguredSecret::Plain(SECRET.into())],
+        grants: vec![GrantType::AuthorizationCode, GrantType::RefreshToken],
+        redirect_uris: owned(&[CALLBACK, "https://app.example/other"]),
+        post_logout_redirect_uris: owned(&[GOODBYE]),
+        backchannel_logout_uri: Some("https://app.example/logged-out".into()),
+        scopes: owned(&[
+            "openid",
+            "profile",
+            "email",
+            "address",
+            "phone",
+            "groups",
+            "offline_access",
+            "read",
+        ]),
+        ..ClientConfig::default()
+    }
+}
+
+pub(crate) fn config(issuer: &str) -> Config {
+    let opaque = |client: ClientConfig| ClientConfig { access_token: TokenFormat::Opaque, ..client };
+    let legacy = ClientConfig {
+        grants: vec![GrantType::Password, GrantType::RefreshToken],
+        redirect_uris: vec![],
+        ..app("legacy")
+    };
+    Config {
+        audiences: vec!["https://api.example.com".into()],
+        passwords: PasswordConfig {
+            parameters: Parameters::KEYCLOAK,
+            threads: Some(2),
+            ..PasswordConfig::default()
+        },
+        clients: vec![
+            app("app"),
+            opaque(app("opaque")),
+            ClientConfig { backchannel_logout_uri: None, ..app("other") },
+            ClientConfig {
+                public: true,
+                secrets: vec![],
+                redirect_uris: vec!["http://127.0.0.1/cb".into()],
+                ..app("native")
+            },
+            ClientConfig { asks_consent: false, ..app("trusted") },
+            ClientConfig { requires_pushed_requests: true, ..app("pushing") },
+            ClientConfig {
+                grants: vec![GrantType::DeviceCode, GrantType::RefreshToken],
+                public: true,
+                secrets: vec![],
+                redirect_uris: vec![],
+                ..app("tv")
+            },
+            legacy.clone(),
+            opaque(ClientConfig { id: "legacy-opaque".into(), ..legacy.clone() }),
+            ClientConfig { id: "once".into(), grants: vec![GrantType::Password], ..legacy },
+            ClientConfig {
+                grants: vec![GrantType::ClientCredentials],
+                audiences: vec!["https://api.example.com".into()],
+                introspects: true,
+                redirect_uris: vec![],
+                ..app("gateway")
+            },
+        ],
+        ..Config::new(issuer)
+    }
+}
+
+pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> User {
+    let now = world_clock.now();
+    let claims = serde_json::json!({
+        "name": "Ada Lovelace",
+        "given_name": "Ada",
+        "family_name": "Lovelace",
+        "middle_name": "Augusta",
+        "nickname": "Addie",
+        "profile": "https://example.com/ada",
+        "picture": "https://example.com/ada.png",
+        "website": "https://example.com",
+        "gender": "female",
+        "birthdate": "1815-12-10",
+        "zoneinfo": "Europe/London",
+        "locale": "en-GB",
+        "address": {"locality": "London"},
+        "phone_number": "+44 1",
+        "phone_number_verified": true,
+    });
+    User {
+        id: id.into(),
+        name: name.into(),
+        email: Some(format!("{name}@example.com")),
+        email_verified_at: Some(now),
+        claims: claims.to_string(),
+        created_at: now,
+        updated_at: now,
+        disabled_at: None,
+        tokens_not_before: now,
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::with(config).await
+    }
+
+    pub(crate) async fn with(config: impl Fn(&str) -> Config) -> Self {
+        let told = Told::default();
+        *told.1.lock().unwrap() = 200;
+        let clock = TestClock::new();
+        let server = Server::of("", clock, config, SystemRandom::new(), told.clone()).await;
+        Self::settle(server, told).await
+    }
+
+    /// Moves people in.
+    pub(crate) async fn settle(server: Server, told: Told) -> Self {
+        let ada = user("ada-id", "ada", &server.clock);
+        let password = stored(&server, PASSWORD).await;
+        for user in [ada.clone(), user("bob-id", "bob", &server.clock)] {
+            let add = AddUser { user, password: Some(password.clone()) };
+            server.provider.store().write(add).await.unwrap();
+        }
+        let store = server.provider.store();
+        let now = server.clock.now();
+        store.write(AddGroup { id: "g".into(), name: "staff".into(), now }).await.unwrap();
+        store.write(AddMember { group: "staff".into(), user_id: ada.id.clone() }).await.unwrap();
+        // whatever follows happens later
+        server.clock.advance(Duration::from_secs(10));
+        Self { server, told, ada }
+    }
+
+    pub(crate) fn browser(&self) -> Browser<'_> {
+        Browser::new(&self.server)
+    }
+
+    /// A form to an endpoint, from a client with its secret.
+    pub(crate) async fn call(&self, path: &str, client: &str, body: &str) -> Answer {
+        let authorization = wire::basic(client, SECRET);
+        self.call_with(path, &[("Authorization", &authorization)], body).await
+    }
+
+    pub(crate) async fn call_with(&self, path: &str, fields: &[(&str, &str)], body: &str) -> Answer {
+        let fields: Vec<(&str, &str)> =
+            [("Content-Type", wire::FORM)].iter().chain(fields).copied().collect();
+        wire::send(self.server.address, path, &fields, body.as_bytes()).await
+    }
+
+    pub(crate) async fn introspect(&self, token: &str) -> Value {
+        self.call("/introspect", "gateway", &format!("token={}", encode(token))).await.json()
+    }
+
+    pub(crate) async fn is_active(&self, token: &str) -> bool {
+        self.introspect(token).await["active"].as_bool().unwrap()
+    }
+
+    /// What a client tells with a bearer token.
+    pub(crate) async fn userinfo(&self, token: &str) -> Answer {
+        let head = format!(
+            "GET /userinfo HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        wire::exchange(self.server.address, head.as_bytes()).await
+    }
+
+    pub(crate) async fn redeem(&self, client: &str, code: &str) -> Answer {
+        let body = format!("grant_type=authorization_code&code={code}&redirect_uri={}", encode(CALLBACK));
+        self.call("/token", client, &body).await
+    }
+
+    /// Logs Ada in at a client, and redeems the code.
+    pub(crate) async fn tokens(&self, client: &str, scope: &str) -> Value {
+        let mut browser = self.browser();
+        let code = self.code(&mut browser, &Ask::new(client).scope(scope)).await;
+        let answer = self.redeem(client, &code).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.json()
+    }
+
+    /// The code of a request that must succeed, whatever pages it takes.
+    pub(crate) async fn code(&self, browser: &mut Browser<'_>, ask: &Ask) -> String {
+        let answer = browser.get(&ask.target()).await;
+        let fields = self.walk(browser, answer, ask).await;
+        fields.get("code").unwrap_or_else(|| panic!("{fields:?}")).clone()
+    }
+
+    /// Goes through the pages as a person who is Ada and says yes, to the answer the client gets.
+    pub(crate) async fn walk(
+        &self,
+        browser: &mut Browser<'_>,
+        mut answer: Answer,
+        ask: &Ask,
+    ) -> BTreeMap<String, String> {
+        for _ in 0..4 {
+            if answer.status == 303
+                && answer.location().starts_with("http://127.0.0.1:")
+                && answer.location().contains("/authorize")
+            {
+                let to = answer.location().to_owned();
+                answer = browser.get(&to).await;
+            } else if answer.status == 303 {
+                return query(answer.location());
+            } else {
+                let text = answer.text().to_owned();
+                if text.contains("action=\"/login\"") {
+                    let form = answer.form("/login");
+                    answer = browser.submit(&form, &[("username", "ada"), ("password", PASSWORD)]).await;
+                } else if text.contains("action=\"/consent\"") {
+                    answer = browser.submit(&answer.form("/consent"), &[("decision", "allow")]).await;
+                } else {
+                    let form = answer.form(&ask.redirect_uri());
+                    return form.hidden.into_iter().collect();
+                }
+            }
+        }
+        panic!("no end of pages: {}", answer.text());
+    }
+}
+
+pub(crate) async fn stored(server: &Server, password: &str) -> StoredPassword {
+    let password = Password::new(password.into()).unwrap();
+    server.provider.logins().hash(&password, "nobody", None, server.clock.now()).await.unwrap()
+}
+
+/// An authorization request.
+#[derive(Debug, Clone)]
+pub(crate) struct Ask(Vec<(String, String)>);
+
+impl Ask {
+    pub(crate) fn new(client: &str) -> Self {
+        let fields = [
+            ("response_type", "code"),
+            ("client_id", client),
+            ("redirect_uri", CALLBACK),
+            ("scope", "openid"),
+            ("state", "the-state"),
+            ("nonce", "the-nonce"),
+        ];
+        Self(fields.map(|(name, value)| (name.to_owned(), value.to_owned())).into())
+    }
+
+    /// With another value of a parameter; an empty one leaves it out.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.retain(|(n, _)| n != name);
+        if !value.is_empty() {
+            self.0.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    pub(crate) fn scope(self, scope: &str) -> Self {
+        self.with("scope", scope)
+    }
+
+    pub(crate) fn pkce(self) -> Self {
+        self.with("code_challenge", &challenge(VERIFIER)).with("code_challenge_method", "S256")
+    }
+
+    pub(crate) fn fields(&self) -> Vec<(&str, &str)> {
+        self.0.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect()
+    }
+
+    pub(crate) fn query(&self) -> String {
+        let pairs: Vec<String> = self.0.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
+        pairs.join("&")
+    }
+
+    pub(crate) fn target(&self) -> String {
+        format!("/authorize?{}", self.query())
+    }
+
+    fn redirect_uri(&self) -> String {
+        self.0.iter().find(|(n, _)| n == "redirect_uri").map_or_else(String::new, |(_, v)| v.clone())
+    }
+}
+
+pub(crate) fn challenge(verifier: &str) -> String {
+    BASE64_URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()))
+}
