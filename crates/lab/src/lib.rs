@@ -1,7 +1,7 @@
 //! The lab: what a server costs under load, measured from outside.
 //!
-//! Owns: the load driver ([`load`]), connections that do nothing or almost nothing ([`hold`]), the watch over
-//! processes ([`observe`]) and the reports of all three ([`report`]). Does not own: the servers it measures; a peer is
+//! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
+//! watch over processes ([`observe`]) and the reports of them all ([`report`]). Does not own: the servers it measures; a peer is
 //! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
 //!
 //! Flow of a load run: a [`load::Plan`] is checked, connections are opened, then the schedule hands arrivals to free
@@ -11,6 +11,7 @@
 pub mod hold;
 pub mod load;
 pub mod observe;
+pub mod provider;
 pub mod report;
 
 mod units;

@@ -3,6 +3,7 @@
 //! Owns: the exchange on a connection and its renewal. Does not own: when to send, where a response ends
 //! ([`super::response`]). A request is one write of prepared bytes, an answer usually one read.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
@@ -12,10 +13,11 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::task::JoinSet;
 
-use super::response::{Answer, Broken, Reader};
+use super::response::{Answer, Broken, Kept, Reader};
 use super::session::{PAUSE, wants_pause};
 use super::timer::Deadline;
 use super::{Failure, Fault, Io, OPENING, Session};
+use crate::units::count;
 
 /// A connection between two exchanges.
 pub(crate) struct Connection {
@@ -25,10 +27,10 @@ pub(crate) struct Connection {
 
 /// Opens the run's connections, some at a time; `None` stands where one could not be opened: its first request will
 /// try again and record what happens.
-pub(crate) async fn open(session: &Rc<Session>, count: usize) -> Vec<Option<Connection>> {
-    let mut connections = Vec::with_capacity(count);
+pub(crate) async fn open(session: &Rc<Session>, wanted: usize) -> Vec<Option<Connection>> {
+    let mut connections = Vec::with_capacity(wanted);
     let mut opening = JoinSet::new();
-    for _ in 0..count {
+    for _ in 0..wanted {
         if opening.len() >= OPENING {
             connections.extend(opening.join_next().await.and_then(Result::ok));
         }
@@ -50,20 +52,30 @@ impl Connection {
         Ok(Self { io: session.open().await?, reader: Reader::new(session.head_only) })
     }
 
+    /// A connection that keeps what the answers say.
+    pub(crate) fn keeping(io: Io) -> Self {
+        Self { io, reader: Reader::keeping() }
+    }
+
+    /// What the last answer said.
+    pub(crate) fn take(&mut self) -> Kept {
+        self.reader.take()
+    }
+
     /// Whether the peer closed the connection, or said something unasked, while it was idle. Costs no system call as
     /// long as nothing arrived.
-    fn is_stale(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(crate) fn is_stale(&mut self, cx: &mut Context<'_>) -> bool {
         let mut space = ReadBuf::new(self.reader.space());
         Pin::new(&mut self.io).poll_read(cx, &mut space).is_ready()
     }
 
     /// Sends `request` and reads its answer. Reads while writing, because a server may answer (and close) before it
-    /// has taken a long body.
-    pub(crate) async fn exchange(&mut self, request: &[u8], session: &Session) -> Result<Answer, Failure> {
+    /// has taken a long body. Counts the bytes that arrive in `received`.
+    pub(crate) async fn exchange(&mut self, request: &[u8], received: &Cell<u64>) -> Result<Answer, Failure> {
         let mut sending = Sending { rest: request, flushed: false, error: None };
         poll_fn(|cx| {
             sending.poll(&mut self.io, cx);
-            self.poll_answer(&sending, session, cx)
+            self.poll_answer(&sending, received, cx)
         })
         .await
     }
@@ -71,7 +83,7 @@ impl Connection {
     fn poll_answer(
         &mut self,
         sending: &Sending<'_>,
-        session: &Session,
+        received: &Cell<u64>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Answer, Failure>> {
         loop {
@@ -87,7 +99,7 @@ impl Connection {
             if read == 0 {
                 return Poll::Ready(self.reader.closed().ok_or_else(|| self.cut_off(sending)));
             }
-            session.count_received(read);
+            received.set(received.get() + count(read));
             match self.reader.filled(read) {
                 Ok(None) => {}
                 Ok(Some(answer)) => {
@@ -187,7 +199,7 @@ async fn exchange(
         None => Connection::open(session).await?,
     };
     *connecting = false;
-    let answer = connection.exchange(request, session).await?;
+    let answer = connection.exchange(request, &session.received).await?;
     if answer.reusable && session.keep_alive {
         *slot = Some(connection);
     }

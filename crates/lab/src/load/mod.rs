@@ -8,7 +8,7 @@
 
 mod feed;
 mod flow;
-mod h1;
+pub(crate) mod h1;
 mod h2;
 mod outcome;
 mod own_use;
@@ -30,16 +30,16 @@ use tokio::task::JoinSet;
 pub use flow::{Choice, Flow, FlowError};
 pub(crate) use outcome::Outcome;
 pub(crate) use own_use::OwnUse;
+pub(crate) use random::Random;
 pub use recorder::{Fault, Latency, Second};
 pub(crate) use recorder::{Latencies, Recorder};
 pub use schedule::{Open, Schedule, Spacing, Step, Stop};
 pub(crate) use session::{Failure, Session};
 pub(crate) use target::Io;
 pub use target::{Protocol, Target, TargetError, Trust};
-pub(crate) use timer::Clock;
+pub(crate) use timer::{Clock, Deadline};
 
 use self::feed::{Feed, Source, Wake};
-use self::random::Random;
 use self::schedule::{Arrivals, Closed};
 use self::timer::FineTimer;
 use crate::observe::{Watch, Watched};

@@ -11,7 +11,8 @@ impl Random {
         Self { state: seed }
     }
 
-    fn next(&mut self) -> u64 {
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,6 +23,12 @@ impl Random {
     /// Uniform in (0, 1]: never 0, so that its logarithm is finite.
     pub(crate) fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        // The high half of the product: the bias is below bound / 2^64.
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Exponentially distributed with mean 1.

@@ -1,7 +1,7 @@
 //! A small reader of HTTP/1.1 responses (RFC 9112).
 //!
 //! Owns: where a response ends, its status, whether the connection survives it. Does not own: sockets. Content is
-//! counted, not kept. It is as strict as it needs to be to notice a server that frames its answers wrongly, because
+//! counted, and kept only for those who ask for it. It is as strict as it needs to be to notice a server that frames its answers wrongly, because
 //! on a kept-alive connection that server's next answer would be measured wrongly.
 
 /// A complete response.
@@ -22,6 +22,17 @@ const CHUNK: usize = 16 * 1024;
 const HEAD: usize = 64 * 1024;
 /// Longest chunk-size line and trailer line.
 const LINE: usize = 4096;
+/// Most content that is kept of one response.
+const KEPT: usize = 1024 * 1024;
+
+/// What a response said, for those who read it.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Status line and header lines, with the empty line behind them.
+    pub(crate) head: Vec<u8>,
+    /// Content without its framing.
+    pub(crate) content: Vec<u8>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -49,11 +60,40 @@ pub(crate) struct Reader {
     reusable: bool,
     /// Answers to `HEAD` have no content.
     head_only: bool,
+    kept: Option<Kept>,
 }
 
 impl Reader {
     pub(crate) fn new(head_only: bool) -> Self {
-        Self { buffer: vec![0; CHUNK], filled: 0, state: State::Head, status: 0, reusable: true, head_only }
+        Self {
+            buffer: vec![0; CHUNK],
+            filled: 0,
+            state: State::Head,
+            status: 0,
+            reusable: true,
+            head_only,
+            kept: None,
+        }
+    }
+
+    /// A reader that keeps what each response said; [`Reader::take`] hands it out.
+    pub(crate) fn keeping() -> Self {
+        Self { kept: Some(Kept::default()), ..Self::new(false) }
+    }
+
+    /// What the last response said; nothing when it was not to be kept.
+    pub(crate) fn take(&mut self) -> Kept {
+        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn keep(&mut self, from: usize, until: usize) -> Result<(), Broken> {
+        if let Some(kept) = &mut self.kept {
+            if kept.content.len() + (until - from) > KEPT {
+                return Err(Broken("more content than is kept"));
+            }
+            kept.content.extend_from_slice(&self.buffer[from..until]);
+        }
+        Ok(())
     }
 
     /// Where the next bytes of the stream go; tell [`Reader::filled`] how many came.
@@ -119,9 +159,14 @@ impl Reader {
                     _ if left == 0 => State::ChunkEnd,
                     _ => State::Chunk(left),
                 };
-                Ok((usize::try_from(taken).expect("at most what is buffered"), done))
+                let taken = usize::try_from(taken).expect("at most what is buffered");
+                self.keep(used, used + taken)?;
+                Ok((taken, done))
             }
-            State::UntilClose => Ok((self.filled - used, false)),
+            State::UntilClose => {
+                self.keep(used, self.filled)?;
+                Ok((self.filled - used, false))
+            }
             State::ChunkSize | State::ChunkEnd | State::Trailer => self.line(used),
         }
     }
@@ -163,6 +208,11 @@ impl Reader {
         let taken = end - used;
         if head.status < 200 && head.status != 101 {
             return Ok((taken, false));
+        }
+        if let Some(kept) = &mut self.kept {
+            kept.head.clear();
+            kept.head.extend_from_slice(&self.buffer[used..end]);
+            kept.content.clear();
         }
         self.status = head.status;
         self.reusable = head.reusable;
@@ -304,6 +354,23 @@ mod tests {
         assert_eq!(seen.len(), 5, "an answer at every piece size");
         assert!(seen.iter().all(|answer| *answer == seen[0]));
         Ok(seen[0])
+    }
+
+    #[test]
+    fn keeps_what_it_is_asked_to_keep() {
+        let bytes =
+            b"HTTP/1.1 200 OK\r\nx: y\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n";
+        for piece in [1, 5, 4096] {
+            let mut reader = Reader::keeping();
+            for part in bytes.chunks(piece) {
+                reader.space()[..part.len()].copy_from_slice(part);
+                reader.filled(part.len()).unwrap();
+            }
+            let kept = reader.take();
+            assert_eq!(kept.content, b"abc");
+            assert!(kept.head.starts_with(b"HTTP/1.1 200") && kept.head.ends_with(b"\r\n\r\n"));
+            assert!(reader.take().head.is_empty());
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::load::LoadReport;
 use crate::load::Fault;
 
 /// From this share of a core on, the generator's one thread is taken to be saturated.
-const SATURATED: f64 = 0.9;
+pub(super) const SATURATED: f64 = 0.9;
 /// Lag below this is within what timing costs, µs.
 const LAG_US: f64 = 1000.0;
 /// Lag matters when it is this share of the latency it is part of.
@@ -17,7 +17,7 @@ const LAG_SHARE: f64 = 0.2;
 /// A closed loop should keep this share of its connections busy.
 const BUSY: f64 = 0.9;
 /// From this share on, waiting for a core is worth a word.
-const CORE_WAIT: f64 = 0.2;
+pub(super) const CORE_WAIT: f64 = 0.2;
 /// From this share of the latency on, waiting for a connection is worth a word.
 const CONNECTION_WAIT: f64 = 0.5;
 

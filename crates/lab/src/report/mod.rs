@@ -6,6 +6,7 @@
 mod findings;
 mod hold;
 mod load;
+mod provider;
 mod table;
 
 use serde::Serialize;
@@ -13,6 +14,10 @@ use serde::Serialize;
 pub use findings::Finding;
 pub use hold::HoldReport;
 pub use load::{FaultCount, GeneratorUse, LoadReport, PlanFacts, StatusCount, Totals};
+pub use provider::{
+    ProviderFacts, ProviderGenerator, ProviderReport, ProviderTotals, RequestCount, TroubleCount,
+    provider_table,
+};
 pub use table::{hold_table, load_table, observe_table};
 
 use crate::observe::Observation;

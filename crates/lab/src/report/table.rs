@@ -125,7 +125,7 @@ fn latency(text: &mut String, name: &str, latency: &Latency) {
     line(text, &row);
 }
 
-fn observation(text: &mut String, seen: &Observation) {
+pub(super) fn observation(text: &mut String, seen: &Observation) {
     let per_request =
         seen.cpu_us_per_request.map_or_else(String::new, |micros| format!(" ({micros:.1} µs per request)"));
     let ended = if seen.ended { "; it ended while watched" } else { "" };

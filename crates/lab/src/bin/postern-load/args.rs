@@ -1,7 +1,7 @@
 //! The command line: text → plans. Nothing is sent here.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use lab::hold::{HoldPlan, Manner};
 use lab::load::{Choice, Flow, Open, Plan, Protocol, Schedule, Spacing, Step, Stop, Target, Trust};
 use lab::observe::Watched;
+use lab::provider::{Description, ProviderPlan, Scenario};
 
 /// Loads an HTTP server and measures it from outside.
 ///
@@ -26,6 +27,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Send requests at a rate, or with a number of workers, and report latencies
     Run(Box<Run>),
+    /// Run whole sign-ins and grants against an OpenID provider, and report transactions
+    Provider(Box<Provider>),
     /// Open connections, leave them idle, and report which the server closes
     Idle(Idle),
     /// Open connections that never finish their request head, and report how the server gets rid of them
@@ -69,6 +72,45 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) output: Output,
     /// Exit with code 3 when more measured requests than this were refused (status from 400) or failed
+    #[arg(long, value_name = "N")]
+    pub(crate) max_failures: Option<u64>,
+}
+
+#[derive(Args)]
+pub(crate) struct Provider {
+    /// What the provider is: JSON with name, origin, endpoints, clients, users (see dev/bench/harness/providers)
+    #[arg(value_name = "DESCRIPTION")]
+    description: PathBuf,
+    /// What a transaction is: client_credentials, password, password_revoke, refresh, introspection or code_consent
+    #[arg(short, long)]
+    scenario: Scenario,
+    /// Virtual users, each with a connection of its own, that wait for each answer
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    concurrency: usize,
+    /// Length of the measured phase
+    #[arg(short, long, value_parser = duration, default_value = "10s")]
+    duration: Duration,
+    /// Load before the measured phase; it lasts until everyone has finished a transaction
+    #[arg(short, long, value_parser = duration, default_value = "2s")]
+    warmup: Duration,
+    /// Longest time to an answer
+    #[arg(long, value_parser = duration, default_value = "60s")]
+    timeout: Duration,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Connect to this address instead of the origin's
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: Option<String>,
+    /// Believe server certificates that chain to this PEM file
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Believe any server certificate
+    #[arg(long, conflicts_with = "ca")]
+    insecure: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+    /// Exit with code 3 when more transactions than this failed
     #[arg(long, value_name = "N")]
     pub(crate) max_failures: Option<u64>,
 }
@@ -244,12 +286,33 @@ impl Run {
     }
 }
 
+impl Provider {
+    pub(crate) fn plan(&self) -> Result<ProviderPlan, Failure> {
+        Ok(ProviderPlan {
+            description: Description::read(&self.description)?,
+            scenario: self.scenario,
+            concurrency: self.concurrency,
+            warmup: self.warmup,
+            duration: self.duration,
+            timeout: self.timeout,
+            seed: self.seed,
+            trust: trust(self.ca.as_deref(), self.insecure),
+            connect: self.connect.clone(),
+            watch: self.output.watch.clone(),
+        })
+    }
+}
+
+fn trust(ca: Option<&Path>, insecure: bool) -> Option<Trust> {
+    match ca {
+        Some(file) => Some(Trust::Authorities(file.to_owned())),
+        None => insecure.then_some(Trust::Anything),
+    }
+}
+
 impl Place {
     fn target(&self, protocol: Protocol) -> Result<Target, Failure> {
-        let trust = match &self.ca {
-            Some(file) => Some(Trust::Authorities(file.clone())),
-            None => self.insecure.then_some(Trust::Anything),
-        };
+        let trust = trust(self.ca.as_deref(), self.insecure);
         Ok(Target::new(
             &self.url,
             protocol,

@@ -13,17 +13,18 @@ use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use lab::observe::Watch;
-use lab::report::{ObserveReport, hold_table, load_table, observe_table};
-use lab::{hold, load};
+use lab::report::{ObserveReport, hold_table, load_table, observe_table, provider_table};
+use lab::{hold, load, provider};
 use serde::Serialize;
 
-use args::{Cli, Command, Observe, Output, Run};
+use args::{Cli, Command, Observe, Output, Provider, Run};
 
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Run(run) => run_load(&run),
+        Command::Provider(transactions) => run_provider(&transactions),
         Command::Idle(idle) => idle.plan().and_then(|plan| run_hold(plan, idle.output())),
         Command::SlowLoris(slow) => slow.plan().and_then(|plan| run_hold(plan, slow.output())),
         Command::Observe(observe) => run_observe(&observe),
@@ -38,6 +39,13 @@ fn run_load(run: &Run) -> Result<ExitCode, Failure> {
     let report = load::run(&run.plan()?)?;
     print(&run.output, &report, &load_table(&report))?;
     let too_many = run.max_failures.is_some_and(|most| report.unsuccessful() > most);
+    Ok(if too_many { ExitCode::from(3) } else { ExitCode::SUCCESS })
+}
+
+fn run_provider(transactions: &Provider) -> Result<ExitCode, Failure> {
+    let report = provider::run(&transactions.plan()?)?;
+    print(&transactions.output, &report, &provider_table(&report))?;
+    let too_many = transactions.max_failures.is_some_and(|most| report.unsuccessful() > most);
     Ok(if too_many { ExitCode::from(3) } else { ExitCode::SUCCESS })
 }
 

@@ -1,0 +1,344 @@
+//! The forms of an HTML page, as a browser without scripts would send them.
+//!
+//! Owns: a tolerant scan of tags, attributes and character references, far from a whole parser. Does not own: what is
+//! filled in. The scan is linear in the page, and what it collects is bounded, whatever the page says.
+
+/// Most forms of a page that are looked at.
+const FORMS: usize = 32;
+/// Most fields of a form that are kept.
+const FIELDS: usize = 256;
+/// Most attributes of a tag that are looked at.
+const ATTRIBUTES: usize = 64;
+/// Longest character reference, `&` and `;` included.
+const REFERENCE: usize = 12;
+
+/// What becomes of a field when its form is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Sent as it is: hidden fields, ticked boxes.
+    Fixed,
+    /// Typed into.
+    Typed,
+    /// Sent when it is what is clicked on.
+    Button,
+}
+
+/// A field with a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// What becomes of it.
+    pub kind: Kind,
+    /// Its name, references decoded.
+    pub name: String,
+    /// Its value, references decoded.
+    pub value: String,
+}
+
+/// A form.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Form {
+    /// Where it is sent, references decoded; `None`: to the page's own address.
+    pub action: Option<String>,
+    /// Sent with POST.
+    pub post: bool,
+    /// Its fields in order.
+    pub fields: Vec<Field>,
+}
+
+impl Form {
+    /// The field of that name, of a kind.
+    pub fn field(&self, kind: Kind, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.kind == kind && field.name == name)
+    }
+}
+
+/// The forms of a page.
+pub fn forms(page: &str) -> Vec<Form> {
+    let mut found: Vec<Form> = Vec::new();
+    let mut open = false;
+    let mut rest = page;
+    while let Some(start) = rest.find('<') {
+        rest = &rest[start + 1..];
+        if let Some(comment) = rest.strip_prefix("!--") {
+            let Some(end) = comment.find("-->") else { break };
+            rest = &comment[end + 3..];
+            continue;
+        }
+        let Some((tag, after)) = Tag::read(rest) else { continue };
+        let Some(after) = after else { break };
+        rest = after;
+        match (tag.closing, tag.name.as_str()) {
+            (true, "form") => open = false,
+            // A form inside a form is no form.
+            (false, "form") if !open => {
+                if found.len() == FORMS {
+                    break;
+                }
+                open = true;
+                let post = tag.get("method").is_some_and(|method| method.eq_ignore_ascii_case("post"));
+                let action = tag.get("action").filter(|action| !action.trim().is_empty());
+                let action = action.map(|action| decode(action.trim()));
+                found.push(Form { action, post, fields: Vec::new() });
+            }
+            (false, "input" | "button") if open => {
+                if let Some(form) = found.last_mut().filter(|form| form.fields.len() < FIELDS) {
+                    form.fields.extend(tag.field());
+                }
+            }
+            // What stands in these is text until their end tag.
+            (false, "script" | "style" | "textarea" | "title") => {
+                let Some(after) = end_of_text(rest, &tag.name) else { break };
+                rest = after;
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// What follows the text of an element whose content is text: its end tag.
+fn end_of_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = text;
+    loop {
+        let at = rest.find("</")?;
+        rest = &rest[at..];
+        let named = rest.as_bytes().get(2..2 + name.len())?;
+        if named.eq_ignore_ascii_case(name.as_bytes()) {
+            return Some(rest);
+        }
+        rest = &rest[2..];
+    }
+}
+
+/// A tag with its attributes as written.
+struct Tag<'a> {
+    closing: bool,
+    name: String,
+    attributes: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Tag<'a> {
+    /// Reads a tag from behind its `<`. `None`: no tag stands here. The second part is what follows it; `None` when
+    /// the page ends inside the tag.
+    fn read(text: &'a str) -> Option<(Self, Option<&'a str>)> {
+        let closing = text.starts_with('/');
+        let text = &text[usize::from(closing)..];
+        if !text.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            return None;
+        }
+        let end = text.find(|c: char| c.is_ascii_whitespace() || c == '/' || c == '>').unwrap_or(text.len());
+        let mut tag = Self { closing, name: text[..end].to_ascii_lowercase(), attributes: Vec::new() };
+        let mut rest = &text[end..];
+        loop {
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == '/');
+            if rest.is_empty() {
+                return Some((tag, None));
+            }
+            if let Some(after) = rest.strip_prefix('>') {
+                return Some((tag, Some(after)));
+            }
+            // A stray `=` begins a name, as in a browser; so each turn takes at least one character.
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let stops = |c: char| c.is_ascii_whitespace() || matches!(c, '=' | '/' | '>');
+            let end = rest[first..].find(stops).map_or(rest.len(), |at| first + at);
+            let name = &rest[..end];
+            rest = rest[end..].trim_start_matches(|c: char| c.is_ascii_whitespace());
+            let mut value = "";
+            if let Some(after) = rest.strip_prefix('=') {
+                let after = after.trim_start_matches(|c: char| c.is_ascii_whitespace());
+                let quote = after.chars().next().filter(|first| matches!(first, '"' | '\''));
+                match quote {
+                    Some(quote) => {
+                        let Some(end) = after[1..].find(quote) else { return Some((tag, None)) };
+                        value = &after[1..=end];
+                        rest = &after[end + 2..];
+                    }
+                    None => {
+                        let stops = |c: char| c.is_ascii_whitespace() || c == '>';
+                        let end = after.find(stops).unwrap_or(after.len());
+                        value = &after[..end];
+                        rest = &after[end..];
+                    }
+                }
+            }
+            if tag.attributes.len() < ATTRIBUTES {
+                tag.attributes.push((name, value));
+            }
+        }
+    }
+
+    /// The first attribute of that name, as written.
+    fn get(&self, name: &str) -> Option<&'a str> {
+        self.attributes.iter().find(|(had, _)| had.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+
+    fn field(&self) -> Option<Field> {
+        let name = decode(self.get("name")?);
+        if name.is_empty() || self.get("disabled").is_some() {
+            return None;
+        }
+        let preset = if self.name == "button" { "submit" } else { "text" };
+        let written = self.get("type").unwrap_or(preset).to_ascii_lowercase();
+        let mut value = decode(self.get("value").unwrap_or_default());
+        let kind = match written.as_str() {
+            "hidden" => Kind::Fixed,
+            "checkbox" | "radio" => {
+                self.get("checked")?;
+                if self.get("value").is_none() {
+                    value.push_str("on");
+                }
+                Kind::Fixed
+            }
+            "submit" => Kind::Button,
+            "button" | "reset" | "image" | "file" => return None,
+            _ => Kind::Typed,
+        };
+        Some(Field { kind, name, value })
+    }
+}
+
+/// Decodes the character references that pages write into attributes; what is not one stays as it is.
+fn decode(text: &str) -> String {
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('&') {
+        decoded.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let end = rest.bytes().take(REFERENCE).position(|byte| byte == b';');
+        match end.and_then(|end| Some((reference(&rest[1..end])?, end))) {
+            Some((character, end)) => {
+                decoded.push(character);
+                rest = &rest[end + 1..];
+            }
+            None => {
+                decoded.push('&');
+                rest = &rest[1..];
+            }
+        }
+    }
+    decoded.push_str(rest);
+    decoded
+}
+
+fn reference(name: &str) -> Option<char> {
+    let Some(number) = name.strip_prefix('#') else {
+        return Some(match name {
+            "amp" => '&',
+            "lt" => '<',
+            "gt" => '>',
+            "quot" => '"',
+            "apos" => '\'',
+            "nbsp" => '\u{a0}',
+            _ => return None,
+        });
+    };
+    let (digits, radix) = match number.strip_prefix(['x', 'X']) {
+        Some(digits) => (digits, 16),
+        None => (number, 10),
+    };
+    let plain = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(radix));
+    char::from_u32(u32::from_str_radix(digits, radix).ok().filter(|_| plain)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn one(page: &str) -> Form {
+        let mut found = forms(page);
+        assert_eq!(found.len(), 1, "{page}");
+        found.remove(0)
+    }
+
+    fn fixed(form: &Form) -> Vec<(&str, &str)> {
+        let fixed = form.fields.iter().filter(|field| field.kind == Kind::Fixed);
+        fixed.map(|field| (field.name.as_str(), field.value.as_str())).collect()
+    }
+
+    #[test]
+    fn a_login_form_is_read() {
+        let form = one(
+            r#"<!doctype html><body><FORM class=x id="f" ACTION="/a?b=c&amp;d=&#101;&#x66;" method='POST'>
+            <input type="hidden" name="csrf" value="a&quot;b&lt;&gt;&apos;">
+            <input type=hidden name=plain value=x/y>
+            <input name="username"><input type=password name="password" required/>
+            <input type="checkbox" name="stay"><input type="checkbox" name="box" checked>
+            <button type="button" name="no">x</button><button name="decision" value="allow">Allow</button>
+            </form><input type=hidden name=outside value=x>"#,
+        );
+        assert_eq!(form.action.as_deref(), Some("/a?b=c&d=ef"));
+        assert!(form.post);
+        assert_eq!(fixed(&form), [("csrf", "a\"b<>'"), ("plain", "x/y"), ("box", "on")]);
+        assert!(
+            form.field(Kind::Typed, "username").is_some() && form.field(Kind::Typed, "password").is_some()
+        );
+        assert_eq!(form.field(Kind::Button, "decision").map(|field| field.value.as_str()), Some("allow"));
+        assert!(form.field(Kind::Button, "no").is_none());
+    }
+
+    #[test]
+    fn what_is_text_or_comment_is_no_form() {
+        let page = "<!-- <form action=no> --><script>'<form action=no>'</script><style><form></style>\
+            <title><form></title><textarea><form></TEXTAREA><form action=yes></form>";
+        assert_eq!(one(page).action.as_deref(), Some("yes"));
+        assert!(forms("<form action='a").is_empty());
+        assert!(forms("a < b <1 <> </form> <").is_empty());
+    }
+
+    #[test]
+    fn a_form_in_a_form_belongs_to_the_outer_one() {
+        let form = one("<form action=a><form action=b><input type=hidden name=x value=1></form>");
+        assert_eq!(form.action.as_deref(), Some("a"));
+        assert!(!form.post);
+        assert_eq!(fixed(&form), [("x", "1")]);
+    }
+
+    #[test]
+    fn the_first_of_two_attributes_counts_and_names_may_be_odd() {
+        let form = one(
+            "<form action=a action=b =c><input type=hidden name=\"\" value=x><input type=hidden value=x>",
+        );
+        assert_eq!(form.action.as_deref(), Some("a"));
+        assert!(form.fields.is_empty());
+    }
+
+    #[test]
+    fn what_is_no_reference_stays() {
+        assert_eq!(
+            decode("a&b&copy=1&amp;&#0x41;&#;&#x;&#xD800;&#+65;&"),
+            "a&b&copy=1&&#0x41;&#;&#x;&#xD800;&#+65;&"
+        );
+        assert_eq!(decode("&#65;&#x1F600;&é;"), "A\u{1F600}&é;");
+    }
+
+    #[test]
+    fn hostile_pages_are_bounded() {
+        let started = Instant::now();
+        let size = 1 << 18;
+        for unit in [
+            "<",
+            "<form>",
+            "<form a='",
+            "<!--",
+            "<script>",
+            "</",
+            "<a =",
+            "<a b=c ",
+            "<script></",
+            "&",
+            "<é",
+            "='\"",
+        ] {
+            let page = unit.repeat(size / unit.len());
+            assert!(forms(&page).len() <= FORMS, "{unit}");
+        }
+        let many = format!("<form>{}", "<input type=hidden name=x>".repeat(10_000));
+        assert_eq!(one(&many).fields.len(), FIELDS);
+        assert_eq!(forms(&"<form></form>".repeat(1000)).len(), FORMS);
+        let long = format!("<form action=\"{}\">", "&".repeat(size));
+        assert_eq!(one(&long).action.map(|action| action.len()), Some(size));
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    }
+}

@@ -1,0 +1,281 @@
+//! The provider driver: virtual users that run whole transactions against an OpenID provider, each of several
+//! dependent requests.
+//!
+//! Owns: plans and runs. Does not own: what a provider is called and where ([`description`]), what a transaction is
+//! ([`scenario`]), the report's shape ([`crate::report`]). A closed loop on one thread, like the load driver's.
+//!
+//! Flow: [`ProviderPlan`] is checked → tokens to start from are got → the clock starts → every virtual user runs one
+//! transaction after the other → the warm-up ends when its time is over and everyone has finished one → the window →
+//! what is still under way is waited for, so that it does not burden the next run.
+
+mod browser;
+mod description;
+pub mod html;
+mod jar;
+mod scenario;
+mod tally;
+mod url;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, LocalOptions};
+use tokio::task::JoinSet;
+
+use self::browser::Shared;
+use self::scenario::{INTROSPECTED, Token, User};
+use self::tally::{Tally, Trouble};
+use crate::load::{Clock, OwnUse, Protocol, Random, Target, TargetError, Trust};
+use crate::observe::{ObserveError, Series, Watch, Watched};
+use crate::report::ProviderReport;
+use crate::units::nanos;
+
+pub use description::{Click, Client, Description, DescriptionError, Endpoints, Fields, Scopes, Users};
+pub use scenario::Scenario;
+pub use tally::{Class, Step};
+
+/// Virtual users that get tokens at once before the clock starts.
+const PREPARING: usize = 16;
+/// After a failed transaction a virtual user waits this long: without it, a provider that refuses at once would turn
+/// the loop into a flood.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Between two looks at whether the warm-up is over.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A run against a provider.
+#[derive(Debug, Clone)]
+pub struct ProviderPlan {
+    /// The provider.
+    pub description: Description,
+    /// What to do.
+    pub scenario: Scenario,
+    /// Virtual users, each with its own connection.
+    pub concurrency: usize,
+    /// Least load before the measured window; it lasts until everyone has finished one transaction, but at most a
+    /// timeout longer.
+    pub warmup: Duration,
+    /// The measured window.
+    pub duration: Duration,
+    /// Of one request.
+    pub timeout: Duration,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Whom to believe when the origin is `https`.
+    pub trust: Option<Trust>,
+    /// Address to connect to instead of the origin's, `HOST:PORT`.
+    pub connect: Option<String>,
+    /// Processes to watch during the run.
+    pub watch: Vec<Watched>,
+}
+
+/// Why a run could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum ProviderError {
+    /// The plan's numbers do not fit together.
+    #[error("{0}")]
+    Plan(&'static str),
+    /// The description lacks something.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The origin cannot be reached.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A watched process cannot be read.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The tokens to start from could not be got.
+    #[error("cannot prepare {scenario}: {why}; try the same request by hand")]
+    Prepare {
+        /// The scenario.
+        scenario: &'static str,
+        /// Step and what happened.
+        why: String,
+    },
+    /// Timer or event queue.
+    #[error("cannot set up the event loop: {0}")]
+    Runtime(#[from] io::Error),
+}
+
+/// The raw result of a run.
+pub(crate) struct Outcome {
+    pub(crate) tally: Tally,
+    pub(crate) own: OwnUse,
+    pub(crate) opened: u64,
+    pub(crate) received: u64,
+    pub(crate) preparation: Duration,
+    pub(crate) prepared_again: u64,
+    pub(crate) everyone_warm: bool,
+    pub(crate) watched: Vec<Series>,
+}
+
+/// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
+pub fn run(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
+    plan.description.check(plan.scenario)?;
+    if plan.concurrency == 0 {
+        return Err(ProviderError::Plan("at least one virtual user is needed: --concurrency"));
+    }
+    if plan.timeout.is_zero() || plan.duration.is_zero() {
+        return Err(ProviderError::Plan("a timeout or a duration of zero measures nothing"));
+    }
+    let origin = &plan.description.origin;
+    let target = Target::new(origin, Protocol::Http1, plan.trust.as_ref(), plan.connect.as_deref(), None)?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let outcome = runtime.block_on(drive(plan, target))?;
+    Ok(ProviderReport::new(plan, &outcome))
+}
+
+/// What tells virtual users how the run stands.
+#[derive(Default)]
+struct Course {
+    over: Cell<bool>,
+    /// Virtual users that have finished a transaction.
+    warm: Cell<usize>,
+    prepared_again: Cell<u64>,
+}
+
+async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderError> {
+    let shared = Rc::new(Shared {
+        clock: Clock::start(),
+        target,
+        timeout: nanos(plan.timeout),
+        tally: RefCell::new(Tally::new()),
+        opened: Cell::new(0),
+        received: Cell::new(0),
+    });
+    let description = Rc::new(plan.description.clone());
+    let tokens: Rc<RefCell<Vec<Token>>> = Rc::default();
+    let mut seeds = Random::new(plan.seed);
+    let users = (0..plan.concurrency).map(|index| {
+        let random = Random::new(seeds.next());
+        let (shared, description) = (Rc::clone(&shared), Rc::clone(&description));
+        User::new(shared, description, plan.scenario, index, random, Rc::clone(&tokens))
+    });
+    let started = Instant::now();
+    let users = prepare(plan.scenario, users.collect()).await?;
+    let preparation = started.elapsed();
+
+    shared.clock.restart();
+    let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
+    let course = Rc::new(Course::default());
+    let mut working = JoinSet::new();
+    for user in users {
+        working.spawn_local(work(user, Rc::clone(&shared), Rc::clone(&course)));
+    }
+    let (own, everyone_warm) = keep_time(plan, &shared, &course).await;
+    let watched = watch.stop();
+    let draining = async { while working.join_next().await.is_some() {} };
+    // Bounded: who does not answer by then is cut off.
+    let _ = tokio::time::timeout(plan.timeout, draining).await;
+    drop(working);
+    Ok(Outcome {
+        tally: shared.tally.replace(Tally::new()),
+        own,
+        opened: shared.opened.get(),
+        received: shared.received.get(),
+        preparation,
+        prepared_again: course.prepared_again.get(),
+        everyone_warm,
+        watched,
+    })
+}
+
+/// Gets the tokens to start from, some virtual users at a time; none of it is measured.
+async fn prepare(scenario: Scenario, users: Vec<User>) -> Result<Vec<User>, ProviderError> {
+    let most = match scenario {
+        Scenario::Refresh => users.len(),
+        Scenario::Introspection => INTROSPECTED,
+        _ => return Ok(users),
+    };
+    let (mut ready, mut preparing) = (Vec::with_capacity(users.len()), JoinSet::new());
+    for (index, mut user) in users.into_iter().enumerate() {
+        if index >= most {
+            ready.push(user);
+            continue;
+        }
+        if preparing.len() == PREPARING {
+            ready.extend(next_prepared(scenario, &mut preparing).await?);
+        }
+        preparing.spawn_local(async move { user.prepare().await.map(|()| user) });
+    }
+    while let Some(user) = next_prepared(scenario, &mut preparing).await? {
+        ready.push(user);
+    }
+    Ok(ready)
+}
+
+async fn next_prepared(
+    scenario: Scenario,
+    preparing: &mut JoinSet<Result<User, Trouble>>,
+) -> Result<Option<User>, ProviderError> {
+    let Some(ended) = preparing.join_next().await else { return Ok(None) };
+    let failed = |trouble: Trouble| ProviderError::Prepare {
+        scenario: scenario.name(),
+        why: format!("{:?}: {:?}: {}", trouble.step, trouble.class, trouble.why),
+    };
+    ended.map_err(io::Error::other)?.map(Some).map_err(failed)
+}
+
+/// One virtual user until the run is over.
+async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
+    let mut warm = false;
+    while !course.over.get() {
+        // What a failure cost a virtual user it gets again, outside of its transactions.
+        let prepared = if user.needs_preparation() {
+            course.prepared_again.set(course.prepared_again.get() + 1);
+            user.prepare().await
+        } else {
+            Ok(())
+        };
+        let started = shared.clock.now();
+        let ending = match prepared {
+            Ok(()) => user.transaction().await,
+            Err(trouble) => Err(trouble),
+        };
+        let ended = shared.clock.now();
+        let failed = ending.is_err();
+        shared.tally.borrow_mut().transaction(ended.saturating_sub(started), ended, ending);
+        if !std::mem::replace(&mut warm, true) {
+            course.warm.set(course.warm.get() + 1);
+        }
+        if failed {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Opens and closes the measured window; the generator's own use in it, and whether everyone was warm.
+async fn keep_time(plan: &ProviderPlan, shared: &Shared, course: &Course) -> (OwnUse, bool) {
+    let until = |at: u64| tokio::time::sleep_until(shared.clock.instant(at));
+    let warming = async {
+        until(nanos(plan.warmup)).await;
+        let latest = nanos(plan.warmup).saturating_add(nanos(plan.timeout));
+        while course.warm.get() < plan.concurrency && shared.clock.now() < latest {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let stopped = tokio::select! {
+        () = warming => false,
+        _ = &mut interrupted => true,
+    };
+    let everyone_warm = course.warm.get() == plan.concurrency;
+    let from = shared.clock.now();
+    let own = OwnUse::read();
+    shared.tally.borrow_mut().window = (from, from.saturating_add(nanos(plan.duration)));
+    if !stopped {
+        let end = shared.tally.borrow().window.1;
+        tokio::select! {
+            () = until(end) => {}
+            _ = &mut interrupted => {}
+        }
+    }
+    let own = own.until(OwnUse::read());
+    let now = shared.clock.now();
+    let mut tally = shared.tally.borrow_mut();
+    tally.window.1 = tally.window.1.min(now);
+    drop(tally);
+    course.over.set(true);
+    (own, everyone_warm)
+}

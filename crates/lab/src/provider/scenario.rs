@@ -1,0 +1,365 @@
+//! What a transaction is: the dependent requests of each scenario.
+//!
+//! Owns: the flows and what a right answer says. Does not own: HTTP ([`super::browser`]), timing and counting.
+
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Deserialize;
+
+use super::browser::{Browser, Page, Request, Shared};
+use super::description::{Description, Users};
+use super::html::{self, Form, Kind};
+use super::tally::{Step, Trouble};
+use super::url::{Encoded, Leads, resolve, value};
+use crate::load::Random;
+
+/// Most pages between the authorization request and the way back: more is a loop.
+const PAGES: usize = 12;
+/// Tokens that introspection asks about, at most one per virtual user.
+pub(crate) const INTROSPECTED: usize = 100;
+
+/// A kind of transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scenario {
+    /// One client credentials grant.
+    ClientCredentials,
+    /// One password grant of a random user.
+    Password,
+    /// A password grant, and the revocation of its access token.
+    PasswordRevoke,
+    /// One refresh grant; the refresh token that comes back is used next.
+    Refresh,
+    /// One introspection of an active token.
+    Introspection,
+    /// Authorization code with PKCE in a fresh browser: sign-in, consent, code, tokens.
+    CodeConsent,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::ClientCredentials,
+        Self::Password,
+        Self::PasswordRevoke,
+        Self::Refresh,
+        Self::Introspection,
+        Self::CodeConsent,
+    ];
+
+    /// Its name on the command line and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ClientCredentials => "client_credentials",
+            Self::Password => "password",
+            Self::PasswordRevoke => "password_revoke",
+            Self::Refresh => "refresh",
+            Self::Introspection => "introspection",
+            Self::CodeConsent => "code_consent",
+        }
+    }
+}
+
+impl FromStr for Scenario {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|scenario| scenario.name() == text);
+        found.ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{text}` is no scenario: there are {names}")
+        })
+    }
+}
+
+/// What a token endpoint answers (RFC 6749 §5.1).
+#[derive(Deserialize)]
+struct Tokens<'a> {
+    #[serde(borrow)]
+    access_token: Cow<'a, str>,
+    token_type: Cow<'a, str>,
+    refresh_token: Option<Cow<'a, str>>,
+    id_token: Option<Cow<'a, str>>,
+}
+
+/// What an introspection endpoint answers (RFC 7662 §2.2).
+#[derive(Deserialize)]
+struct Introspection {
+    active: bool,
+}
+
+/// An access token and the `Authorization` of the client that got it.
+pub(crate) type Token = (String, Rc<str>);
+
+/// A virtual user.
+pub(crate) struct User {
+    browser: Browser,
+    description: Rc<Description>,
+    scenario: Scenario,
+    client_id: Rc<str>,
+    basic: Rc<str>,
+    random: Random,
+    refresh: Option<String>,
+    /// What introspection asks about, shared by all.
+    tokens: Rc<RefCell<Vec<Token>>>,
+}
+
+impl User {
+    pub(crate) fn new(
+        shared: Rc<Shared>,
+        description: Rc<Description>,
+        scenario: Scenario,
+        index: usize,
+        random: Random,
+        tokens: Rc<RefCell<Vec<Token>>>,
+    ) -> Self {
+        let client = description.client(scenario, index);
+        let (client_id, basic) = (client.id.as_str().into(), client.basic().into());
+        let browser = Browser::new(shared);
+        Self { browser, description, scenario, client_id, basic, random, refresh: None, tokens }
+    }
+
+    /// Whether it has to get tokens before its next transaction.
+    pub(crate) fn needs_preparation(&self) -> bool {
+        match self.scenario {
+            Scenario::Refresh => self.refresh.is_none(),
+            Scenario::Introspection => self.tokens.borrow().is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Gets what its transactions start from.
+    pub(crate) async fn prepare(&mut self) -> Result<(), Trouble> {
+        let page = self.password().await?;
+        let tokens = tokens(&page)?;
+        if self.scenario == Scenario::Introspection {
+            let token = (tokens.access_token.into_owned(), Rc::clone(&self.basic));
+            self.tokens.borrow_mut().push(token);
+            return Ok(());
+        }
+        let refresh = tokens.refresh_token.ok_or_else(no_refresh_token)?;
+        self.refresh = Some(refresh.into_owned());
+        Ok(())
+    }
+
+    /// One transaction.
+    pub(crate) async fn transaction(&mut self) -> Result<(), Trouble> {
+        match self.scenario {
+            Scenario::ClientCredentials => {
+                let form = Encoded::default().with("grant_type", "client_credentials");
+                let form = form.with_some("scope", &self.description.scopes.client_credentials).finish();
+                let page = self.token(&form).await?;
+                tokens(&page).map(drop)
+            }
+            Scenario::Password => {
+                let page = self.password().await?;
+                tokens(&page).map(drop)
+            }
+            Scenario::PasswordRevoke => self.password_revoke().await,
+            Scenario::Refresh => self.refresh().await,
+            Scenario::Introspection => self.introspection().await,
+            Scenario::CodeConsent => self.code_consent().await,
+        }
+    }
+
+    /// Name and password of a random user.
+    fn somebody(&mut self) -> (String, Rc<Description>) {
+        let description = Rc::clone(&self.description);
+        let name = |users: &Users| users.name(1 + self.random.below(users.count));
+        (description.users.as_ref().map_or_else(String::new, name), description)
+    }
+
+    async fn token(&mut self, form: &str) -> Result<Page, Trouble> {
+        let (description, basic) = (Rc::clone(&self.description), Rc::clone(&self.basic));
+        self.post(Step::Token, &description.endpoints.token, &basic, form).await?.expect(Step::Token, 200)
+    }
+
+    async fn post(&mut self, step: Step, path: &str, basic: &str, form: &str) -> Result<Page, Trouble> {
+        let request = Request { step, path, authorization: Some(basic), form: Some(form), cookies: false };
+        self.browser.send(&request).await
+    }
+
+    async fn password(&mut self) -> Result<Page, Trouble> {
+        let (name, description) = self.somebody();
+        let password = description.users.as_ref().map_or("", |users| users.password.as_str());
+        let form = Encoded::default().with("grant_type", "password").with("username", &name);
+        let form = form.with("password", password).with_some("scope", &description.scopes.password).finish();
+        self.token(&form).await
+    }
+
+    async fn password_revoke(&mut self) -> Result<(), Trouble> {
+        let page = self.password().await?;
+        let tokens = tokens(&page)?;
+        let form = Encoded::default().with("token", &tokens.access_token);
+        let form = form.with("token_type_hint", "access_token").finish();
+        let (description, basic) = (Rc::clone(&self.description), Rc::clone(&self.basic));
+        let answer = self.post(Step::Revoke, &description.endpoints.revoke, &basic, &form).await?;
+        answer.expect(Step::Revoke, 200).map(drop)
+    }
+
+    async fn refresh(&mut self) -> Result<(), Trouble> {
+        // Taken: after a failure nobody knows whether the provider still honours it.
+        let Some(token) = self.refresh.take() else { return Err(no_refresh_token()) };
+        let form =
+            Encoded::default().with("grant_type", "refresh_token").with("refresh_token", &token).finish();
+        let page = self.token(&form).await?;
+        let next = tokens(&page)?.refresh_token.ok_or_else(no_refresh_token)?;
+        self.refresh = Some(next.into_owned());
+        Ok(())
+    }
+
+    async fn introspection(&mut self) -> Result<(), Trouble> {
+        let (form, basic) = {
+            let tokens = self.tokens.borrow();
+            let count = crate::units::count(tokens.len()).max(1);
+            let picked = usize::try_from(self.random.below(count)).unwrap_or(0);
+            let (token, basic) = &tokens[picked];
+            (Encoded::default().with("token", token).finish(), Rc::clone(basic))
+        };
+        let description = Rc::clone(&self.description);
+        let page = self.post(Step::Introspect, &description.endpoints.introspect, &basic, &form).await?;
+        let page = page.expect(Step::Introspect, 200)?;
+        match serde_json::from_slice(&page.content) {
+            Ok(Introspection { active: true }) => Ok(()),
+            _ => Err(Trouble::content(Step::Introspect, format!("not active: {}", page.excerpt()))),
+        }
+    }
+
+    async fn code_consent(&mut self) -> Result<(), Trouble> {
+        self.browser.jar.clear();
+        let description = Rc::clone(&self.description);
+        let verifier = self.secret();
+        let challenge = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, verifier.as_bytes()));
+        let (state, nonce) = (self.secret(), self.secret());
+        let query = Encoded::default()
+            .with("response_type", "code")
+            .with("client_id", &self.client_id)
+            .with("redirect_uri", &description.redirect_uri)
+            .with("scope", &description.scopes.code)
+            .with("state", &state)
+            .with("nonce", &nonce)
+            .with("code_challenge", &challenge)
+            .with("code_challenge_method", "S256")
+            .with_some("prompt", &description.prompt)
+            .finish();
+        let joint = if description.endpoints.authorize.contains('?') { '&' } else { '?' };
+        let start = format!("{}{joint}{query}", description.endpoints.authorize);
+        let (step, back) = self.browse(start).await?;
+        if value(&back, "state").as_deref() != Some(state.as_str()) {
+            return Err(Trouble::content(step, format!("another state came back: {back}")));
+        }
+        let code = value(&back, "code").ok_or_else(|| Trouble::content(step, format!("no code: {back}")))?;
+        let form = Encoded::default()
+            .with("grant_type", "authorization_code")
+            .with("code", &code)
+            .with("redirect_uri", &description.redirect_uri)
+            .with("code_verifier", &verifier)
+            .finish();
+        let page = self.token(&form).await?;
+        let asked = description.scopes.code.split(' ').any(|scope| scope == "openid");
+        if asked && tokens(&page)?.id_token.is_none() {
+            return Err(Trouble::content(Step::Token, "no id_token although openid was asked for"));
+        }
+        tokens(&page).map(drop)
+    }
+
+    /// Goes from the authorization request through sign-in and consent; the query that comes back to the client, and
+    /// the step that brought it.
+    async fn browse(&mut self, start: String) -> Result<(Step, String), Trouble> {
+        let description = Rc::clone(&self.description);
+        let (mut step, mut path, mut form) = (Step::Authorize, start, None::<String>);
+        let (mut signed_in, mut consented) = (false, false);
+        for _ in 0..PAGES {
+            let request =
+                Request { step, path: &path, authorization: None, form: form.as_deref(), cookies: true };
+            let page = self.browser.send(&request).await?;
+            let lead =
+                |reference: &str| resolve(&description.origin, &description.redirect_uri, &path, reference);
+            if let Some(location) = page.redirect() {
+                match lead(location) {
+                    Leads::Here(next) => (step, path, form) = (Step::Redirect, next, None),
+                    Leads::Back(query) if signed_in && consented => return Ok((step, query)),
+                    // A transaction that was spared a page would be compared with one that was not.
+                    Leads::Back(query) => {
+                        let missed = if signed_in { "consent" } else { "sign-in" };
+                        return Err(Trouble::content(step, format!("came back without {missed}: {query}")));
+                    }
+                    Leads::Away => {
+                        return Err(Trouble::content(step, format!("leads to another origin: {location}")));
+                    }
+                }
+                continue;
+            }
+            let page = page.expect(step, 200)?;
+            let forms = html::forms(&page.text());
+            let fields = &description.fields;
+            let login = forms.iter().find(|form| form.field(Kind::Typed, &fields.password).is_some());
+            let consent = forms.iter().find(|form| allows(form, &fields.consent.name, &fields.consent.value));
+            let (next, sent, filled) = match (login, consent) {
+                (Some(form), _) if !signed_in => {
+                    signed_in = true;
+                    (Step::Login, form, self.credentials(form))
+                }
+                (None, Some(form)) if !consented => {
+                    consented = true;
+                    let clicked = &fields.consent;
+                    (Step::Consent, form, fixed(form).with(&clicked.name, &clicked.value))
+                }
+                (Some(_), _) => return Err(Trouble::content(step, "the sign-in page came again")),
+                (None, Some(_)) => return Err(Trouble::content(step, "the consent page came again")),
+                (None, None) => {
+                    return Err(Trouble::content(step, format!("no form that is known: {}", page.excerpt())));
+                }
+            };
+            let Leads::Here(action) = lead(sent.action.as_deref().unwrap_or_default()) else {
+                return Err(Trouble::content(step, "a form leads to another origin"));
+            };
+            (step, path, form) = (next, action, Some(filled.finish()));
+        }
+        Err(Trouble::content(step, format!("no way back after {PAGES} pages")))
+    }
+
+    fn credentials(&mut self, form: &Form) -> Encoded {
+        let (name, description) = self.somebody();
+        let password = description.users.as_ref().map_or("", |users| users.password.as_str());
+        let fields = &description.fields;
+        fixed(form).with(&fields.username, &name).with(&fields.password, password)
+    }
+
+    /// 256 bits as 43 characters.
+    fn secret(&mut self) -> String {
+        let mut bytes = [0; 32];
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.random.next().to_le_bytes());
+        }
+        URL_SAFE_NO_PAD.encode(bytes)
+    }
+}
+
+/// Whether the form has that button; some pages have several of one name.
+fn allows(form: &Form, name: &str, value: &str) -> bool {
+    let mut fields = form.fields.iter();
+    fields.any(|field| field.kind == Kind::Button && field.name == name && field.value == value)
+}
+
+/// What the form sends by itself.
+fn fixed(form: &Form) -> Encoded {
+    let fixed = form.fields.iter().filter(|field| field.kind == Kind::Fixed);
+    fixed.fold(Encoded::default(), |encoded, field| encoded.with(&field.name, &field.value))
+}
+
+fn tokens(page: &Page) -> Result<Tokens<'_>, Trouble> {
+    let refused = || Trouble::content(Step::Token, format!("no bearer token: {}", page.excerpt()));
+    let tokens: Tokens<'_> = serde_json::from_slice(&page.content).map_err(|_| refused())?;
+    let fits = !tokens.access_token.is_empty() && tokens.token_type.eq_ignore_ascii_case("bearer");
+    if fits { Ok(tokens) } else { Err(refused()) }
+}
+
+fn no_refresh_token() -> Trouble {
+    Trouble::content(Step::Token, "no refresh token came: let the client and the scope have one")
+}

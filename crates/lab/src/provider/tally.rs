@@ -1,0 +1,187 @@
+//! What happened to transactions and their requests, counted.
+//!
+//! Owns: classes of trouble, histograms per kind of request, the measured window. Does not own: presentation. What
+//! counts is what *ends* inside the window: in a loop at rest that is unbiased, and it is what the rate is made of.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::load::{Failure, Fault, Latencies};
+
+/// A kind of request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// The authorization request.
+    Authorize,
+    /// Following a redirect.
+    Redirect,
+    /// Sending user name and password.
+    Login,
+    /// Sending the consent.
+    Consent,
+    /// The token endpoint.
+    Token,
+    /// The revocation endpoint.
+    Revoke,
+    /// The introspection endpoint.
+    Introspect,
+}
+
+/// Why a transaction failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// No connection, or no TLS on it.
+    Connect,
+    /// Not answered within the timeout.
+    Timeout,
+    /// The peer reset or closed the connection before the answer was complete.
+    Closed,
+    /// The answer breaks HTTP.
+    Protocol,
+    /// A status that the step does not have on success.
+    Status,
+    /// The status of success with content that is none.
+    Content,
+}
+
+/// A transaction failed: where, how, and in words.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) step: Step,
+    pub(crate) class: Class,
+    pub(crate) why: String,
+}
+
+impl Trouble {
+    pub(crate) fn content(step: Step, why: impl Into<String>) -> Self {
+        Self { step, class: Class::Content, why: why.into() }
+    }
+
+    pub(crate) fn of(step: Step, failure: &Failure) -> Self {
+        let class = match failure.fault {
+            Fault::Connect | Fault::Tls => Class::Connect,
+            Fault::Timeout | Fault::Unsent => Class::Timeout,
+            Fault::Reset | Fault::Closed => Class::Closed,
+            Fault::Protocol => Class::Protocol,
+        };
+        Self { step, class, why: failure.why.to_string() }
+    }
+}
+
+/// Requests of one kind.
+pub(crate) struct Requests {
+    pub(crate) answered: Latencies,
+    pub(crate) failed: u64,
+}
+
+/// Transactions that failed in one way.
+#[derive(Debug)]
+pub(crate) struct Troubles {
+    pub(crate) count: u64,
+    pub(crate) example: String,
+}
+
+/// Everything counted.
+pub(crate) struct Tally {
+    /// Nanoseconds since the start; the window opens when the warm-up is over.
+    pub(crate) window: (u64, u64),
+    pub(crate) ok: Latencies,
+    pub(crate) failed: u64,
+    pub(crate) steps: BTreeMap<Step, Requests>,
+    pub(crate) troubles: BTreeMap<(Step, Class), Troubles>,
+    /// Successful transactions in each second of the window.
+    pub(crate) per_second: Vec<u64>,
+    /// Transactions that ended before the window, and that failed among them.
+    pub(crate) before: (u64, u64),
+    /// Transactions that ended after the window, and that failed among them.
+    pub(crate) after: (u64, u64),
+}
+
+impl Tally {
+    pub(crate) fn new() -> Self {
+        Self {
+            window: (u64::MAX, u64::MAX),
+            ok: Latencies::new(),
+            failed: 0,
+            steps: BTreeMap::new(),
+            troubles: BTreeMap::new(),
+            per_second: Vec::new(),
+            before: (0, 0),
+            after: (0, 0),
+        }
+    }
+
+    fn inside(&self, ended: u64) -> bool {
+        (self.window.0..self.window.1).contains(&ended)
+    }
+
+    /// A request ended.
+    pub(crate) fn request(&mut self, step: Step, took: u64, ended: u64, answered: bool) {
+        if !self.inside(ended) {
+            return;
+        }
+        let requests =
+            self.steps.entry(step).or_insert_with(|| Requests { answered: Latencies::new(), failed: 0 });
+        if answered {
+            requests.answered.record(took);
+        } else {
+            requests.failed += 1;
+        }
+    }
+
+    /// A transaction ended.
+    pub(crate) fn transaction(&mut self, took: u64, ended: u64, ending: Result<(), Trouble>) {
+        let failed = u64::from(ending.is_err());
+        if let Err(trouble) = ending {
+            // Failures of warm-up and end are told as well: they say what the figures rest on.
+            let key = (trouble.step, trouble.class);
+            let seen = self.troubles.entry(key).or_insert(Troubles { count: 0, example: trouble.why });
+            seen.count += 1;
+        }
+        let outside = if ended < self.window.0 { &mut self.before } else { &mut self.after };
+        if !(self.window.0..self.window.1).contains(&ended) {
+            outside.0 += 1;
+            outside.1 += failed;
+            return;
+        }
+        self.failed += failed;
+        if failed == 0 {
+            self.ok.record(took);
+            let second = usize::try_from((ended - self.window.0) / 1_000_000_000).unwrap_or(usize::MAX);
+            if second >= self.per_second.len() && second < 100_000 {
+                self.per_second.resize(second + 1, 0);
+            }
+            if let Some(count) = self.per_second.get_mut(second) {
+                *count += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_ends_in_the_window_counts() {
+        let mut tally = Tally::new();
+        let bad = || Err(Trouble::content(Step::Token, "no token"));
+        tally.transaction(5, 10, Ok(()));
+        tally.transaction(5, 10, bad());
+        tally.window = (100, 2_000_000_100);
+        tally.transaction(95, 100, Ok(()));
+        tally.request(Step::Token, 95, 100, true);
+        tally.request(Step::Token, 95, 99, true);
+        tally.transaction(5, 1_500_000_000, Ok(()));
+        tally.transaction(5, 1_500_000_000, bad());
+        tally.transaction(5, 2_000_000_100, Ok(()));
+        assert_eq!((tally.ok.count(), tally.failed), (2, 1));
+        assert_eq!((tally.before, tally.after), ((2, 1), (1, 0)));
+        assert_eq!(tally.per_second, [1, 1]);
+        assert_eq!(tally.steps[&Step::Token].answered.count(), 1);
+        assert_eq!(tally.troubles[&(Step::Token, Class::Content)].count, 2);
+    }
+}
