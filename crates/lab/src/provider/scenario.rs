@@ -313,7 +313,7 @@ impl User {
                 (Some(_), _) => return Err(Trouble::content(step, "the sign-in page came again")),
                 (None, Some(_)) => return Err(Trouble::content(step, "the consent page came again")),
                 (None, None) => {
-                    return Err(Trouble::content(step, format!("no form that is known: {}", page.excerpt())));
+                    return Err(Trouble::content(step, unknown(&forms, &page)));
                 }
             };
             let Leads::Here(action) = lead(sent.action.as_deref().unwrap_or_default()) else {
@@ -345,6 +345,14 @@ impl User {
 fn allows(form: &Form, name: &str, value: &str) -> bool {
     let mut fields = form.fields.iter();
     fields.any(|field| field.kind == Kind::Button && field.name == name && field.value == value)
+}
+
+/// A page that leads nowhere, in words: what its forms have to offer, for whoever writes the description.
+fn unknown(forms: &[Form], page: &Page) -> String {
+    let named =
+        forms.iter().flat_map(|form| &form.fields).map(|field| format!("{}={:?}", field.name, field.kind));
+    let named: Vec<String> = named.take(16).collect();
+    format!("no form that is known, only the fields [{}]: {}", named.join(", "), page.excerpt())
 }
 
 /// What the form sends by itself.

@@ -78,11 +78,14 @@ pub(crate) struct Run {
 
 #[derive(Args)]
 pub(crate) struct Provider {
-    /// What the provider is: JSON with name, origin, endpoints, clients, users (see dev/bench/harness/providers)
+    /// What the provider is: JSON with name, origin, endpoints, clients, users
     #[arg(value_name = "DESCRIPTION")]
     description: PathBuf,
-    /// What a transaction is: client_credentials, password, password_revoke, refresh, introspection or code_consent
-    #[arg(short, long)]
+    #[arg(
+        short,
+        long,
+        help = "client_credentials, password, password_revoke, refresh, introspection or code_consent"
+    )]
     scenario: Scenario,
     /// Virtual users, each with a connection of its own, that wait for each answer
     #[arg(long, default_value_t = 50, value_name = "N")]
