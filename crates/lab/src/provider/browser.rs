@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
+use super::html;
 use super::jar::Jar;
 use super::tally::{Class, Step, Tally, Trouble};
 use crate::load::h1::Connection;
@@ -53,10 +54,11 @@ impl Page {
         String::from_utf8_lossy(&self.content)
     }
 
-    /// The beginning of the content, for a message.
+    /// The beginning of the content, for a message; of HTML what a reader would see.
     pub(crate) fn excerpt(&self) -> String {
         let text = self.text();
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let shown = html::shown(&text);
+        let words: Vec<&str> = shown.split_whitespace().collect();
         words.join(" ").chars().take(EXCERPT).collect()
     }
 

@@ -217,10 +217,9 @@ impl Description {
         }
     }
 
-    /// The client that virtual user `index` is, in this scenario.
-    pub(crate) fn client(&self, scenario: Scenario, index: usize) -> &Client {
+    /// The clients of a scenario, at least one.
+    pub(crate) fn pool(&self, scenario: Scenario) -> &[Client] {
         let code = scenario == Scenario::CodeConsent && !self.code_clients.is_empty();
-        let pool = if code { &self.code_clients } else { &self.clients };
-        &pool[index % pool.len()]
+        if code { &self.code_clients } else { &self.clients }
     }
 }

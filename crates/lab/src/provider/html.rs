@@ -3,6 +3,8 @@
 //! Owns: a tolerant scan of tags, attributes and character references, far from a whole parser. Does not own: what is
 //! filled in. The scan is linear in the page, and what it collects is bounded, whatever the page says.
 
+use std::borrow::Cow;
+
 /// Most forms of a page that are looked at.
 const FORMS: usize = 32;
 /// Most fields of a form that are kept.
@@ -94,6 +96,30 @@ pub fn forms(page: &str) -> Vec<Form> {
         }
     }
     found
+}
+
+/// The text of a page without its tags, roughly; what is no page stays as it is.
+pub(crate) fn shown(page: &str) -> Cow<'_, str> {
+    if !page.trim_start().starts_with('<') {
+        return page.into();
+    }
+    let mut text = String::new();
+    let mut rest = page;
+    while let Some(start) = rest.find('<') {
+        text.push_str(&rest[..start]);
+        text.push(' ');
+        let Some((tag, after)) = Tag::read(&rest[start + 1..]) else {
+            rest = &rest[start + 1..];
+            continue;
+        };
+        let text_only = !tag.closing && matches!(tag.name.as_str(), "script" | "style");
+        let after =
+            after.and_then(|after| if text_only { end_of_text(after, &tag.name) } else { Some(after) });
+        let Some(after) = after else { return text.into() };
+        rest = after;
+    }
+    text.push_str(rest);
+    text.into()
 }
 
 /// What follows the text of an element whose content is text: its end tag.
@@ -302,6 +328,14 @@ mod tests {
         );
         assert_eq!(form.action.as_deref(), Some("a"));
         assert!(form.fields.is_empty());
+    }
+
+    #[test]
+    fn an_excerpt_has_no_tags() {
+        let page = "<html><style>x{}</style><body class='<'><h1>Sorry</h1>it broke<script>1<2</script>.";
+        assert_eq!(shown(page).split_whitespace().collect::<Vec<_>>(), ["Sorry", "it", "broke", "."]);
+        assert_eq!(shown("a < b"), "a < b");
+        assert_eq!(shown("<form").trim(), "");
     }
 
     #[test]

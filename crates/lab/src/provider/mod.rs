@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
 use self::browser::Shared;
-use self::scenario::{INTROSPECTED, Token, User};
+use self::scenario::{INTROSPECTED, Place, Token, User};
 use self::tally::{Tally, Trouble};
 use crate::load::{Clock, OwnUse, Protocol, Random, Target, TargetError, Trust};
 use crate::observe::{ObserveError, Series, Watch, Watched};
@@ -150,7 +150,8 @@ async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderE
     let users = (0..plan.concurrency).map(|index| {
         let random = Random::new(seeds.next());
         let (shared, description) = (Rc::clone(&shared), Rc::clone(&description));
-        User::new(shared, description, plan.scenario, index, random, Rc::clone(&tokens))
+        let place = Place { index, of: plan.concurrency };
+        User::new(shared, description, plan.scenario, place, random, Rc::clone(&tokens))
     });
     let started = Instant::now();
     let users = prepare(plan.scenario, users.collect()).await?;

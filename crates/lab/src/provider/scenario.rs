@@ -13,11 +13,12 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 
 use super::browser::{Browser, Page, Request, Shared};
-use super::description::{Description, Users};
+use super::description::{Client, Description, Users};
 use super::html::{self, Form, Kind};
 use super::tally::{Step, Trouble};
 use super::url::{Encoded, Leads, resolve, value};
 use crate::load::Random;
+use crate::units::count;
 
 /// Most pages between the authorization request and the way back: more is a loop.
 const PAGES: usize = 12;
@@ -96,6 +97,30 @@ struct Introspection {
 /// An access token and the `Authorization` of the client that got it.
 pub(crate) type Token = (String, Rc<str>);
 
+/// Which of all virtual users one is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) index: usize,
+    pub(crate) of: usize,
+}
+
+impl Place {
+    /// The client it uses, and its part of the users. Nobody signs in to one application in two browsers at once, so
+    /// where pages are shown, those who share a client share no users, as long as there are enough.
+    fn at(self, description: &Description, scenario: Scenario) -> (&Client, (u64, u64)) {
+        let pool = description.pool(scenario);
+        let client = &pool[self.index % pool.len()];
+        let parts = count(self.of.div_ceil(pool.len()));
+        let enough = description.users.as_ref().is_some_and(|users| users.count >= parts);
+        let part = if scenario == Scenario::CodeConsent && enough {
+            (count(self.index / pool.len()), parts)
+        } else {
+            (0, 1)
+        };
+        (client, part)
+    }
+}
+
 /// A virtual user.
 pub(crate) struct User {
     browser: Browser,
@@ -104,6 +129,8 @@ pub(crate) struct User {
     client_id: Rc<str>,
     basic: Rc<str>,
     random: Random,
+    /// Which part of the users signs in here, and of how many parts.
+    part: (u64, u64),
     refresh: Option<String>,
     /// What introspection asks about, shared by all.
     tokens: Rc<RefCell<Vec<Token>>>,
@@ -114,14 +141,14 @@ impl User {
         shared: Rc<Shared>,
         description: Rc<Description>,
         scenario: Scenario,
-        index: usize,
+        place: Place,
         random: Random,
         tokens: Rc<RefCell<Vec<Token>>>,
     ) -> Self {
-        let client = description.client(scenario, index);
+        let (client, part) = place.at(&description, scenario);
         let (client_id, basic) = (client.id.as_str().into(), client.basic().into());
         let browser = Browser::new(shared);
-        Self { browser, description, scenario, client_id, basic, random, refresh: None, tokens }
+        Self { browser, description, scenario, client_id, basic, random, part, refresh: None, tokens }
     }
 
     /// Whether it has to get tokens before its next transaction.
@@ -170,7 +197,11 @@ impl User {
     /// Name and password of a random user.
     fn somebody(&mut self) -> (String, Rc<Description>) {
         let description = Rc::clone(&self.description);
-        let name = |users: &Users| users.name(1 + self.random.below(users.count));
+        let (part, parts) = self.part;
+        let name = |users: &Users| {
+            let each = users.count / parts;
+            users.name(1 + part * each + self.random.below(each))
+        };
         (description.users.as_ref().map_or_else(String::new, name), description)
     }
 
@@ -216,8 +247,8 @@ impl User {
     async fn introspection(&mut self) -> Result<(), Trouble> {
         let (form, basic) = {
             let tokens = self.tokens.borrow();
-            let count = crate::units::count(tokens.len()).max(1);
-            let picked = usize::try_from(self.random.below(count)).unwrap_or(0);
+            let held = count(tokens.len()).max(1);
+            let picked = usize::try_from(self.random.below(held)).unwrap_or(0);
             let (token, basic) = &tokens[picked];
             (Encoded::default().with("token", token).finish(), Rc::clone(basic))
         };
@@ -370,4 +401,33 @@ fn tokens(page: &Page) -> Result<Tokens<'_>, Trouble> {
 
 fn no_refresh_token() -> Trouble {
     Trouble::content(Step::Token, "no refresh token came: let the client and the scope have one")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_who_share_a_client_share_no_users() {
+        let text = r#"{"name":"x","origin":"http://x","endpoints":{"token":"/t"},
+            "clients":[{"id":"a","secret":"s"},{"id":"b","secret":"s"}],
+            "users":{"pattern":"u{n}","count":7,"password":"p"}}"#;
+        let description: Description = serde_json::from_str(text).unwrap();
+        let at = |index, of, scenario| {
+            let (client, part) = Place { index, of }.at(&description, scenario);
+            (client.id.as_str(), part)
+        };
+        let seen: Vec<_> = (0..5).map(|index| at(index, 5, Scenario::CodeConsent)).collect();
+        assert_eq!(seen, [("a", (0, 3)), ("b", (0, 3)), ("a", (1, 3)), ("b", (1, 3)), ("a", (2, 3))]);
+        assert_eq!(at(4, 5, Scenario::Password), ("a", (0, 1)));
+        assert_eq!(at(15, 16, Scenario::CodeConsent), ("b", (0, 1)), "eight parts of seven users");
+    }
+
+    #[test]
+    fn every_name_is_understood() {
+        for scenario in Scenario::ALL {
+            assert_eq!(scenario.name().parse(), Ok(scenario));
+        }
+        assert!("none".parse::<Scenario>().unwrap_err().contains("code_consent"));
+    }
 }

@@ -197,8 +197,6 @@ impl ProviderReport {
 
 fn facts(plan: &ProviderPlan) -> ProviderFacts {
     let description = &plan.description;
-    let code =
-        !description.code_clients.is_empty() && plan.scenario == crate::provider::Scenario::CodeConsent;
     ProviderFacts {
         provider: description.name.clone(),
         origin: description.origin.clone(),
@@ -208,7 +206,7 @@ fn facts(plan: &ProviderPlan) -> ProviderFacts {
         duration_s: plan.duration.as_secs_f64(),
         timeout_s: plan.timeout.as_secs_f64(),
         users: description.users.as_ref().map_or(0, |users| users.count),
-        clients: if code { description.code_clients.len() } else { description.clients.len() },
+        clients: description.pool(plan.scenario).len(),
         seed: plan.seed,
     }
 }

@@ -6,6 +6,7 @@ mod cli;
 mod held;
 mod http1;
 mod http2;
+mod provider;
 mod server;
 
 use std::time::Duration;
