@@ -1,10 +1,12 @@
-"""What dev/bench-gateway, dev/bench-overload and dev/bench-lifecycle share; dev/test-clients takes processes and keys.
+"""What dev/bench-gateway, dev/bench-provider, dev/bench-overload and dev/bench-lifecycle share; dev/test-clients takes
+processes and keys.
 
 credentials  one key, token and certificate that every subject verifies
 process      starting and stopping what is measured, whatever ends the script; CPU and memory from /proc
 subjects     the servers that are compared, each with its configuration template
 drivers      wrk, h2load and postern-load, each as a function that returns figures
-gateway, overload, lifecycle   what each script measures
+providers    what the compared OpenID providers have in common; keycloak, postern_provider   each of them
+gateway, provider, overload, lifecycle   what each script measures
 scenario     scenarios with checks
 facts        machine, versions, commit
 table        Markdown

@@ -7,11 +7,13 @@ share of the machine is measured too.
 from __future__ import annotations
 
 import json
+import resource
 import subprocess
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import drivers
+from . import drivers, process
 from .drivers import Failed
 from .process import Unready
 from .providers import WITH_PASSWORD, Running, Subject
@@ -21,6 +23,30 @@ from .table import markdown, median, number, spread
 TIMEOUT_S = 60
 # The JIT of a virtual machine and the caches of a database should be warm before anything is compared.
 REHEARSAL_S, REHEARSAL_USERS = 8, 20
+
+
+@dataclass
+class Machine:
+    """CPU seconds at a moment: of everything, and of what belongs to the run."""
+
+    at: float
+    busy_s: float
+    ours_s: float
+
+    @classmethod
+    def now(cls, servers: list[int]) -> "Machine":
+        """Reads them; drivers count once they have ended."""
+        ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
+        # user, nice, system, irq, softirq
+        busy = sum(ticks[column] for column in (0, 1, 2, 5, 6)) / process.TICKS
+        mine = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        spent = sum(used.ru_utime + used.ru_stime for used in mine)
+        return cls(time.monotonic(), busy, spent + sum(process.used(pid).cpu_s for pid in servers))
+
+    def foreign(self, later: "Machine") -> float:
+        """Cores that programs outside of the run used from here to `later`."""
+        spent = (later.busy_s - self.busy_s) - (later.ours_s - self.ours_s)
+        return max(0.0, spent / max(later.at - self.at, 1e-3))
 
 
 @dataclass
@@ -78,8 +104,11 @@ class Bench:
         for other in contestants:
             if other is not who and other.running is not None:
                 command += ["--watch", f"other={other.running.server.pid}"]
+        servers = [*self.helpers.values(), *(had.running.server.pid for had in contestants if had.running)]
+        before = Machine.now(servers)
         # Tokens to start from, warm-up, its extension, window, draining.
         report = json.loads(drivers.run(command, None, timeout=seconds + self.warmup + 4 * TIMEOUT_S + concurrency))
+        foreign = before.foreign(Machine.now(servers))
         who.running.server.check_alive()
         totals, latency = report["totals"], report["latency_us"]
         watched = report["watched"]
@@ -103,6 +132,7 @@ class Bench:
             "findings": [finding["name"] for finding in report["findings"]],
             "rss_bytes": busy[0]["rss_max_bytes"],
             "others_cores": sum(seen["cpu_cores"] for seen in watched if seen["name"] == "other"),
+            "foreign_cores": foreign,
             "requests_per_transaction": totals["requests_per_transaction"],
         }
 

@@ -24,7 +24,7 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 fn help_names_the_commands_and_their_options() {
     let text = |words: &[&str]| String::from_utf8(run(words).stdout).unwrap();
     let top = text(&["--help"]);
-    for word in ["run", "idle", "slow-loris", "observe"] {
+    for word in ["run", "provider", "idle", "slow-loris", "observe"] {
         assert!(top.contains(word), "{top}");
     }
     let run = text(&["run", "--help"]);

@@ -382,3 +382,35 @@ fn a_button_is_found_by_name_and_value() {
     let report = run(&plan).unwrap();
     assert!(fault(&report).2.contains("decision=Button"), "{}", provider_table(&report));
 }
+
+#[test]
+fn the_program_reads_a_description_and_reports_in_a_documented_shape() {
+    let provider = Provider::start(right);
+    let folder = std::env::temp_dir().join(format!("postern-load-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("provider.json");
+    let program = |words: &[&str]| {
+        let command = ["provider", file.to_str().unwrap(), "-d", "200ms", "-w", "0s", "--json", "-"];
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_postern-load"));
+        program.args(command).args(words).output().unwrap()
+    };
+    let text = format!(
+        r#"{{"name":"x","origin":"{}","endpoints":{{"token":"/token"}},"clients":[{{"id":"a","secret":"b"}}]}}"#,
+        provider.origin
+    );
+    std::fs::write(&file, text).unwrap();
+    let output = program(&["-s", "client_credentials", "--concurrency", "1"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["schema"], &report["kind"]), (&"postern-load/1".into(), &"provider".into()));
+    assert_eq!(report["plan"]["scenario"], "client_credentials");
+    assert_eq!(report["requests"][0]["step"], "token");
+    assert!(report["totals"]["ok"].as_u64().unwrap() > 0 && report["latency_us"]["p95"].is_number());
+
+    let output = program(&["-s", "password"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("`users` of the description"));
+    std::fs::write(&file, "{\"nmae\":1}").unwrap();
+    assert!(String::from_utf8_lossy(&program(&["-s", "password"]).stderr).contains("unknown field `nmae`"));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
