@@ -3,6 +3,8 @@
 //! Owns: [`Visit`], which every page begins with and every answer of a page goes through: cookies, language, the error page
 //! with its line in the log. Does not own: what a page says ([`crate::pages`]).
 
+use std::time::Duration;
+
 use axum::{
     Extension,
     body::Body,
@@ -125,23 +127,28 @@ impl<'p> Visit<'p> {
     /// An error page for a fault.
     pub(super) fn failed(&self, fault: &Fault) -> Response {
         let (kind, after) = shown(fault);
-        let mut response = self.error(kind, fault);
-        if let Some(after) = after {
-            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
-        }
-        response
+        waiting(self.error(kind, fault), after)
     }
 }
 
 /// Where not even a browser could be made out.
 fn failed(provider: &Provider, language: &Language, id: &str, fault: &Fault) -> Response {
-    let (kind, _) = shown(fault);
+    let (kind, after) = shown(fault);
     tracing::error!(error = kind.row().1, reason = %fault, request = id, "page failed");
-    provider.pages().answer(language, &Page::Error(ErrorPage { kind, request_id: id, back: None }))
+    let page = Page::Error(ErrorPage { kind, request_id: id, back: None });
+    waiting(provider.pages().answer(language, &page), after)
+}
+
+/// An answer that says when to try again.
+fn waiting(mut response: Response, after: Option<Duration>) -> Response {
+    if let Some(after) = after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
+    }
+    response
 }
 
 /// What a person is shown of a fault, and when to try again.
-fn shown(fault: &Fault) -> (ErrorKind, Option<std::time::Duration>) {
+fn shown(fault: &Fault) -> (ErrorKind, Option<Duration>) {
     let row = fault.row();
     let kind = match row.status {
         StatusCode::SERVICE_UNAVAILABLE => ErrorKind::Unavailable,
