@@ -17,6 +17,9 @@ pub trait Files {
     /// The state a file is in, by which a later one is told from it.
     fn stamp(&self, path: &Path) -> Stamp;
 
+    /// Who may do what with a file: its permission bits.
+    fn mode(&self, path: &Path) -> io::Result<u32>;
+
     /// The authorities that the system trusts.
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>;
 }
@@ -47,6 +50,10 @@ impl Files for Disk {
         Stamp::of(path)
     }
 
+    fn mode(&self, path: &Path) -> io::Result<u32> {
+        std::fs::metadata(path).map(|metadata| metadata.mode())
+    }
+
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
         gateway::tls::system_roots()
     }
@@ -63,6 +70,10 @@ impl Files for NoFiles {
 
     fn stamp(&self, _: &Path) -> Stamp {
         Stamp(None)
+    }
+
+    fn mode(&self, _: &Path) -> io::Result<u32> {
+        Err(io::ErrorKind::NotFound.into())
     }
 
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
@@ -96,6 +107,11 @@ impl<'f> Reader<'f> {
         let content = content.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)));
         self.seen.insert(path, stamp);
         content
+    }
+
+    /// The permission bits; `None` when there is no such file, or none that can be seen.
+    pub(super) fn mode(&self, path: &Path) -> Option<u32> {
+        self.files.mode(&self.resolve(path)).ok()
     }
 
     pub(super) fn into_seen(self) -> BTreeMap<PathBuf, Stamp> {

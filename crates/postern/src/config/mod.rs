@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 
-pub use check::{Otlp, Settings};
+pub use check::{Database, Otlp, Provider, SecretFile, Settings};
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
 pub use files::{Disk, Files, NoFiles, Stamp};
@@ -52,6 +52,8 @@ pub struct Loaded {
     pub config: gateway::config::Config,
     /// What the process is told besides.
     pub settings: Settings,
+    /// What the provider runs on.
+    pub provider: Option<Provider>,
     /// The tables as written, defaults filled in.
     pub raw: raw::File,
     /// What each route takes, in the order of [`gateway::config::Config::routes`].
@@ -91,10 +93,10 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings, matchers } = checked;
+            let check::Checked { config, settings, matchers, provider } = checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = crate::hex(&digest.as_ref()[..8]);
-            Ok(Box::new(Loaded { config, settings, raw, matchers, digest, report, files }))
+            Ok(Box::new(Loaded { config, settings, provider, raw, matchers, digest, report, files }))
         }
         _ => Err(Box::new(Refused { report, files })),
     }

@@ -43,6 +43,8 @@ impl Sound {
                     Some(name) => drop(entry.names.insert(name)),
                     None => entry.nameless = true,
                 }
+            } else if let [Step::Key(section), Step::Key(inner), Step::Index(_)] = path.steps() {
+                unfit.entry(format!("{section}.{inner}")).or_default().nameless = true;
             } else if let [Step::Key(section)] = path.steps() {
                 unfit.entry(section.clone()).or_default().nameless = true;
             }
@@ -54,7 +56,13 @@ impl Sound {
             let kept = (0..count).filter(|i| !unfit_paths.contains(&base.index(*i))).collect();
             Some((section, kept))
         });
-        let kept = kept.collect();
+        let mut kept: BTreeMap<_, _> = kept.collect();
+        let clients = document.root().get("provider").and_then(|provider| provider.get_ref().get("client"));
+        if let Some(clients) = clients.and_then(|clients| clients.get_ref().as_array()) {
+            let base = KeyPath::of("provider").key("client");
+            let indices = (0..clients.len()).filter(|i| !unfit_paths.contains(&base.index(*i)));
+            kept.insert("provider.client".into(), indices.collect());
+        }
         // an unknown key inside a table that goes anyway must not be looked for afterwards
         let inside = |p: &KeyPath| unfit_paths.contains(&holder(p));
         let mut gone: Vec<KeyPath> = unknown.into_iter().filter(|p| !inside(p)).collect();
@@ -72,7 +80,7 @@ impl Sound {
     /// Elements of a section with the path each has in the text.
     pub(super) fn paths<'a, T>(&self, section: &'a str, elements: &'a [T]) -> Vec<(KeyPath, &'a T)> {
         let kept = self.kept.get(section).map_or(&[][..], Vec::as_slice);
-        let base = KeyPath::of(section);
+        let base = KeyPath::default().join(section);
         elements.iter().zip(kept).map(|(element, index)| (base.index(*index), element)).collect()
     }
 
@@ -86,17 +94,35 @@ impl Sound {
         self.unfit.get(section).into_iter().flat_map(|unfit| unfit.names.iter().map(String::as_str))
     }
 
+    /// Whether the file is about a provider, and has nothing of a gateway: neither listener nor route.
+    pub(super) fn provider_alone(&self) -> bool {
+        let provider = self.file.provider.is_some() || self.any_unfit("provider");
+        let gateway = !self.file.listener.is_empty() || !self.file.route.is_empty();
+        provider && !gateway && !self.any_unfit("listener") && !self.any_unfit("route")
+    }
+
     /// Whether any element of the section was left out.
     pub(super) fn any_unfit(&self, section: &str) -> bool {
         self.unfit.contains_key(section)
     }
 }
 
-/// The table a faulty value makes unfit: its element of a section with several, else its section.
+/// The table a faulty value makes unfit: its element of a section with several, else its section. The provider's parts can be
+/// judged without each other.
 fn holder(path: &KeyPath) -> KeyPath {
     match path.steps() {
         [Step::Key(section), Step::Index(index), ..] => KeyPath::of(section).index(*index),
         [Step::Key(section), Step::Key(name), ..] if section == "policies" => KeyPath::of(section).key(name),
+        [Step::Key(section), Step::Key(inner), Step::Index(index), ..]
+            if section == "provider" && inner == "client" =>
+        {
+            KeyPath::of(section).key(inner).index(*index)
+        }
+        [Step::Key(section), Step::Key(inner), ..]
+            if section == "provider" && matches!(&**inner, "lifetimes" | "passwords" | "brand") =>
+        {
+            KeyPath::of(section).key(inner)
+        }
         [Step::Key(section), ..] => KeyPath::of(section),
         _ => path.clone(),
     }

@@ -15,6 +15,8 @@ pub struct AtStart {
     access_log: raw::AccessLog,
     telemetry: raw::Telemetry,
     files: OtlpFiles,
+    provider: Option<raw::Provider>,
+    provider_files: [u64; 2],
 }
 
 /// What is in force in a process whose configuration was read again.
@@ -29,8 +31,16 @@ pub struct InForce {
 impl AtStart {
     /// The part of the configuration that a process starts with.
     pub fn of(loaded: &Loaded) -> Self {
-        let raw::File { server, admin, access_log, telemetry, .. } = loaded.raw.clone();
-        Self { workers: server.workers, admin, access_log, telemetry, files: files(&loaded.settings) }
+        let raw::File { server, admin, access_log, telemetry, provider, .. } = loaded.raw.clone();
+        Self {
+            workers: server.workers,
+            admin,
+            access_log,
+            telemetry,
+            files: files(&loaded.settings),
+            provider,
+            provider_files: provider_files(loaded),
+        }
     }
 
     /// What is in force once `loaded` is applied to that process.
@@ -54,6 +64,7 @@ impl AtStart {
         kept.keep("telemetry.otlp_ca", &mut content.ca, &before.ca);
         kept.keep("telemetry.service", &mut new.service, &old.service);
         kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        self.keep_provider(&mut file.provider, provider_files(loaded), &mut kept);
         let Kept { postponed } = kept;
         let mut text = shown(file);
         if !postponed.is_empty() {
@@ -62,6 +73,32 @@ impl AtStart {
             text.insert_str(0, &note);
         }
         InForce { text, postponed }
+    }
+}
+
+impl AtStart {
+    /// A provider that appears, goes or moves waits for the next start; what it is told otherwise does not.
+    fn keep_provider(&self, file: &mut Option<raw::Provider>, files: [u64; 2], kept: &mut Kept) {
+        let (Some(new), Some(old)) = (file.as_mut(), &self.provider) else {
+            if file.is_some() != self.provider.is_some() {
+                file.clone_from(&self.provider);
+                kept.postponed.push("provider");
+            }
+            return;
+        };
+        let [mut database, mut secret] = files;
+        let [database_before, secret_before] = self.provider_files;
+        kept.keep("provider.address", &mut new.address, &old.address);
+        kept.keep("provider.database", &mut new.database, &old.database);
+        kept.keep("provider.database_file", &mut new.database_file, &old.database_file);
+        if new.database_file.is_some() {
+            kept.keep("provider.database_file", &mut database, &database_before);
+        }
+        kept.keep("provider.secret_file", &mut new.secret_file, &old.secret_file);
+        // 0: it was made at the start, after the configuration was read
+        if secret_before != 0 {
+            kept.keep("provider.secret_file", &mut secret, &secret_before);
+        }
     }
 }
 
@@ -85,4 +122,11 @@ impl Kept {
 
 fn files(settings: &Settings) -> OtlpFiles {
     settings.otlp.as_ref().map(|otlp| otlp.files).unwrap_or_default()
+}
+
+fn provider_files(loaded: &Loaded) -> [u64; 2] {
+    loaded
+        .provider
+        .as_ref()
+        .map_or([0; 2], |provider| [provider.database.version(), provider.secret.version()])
 }

@@ -20,7 +20,7 @@ const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
 
 pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
-    if listeners.is_empty() && !sound.any_unfit("listener") {
+    if listeners.is_empty() && !sound.any_unfit("listener") && !sound.provider_alone() {
         let hint = "add [[listener]] with name and address, such as \"127.0.0.1:8080\"";
         context.faults.add(&KeyPath::default(), "there is no listener, so no request could come in", hint);
     }
@@ -35,7 +35,11 @@ fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &m
     let admin = &sound.file.admin;
     let admin = admin.enabled.then(|| (KeyPath::of("admin"), admin.address.0));
     let mut seen = Vec::<(KeyPath, SocketAddr)>::new();
-    let all = admin.into_iter().chain(listeners.iter().map(|(path, l)| (path.clone(), l.address.0)));
+    let provider = sound.file.provider.iter().map(|provider| (KeyPath::of("provider"), provider.address.0));
+    let all = admin
+        .into_iter()
+        .chain(provider)
+        .chain(listeners.iter().map(|(path, l)| (path.clone(), l.address.0)));
     for (path, address) in all {
         let clash = |other: &SocketAddr| {
             let any = other.ip().is_unspecified() || address.ip().is_unspecified();

@@ -6,6 +6,7 @@
 mod headers;
 mod issuers;
 mod listeners;
+mod provider;
 mod routes;
 mod rules;
 mod settings;
@@ -26,6 +27,7 @@ use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
 use super::scalar::Name;
 use super::sound::Sound;
+pub use provider::{Database, Provider, SecretFile};
 pub(super) use settings::OtlpFiles;
 pub use settings::{Otlp, Settings};
 
@@ -42,6 +44,7 @@ pub(super) struct Checked {
     pub(super) config: Config,
     pub(super) settings: Settings,
     pub(super) matchers: Vec<RouteMatch>,
+    pub(super) provider: Option<Provider>,
 }
 
 impl<'f> Context<'f> {
@@ -96,6 +99,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let identity = headers::check(sound, context);
     let assertion = headers::assertion(sound, context);
     let server_timing = settings::server_timing(file, context);
+    let provider = provider::check(sound, context);
     if context.faults.refuse() {
         return None;
     }
@@ -132,7 +136,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings?, matchers })
+    Some(Checked { config, settings: settings?, matchers, provider })
 }
 
 /// A short digest that changes when a part does.

@@ -27,7 +27,7 @@ pub(super) fn check(
     context: &mut Context<'_>,
 ) -> Option<Routes> {
     let routes = sound.paths("route", &sound.file.route);
-    if routes.is_empty() && !sound.any_unfit("route") {
+    if routes.is_empty() && !sound.any_unfit("route") && !sound.provider_alone() {
         let hint = "add [[route]] with name, path, upstream and policy";
         context.faults.add(
             &KeyPath::default(),

@@ -7,6 +7,7 @@
 mod identity;
 mod issuer;
 mod listener;
+mod provider;
 mod route;
 mod upstream;
 
@@ -20,6 +21,10 @@ use serde::{Deserialize, Serialize};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
 pub use listener::{ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol};
+pub use provider::{
+    Brand, Client, Grant, Lifetimes, Lockout, Passwords, Provider, ProviderTls, RememberVerified,
+    SigningAlgorithm, Strength, TokenFormat,
+};
 pub use route::{
     Choice, Credential, HeaderValue, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route, Rule, Sets,
 };
@@ -63,7 +68,7 @@ pub struct File {
     pub server: Server,
     /// Where operators look: liveness, readiness, metrics, the effective configuration.
     pub admin: Admin,
-    /// Where requests come in. At least one.
+    /// Where requests come in. At least one, unless the file is about a `[provider]` alone.
     pub listener: Vec<Listener>,
     /// Issuers of JSON Web Tokens that may vouch for callers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -86,6 +91,9 @@ pub struct File {
     pub assertion: Option<Assertion>,
     /// How long and how much is remembered of verified credentials.
     pub cache: Cache,
+    /// An OpenID provider of this process's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<Provider>,
     /// One line per request. Read at start only.
     pub access_log: AccessLog,
     /// Logs, traces and timing.

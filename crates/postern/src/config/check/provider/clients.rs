@@ -1,0 +1,139 @@
+//! The provider's clients, and where each of their values stands in the file.
+
+use idp::client::secret::SecretDigest;
+use idp::{ClientConfig, ConfiguredSecret, GrantType};
+
+use super::super::super::fault::KeyPath;
+use super::super::super::raw;
+use super::super::super::sound::Sound;
+use super::super::Context;
+use super::algorithm;
+
+/// The clients as `idp` takes them.
+pub(super) struct Clients {
+    pub(super) configs: Vec<ClientConfig>,
+    /// Places in the file, in the same order.
+    places: Vec<Place>,
+}
+
+struct Place {
+    path: KeyPath,
+    /// Of each secret.
+    secrets: Vec<KeyPath>,
+    /// Whether a file with a secret or keys could not be read: what is missing then is not missing.
+    unread: bool,
+}
+
+impl Clients {
+    /// Reads the files that the clients name.
+    pub(super) fn read(sound: &Sound, raw: &raw::Provider, context: &mut Context<'_>) -> Self {
+        let mut clients = Self { configs: Vec::new(), places: Vec::new() };
+        for (path, client) in sound.paths("provider.client", &raw.client) {
+            let (config, place) = one(client, path, context);
+            clients.configs.push(config);
+            clients.places.push(place);
+        }
+        clients
+    }
+
+    /// Where the value stands that `idp` calls `clients[` and `rest`, for example `2].secrets[0]`.
+    pub(super) fn place(&self, rest: &str, raw: &raw::Provider) -> Option<KeyPath> {
+        let (index, rest) = rest.split_once("].")?;
+        let index: usize = index.parse().ok()?;
+        let (place, client) = (self.places.get(index)?, raw.client.get(index)?);
+        match rest {
+            "secrets" if place.unread => None,
+            "keys" => Some(place.path.key("keys_file")),
+            "secrets" => Some(place.path.key(match client {
+                raw::Client { secret_sha256, .. } if !secret_sha256.is_empty() => "secret_sha256",
+                raw::Client { secret_files, .. } if !secret_files.is_empty() => "secret_files",
+                raw::Client { keys_file: Some(_), .. } => "keys_file",
+                _ => "secret_sha256",
+            })),
+            _ => match rest.strip_prefix("secrets[").and_then(|n| n.strip_suffix(']')?.parse::<usize>().ok())
+            {
+                Some(secret) => place.secrets.get(secret).cloned(),
+                None => Some(place.path.join(rest)),
+            },
+        }
+    }
+
+    /// Where the client stands that a warning begins with.
+    pub(super) fn place_of_warning(&self, warning: &str, path: &KeyPath) -> KeyPath {
+        let named = |config: &ClientConfig| warning.starts_with(&format!("client {:?} ", config.id));
+        let found = self.configs.iter().zip(&self.places).find(|(config, _)| named(config));
+        found.map_or_else(|| path.key("client"), |(_, place)| place.path.key("grants"))
+    }
+}
+
+fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientConfig, Place) {
+    let mut place = Place { secrets: Vec::new(), unread: false, path };
+    let mut secrets = Vec::new();
+    for (i, digest) in raw.secret_sha256.iter().enumerate() {
+        secrets.push(ConfiguredSecret::Sha256(digest.clone()));
+        place.secrets.push(place.path.key("secret_sha256").index(i));
+    }
+    for (i, file) in raw.secret_files.iter().enumerate() {
+        let at = place.path.key("secret_files").index(i);
+        let Some(content) = context.read(file, &at) else {
+            place.unread = true;
+            continue;
+        };
+        let text = String::from_utf8_lossy(&content);
+        // only the digest is kept; what cannot have one is left for `idp` to refuse
+        secrets.push(match SecretDigest::of_configured(text.trim()) {
+            Ok(digest) => ConfiguredSecret::Sha256(digest.to_hex()),
+            Err(_) => ConfiguredSecret::Plain(text.trim().to_owned()),
+        });
+        place.secrets.push(at);
+    }
+    let keys = raw.keys_file.as_ref().and_then(|file| {
+        let at = place.path.key("keys_file");
+        let keys = context.read(file, &at).and_then(|content| {
+            let hint = "write a JWK set: {\"keys\": [{…}]}";
+            let what = |error| format!("{} is not JSON: {error}", file.display());
+            let read = serde_json::from_slice(&content);
+            read.map_err(|error: serde_json::Error| context.faults.add(&at, what(error), hint)).ok()
+        });
+        place.unread |= keys.is_none();
+        keys
+    });
+    let config = ClientConfig {
+        id: raw.id.clone(),
+        name: raw.name.clone(),
+        public: raw.public,
+        secrets,
+        keys,
+        grants: raw.grants.iter().copied().map(grant).collect(),
+        redirect_uris: raw.redirect_uris.clone(),
+        post_logout_redirect_uris: raw.post_logout_redirect_uris.clone(),
+        backchannel_logout_uri: raw.backchannel_logout_uri.clone(),
+        scopes: raw.scopes.clone(),
+        default_scopes: raw.default_scopes.clone(),
+        audiences: raw.audiences.clone(),
+        groups: raw.groups.clone(),
+        asks_consent: raw.asks_consent,
+        requires_pkce: raw.requires_pkce,
+        requires_pushed_requests: raw.requires_pushed_requests,
+        introspects: raw.introspects,
+        access_token: match raw.access_token {
+            raw::TokenFormat::Jwt => idp::TokenFormat::Jwt,
+            raw::TokenFormat::Opaque => idp::TokenFormat::Opaque,
+        },
+        access_token_lifetime: raw.access_token_lifetime.map(|lifetime| lifetime.0),
+        id_token_algorithm: raw.id_token_algorithm.map(algorithm),
+        userinfo_algorithm: raw.userinfo_algorithm.map(algorithm),
+        claims_in_id_token: raw.claims_in_id_token,
+    };
+    (config, place)
+}
+
+fn grant(raw: raw::Grant) -> GrantType {
+    match raw {
+        raw::Grant::AuthorizationCode => GrantType::AuthorizationCode,
+        raw::Grant::RefreshToken => GrantType::RefreshToken,
+        raw::Grant::ClientCredentials => GrantType::ClientCredentials,
+        raw::Grant::DeviceCode => GrantType::DeviceCode,
+        raw::Grant::Password => GrantType::Password,
+    }
+}
