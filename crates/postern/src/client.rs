@@ -1,4 +1,4 @@
-//! A plain HTTP client, for the commands that ask servers something.
+//! A plain HTTP client, for the commands that ask servers something, and for the provider that tells clients something.
 //!
 //! It is hyper's, not the gateway's own codec: what `demo --check` sees is what any client would see.
 
@@ -48,12 +48,14 @@ pub(crate) struct Reply {
 pub(crate) struct Client {
     ca: Option<Box<Path>>,
     tls: OnceLock<Arc<ClientConfig>>,
+    /// What to do about a server that nobody vouches for.
+    remedy: &'static str,
 }
 
 impl Client {
     /// A client that trusts the authorities in a PEM file, or the system's.
     pub(crate) fn new(ca: Option<&Path>) -> Self {
-        Self { ca: ca.map(Into::into), tls: OnceLock::new() }
+        Self { ca: ca.map(Into::into), tls: OnceLock::new(), remedy: "; name the authority with --ca" }
     }
 
     /// Sends a request to `url` over a connection of its own.
@@ -105,8 +107,7 @@ impl Client {
         }
         let name = url.server_name().ok_or("the host cannot be in a certificate")?;
         let tls = TlsConnector::from(self.tls()?).connect(name, stream).await;
-        let tls =
-            tls.map_err(|error| format!("the TLS handshake failed: {error}; name the authority with --ca"))?;
+        let tls = tls.map_err(|error| format!("the TLS handshake failed: {error}{}", self.remedy))?;
         talk(version, tls, request).await
     }
 

@@ -1,4 +1,4 @@
-//! A running gateway and everything around it: logs, metrics, traces, the admin listener.
+//! A running gateway and everything around it: logs, metrics, traces, the admin listener, the provider.
 //!
 //! Owns: putting the rooms together, applying a new configuration, ending in order. Does not own: when that
 //! happens ([`crate::lifecycle`]), what a configuration says ([`crate::config`]).
@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::SystemRandom;
 use gateway::access_log::{self, AccessLog};
@@ -26,6 +26,7 @@ use tokio::task::JoinHandle;
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
 use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
+use crate::provider::Running;
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
 /// have ended.
@@ -42,6 +43,7 @@ pub struct Process {
     settings: Settings,
     at_start: AtStart,
     admin: Option<SocketAddr>,
+    provider: Option<Running>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
     attendants: Vec<JoinHandle<()>>,
@@ -52,6 +54,8 @@ struct Shared {
     gateway: Mutex<Option<Gateway>>,
     effective: Mutex<String>,
     draining: AtomicBool,
+    /// What is wrong with the provider.
+    provider: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl Shared {
@@ -66,7 +70,8 @@ impl Shared {
         }
         let Some(authenticator) = self.authenticator() else { return vec!["starting".into()] };
         let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
-        unusable.map(|keys| format!("issuer {} has no keys", keys.issuer)).collect()
+        let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
+        unusable.chain((self.provider)()).collect()
     }
 
     fn issuers(&self) -> Vec<IssuerSample> {
@@ -98,7 +103,7 @@ impl Process {
     /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, digest, .. } = loaded;
+        let Loaded { config, settings, provider, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
@@ -107,6 +112,8 @@ impl Process {
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
+        let threads = cgroup::workers(quota, available);
+        let provider = provider.map(|provider| Running::start(&provider, threads)).transpose()?;
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
@@ -132,16 +139,33 @@ impl Process {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
+            provider: match &provider {
+                Some(provider) => Box::new(provider.unready()),
+                None => Box::new(|| None),
+            },
         });
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);
-        let mut process =
-            Self { shared, control, metrics, access_log, settings, at_start, admin: None, stop, attendants };
+        let mut process = Self {
+            shared,
+            control,
+            metrics,
+            access_log,
+            settings,
+            at_start,
+            admin: None,
+            provider,
+            stop,
+            attendants,
+        };
         if let Some(admin) = admin {
             process.serve_admin(admin);
         }
         for (name, address) in process.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
+        }
+        if let Some(provider) = &process.provider {
+            tracing::info!(address = %provider.address(), threads, "the provider is listening");
         }
         Ok(process)
     }
@@ -181,16 +205,24 @@ impl Process {
     /// Puts a new configuration into force. Names what of it takes effect with the next start only.
     ///
     /// # Errors
-    /// When a new listener cannot be bound; the configuration in force stays.
+    /// When a new listener cannot be bound or the provider cannot be built; the configuration in force stays.
     pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
         let InForce { text, postponed } = self.at_start.under(&loaded);
-        let Loaded { config, settings, digest, .. } = loaded;
+        let Loaded { config, settings, provider, digest, .. } = loaded;
+        let next = match (&self.provider, &provider) {
+            (Some(running), Some(provider)) => Some(running.prepare(provider)?),
+            // it comes or goes with the next start
+            _ => None,
+        };
         let generation = {
             let gateway = self.shared.gateway.lock();
             let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
             gateway.reload(config).map_err(|error| Failure::new(error.to_string()))?;
             gateway.config().generation
         };
+        if let (Some(running), Some(next)) = (&mut self.provider, next) {
+            running.take_over(next);
+        }
         *self.shared.effective.lock() = text;
         self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
         let metrics = self.metrics.clone();
@@ -219,9 +251,14 @@ impl Process {
     /// everything finished by itself.
     pub fn drain(self) -> bool {
         self.shared.draining.store(true, Ordering::Relaxed);
+        let until = Instant::now() + self.settings.drain_timeout;
+        if let Some(provider) = &self.provider {
+            provider.begin_to_drain();
+        }
         // out of the lock: the admin listener answers during the drain
         let gateway = self.shared.gateway.lock().take();
         let clean = gateway.is_none_or(|gateway| gateway.drain(self.settings.drain_timeout));
+        let clean = self.provider.is_none_or(|provider| provider.end(until)) && clean;
         self.stop.send_replace(true);
         self.control.block_on(async {
             for attendant in self.attendants {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
@@ -73,6 +74,19 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("garbage.pem", "this is no PEM: hunter2");
     folder.write("headers.txt", "# for the collector\nAuthorization: Bearer hunter2\n");
     folder.write("no-headers.txt", "Bearer hunter2\n");
+    folder.write("shop.secret", "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=\n");
+    folder.write("short.secret", "hunter2\n");
+    folder.write("no-words.toml", "no words here\n");
+    for (name, mode, text) in [
+        ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
+        ("open.secret", 0o640, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
+        ("malformed.secret", 0o600, "hunter2\n"),
+        ("database.url", 0o600, "postgres://postern:hunter2@db.example/postern\n"),
+        ("open.url", 0o644, "postgres://postern:hunter2@db.example/postern\n"),
+    ] {
+        let path = folder.write(name, text);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
     folder
 });
 

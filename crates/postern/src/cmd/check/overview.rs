@@ -6,8 +6,9 @@ use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
 use gateway::config::KeySource;
+use idp::{ClientConfig, GrantType};
 
-use crate::config::{Loaded, raw};
+use crate::config::{Loaded, Provider, raw};
 use crate::terminal::{BOLD, DIM};
 
 /// Columns of output that is not a terminal.
@@ -38,9 +39,52 @@ pub(super) fn print(loaded: &Loaded) -> String {
     if let Some(certificates) = &loaded.raw.client_certificates {
         section(&mut out, "issuer", &certificates.name.0, "TLS client certificates");
     }
-    // writing to a string cannot fail
-    let _ = writeln!(out, "{}", table(loaded));
+    if let Some(provider) = &loaded.provider {
+        section(&mut out, "provider", "", &describe_provider(provider));
+    }
+    for client in loaded.provider.iter().flat_map(|provider| &provider.config.clients) {
+        section(&mut out, "client", &client.id, &describe_client(client));
+    }
+    if !loaded.raw.route.is_empty() {
+        // writing to a string cannot fail
+        let _ = writeln!(out, "{}", table(loaded));
+    }
     out
+}
+
+fn describe_provider(provider: &Provider) -> String {
+    let tls = if provider.tls.is_some() { "TLS" } else { "plain text" };
+    let database = match &provider.database.file {
+        Some(file) => format!("SQLite {}", file.display()),
+        None => "PostgreSQL".into(),
+    };
+    let secret = match provider.secret.text {
+        Some(_) => "",
+        None => ", its secret made at the first start",
+    };
+    format!("{}, {}, {tls}, {database}{secret}", provider.config.issuer, provider.address)
+}
+
+fn describe_client(client: &ClientConfig) -> String {
+    let proof = match client {
+        ClientConfig { public: true, .. } => "public",
+        ClientConfig { keys: Some(_), .. } => "by keys",
+        _ => "by secret",
+    };
+    let grants = client.grants.iter().map(|grant| match grant {
+        GrantType::AuthorizationCode => "authorization_code",
+        GrantType::RefreshToken => "refresh_token",
+        GrantType::ClientCredentials => "client_credentials",
+        GrantType::DeviceCode => "device_code",
+        GrantType::Password => "password",
+    });
+    let mut text = format!("{proof}, {}", grants.collect::<Vec<_>>().join(" and "));
+    for (what, list) in [("scopes", &client.scopes), ("for", &client.audiences)] {
+        if !list.is_empty() {
+            let _ = write!(text, ", {what} {}", list.join(" "));
+        }
+    }
+    text
 }
 
 fn section(out: &mut String, kind: &str, name: &str, text: &str) {

@@ -69,7 +69,6 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
     match config.check() {
         Ok(checked) => {
             for warning in checked.warnings() {
-                let warning = warning.split_whitespace().collect::<Vec<_>>().join(" ");
                 rule_problem(&clients.place_of_warning(&warning, &path), &warning, context, true);
             }
         }
@@ -96,6 +95,8 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
 
 /// Notes what `idp` says of a value.
 fn rule_problem(path: &KeyPath, text: &str, context: &mut Context<'_>, warning: bool) {
+    // what a parser says of a file has several lines
+    let text = &text.split_whitespace().collect::<Vec<_>>().join(" ");
     if !warning {
         return rule_checks::add_problem(path, text, &mut context.faults);
     }

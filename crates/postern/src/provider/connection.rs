@@ -1,0 +1,198 @@
+//! What one connection does, watched: whether a head takes too long, whether it rests for too long.
+//!
+//! Owns: the bounds in time that hyper does not know: its own for heads also ends connections that merely rest.
+//! Does not own: the protocol (hyper).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{io, mem};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// From the first byte of a head to its end.
+const HEAD: Duration = Duration::from_secs(10);
+/// A connection on which nothing is asked and nothing moves.
+const IDLE: Duration = Duration::from_secs(60);
+/// How often somebody looks.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// What is to be done with a connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All is well.
+    GoOn,
+    /// It has rested for long enough.
+    Close,
+    /// A head does not come to its end.
+    Cut,
+}
+
+/// What a connection does. Cheap to clone; clones are one.
+#[derive(Clone)]
+pub(super) struct Activity(Arc<Mutex<State>>);
+
+struct State {
+    /// Requests that are being answered.
+    asked: usize,
+    /// When a byte last moved, or a request ended.
+    moved: Instant,
+    /// When the first byte came of a head that is not whole yet.
+    head: Option<Instant>,
+    /// Frames of HTTP/2 come without a request too, and hyper bounds its heads in size; what is left is a connection that rests.
+    http2: bool,
+    begun: bool,
+}
+
+impl Activity {
+    pub(super) fn new() -> Self {
+        let state = State { asked: 0, moved: Instant::now(), head: None, http2: false, begun: false };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// A request's head is whole. It is over when what is answered is dropped.
+    pub(super) fn asked(&self) -> Asked {
+        let mut state = self.0.lock();
+        state.asked += 1;
+        state.head = None;
+        Asked(self.clone())
+    }
+
+    pub(super) fn judge(&self) -> Verdict {
+        let state = self.0.lock();
+        if state.asked > 0 {
+            return Verdict::GoOn;
+        }
+        match state.head {
+            Some(head) if head.elapsed() > HEAD => Verdict::Cut,
+            _ if state.moved.elapsed() > IDLE => Verdict::Close,
+            _ => Verdict::GoOn,
+        }
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        let mut state = self.0.lock();
+        state.moved = Instant::now();
+        if !mem::replace(&mut state.begun, true) {
+            state.http2 = bytes.starts_with(b"PRI");
+        }
+        if state.asked == 0 && !state.http2 && state.head.is_none() {
+            state.head = Some(state.moved);
+        }
+    }
+
+    fn wrote(&self) {
+        self.0.lock().moved = Instant::now();
+    }
+}
+
+/// A request under way.
+pub(super) struct Asked(Activity);
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.asked -= 1;
+        state.moved = Instant::now();
+    }
+}
+
+/// A stream that tells what moves.
+pub(super) struct Watched<S> {
+    stream: S,
+    activity: Activity,
+}
+
+impl<S> Watched<S> {
+    pub(super) fn new(stream: S, activity: Activity) -> Self {
+        Self { stream, activity }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if buf.filled().len() > before {
+            self.activity.read(&buf.filled()[before..]);
+        }
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.activity.wrote();
+        }
+        polled
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        if matches!(polled, Poll::Ready(Ok(1..))) {
+            self.activity.wrote();
+        }
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn heads_are_cut_and_rest_is_closed() {
+        let activity = Activity::new();
+        tokio::time::advance(IDLE + LOOK).await;
+        assert_eq!(activity.judge(), Verdict::Close, "nothing came");
+        activity.read(b"GET / HT");
+        tokio::time::advance(HEAD - LOOK).await;
+        activity.read(b"TP/1.1\r\n");
+        assert_eq!(activity.judge(), Verdict::GoOn);
+        tokio::time::advance(LOOK * 2).await;
+        assert_eq!(activity.judge(), Verdict::Cut, "drop by drop");
+        let asked = activity.asked();
+        tokio::time::advance(IDLE * 2).await;
+        assert_eq!(activity.judge(), Verdict::GoOn, "a request is under way");
+        drop(asked);
+        assert_eq!(activity.judge(), Verdict::GoOn);
+        tokio::time::advance(IDLE + LOOK).await;
+        assert_eq!(activity.judge(), Verdict::Close);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_of_http2_are_no_head() {
+        let activity = Activity::new();
+        activity.read(b"PRI * HTTP/2.0\r\n");
+        tokio::time::advance(HEAD + LOOK).await;
+        activity.read(b"frame");
+        assert_eq!(activity.judge(), Verdict::GoOn);
+        tokio::time::advance(IDLE + LOOK).await;
+        assert_eq!(activity.judge(), Verdict::Close);
+    }
+}

@@ -1,0 +1,237 @@
+//! The provider in this process: its database, its threads, its server.
+//!
+//! Owns: opening the database and the secret ([`open`]), starting and ending a provider ([`Running`]), putting a new
+//! configuration in the place of the old. Does not own: what a provider does (`idp`), what it keeps (`store`), what the file
+//! says of it ([`crate::config`]).
+//!
+//! It runs on threads of its own, named `provider`: hashing, signing and the database must not stand in the way of the
+//! gateway's workers, nor they in its.
+//!
+//! Flow: `open → Provider::start → bind → server::serve`, beside it `idp::tend` and a look at the database for `/readyz`. A
+//! reload builds another `Provider` over the same database, and [`Live`] is replaced as a whole.
+
+mod connection;
+mod forwarded;
+mod outbound;
+mod secret;
+mod server;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::SystemRandom;
+use gateway::clock::{Clock as _, SystemClock};
+use idp::secrets::Purpose;
+use idp::{Entropy as _, Parts, ProviderFault, Secrets};
+use parking_lot::{Mutex, RwLock};
+use store::{Epoch, OpenError, Store};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
+
+use crate::cli::Failure;
+use crate::config;
+use outbound::Https;
+use server::Live;
+
+/// How often the database is looked at for `/readyz`.
+const LOOK: Duration = Duration::from_secs(2);
+/// What is left on the provider's threads at the end may take this long.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A provider's configuration, database and secret, ready to be worked with.
+pub struct Opened {
+    /// The configuration, checked.
+    pub checked: idp::config::Checked,
+    /// The database, its schema up to date.
+    pub store: Store,
+    /// The secret, which fits the database.
+    pub secrets: Secrets,
+    /// The secret once more, for a provider that is built anew.
+    text: Zeroizing<String>,
+}
+
+/// Opens what a configuration names, for `serve` and for commands beside it. Makes the secret of a database that is new.
+/// Call it within a tokio runtime, where changes are then made.
+///
+/// # Errors
+/// In one line, with a remedy.
+pub async fn open(provider: &config::Provider) -> Result<Opened, Failure> {
+    let checked = check(&provider.config)?;
+    let text = secret::read_or_make(&provider.secret, &provider.database)?;
+    let secrets = parse(&text)?;
+    let mut epoch = [0; 16];
+    SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
+    let store = Store::open(&provider.database.url, Epoch(epoch)).await;
+    let store = store.map_err(|error| unopened(&provider.database, &error))?;
+    match store.key_ring().await {
+        Ok(Some(row)) if secrets.open(Purpose::KeyRing, "", &row.content).is_none() => {
+            let path = provider.secret.path.display();
+            Err(Failure::new(format!(
+                "the provider's secret in {path} is not the one its database was begun with; put that one in its place, or \
+                 name another database"
+            )))
+        }
+        Ok(_) => Ok(Opened { checked, store, secrets, text }),
+        Err(error) => Err(unopened(&provider.database, &OpenError::Database(error))),
+    }
+}
+
+fn check(config: &idp::Config) -> Result<idp::config::Checked, Failure> {
+    config.check().map_err(|faults| Failure::new(format!("the provider's configuration is faulty: {faults}")))
+}
+
+fn parse(text: &str) -> Result<Secrets, Failure> {
+    Secrets::parse(text).map_err(|error| Failure::new(error.to_string()))
+}
+
+/// The URL may hold a password, so it is not shown.
+fn unopened(database: &config::Database, error: &OpenError) -> Failure {
+    let (place, hint) = match &database.file {
+        Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
+        None => {
+            (String::new(), "is it running, and may this user connect? `provider.database` says where it is")
+        }
+    };
+    Failure::new(format!("the provider's database{place} cannot be opened: {error}; {hint}"))
+}
+
+/// A provider that serves.
+pub struct Running {
+    runtime: tokio::runtime::Runtime,
+    live: Arc<RwLock<Arc<Live>>>,
+    store: Store,
+    secret: Zeroizing<String>,
+    tending: JoinHandle<()>,
+    serving: JoinHandle<bool>,
+    address: SocketAddr,
+    unready: Arc<Mutex<Option<String>>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Opens the database, binds the address and serves, on `threads` threads.
+    ///
+    /// # Errors
+    /// In one line, with a remedy.
+    pub fn start(config: &config::Provider, threads: usize) -> Result<Self, Failure> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(threads.max(1)).thread_name("provider").enable_all().build();
+        let runtime =
+            runtime.map_err(|error| Failure::new(format!("cannot start the provider's threads: {error}")))?;
+        let guard = runtime.enter();
+        let listener = server::bind(config.address)?;
+        let address = listener.local_addr().unwrap_or(config.address);
+        let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
+        let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
+        let live = Arc::new(RwLock::new(Live::new(&provider, config)));
+        let (stop, stopped) = watch::channel(false);
+        let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
+        let tending = runtime.spawn(idp::tend(provider));
+        let unready = Arc::new(Mutex::new(None));
+        runtime.spawn(look(store.clone(), unready.clone()));
+        drop(guard);
+        let secret = text;
+        Ok(Self { runtime, live, store, secret, tending, serving, address, unready, stop })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Tells why requests should not be sent here, if there is a reason.
+    pub fn unready(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let unready = self.unready.clone();
+        move || unready.lock().clone()
+    }
+
+    /// Builds the provider of a new configuration over the same database. It takes over with [`Running::take_over`].
+    ///
+    /// # Errors
+    /// Nothing has changed then.
+    pub fn prepare(&self, config: &config::Provider) -> Result<Next, Failure> {
+        let checked = check(&config.config)?;
+        let secrets = parse(&self.secret)?;
+        let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
+        Ok(Next { live: Live::new(&provider, config), provider })
+    }
+
+    /// Serves what was prepared from the next request on; those under way finish as they began.
+    pub fn take_over(&mut self, next: Next) {
+        let old = std::mem::replace(&mut *self.live.write(), next.live);
+        self.tending.abort();
+        self.tending = self.runtime.spawn(idp::tend(next.provider));
+        // the last one to hold it waits for its password threads
+        self.runtime.spawn_blocking(move || drop(old));
+    }
+
+    /// Stops accepting; requests under way go on until [`Running::end`].
+    pub fn begin_to_drain(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Lets requests under way finish until then, and ends. True when all did.
+    pub fn end(self, until: Instant) -> bool {
+        self.begin_to_drain();
+        let left = until.saturating_duration_since(Instant::now());
+        let Self { runtime, store, serving, tending, .. } = self;
+        let clean = runtime.block_on(async {
+            let clean = tokio::time::timeout(left, serving).await;
+            tending.abort();
+            // what was begun is made durable
+            let _ = tokio::time::timeout(FAREWELL, store.close()).await;
+            matches!(clean, Ok(Ok(true)))
+        });
+        runtime.shutdown_timeout(FAREWELL);
+        clean
+    }
+}
+
+/// What takes over next.
+pub struct Next {
+    live: Arc<Live>,
+    provider: Arc<idp::Provider>,
+}
+
+async fn build(
+    checked: idp::config::Checked,
+    store: Store,
+    secrets: Secrets,
+) -> Result<Arc<idp::Provider>, Failure> {
+    let parts = Parts {
+        store,
+        secrets,
+        clock: Arc::new(|| SystemClock.now().wall),
+        entropy: Arc::new(SystemRandom::new()),
+        outbound: Arc::new(Https::default()),
+    };
+    let started = idp::Provider::start(checked, parts).await;
+    started.map_err(|fault: ProviderFault| Failure::new(format!("the provider does not start: {fault}")))
+}
+
+impl Live {
+    fn new(provider: &Arc<idp::Provider>, config: &config::Provider) -> Arc<Self> {
+        Arc::new(Self {
+            router: idp::router(provider.clone()),
+            tls: config.tls.clone().map(TlsAcceptor::from),
+            trusted_proxies: config.trusted_proxies.clone(),
+        })
+    }
+}
+
+/// Looks at the database from time to time, and keeps what is wrong with it.
+async fn look(store: Store, unready: Arc<Mutex<Option<String>>>) {
+    loop {
+        let seen = store.head().await.err().map(|error| format!("provider: {error}"));
+        let before = std::mem::replace(&mut *unready.lock(), seen.clone());
+        match (before, seen) {
+            (None, Some(reason)) => tracing::error!("{reason}"),
+            (Some(_), None) => tracing::info!("the provider's database answers again"),
+            _ => {}
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
