@@ -16,7 +16,7 @@ use tokio::time::Instant;
 /// From the first byte of a head to its end.
 const HEAD: Duration = Duration::from_secs(10);
 /// A connection on which nothing is asked and nothing moves.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE: Duration = Duration::from_mins(1);
 /// How often somebody looks.
 pub(super) const LOOK: Duration = Duration::from_secs(1);
 
@@ -171,7 +171,7 @@ mod tests {
         tokio::time::advance(IDLE + LOOK).await;
         assert_eq!(activity.judge(), Verdict::Close, "nothing came");
         activity.read(b"GET / HT");
-        tokio::time::advance(HEAD - LOOK).await;
+        tokio::time::advance(HEAD).await;
         activity.read(b"TP/1.1\r\n");
         assert_eq!(activity.judge(), Verdict::GoOn);
         tokio::time::advance(LOOK * 2).await;

@@ -176,14 +176,13 @@ async fn talk(
             }
         }
         match (activity.judge(), closing) {
-            (Verdict::GoOn, _) => {}
             (Verdict::Cut, _) => return,
             (Verdict::Close, None) => {
                 connection.as_mut().graceful_shutdown();
                 closing = Some(Instant::now());
             }
             (Verdict::Close, Some(since)) if since.elapsed() > CLOSING => return,
-            (Verdict::Close, Some(_)) => {}
+            (Verdict::GoOn, _) | (Verdict::Close, Some(_)) => {}
         }
     }
 }

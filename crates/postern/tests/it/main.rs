@@ -18,6 +18,7 @@ mod echo;
 mod explain;
 mod failure_and_configuration;
 mod faults;
+mod provider;
 mod restart;
 mod rooms;
 mod schema;

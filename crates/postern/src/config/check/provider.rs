@@ -128,8 +128,8 @@ fn config(
     let mut languages = Vec::new();
     for (tag, file) in &raw.languages {
         let at = path.key("languages").key(tag);
-        let Some(content) = context.read(file, &at) else { continue };
-        match String::from_utf8(content) {
+        let Some(read) = context.read(file, &at) else { continue };
+        match String::from_utf8(read) {
             Ok(text) => languages.push((tag.clone(), text)),
             Err(_) => context.faults.add(&at, format!("{} is not UTF-8", file.display()), "save it as UTF-8"),
         }
@@ -177,9 +177,10 @@ fn passwords(raw: &raw::Passwords, path: &KeyPath, context: &mut Context<'_>) ->
     let parameters = Parameters::new(kib, raw.iterations, raw.parallelism).unwrap_or_else(|fault| {
         let key = match fault {
             ParameterFault::Memory(_) => "memory",
-            ParameterFault::Iterations(_) => "iterations",
             ParameterFault::Parallelism(_) => "parallelism",
-            ParameterFault::TooCheap { .. } | ParameterFault::TooDear { .. } => "iterations",
+            ParameterFault::Iterations(_)
+            | ParameterFault::TooCheap { .. }
+            | ParameterFault::TooDear { .. } => "iterations",
         };
         rule_checks::add_problem(&path.key(key), &fault.to_string(), &mut context.faults);
         default.parameters

@@ -275,6 +275,7 @@ impl Default for Brand {
 /// nothing else.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each key of the file")]
 pub struct Client {
     /// `client_id`: 1 to 128 visible ASCII characters. It is also the `sub` of tokens the client gets for itself.
     pub id: String,

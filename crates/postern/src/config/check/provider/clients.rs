@@ -75,11 +75,11 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
     }
     for (i, file) in raw.secret_files.iter().enumerate() {
         let at = place.path.key("secret_files").index(i);
-        let Some(content) = context.read(file, &at) else {
+        let Some(read) = context.read(file, &at) else {
             place.unread = true;
             continue;
         };
-        let text = String::from_utf8_lossy(&content);
+        let text = String::from_utf8_lossy(&read);
         // only the digest is kept; what cannot have one is left for `idp` to refuse
         secrets.push(match SecretDigest::of_configured(text.trim()) {
             Ok(digest) => ConfiguredSecret::Sha256(digest.to_hex()),

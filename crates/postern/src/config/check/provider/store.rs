@@ -1,6 +1,8 @@
 //! Where the provider's database is, and the file with the secret that protects it.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 use idp::Secrets;
@@ -71,12 +73,12 @@ pub(super) fn database(raw: &raw::Provider, path: &KeyPath, context: &mut Contex
             (url.clone(), at_url)
         }
         (None, Some(file)) => {
-            let content = context.read(file, &at_file)?;
+            let read = context.read(file, &at_file)?;
             if context.reader.mode(file).is_some_and(|mode| mode & 0o007 != 0) {
                 let what = format!("{} can be read by anybody on this machine", file.display());
                 context.faults.warn(&at_file, what, "if its URL holds a password: chmod o= the file");
             }
-            (String::from_utf8_lossy(&content).trim().to_owned(), at_file)
+            (String::from_utf8_lossy(&read).trim().to_owned(), at_file)
         }
         (Some(_), Some(_)) => {
             let what = "the database is named twice";
@@ -111,8 +113,7 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
         context.faults.add(at, what, "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\"");
         return None;
     };
-    use std::os::unix::ffi::OsStringExt as _;
-    let file = context.reader.resolve(&PathBuf::from(std::ffi::OsString::from_vec(file)));
+    let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
     let url = store::sqlite_url(&file);
     let url = url.split_once('?').map_or(url.as_str(), |(url, _)| url);
     Some(Database { url: format!("{url}?{query}"), file: Some(file) })
@@ -171,7 +172,7 @@ pub(super) fn secret(
         }
         (None, None) => return None,
     };
-    let content = Zeroizing::new(context.read(&file, &at)?);
+    let read = Zeroizing::new(context.read(&file, &at)?);
     if context.reader.mode(&file).is_some_and(|mode| mode & 0o077 != 0) {
         let what =
             format!("{} can be read by others than its owner", context.reader.resolve(&file).display());
@@ -179,7 +180,7 @@ pub(super) fn secret(
         return None;
     }
     // what is not UTF-8 is not base64 either
-    let text = Zeroizing::new(std::str::from_utf8(&content).unwrap_or_default().to_owned());
+    let text = Zeroizing::new(std::str::from_utf8(&read).unwrap_or_default().to_owned());
     if Secrets::parse(&text).is_err() {
         let what = format!("{} does not hold 32 bytes in base64", context.reader.resolve(&file).display());
         let hint =

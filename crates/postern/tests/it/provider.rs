@@ -1,0 +1,338 @@
+//! `postern serve` with a `[provider]`: over HTTP, from its file to its sockets.
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use auth::time::Timestamp;
+use serde_json::Value;
+
+use crate::support::{Folder, Running, exchange, get, postern, said};
+
+/// What `billing` proves itself with, and its digest.
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+
+const CLIENT: &str = r#"
+[[provider.client]]
+id = "billing"
+secret_files = ["billing.secret"]
+grants = ["client_credentials", "password"]
+audiences = ["orders"]
+scopes = ["openid"]
+"#;
+
+/// A provider on a free port.
+struct Served {
+    folder: Folder,
+    text: String,
+    address: String,
+    admin: String,
+}
+
+impl Served {
+    /// Writes a configuration; `more` goes into `[provider]`.
+    fn new(name: &str, more: &str) -> Self {
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let (address, admin) = (free(), free());
+        let folder = Folder::new(&format!("provider-{name}"));
+        folder.write("billing.secret", SECRET);
+        let text = format!(
+            "[server]\nreload_on_change = false\n[admin]\naddress = \"{admin}\"\n\
+             [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\
+             database = \"sqlite://postern.db?mode=rwc\"\n{more}\n{CLIENT}"
+        );
+        let served = Self { folder, text, address, admin };
+        served.write(&served.text);
+        served
+    }
+
+    fn write(&self, text: &str) {
+        let new = self.folder.write("new.toml", text);
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.0.join("postern.toml")
+    }
+
+    fn arguments(&self) -> [String; 3] {
+        ["serve".into(), "--config".into(), self.file().display().to_string()]
+    }
+
+    fn start(&self) -> Running {
+        let mut process = Running::start(&self.arguments().each_ref().map(String::as_str));
+        process.wait_for("the provider is listening");
+        process
+    }
+
+    /// Runs it where it cannot run, and answers what it says.
+    fn fails(&self) -> String {
+        let output = postern(&self.arguments().each_ref().map(String::as_str));
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        let error: Vec<_> = said.lines().filter(|line| line.starts_with("error")).collect();
+        assert_eq!(error.len(), 1, "{said}");
+        error[0].to_owned()
+    }
+
+    fn token(&self, form: &str, header: &str) -> String {
+        let address = &self.address;
+        exchange(
+            address,
+            &format!(
+                "POST /token HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n{header}\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        )
+    }
+
+    fn credentials(&self, id: &str) -> String {
+        let secret = SECRET.replace('=', "%3D");
+        self.token(&format!("grant_type=client_credentials&client_id={id}&client_secret={secret}"), "")
+    }
+
+    fn password(&self, user: &str, password: &str, forwarded: &str) -> String {
+        let secret = SECRET.replace('=', "%3D");
+        let form = format!(
+            "grant_type=password&client_id=billing&client_secret={secret}&username={user}&password={password}"
+        );
+        self.token(&form, &format!("X-Forwarded-For: {forwarded}\r\n"))
+    }
+}
+
+fn status(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
+}
+
+fn body(answer: &str) -> Value {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+#[test]
+fn a_file_with_a_provider_alone_is_served() {
+    let served = Served::new("alone", "");
+    let check = postern(&["check", "--config", served.file().to_str().unwrap()]);
+    let shown = said(&check);
+    assert_eq!(check.status.code(), Some(0), "{shown}");
+    assert!(
+        shown.contains("provider  http://127.0.0.1:") && shown.contains("made at the first start"),
+        "{shown}"
+    );
+    assert!(shown.contains("billing  by secret, client_credentials and password"), "{shown}");
+    assert!(shown.contains("may use the password grant"), "{shown}");
+    assert!(!served.folder.0.join("postern.db.secret").exists(), "check makes nothing");
+
+    let mut process = served.start();
+    let document = body(&get(&served.address, "/.well-known/openid-configuration"));
+    assert_eq!(document["issuer"], format!("http://{}", served.address));
+    let keys = body(&get(&served.address, "/jwks"));
+    assert!(keys["keys"].as_array().is_some_and(|keys| keys.len() >= 2), "{keys}");
+    let token = body(&served.credentials("billing"));
+    assert_eq!(token["token_type"], "Bearer", "{token}");
+    assert!(get(&served.admin, "/readyz").contains(" 200 "));
+    let config = get(&served.admin, "/debug/config");
+    assert!(config.contains("[[provider.client]]") && !config.contains(SECRET), "{config}");
+
+    let mode = std::fs::metadata(served.folder.0.join("postern.db.secret")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    process.signal("-TERM");
+    process.wait_for("drained");
+    assert_eq!(process.ended(), Some(0));
+    // what it knew it still knows
+    let mut again = served.start();
+    assert_eq!(body(&get(&served.address, "/jwks")), keys);
+    again.signal("-TERM");
+    assert_eq!(again.ended(), Some(0));
+}
+
+#[test]
+fn a_start_that_cannot_be_says_what_to_do() {
+    let served = Served::new("start", "");
+    let mut process = served.start();
+    served.write(&served.text.replace("[admin]\n", "[admin]\nenabled = false\n"));
+    let taken = served.fails();
+    served.write(&served.text);
+    assert!(taken.contains("cannot listen on") && taken.contains("`provider.address` moves it"), "{taken}");
+    process.signal("-TERM");
+    assert_eq!(process.ended(), Some(0));
+
+    let secret = served.folder.0.join("postern.db.secret");
+    let right = std::fs::read(&secret).unwrap();
+    std::fs::write(&secret, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n").unwrap();
+    let wrong = served.fails();
+    assert!(wrong.contains("is not the one its database was begun with"), "{wrong}");
+    std::fs::remove_file(&secret).unwrap();
+    let lost = served.fails();
+    assert!(lost.contains("the provider's database is there, but its secret"), "{lost}");
+    assert!(!secret.exists(), "no other one is made");
+    std::fs::write(&secret, right).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+
+    served.write(&served.text.replace("sqlite://postern.db", "sqlite://nowhere/postern.db"));
+    let nowhere = served.fails();
+    assert!(nowhere.contains("nowhere/postern.db") && nowhere.contains("is the folder there"), "{nowhere}");
+    served.write(&served.text);
+    drop(served.start());
+}
+
+#[test]
+fn a_reload_changes_what_can_be_and_names_the_rest() {
+    let served = Served::new("reload", "");
+    let mut process = served.start();
+    let before = body(&get(&served.address, "/jwks"));
+    assert_eq!(status(&served.credentials("second")), 401);
+    let second = CLIENT.replace("\"billing\"", "\"second\"");
+    served.write(&format!("{}{second}", served.text.replace("sqlite://postern.db", "sqlite://other.db")));
+    process.signal("-HUP");
+    process.wait_for("configuration applied");
+    let line = process.wait_for("takes effect with the next start");
+    assert!(line.contains("provider.database"), "{line}");
+    assert_eq!(status(&served.credentials("second")), 200);
+    assert_eq!(body(&get(&served.address, "/jwks")), before);
+    assert!(!served.folder.0.join("other.db").exists());
+    let config = get(&served.admin, "/debug/config");
+    assert!(config.contains("database = \"sqlite://postern.db?mode=rwc\""), "{config}");
+}
+
+#[test]
+fn proxies_that_are_trusted_say_who_calls() {
+    const LOCKOUT: &str = "[provider.passwords]\nmemory = \"7MiB\"\niterations = 5\n\
+                           lockout_account = { failures = 1 }\nlockout_network = { failures = 2, delay = \"15m\" }";
+    let trusting = Served::new("trusting", &format!("trusted_proxies = [\"127.0.0.1\"]\n{LOCKOUT}"));
+    let trusted = trusting.start();
+    let suspicious = Served::new("suspicious", LOCKOUT);
+    let suspected = suspicious.start();
+    for (attempt, forwarded) in ["203.0.113.5", "198.51.100.9, 203.0.113.5"].into_iter().enumerate() {
+        // accounts differ: it is the network that is locked
+        let user = format!("user{attempt}");
+        assert_eq!(status(&trusting.password(&user, "wrong", forwarded)), 400);
+        assert_eq!(status(&suspicious.password(&user, "wrong", forwarded)), 400);
+    }
+    assert_eq!(status(&trusting.password("x", "wrong", "203.0.113.5")), 429);
+    assert_eq!(status(&trusting.password("y", "wrong", "198.51.100.9")), 400, "somebody else");
+    assert_eq!(status(&suspicious.password("z", "wrong", "198.51.100.9")), 429, "it is not believed");
+    drop((trusted, suspected));
+}
+
+#[test]
+fn what_a_command_keeps_is_there_when_the_provider_runs() {
+    let served = Served::new("command", "[provider.passwords]\nmemory = \"7MiB\"\niterations = 5");
+    let now = || Timestamp::from_secs(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs());
+    let loaded = postern::config::load_file(&served.file(), now(), 1).ok().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let opened = postern::provider::open(loaded.provider.as_ref().unwrap()).await.unwrap();
+        let store = opened.store.clone();
+        let parts = idp::Parts {
+            store: opened.store,
+            secrets: opened.secrets,
+            clock: std::sync::Arc::new(now),
+            entropy: std::sync::Arc::new(aws_lc_rs::rand::SystemRandom::new()),
+            outbound: std::sync::Arc::new(Nobody),
+        };
+        let provider = idp::Provider::start(opened.checked, parts).await.unwrap();
+        let password = idp::passwords::Password::new("seven quiet otters drum".into()).unwrap();
+        let kept = provider.logins().hash(&password, "ada", None, now()).await.unwrap();
+        let user = store::users::User {
+            id: "1".into(),
+            name: "ada".into(),
+            email: None,
+            email_verified_at: None,
+            claims: "{}".into(),
+            created_at: now(),
+            updated_at: now(),
+            disabled_at: None,
+            tokens_not_before: Timestamp::from_secs(0),
+        };
+        store.write(store::users::AddUser { user, password: Some(kept) }).await.unwrap();
+        drop(provider);
+        store.close().await;
+    });
+    let process = served.start();
+    let answer = served.password("ada", "seven+quiet+otters+drum", "");
+    assert_eq!(status(&answer), 200, "{answer}");
+    drop(process);
+}
+
+struct Nobody;
+
+impl idp::Outbound for Nobody {
+    fn post_form(&self, _: &str, _: String) -> idp::Answered {
+        Box::pin(async { Err("nobody is called".into()) })
+    }
+}
+
+#[test]
+fn tls_is_spoken_and_its_files_are_read_again() {
+    let served = Served::new("tls", "tls = { certificate = \"cert.pem\", key = \"key.pem\" }");
+    let certificate = || {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        served.folder.write("cert.pem", params.self_signed(&key).unwrap().pem());
+        served.folder.write("key.pem", key.serialize_pem());
+    };
+    certificate();
+    let port = served.address.rsplit(':').next().unwrap().to_owned();
+    let issuer = format!("https://localhost:{port}");
+    // people come through it directly
+    served.write(
+        &served
+            .text
+            .replace(&format!("issuer = \"http://{}\"", served.address), &format!("issuer = \"{issuer}\"")),
+    );
+    let token = || {
+        let ca = served.folder.0.join("cert.pem").display().to_string();
+        postern(&[
+            "token",
+            "--issuer",
+            &issuer,
+            "--client-id",
+            "billing",
+            "--client-secret",
+            SECRET,
+            "--ca",
+            &ca,
+        ])
+    };
+    let mut process = served.start();
+    let output = token();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    certificate();
+    assert_ne!(token().status.code(), Some(0), "the new one is not served yet");
+    process.signal("-HUP");
+    process.wait_for("configuration applied");
+    let output = token();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+}
+
+#[test]
+fn heads_are_bounded() {
+    let served = Served::new("heads", "");
+    let process = served.start();
+    let ask = |fields: &str| {
+        let answer = exchange(
+            &served.address,
+            &format!("GET /jwks HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{fields}\r\n"),
+        );
+        status(&answer)
+    };
+    assert_eq!(ask(&"A: b\r\n".repeat(90)), 200);
+    assert_eq!(ask(&"A: b\r\n".repeat(200)), 431);
+    assert_eq!(ask(&format!("A: {}\r\n", "b".repeat(40 << 10))), 431);
+    drop(process);
+}
+
+#[test]
+fn a_drain_waits_for_nobody_who_rests() {
+    let served = Served::new("drain", "");
+    let mut process = served.start();
+    let _idle = std::net::TcpStream::connect(&served.address).unwrap();
+    let began = Instant::now();
+    process.signal("-TERM");
+    process.wait_for("drained");
+    assert_eq!(process.ended(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
