@@ -25,7 +25,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the gateway
+    /// Run the gateway, the provider, or both
     Serve(cmd::serve::Arguments),
     /// Show the whole on this machine: gateway, token provider and a service, nothing to install
     Demo(cmd::demo::Arguments),

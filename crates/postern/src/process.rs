@@ -165,6 +165,7 @@ impl Process {
             tracing::info!(listener = name, %address, workers, "listening");
         }
         if let Some(provider) = &process.provider {
+            process.metrics.set_provider(provider.stats());
             tracing::info!(address = %provider.address(), threads, "the provider is listening");
         }
         Ok(process)

@@ -15,6 +15,7 @@ mod encode;
 mod histogram;
 mod labels;
 mod local;
+mod provider;
 mod scrape;
 mod series;
 mod sources;
@@ -29,6 +30,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use encode::Format;
 pub use labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+pub use provider::ProviderStats;
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
 pub use sources::{BuildInfo, CacheSample, IssuerSample, Reloads};
 
@@ -172,6 +174,11 @@ impl Metrics {
     /// Shows what the span exporter sent and dropped.
     pub fn set_trace(&self, stats: Arc<trace::Stats>) {
         self.sources.write().trace = Some(stats);
+    }
+
+    /// Shows what the provider beside the gateway answers.
+    pub fn set_provider(&self, stats: Arc<ProviderStats>) {
+        self.sources.write().provider = Some(stats);
     }
 
     /// Shows the CPU limit of the process's cgroup and what it costs.

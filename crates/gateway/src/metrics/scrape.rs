@@ -18,7 +18,7 @@ use crate::phases::{CacheUse, Phase};
 use crate::process;
 
 /// The first bound shown of a request's duration (10 µs): nothing is answered faster.
-const REQUEST_BOUND: usize = 12;
+pub(super) const REQUEST_BOUND: usize = 12;
 
 impl Metrics {
     /// All metrics as text. Reads `/proc` and the cgroup; milliseconds, so not for a worker's thread.
@@ -35,6 +35,9 @@ impl Metrics {
         issuers(e, &sources);
         self.configuration(e);
         outputs(e, &sources);
+        if let Some(provider) = &sources.provider {
+            provider.render(e);
+        }
         let cpu_seconds = process(e);
         self.cpu_limit(e, &sources, cpu_seconds);
         self.build(e, &sources);
@@ -329,7 +332,7 @@ fn endpoint_labels(endpoint: &EndpointMetrics) -> [(&str, &str); 2] {
     [("upstream", &*endpoint.upstream), ("endpoint", &*endpoint.endpoint)]
 }
 
-fn histogram(family: &mut Family<'_>, label: (&str, &str), total: &Total, first: usize) {
+pub(super) fn histogram(family: &mut Family<'_>, label: (&str, &str), total: &Total, first: usize) {
     let buckets = total.cumulative().take(BOUNDS).enumerate().skip(first);
     family.histogram(
         &[label],

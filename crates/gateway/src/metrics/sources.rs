@@ -10,6 +10,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use parking_lot::Mutex;
 
+use super::provider::ProviderStats;
 use crate::cgroup::Cgroup;
 use crate::{access_log, trace};
 
@@ -59,6 +60,7 @@ pub(super) struct Sources {
     pub(super) issuers: Source<Vec<IssuerSample>>,
     pub(super) access_log: Option<Arc<access_log::Stats>>,
     pub(super) trace: Option<Arc<trace::Stats>>,
+    pub(super) provider: Option<Arc<ProviderStats>>,
     pub(super) cgroup: Option<Cgroup>,
     pub(super) build: Option<BuildInfo>,
 }

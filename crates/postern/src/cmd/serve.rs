@@ -1,4 +1,4 @@
-//! `postern serve`: the gateway, until it is told to stop.
+//! `postern serve`: the gateway and the provider, until it is told to stop.
 
 use std::path::PathBuf;
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::metrics::ProviderStats;
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use parking_lot::{Mutex, RwLock};
@@ -104,6 +105,7 @@ pub struct Running {
     live: Arc<RwLock<Arc<Live>>>,
     store: Store,
     secret: Zeroizing<String>,
+    stats: Arc<ProviderStats>,
     tending: JoinHandle<()>,
     serving: JoinHandle<bool>,
     address: SocketAddr,
@@ -126,7 +128,8 @@ impl Running {
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
-        let live = Arc::new(RwLock::new(Live::new(&provider, config)));
+        let stats = Arc::<ProviderStats>::default();
+        let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats)));
         let (stop, stopped) = watch::channel(false);
         let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
         let tending = runtime.spawn(idp::tend(provider));
@@ -134,12 +137,17 @@ impl Running {
         runtime.spawn(look(store.clone(), unready.clone()));
         drop(guard);
         let secret = text;
-        Ok(Self { runtime, live, store, secret, tending, serving, address, unready, stop })
+        Ok(Self { runtime, live, store, secret, stats, tending, serving, address, unready, stop })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it answers, counted.
+    pub fn stats(&self) -> Arc<ProviderStats> {
+        self.stats.clone()
     }
 
     /// Tells why requests should not be sent here, if there is a reason.
@@ -156,7 +164,7 @@ impl Running {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
-        Ok(Next { live: Live::new(&provider, config), provider })
+        Ok(Next { live: Live::new(&provider, config, &self.stats), provider })
     }
 
     /// Serves what was prepared from the next request on; those under way finish as they began.
@@ -213,11 +221,17 @@ async fn build(
 }
 
 impl Live {
-    fn new(provider: &Arc<idp::Provider>, config: &config::Provider) -> Arc<Self> {
+    fn new(
+        provider: &Arc<idp::Provider>,
+        config: &config::Provider,
+        stats: &Arc<ProviderStats>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             router: idp::router(provider.clone()),
             tls: config.tls.clone().map(TlsAcceptor::from),
             trusted_proxies: config.trusted_proxies.clone(),
+            path: provider.issuer().path().into(),
+            stats: stats.clone(),
         })
     }
 }

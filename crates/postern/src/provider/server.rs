@@ -14,13 +14,14 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use gateway::metrics::ProviderStats;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use idp::Caller;
+use idp::{Caller, discovery};
 use ipnet::IpNet;
 use parking_lot::RwLock;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -58,6 +59,9 @@ pub(super) struct Live {
     pub(super) router: Router,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) trusted_proxies: Vec<IpNet>,
+    /// The issuer's path, which endpoints are below.
+    pub(super) path: Box<str>,
+    pub(super) stats: Arc<ProviderStats>,
 }
 
 /// Binds the address. Call it within a runtime.
@@ -193,17 +197,48 @@ async fn answer(
     live: Arc<RwLock<Arc<Live>>>,
     activity: Activity,
 ) -> Result<Response<Body>, Infallible> {
-    let asked = activity.asked();
+    let (asked, began) = (activity.asked(), Instant::now());
     let live = live.read().clone();
+    let endpoint = endpoint(request.uri().path(), &live.path);
     // HTTP/2 has no bound of its own on the number of fields
     if request.headers().len() > FIELDS {
-        return Ok(refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        let refused = refusal(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        live.stats.answered(endpoint, refused.status().as_u16(), began.elapsed());
+        return Ok(refused);
     }
     let caller = Caller(caller(peer.ip(), request.headers(), &live.trusted_proxies));
     request.extensions_mut().insert(caller);
     let answered = TowerToHyperService::new(live.router.clone()).call(request).await;
     drop(asked);
+    if let Ok(response) = &answered {
+        live.stats.answered(endpoint, response.status().as_u16(), began.elapsed());
+    }
     answered
+}
+
+/// What metrics call a path.
+fn endpoint(path: &str, issuer: &str) -> &'static str {
+    // RFC 8414 section 3.1 puts its word before the issuer's path
+    if path.starts_with("/.well-known/") {
+        return "discovery";
+    }
+    match path.strip_prefix(issuer).unwrap_or_default() {
+        discovery::AUTHORIZE => "authorize",
+        discovery::TOKEN => "token",
+        discovery::JWKS => "jwks",
+        discovery::USERINFO => "userinfo",
+        discovery::INTROSPECT => "introspect",
+        discovery::REVOKE => "revoke",
+        discovery::END_SESSION | discovery::LOGOUT_DECISION => "logout",
+        discovery::PUSHED_REQUEST => "par",
+        discovery::DEVICE_AUTHORIZATION => "device_authorization",
+        discovery::DEVICE | discovery::DEVICE_DECISION => "device",
+        discovery::LOGIN => "login",
+        discovery::CONSENT => "consent",
+        path if path.starts_with(discovery::ACCOUNT) => "account",
+        path if path.starts_with("/.well-known/") => "discovery",
+        _ => "(none)",
+    }
 }
 
 fn refusal(status: StatusCode) -> Response<Body> {

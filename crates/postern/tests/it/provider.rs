@@ -136,6 +136,15 @@ fn a_file_with_a_provider_alone_is_served() {
     let config = get(&served.admin, "/debug/config");
     assert!(config.contains("[[provider.client]]") && !config.contains(SECRET), "{config}");
 
+    let metrics = get(&served.admin, "/metrics");
+    for line in [
+        "postern_provider_requests_total{endpoint=\"token\",status=\"200\"} 1",
+        "postern_provider_requests_total{endpoint=\"discovery\",status=\"200\"} 1",
+        "postern_provider_request_duration_seconds_count{endpoint=\"jwks\"} 1",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+
     let mode = std::fs::metadata(served.folder.0.join("postern.db.secret")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     process.signal("-TERM");

@@ -81,6 +81,28 @@ fn what_waits_for_a_restart_is_named_and_shown_as_it_is_in_force() {
 }
 
 #[test]
+fn where_a_provider_is_waits_for_a_restart_and_what_it_is_told_does_not() {
+    let text = "[provider]\nissuer = \"https://login.example\"\naddress = \"127.0.0.1:9000\"\n\
+                trusted_proxies = [\"10.0.0.1\"]\ndatabase = \"sqlite://a.db\"\nsecret_file = \"provider.secret\"\n";
+    FILES.write("restart.url", "sqlite://c.db");
+    let start = AtStart::of(&load(text).ok().unwrap());
+    assert!(under(&start, &text.replace("10.0.0.1", "10.0.0.2")).postponed.is_empty());
+    assert!(under(&start, &format!("{text}[provider.brand]\nname = \"Other\"\n")).postponed.is_empty());
+    for (old, new, keys) in [
+        ("9000", "9001", &["provider.address"][..]),
+        ("a.db", "b.db", &["provider.database"]),
+        ("secret_file = \"provider.secret\"\n", "", &["provider.secret_file"]),
+    ] {
+        assert_eq!(under(&start, &text.replace(old, new)).postponed, keys, "{new}");
+    }
+    let file = text.replace("database = \"sqlite://a.db\"", "database_file = \"restart.url\"");
+    let start = AtStart::of(&load(&file).ok().unwrap());
+    FILES.write("restart.url", "sqlite://d.db");
+    assert_eq!(under(&start, &file).postponed, ["provider.database_file"]);
+    assert_eq!(under(&start, &minimal_and("")).postponed, ["provider"], "one that goes stays until then");
+}
+
+#[test]
 fn what_needs_no_restart_is_shown_as_the_file_says() {
     let start_text = minimal_and("[telemetry]\nlog = \"warn\"\n");
     let start = AtStart::of(&load(&start_text).ok().unwrap());

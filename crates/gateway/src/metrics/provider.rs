@@ -1,0 +1,67 @@
+//! Counts of the provider that runs beside the gateway.
+//!
+//! Its threads are not workers, and a request of it costs a thousand times what a lock costs: so here is one lock for each
+//! endpoint, where workers have shards. Does not own: the names of endpoints; the binary passes words of its program text.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::encode::{Encoder, Kind};
+use super::histogram::{Histogram, Total};
+use super::scrape::{REQUEST_BOUND, histogram};
+
+/// Requests of a provider, by endpoint.
+#[derive(Default)]
+pub struct ProviderStats {
+    endpoints: RwLock<BTreeMap<&'static str, Mutex<Endpoint>>>,
+}
+
+#[derive(Default)]
+struct Endpoint {
+    statuses: BTreeMap<u16, u64>,
+    duration: Histogram,
+}
+
+impl Endpoint {
+    fn count(&mut self, status: u16, nanos: u64) {
+        *self.statuses.entry(status).or_default() += 1;
+        self.duration.record(nanos);
+    }
+}
+
+impl ProviderStats {
+    /// A request was answered: from its whole head to the head of its answer.
+    pub fn answered(&self, endpoint: &'static str, status: u16, took: Duration) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if let Some(known) = self.endpoints.read().get(endpoint) {
+            return known.lock().count(status, nanos);
+        }
+        self.endpoints.write().entry(endpoint).or_default().get_mut().count(status, nanos);
+    }
+
+    pub(super) fn render(&self, e: &mut Encoder) {
+        let endpoints = self.endpoints.read();
+        let mut family = e.family(
+            "postern_provider_requests",
+            Kind::Counter,
+            "Requests to the provider answered, by endpoint and status.",
+        );
+        for (name, endpoint) in &*endpoints {
+            for (status, count) in &endpoint.lock().statuses {
+                let status = status.to_string();
+                family.sample(&[("endpoint", *name), ("status", &*status)], *count);
+            }
+        }
+        let mut family = e.family(
+            "postern_provider_request_duration_seconds",
+            Kind::Histogram,
+            "Whole head of a request to the provider to the head of its answer, by endpoint.",
+        );
+        for (name, endpoint) in &*endpoints {
+            let total = Total::of(std::iter::once(&endpoint.lock().duration));
+            histogram(&mut family, ("endpoint", name), &total, REQUEST_BOUND);
+        }
+    }
+}
