@@ -246,7 +246,8 @@ impl Checked {
         ids.sort_unstable();
         let warn = |id: &&str| {
             format!(
-                "client {id:?} may use the password grant: it sees people's passwords, and whoever takes it over does;                  prefer authorization_code"
+                "client {id:?} may use the password grant: it sees people's passwords, and whoever takes it over does; \
+                 prefer authorization_code"
             )
         };
         ids.iter().map(warn).collect()

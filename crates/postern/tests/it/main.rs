@@ -19,6 +19,7 @@ mod explain;
 mod failure_and_configuration;
 mod faults;
 mod provider;
+mod provider_crash;
 mod restart;
 mod rooms;
 mod schema;

@@ -1,0 +1,261 @@
+//! Providers that are killed while they answer: what a client was told holds afterwards, on either database.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running};
+
+/// What the client proves itself with.
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+const PASSWORD: &str = "plough the winter dunes";
+/// How many times the provider is killed; a few by default, two hundred seen when it was written.
+const KILLED: &str = "POSTERN_TEST_KILLS";
+/// Where a PostgreSQL server is that tests may make databases on.
+const SERVER: &str = "POSTERN_TEST_POSTGRES";
+const STREAMS: usize = 4;
+
+#[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
+fn told(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
+}
+
+struct Served {
+    folder: Folder,
+    address: String,
+}
+
+impl Served {
+    fn new(name: &str, database: &str) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let folder = Folder::new(&format!("crash-{name}"));
+        folder.write("app.secret", SECRET);
+        let secret = folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(secret, mode).unwrap();
+        folder.write("database.url", database);
+        let url = folder.0.join("database.url");
+        std::fs::set_permissions(url, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        let text = format!(
+            "[admin]\nenabled = false\n\
+             [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\n\
+             database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
+             [provider.passwords]\nmemory = \"7MiB\"\niterations = 5\n\
+             [[provider.client]]\nid = \"app\"\nsecret_files = [\"app.secret\"]\naccess_token = \"opaque\"\n\
+             grants = [\"password\", \"refresh_token\"]\nscopes = [\"openid\"]\naccess_token_lifetime = \"1h\"\n"
+        );
+        folder.write("postern.toml", text);
+        Self { folder, address }
+    }
+
+    fn file(&self) -> String {
+        self.folder.0.join("postern.toml").display().to_string()
+    }
+
+    fn start(&self) -> Running {
+        let mut process = Running::start(&["serve", "--config", &self.file()]);
+        process.wait_for("the provider is listening");
+        process
+    }
+
+    /// Moves Ada in, before anybody serves.
+    fn settle(&self) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let path = std::path::PathBuf::from(self.file());
+        let now = auth::time::Timestamp::from_secs(1_700_000_000);
+        let loaded = postern::config::load_file(&path, now, 1).unwrap_or_else(|_| panic!("faulty"));
+        runtime.block_on(async {
+            let opened = postern::provider::open(loaded.provider.as_ref().unwrap()).await.unwrap();
+            let store = opened.store.clone();
+            let hasher = idp::passwords::Hasher::new(
+                idp::passwords::Parameters::KEYCLOAK,
+                &aws_lc_rs::rand::SystemRandom::new(),
+            );
+            let password = idp::passwords::Password::new(PASSWORD.into()).unwrap();
+            let mut memory = idp::passwords::Memory::new();
+            let phc = hasher.unwrap().hash(&password, &aws_lc_rs::rand::SystemRandom::new(), &mut memory);
+            let user = store::users::User {
+                id: "ada-id".into(),
+                name: "ada".into(),
+                email: None,
+                email_verified_at: None,
+                claims: "{}".into(),
+                created_at: now,
+                updated_at: now,
+                disabled_at: None,
+                tokens_not_before: now,
+            };
+            let password = store::users::StoredPassword { phc: phc.unwrap().encode(), changed_at: now };
+            store.write(store::users::AddUser { user, password: Some(password) }).await.unwrap();
+            store.close().await;
+        });
+    }
+
+    /// Asks; `None` when there was no whole answer.
+    fn ask(&self, path: &str, form: &str) -> Option<(u16, Value)> {
+        let (address, secret) = (&self.address, SECRET.replace('=', "%3D"));
+        let form = format!("client_id=app&client_secret={secret}&{form}");
+        let mut stream = TcpStream::connect(address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        );
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        let (head, body) = answer.split_once("\r\n\r\n")?;
+        let status = head.split(' ').nth(1)?.parse().ok()?;
+        if body.is_empty() && !head.contains("content-length: 0") {
+            return None;
+        }
+        Some((status, serde_json::from_str(body).unwrap_or(Value::Null)))
+    }
+
+    fn is_active(&self, token: &str) -> bool {
+        let (status, told) = self.ask("/introspect", &format!("token={token}")).unwrap();
+        assert_eq!(status, 200, "{told}");
+        told["active"].as_bool().unwrap()
+    }
+
+    fn refresh(&self, token: &str) -> Option<(u16, Value)> {
+        self.ask("/token", &format!("grant_type=refresh_token&refresh_token={token}"))
+    }
+}
+
+/// What one client was told of the tokens that came of one login, in the order it heard it.
+#[derive(Default)]
+struct Chain {
+    /// Redeemed, and the answer heard.
+    redeemed: Vec<String>,
+    /// The last one, if nobody tried it yet: whether a try that was cut off counted is unknown.
+    next: Option<String>,
+    revoked: Vec<String>,
+    active: Vec<String>,
+}
+
+fn text(answer: &Value, name: &str) -> String {
+    answer[name].as_str().unwrap_or_else(|| panic!("no {name}: {answer}")).to_owned()
+}
+
+/// Logs in, then refreshes again and again and revokes every other access token, until the provider is gone.
+fn stream(served: &Served, stop: &AtomicBool) -> Chain {
+    let mut chain = Chain::default();
+    let login =
+        format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
+    let Some((200, tokens)) = served.ask("/token", &login) else { return chain };
+    chain.active.push(text(&tokens, "access_token"));
+    let mut next = text(&tokens, "refresh_token");
+    chain.next = Some(next.clone());
+    for turn in 0.. {
+        if stop.load(Ordering::SeqCst) {
+            break;
+        }
+        chain.next = None;
+        let Some((status, tokens)) = served.refresh(&next) else { break };
+        assert_eq!(status, 200, "{tokens}");
+        chain.redeemed.push(std::mem::replace(&mut next, text(&tokens, "refresh_token")));
+        chain.next = Some(next.clone());
+        let access = text(&tokens, "access_token");
+        if turn % 2 == 0 {
+            chain.active.push(access);
+        } else if let Some((200, _)) = served.ask("/revoke", &format!("token={access}")) {
+            chain.revoked.push(access);
+        }
+    }
+    chain
+}
+
+/// What was told holds: nothing acknowledged is lost, and nothing counts twice.
+fn check(served: &Served, chain: &Chain) {
+    for token in &chain.revoked {
+        assert!(!served.is_active(token), "a revocation that was acknowledged is lost");
+    }
+    for token in &chain.active {
+        assert!(served.is_active(token), "a token that was handed out is lost");
+    }
+    if let Some(next) = &chain.next {
+        let (status, tokens) = served.refresh(next).unwrap();
+        assert_eq!(status, 200, "the last refresh token is lost: {tokens}");
+        assert!(served.is_active(&text(&tokens, "access_token")));
+    }
+    // a second time: the family dies
+    if let Some(used) = chain.redeemed.first() {
+        let (status, answer) = served.refresh(used).unwrap();
+        assert_eq!((status, answer["error"].as_str()), (400, Some("invalid_grant")));
+        for token in &chain.active {
+            assert!(!served.is_active(token), "it should have died with its family");
+        }
+    }
+}
+
+fn survives(name: &str, database: &str) {
+    let served = Arc::new(Served::new(name, database));
+    served.settle();
+    let kills: u64 = told(KILLED).map_or(4, |n| n.parse().expect("a number of times to kill"));
+    let (mut handed_out, mut revoked) = (0, 0);
+    let mut dead: Vec<String> = Vec::new();
+    for kill in 0..kills {
+        let process = served.start();
+        // what the last round killed stays dead
+        for token in dead.drain(..) {
+            assert!(!served.is_active(&token), "a dead family came back");
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let streams: Vec<_> = (0..STREAMS)
+            .map(|_| {
+                let (served, stop) = (served.clone(), stop.clone());
+                std::thread::spawn(move || stream(&served, &stop))
+            })
+            .collect();
+        // spread over the life of a transaction, and of a login
+        std::thread::sleep(Duration::from_millis(350 + 7 * (kill % 61)));
+        process.signal("-KILL");
+        stop.store(true, Ordering::SeqCst);
+        let chains: Vec<Chain> = streams.into_iter().map(|stream| stream.join().unwrap()).collect();
+        drop(process);
+        let _again = served.start();
+        for chain in &chains {
+            check(&served, chain);
+            handed_out += chain.active.len();
+            revoked += chain.revoked.len();
+            if !chain.redeemed.is_empty() {
+                dead.extend(chain.active.iter().take(2).cloned());
+            }
+        }
+        assert!(process_is_fresh(&served), "it serves on");
+    }
+    println!(
+        "{name}: {kills} times killed, {handed_out} tokens and {revoked} revocations acknowledged, none lost"
+    );
+    assert!(handed_out > 0, "nothing was asked of it");
+}
+
+fn process_is_fresh(served: &Served) -> bool {
+    served.ask("/introspect", "token=nonsense").is_some_and(|(status, _)| status == 200)
+}
+
+#[test]
+fn what_a_killed_provider_acknowledged_holds_on_sqlite() {
+    let folder = Folder::new("crash-database");
+    let file = folder.0.join("postern.db");
+    survives("sqlite", &format!("sqlite://{}?mode=rwc\n", file.display()));
+}
+
+#[test]
+fn what_a_killed_provider_acknowledged_holds_on_postgresql() {
+    let url =
+        told(SERVER).expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let name = format!("crash_{}", std::process::id());
+    let made =
+        std::process::Command::new("psql").args([&url, "-qc", &format!("CREATE DATABASE {name}")]).output();
+    let made = made.unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    survives("postgresql", &format!("{server}/{name}\n"));
+}
