@@ -198,7 +198,7 @@ fn survives(name: &str, database: &str) {
     let served = Arc::new(Served::new(name, database));
     served.settle();
     let kills: u64 = told(KILLED).map_or(4, |n| n.parse().expect("a number of times to kill"));
-    let (mut handed_out, mut revoked) = (0, 0);
+    let mut told_of = 0;
     let mut dead: Vec<String> = Vec::new();
     for kill in 0..kills {
         let process = served.start();
@@ -222,18 +222,14 @@ fn survives(name: &str, database: &str) {
         let _again = served.start();
         for chain in &chains {
             check(&served, chain);
-            handed_out += chain.active.len();
-            revoked += chain.revoked.len();
+            told_of += chain.active.len() + chain.revoked.len();
             if !chain.redeemed.is_empty() {
                 dead.extend(chain.active.iter().take(2).cloned());
             }
         }
         assert!(process_is_fresh(&served), "it serves on");
     }
-    println!(
-        "{name}: {kills} times killed, {handed_out} tokens and {revoked} revocations acknowledged, none lost"
-    );
-    assert!(handed_out > 0, "nothing was asked of it");
+    assert!(told_of as u64 > kills, "it was asked too little: {told_of}");
 }
 
 fn process_is_fresh(served: &Served) -> bool {

@@ -1,9 +1,11 @@
-//! `postern demo`: a gateway, a provider that issues tokens, and a service behind, in one process on loopback.
+//! `postern demo`: a gateway, a provider that people log in to, and a service behind, in one process on loopback.
 //!
-//! Owns: starting the three (`town`), saying what runs where, and the tour that checks it (`tour`).
+//! Owns: starting the three (`town`, `provider`), saying what runs where, and the tour that checks it (`tour`, `visitor`).
 
+mod provider;
 mod tour;
 mod town;
+mod visitor;
 
 use std::fmt::Write as _;
 
@@ -70,7 +72,7 @@ fn guide(town: &Town) -> String {
     let gateway = town.gateway();
     let rows = [
         ("gateway", gateway.clone(), "finds out who is calling, lets pass who may"),
-        ("provider", town.provider(), "issues tokens: OpenID discovery, keys, token endpoint"),
+        ("provider", town.provider(), "an OpenID provider: people log in, programs get tokens"),
         ("service", town.service(), "stands behind the gateway and shows what reaches it"),
         ("admin", town.admin(), "/readyz  /metrics  /debug/config"),
     ];
@@ -97,6 +99,12 @@ fn guide(town: &Town) -> String {
     for (status, what, command) in requests {
         let _ = writeln!(out, "  {DIM}#{DIM:#} {GOOD}{status}{GOOD:#} {DIM}{what}{DIM:#}\n  {command}\n");
     }
+    let _ =
+        writeln!(out, "  {DIM}# log in at the provider, in a browser:{DIM:#} {}/account", town.provider());
+    for (name, password) in town.people() {
+        let _ = writeln!(out, "  {DIM}#{DIM:#}   {name}  {DIM}with the password{DIM:#}  {password}");
+    }
+    let _ = writeln!(out);
     let _ = writeln!(out, "  {DIM}Each request leaves a line below. Ctrl-C ends everything.{DIM:#}\n");
     out
 }

@@ -7,7 +7,9 @@ use comfy_table::{Attribute, Cell, Color, Table};
 use gateway::authenticate::Url;
 use http::Method;
 
-use super::town::{MANAGER, READER, Town};
+use super::provider::{ADA, MANAGER, READER};
+use super::town::Town;
+use super::visitor::Visitor;
 use crate::cli::{Failure, Outcome};
 use crate::client::{Client, Reply, Version};
 use crate::cmd::token::{TokenRequest, discover};
@@ -106,6 +108,15 @@ impl Tour<'_> {
         step("a path with two readings", "400", status(&reply));
         let reply = self.ask(Method::GET, "/nowhere", &bearer).await?;
         step("a path without a route", "404", status(&reply));
+        let mut ada = Visitor::new(&self.client, self.town.provider());
+        let back = format!("{}/", self.town.gateway());
+        let token = ada.token(ADA, self.town.password(), &back).await?;
+        let seen = ada.title("/account").await?;
+        step("Ada logs in with her password and allows the order desk", "Your account", seen);
+        let bearer = format!("Bearer {token}");
+        let reply = self.ask(Method::DELETE, "/orders/7", &[("authorization", &bearer)]).await?;
+        let seen = format!("{}, for {}", status(&reply), seen_by_service(&reply, "x-forwarded-user"));
+        step("deleting the order as Ada, who is a manager", "200, for demo-ada", seen);
         let metrics = self.client.send(Version::Http1, Method::GET, &self.admin("/metrics")?, &[], "").await;
         let metrics = metrics.map_err(Failure::new)?;
         let metrics = String::from_utf8_lossy(&metrics.body);

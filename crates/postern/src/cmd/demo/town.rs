@@ -2,17 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
-use idp::client::secret::ClientSecret;
-use idp::{
-    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Provider, Secrets,
-};
-use store::{Epoch, Store};
 use tempfile::TempDir;
+
+use super::provider::{self, ADA, READER, Residents};
 
 use crate::cli::Failure;
 use crate::cmd::echo::{Answer, Echo, Place};
@@ -23,11 +18,6 @@ use crate::process::Process;
 
 /// The configuration of the gateway, addresses left open.
 pub(super) const CONFIG: &str = include_str!("demo.toml");
-
-/// The client that may read orders.
-pub(super) const READER: &str = "shop";
-/// The client that may do anything with orders.
-pub(super) const MANAGER: &str = "office";
 
 /// Ports that were free a moment ago.
 pub(super) struct Ports([TcpListener; 4]);
@@ -43,7 +33,7 @@ impl Ports {
     }
 }
 
-fn unbound(error: &std::io::Error) -> Failure {
+pub(super) fn unbound(error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot listen on 127.0.0.1: {error}"))
 }
 
@@ -53,8 +43,7 @@ pub(super) struct Town {
     echo: Echo,
     provider: SocketAddr,
     service: SocketAddr,
-    reader: ClientSecret,
-    manager: ClientSecret,
+    residents: Residents,
     /// Runs the provider.
     runtime: tokio::runtime::Runtime,
     /// Holds the provider's database.
@@ -74,12 +63,10 @@ impl Town {
         drop((gateway, service, admin));
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
-        let secret = || ClientSecret::generate(&SystemRandom::new());
-        let secret = || secret().map_err(|_| Failure::new("the system has no randomness to give"));
-        let (reader, manager) = (secret()?, secret()?);
+        let residents = Residents::new()?;
         let folder = tempfile::Builder::new().prefix("postern-demo-").tempdir();
         let folder = folder.map_err(|error| Failure::new(format!("no temporary folder: {error}")))?;
-        serve_provider(provider, at_provider, [&reader, &manager], folder.path(), &runtime)?;
+        provider::serve(provider, at_gateway, &residents, folder.path(), &runtime)?;
         let echo = Echo::start(&Place::Tcp(at_service), &Answer::Reflect { log: false }, Duration::ZERO, 1);
         let echo = echo.map_err(|error| unbound(&error))?;
         let text = CONFIG
@@ -98,7 +85,7 @@ impl Town {
         logging::start(LogLevel::Warn, LogFormat::Text);
         let process = Process::start(*loaded)?;
         let (provider, service) = (at_provider, at_service);
-        Ok(Self { process, echo, provider, service, reader, manager, runtime, folder })
+        Ok(Self { process, echo, provider, service, residents, runtime, folder })
     }
 
     /// URL of the gateway.
@@ -123,13 +110,23 @@ impl Town {
 
     /// The secrets of reader and manager.
     pub(super) fn secrets(&self) -> [&str; 2] {
-        [self.reader.expose(), self.manager.expose()]
+        [self.residents.reader.expose(), self.residents.manager.expose()]
+    }
+
+    /// Name and password of each person.
+    pub(super) fn people(&self) -> &[(&'static str, String)] {
+        &self.residents.people
+    }
+
+    /// Ada's password.
+    pub(super) fn password(&self) -> &str {
+        self.people().iter().find(|(name, _)| *name == ADA).map_or("", |(_, password)| password)
     }
 
     /// What gets a token in a shell.
     pub(super) fn token_command(&self) -> String {
         let program = program();
-        let (provider, secret) = (self.provider(), self.reader.expose());
+        let (provider, secret) = (self.provider(), self.residents.reader.expose());
         format!("{program} token --issuer {provider} --client-id {READER} --client-secret {secret}")
     }
 
@@ -156,63 +153,6 @@ fn for_shell(path: &str) -> String {
     let path = if path.contains('/') { path.to_owned() } else { format!("./{path}") };
     let plain = |c: char| c.is_alphanumeric() || "/._-+@".contains(c);
     if path.chars().all(plain) { path } else { format!("'{}'", path.replace('\'', r"'\''")) }
-}
-
-/// No client of the demo has to be told anything.
-struct Nobody;
-
-impl Outbound for Nobody {
-    fn post_form(&self, url: &str, _: String) -> Answered {
-        let refused = format!("{url}: the demo calls nobody");
-        Box::pin(async move { Err(refused) })
-    }
-}
-
-fn serve_provider(
-    listener: TcpListener,
-    address: SocketAddr,
-    [reader, manager]: [&ClientSecret; 2],
-    folder: &Path,
-    runtime: &tokio::runtime::Runtime,
-) -> Result<(), Failure> {
-    let failed = |what: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {what}"));
-    let client = |id: &str, secret: &ClientSecret, groups: &[&str]| ClientConfig {
-        id: id.into(),
-        secrets: vec![ConfiguredSecret::Plain(secret.expose().into())],
-        grants: vec![GrantType::ClientCredentials],
-        scopes: vec!["orders:read".into()],
-        default_scopes: vec!["orders:read".into()],
-        audiences: vec!["orders".into()],
-        groups: groups.iter().map(ToString::to_string).collect(),
-        ..ClientConfig::default()
-    };
-    let mut config = idp::Config::new(format!("http://{address}"));
-    config.audiences = vec!["orders".into()];
-    config.access_token_lifetime = Duration::from_mins(10);
-    config.clients = vec![client(READER, reader, &[]), client(MANAGER, manager, &["managers"])];
-    let checked = config.check().map_err(|faults| failed(&faults))?;
-    let random = SystemRandom::new();
-    let (mut secret, mut epoch) = ([0; 32], [0; 16]);
-    random.fill(&mut secret).and_then(|()| random.fill(&mut epoch)).map_err(|error| failed(&error))?;
-    listener.set_nonblocking(true).map_err(|error| unbound(&error))?;
-    let router = runtime.block_on(async {
-        let store = Store::open(&store::sqlite_url(&folder.join("demo.db")), Epoch(epoch)).await;
-        let parts = Parts {
-            store: store.map_err(|error| failed(&error))?,
-            secrets: Secrets::new(&secret),
-            clock: Arc::new(|| SystemClock.now().wall),
-            entropy: Arc::new(random),
-            outbound: Arc::new(Nobody),
-        };
-        let provider = Provider::start(checked, parts).await.map_err(|fault| failed(&fault))?;
-        tokio::spawn(idp::tend(provider.clone()));
-        Ok::<_, Failure>(idp::router(provider))
-    })?;
-    let guard = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| unbound(&error))?;
-    drop(guard);
-    runtime.spawn(async move { axum::serve(listener, router).await });
-    Ok(())
 }
 
 #[cfg(test)]

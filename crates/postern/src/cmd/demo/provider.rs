@@ -1,0 +1,171 @@
+//! The demo's provider, and who lives there.
+//!
+//! Owns: its clients and its people, whose secrets are made anew each time; serving it on a listener. Does not own: the
+//! folder its database is in, which goes with the demo.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand::SystemRandom;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use gateway::clock::{Clock as _, SystemClock};
+use idp::client::secret::ClientSecret;
+use idp::passwords::{Hasher, Memory, Parameters, Password};
+use idp::{
+    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Provider, Secrets,
+};
+use store::groups::{AddGroup, AddMember};
+use store::users::{AddUser, StoredPassword, User};
+use store::{Epoch, Store};
+
+use super::town::unbound;
+use crate::cli::Failure;
+
+/// The client that may read orders.
+pub(super) const READER: &str = "shop";
+/// The client that may do anything with orders.
+pub(super) const MANAGER: &str = "office";
+/// The client that people log in to.
+pub(super) const DESK: &str = "desk";
+/// Somebody who is in the group of managers.
+pub(super) const ADA: &str = "ada";
+/// Somebody who is in no group.
+const BEN: &str = "ben";
+/// What tokens are meant for.
+pub(super) const AUDIENCE: &str = "orders";
+/// The group whose members may do anything with orders.
+const MANAGERS: &str = "managers";
+/// Random bytes of a person's password.
+const PASSWORD: usize = 9;
+
+/// Who lives at the provider, and how each proves who they are.
+pub(super) struct Residents {
+    pub(super) reader: ClientSecret,
+    pub(super) manager: ClientSecret,
+    /// Name and password of each person.
+    pub(super) people: [(&'static str, String); 2],
+}
+
+impl Residents {
+    /// Makes their secrets.
+    pub(super) fn new() -> Result<Self, Failure> {
+        let none = |_| Failure::new("the system has no randomness to give");
+        let random = SystemRandom::new();
+        let secret = || ClientSecret::generate(&random).map_err(none);
+        let password = || {
+            let mut bytes = [0; PASSWORD];
+            random.fill(&mut bytes).map_err(none)?;
+            Ok::<_, Failure>(BASE64_URL_SAFE_NO_PAD.encode(bytes))
+        };
+        let people = [(ADA, password()?), (BEN, password()?)];
+        Ok(Self { reader: secret()?, manager: secret()?, people })
+    }
+
+    fn clients(&self, gateway: SocketAddr) -> Vec<ClientConfig> {
+        let program = |id: &str, secret: &ClientSecret, groups: &[&str]| ClientConfig {
+            id: id.into(),
+            secrets: vec![ConfiguredSecret::Plain(secret.expose().into())],
+            grants: vec![GrantType::ClientCredentials],
+            scopes: vec!["orders:read".into()],
+            default_scopes: vec!["orders:read".into()],
+            audiences: vec![AUDIENCE.into()],
+            groups: groups.iter().map(ToString::to_string).collect(),
+            ..ClientConfig::default()
+        };
+        let desk = ClientConfig {
+            id: DESK.into(),
+            name: Some("Order desk".into()),
+            public: true,
+            grants: vec![GrantType::AuthorizationCode],
+            redirect_uris: vec![format!("http://{gateway}/")],
+            scopes: ["openid", "profile", "groups", "orders:read"].map(Into::into).into(),
+            audiences: vec![AUDIENCE.into()],
+            ..ClientConfig::default()
+        };
+        vec![program(READER, &self.reader, &[]), program(MANAGER, &self.manager, &[MANAGERS]), desk]
+    }
+
+    async fn move_in(&self, store: &Store) -> Result<(), String> {
+        let said = |error: &dyn std::fmt::Display| error.to_string();
+        let (random, now) = (SystemRandom::new(), SystemClock.now().wall);
+        let hasher = Hasher::new(Parameters::OWASP, &random).map_err(|error| said(&error))?;
+        let mut memory = Memory::new();
+        for (name, password) in &self.people {
+            let password = Password::new(password.clone()).map_err(|error| said(&error))?;
+            let phc = hasher.hash(&password, &random, &mut memory).map_err(|error| said(&error))?;
+            let user = User {
+                id: format!("demo-{name}"),
+                name: (*name).into(),
+                email: Some(format!("{name}@example.com")),
+                email_verified_at: Some(now),
+                claims: "{}".into(),
+                created_at: now,
+                updated_at: now,
+                disabled_at: None,
+                tokens_not_before: now,
+            };
+            let password = Some(StoredPassword { phc: phc.encode(), changed_at: now });
+            store.write(AddUser { user, password }).await.map_err(|error| said(&error))?;
+        }
+        let add = AddGroup { id: MANAGERS.into(), name: MANAGERS.into(), now };
+        store.write(add).await.map_err(|error| said(&error))?;
+        let join = AddMember { group: MANAGERS.into(), user_id: format!("demo-{ADA}") };
+        store.write(join).await.map_err(|error| said(&error))?;
+        Ok(())
+    }
+}
+
+/// No client of the demo has to be told anything.
+struct Nobody;
+
+impl Outbound for Nobody {
+    fn post_form(&self, url: &str, _: String) -> Answered {
+        let refused = format!("{url}: the demo calls nobody");
+        Box::pin(async move { Err(refused) })
+    }
+}
+
+/// Serves the provider from now on, with its people moved in.
+pub(super) fn serve(
+    listener: TcpListener,
+    gateway: SocketAddr,
+    residents: &Residents,
+    folder: &Path,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<(), Failure> {
+    let failed = |what: &dyn std::fmt::Display| Failure::new(format!("the provider does not start: {what}"));
+    let address = listener.local_addr().map_err(|error| unbound(&error))?;
+    let mut config = idp::Config::new(format!("http://{address}"));
+    config.audiences = vec![AUDIENCE.into()];
+    config.access_token_lifetime = Duration::from_mins(10);
+    config.clients = residents.clients(gateway);
+    config.brand.name = "Postern demo".into();
+    let checked = config.check().map_err(|faults| failed(&faults))?;
+    let random = SystemRandom::new();
+    let (mut secret, mut epoch) = ([0; 32], [0; 16]);
+    random.fill(&mut secret).and_then(|()| random.fill(&mut epoch)).map_err(|error| failed(&error))?;
+    listener.set_nonblocking(true).map_err(|error| unbound(&error))?;
+    let router = runtime.block_on(async {
+        let store = Store::open(&store::sqlite_url(&folder.join("demo.db")), Epoch(epoch)).await;
+        let store = store.map_err(|error| failed(&error))?;
+        residents.move_in(&store).await.map_err(|error| failed(&error))?;
+        let parts = Parts {
+            store,
+            secrets: Secrets::new(&secret),
+            clock: Arc::new(|| SystemClock.now().wall),
+            entropy: Arc::new(random),
+            outbound: Arc::new(Nobody),
+        };
+        let provider = Provider::start(checked, parts).await.map_err(|fault| failed(&fault))?;
+        tokio::spawn(idp::tend(provider.clone()));
+        Ok::<_, Failure>(idp::router(provider))
+    })?;
+    let guard = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(|error| unbound(&error))?;
+    drop(guard);
+    runtime.spawn(async move { axum::serve(listener, router).await });
+    Ok(())
+}
