@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Two nodes of one OpenID provider on one PostgreSQL, behind a gateway, all on loopback.
+#
+#   examples/cluster/run.sh           start everything, say where it is, stay until Ctrl-C
+#   examples/cluster/run.sh --check   take the tour on free ports, print what was expected and seen, end
+#
+# PostgreSQL's programs must be there (Debian: postgresql). The program is built, or named by POSTERN. Exit codes: 0 ended by
+# Ctrl-C or the tour went as expected, 1 the tour found a difference, 2 the command line is not understood, 3 it cannot run here.
+
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+ROOT=$(cd "$HERE/../.." && pwd)
+
+fail() {
+    printf 'cluster: %s\n' "$*" >&2
+    exit 3
+}
+
+case ${1-} in
+    '') check= ;;
+    --check) check=yes ;;
+    *) sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
+esac
+
+# A database server of its own, which ends with this script.
+[[ -n ${POSTERN_TEST_POSTGRES-} ]] || exec "$ROOT/dev/with-postgres" "${BASH_SOURCE[0]}" "$@"
+
+if [[ -z ${POSTERN-} ]]; then
+    cargo build --release --locked --manifest-path "$ROOT/Cargo.toml" -p postern
+    POSTERN=${CARGO_TARGET_DIR:-$ROOT/target}/release/postern
+fi
+command -v "$POSTERN" >/dev/null || fail "$POSTERN is not there"
+for tool in curl python3; do command -v "$tool" >/dev/null || fail "$tool is not there"; done
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/postern-cluster.XXXXXX")
+declare -A pids=()
+stop() {
+    trap '' INT TERM HUP
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 0' INT TERM HUP
+
+random() { head -c 32 /dev/urandom | base64 -w0; }
+
+# The files of this folder; the tour takes ports that are free.
+cp "$HERE"/*.toml "$work"
+if [[ -n $check ]]; then
+    for port in 9000 9001 9002 9910 9911 9912; do
+        free=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+        sed -i "s/127\.0\.0\.1:$port/127.0.0.1:$free/g" "$work"/*.toml
+    done
+fi
+mkdir -m 700 "$work/run"
+umask 077
+random >"$work/run/provider.secret"
+secret=$(random)
+printf '%s\n' "$secret" >"$work/run/client.secret"
+printf '%s\n' "$POSTERN_TEST_POSTGRES" >"$work/run/database.url"
+password=$(head -c 9 /dev/urandom | base64 -w0 | tr '+/' '-_')
+printf '%s\n' "$password" >"$work/run/password"
+
+value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$work/$2.toml" | tail -1; }
+issuer=$(value issuer node-a)
+declare -A at=([a]=http://$(value address node-a) [b]=http://$(value address node-b))
+
+"$POSTERN" admin --config "$work/node-a.toml" user add ada --password-file "$work/run/password" >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; fail "no user could be added"; }
+
+start() {
+    "$POSTERN" serve --config "$work/$1.toml" >>"$work/$1.log" 2>&1 &
+    pids[$1]=$!
+}
+answers() {
+    for _ in {1..100}; do
+        curl -fs -o /dev/null "$1/.well-known/openid-configuration" && return
+        sleep 0.1
+    done
+    cat "$work"/*.log >&2
+    fail "nobody answers at $1"
+}
+start node-a
+start node-b
+start front
+for url in "${at[@]}" "$issuer"; do answers "$url"; done
+
+if [[ -z $check ]]; then
+    cat <<END
+
+  provider  $issuer   a gateway before two nodes; log in: $issuer/account
+  node a    ${at[a]}
+  node b    ${at[b]}
+  database  $POSTERN_TEST_POSTGRES
+
+  ada  with the password  $password
+
+  A token from one node, asked about at the other, revoked there, asked about at the first:
+
+  TOKEN=\$(curl -s -u 'tool:$secret' -d grant_type=password -d username=ada --data-urlencode 'password=$password' \\
+    -d scope=openid ${at[a]}/token | python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])')
+  curl -s -u 'orders:$secret' -d token=\$TOKEN ${at[b]}/introspect
+  curl -s -u 'tool:$secret' -d token=\$TOKEN ${at[b]}/revoke
+  curl -s -u 'orders:$secret' -d token=\$TOKEN ${at[a]}/introspect
+
+  Operators:  $POSTERN admin --config $work/node-a.toml session list
+  Ctrl-C ends everything.
+
+END
+    wait
+    exit 0
+fi
+
+# The tour.
+differences=0
+step() {
+    local mark=✓
+    [[ $2 == "$3" ]] || { mark=✗ differences=$((differences + 1)); }
+    printf '  %s %-72s %s%s\n' "$mark" "$1" "$3" "$([[ $2 == "$3" ]] || printf '   expected %s' "$2")"
+}
+member() { python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
+ask() { # URL CLIENT FIELD...
+    local url=$1 client=$2
+    shift 2
+    curl -s -u "$client:$secret" "${@/#/--data-urlencode=}" "$url"
+}
+login() { ask "$1/token" tool grant_type=password username=ada "password=$password" scope=openid; }
+active() { ask "$1/introspect" orders "token=$2" | member active; }
+
+step "what clients find at the front is one issuer" "$issuer" \
+    "$(curl -s "$issuer/.well-known/openid-configuration" | member issuer)"
+step "both nodes publish the same keys" "$(curl -s "${at[a]}/jwks" | sha256sum)" "$(curl -s "${at[b]}/jwks" | sha256sum)"
+tokens=$(login "${at[a]}")
+token=$(member access_token <<<"$tokens") refresh=$(member refresh_token <<<"$tokens")
+step "a token of node a is worth something at node b" True "$(active "${at[b]}" "$token")"
+ask "${at[b]}/revoke" tool "token=$token"
+step "revoked at node b, it is worth nothing at node a" False "$(active "${at[a]}" "$token")"
+next=$(ask "${at[b]}/token" tool grant_type=refresh_token "refresh_token=$refresh")
+step "node b refreshes what node a began" True "$(active "${at[a]}" "$(member access_token <<<"$next")")"
+step "the used refresh token is worth nothing at node a" invalid_grant \
+    "$(ask "${at[a]}/token" tool grant_type=refresh_token "refresh_token=$refresh" | member error)"
+step "and took with it what came of it" False "$(active "${at[b]}" "$(member access_token <<<"$next")")"
+kill -KILL "${pids[node-a]}"
+wait "${pids[node-a]}" 2>/dev/null || true
+served=0
+for _ in {1..10}; do
+    [[ $(login "$issuer" | member token_type) == Bearer ]] && served=$((served + 1))
+done
+step "with node a killed, ten logins at the front" "10 served" "$served served"
+start node-a
+answers "${at[a]}"
+step "started again, node a still knows what was revoked" False "$(active "${at[a]}" "$token")"
+verified=$("$POSTERN" admin --config "$work/node-b.toml" audit verify >/dev/null 2>&1 && echo whole || echo broken)
+step "the audit log" whole "$verified"
+if ((differences)); then
+    echo "  $differences differ"
+    exit 1
+fi
+echo "  all as expected"
