@@ -320,6 +320,14 @@ async fn jwt_presented(provider: &Provider, claims: JwtClaims) -> Result<Option<
             client_id: &claims.client_id,
             issued_at: claims.issued_at,
             tag: provider.secrets().tag(Subject::Token(&claims.jti)),
+            origins: [
+                provider.secrets().tag(Subject::Client(&claims.client_id)),
+                // a client's own token follows from no consent: nobody is called the empty name
+                provider.secrets().tag(Subject::Consent(
+                    user_id.map_or("", String::as_str),
+                    &claims.client_id,
+                )),
+            ],
         })
         .await?;
     if !standing.unrevoked {

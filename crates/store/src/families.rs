@@ -249,6 +249,48 @@ impl Change for RevokeFamily {
     }
 }
 
+/// Revokes everything that a client has, or what it has on behalf of one user: families, tokens without one, and devices
+/// that were admitted and have not asked yet. Consents stay. The count is that of families and of tokens that are asked about.
+#[derive(Debug, Clone)]
+pub struct RevokeGrants {
+    /// Whose tokens.
+    pub client_id: String,
+    /// On whose behalf; `None`: whoever it is, the client itself too.
+    pub user_id: Option<String>,
+    /// What to tell, with `now` as not-before: tokens that are verified without asking are void by it alone.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeGrants {
+    type Output = u64;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
+        let whose = if self.user_id.is_some() { "user_id = $3" } else { "CAST($3 AS TEXT) IS NULL" };
+        let mut revoked = 0;
+        for (statement, counts) in [
+            (
+                "UPDATE device_codes SET expires_at = $2 WHERE redeemed_at IS NULL AND user_id IS NOT NULL",
+                false,
+            ),
+            ("UPDATE families SET revoked_at = $2 WHERE revoked_at IS NULL", true),
+            ("UPDATE access_tokens SET revoked_at = $2 WHERE revoked_at IS NULL", true),
+        ] {
+            let update = format!("{statement} AND expires_at > $2 AND client_id = $1 AND {whose}");
+            let done = sqlx::query(sqlx::AssertSqlSafe(update))
+                .bind(&self.client_id)
+                .bind(millis(self.now))
+                .bind(&self.user_id)
+                .execute(&mut *tx.connection)
+                .await?;
+            revoked += if counts { done.rows_affected() } else { 0 };
+        }
+        tx.append(&self.revocation, self.now).await?;
+        Ok(revoked)
+    }
+}
+
 /// Keeps a family that begins with tokens, not with a code: with its first refresh token, and its access token if that is
 /// one that must be asked about.
 #[derive(Debug, Clone)]

@@ -21,6 +21,8 @@ pub struct Claimed<'a> {
     pub issued_at: Timestamp,
     /// Of its `jti`.
     pub tag: Tag,
+    /// Of what it follows from, its client and what its user allowed the client: what denies one of them denies it.
+    pub origins: [Tag; 2],
 }
 
 /// What decides whether it is worth something, as of one state of the log.
@@ -50,7 +52,7 @@ impl Store {
              AND (CAST($2 AS TEXT) IS NULL \
              OR (u.id IS NOT NULL AND u.disabled_at IS NULL AND u.tokens_not_before <= $4)) \
              AND c.disabled_at IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag = $5 \
+             AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN ($5, $6, $7) \
              AND (d.not_before IS NULL OR d.not_before > $4)) \
              THEN 1 ELSE 0 END, u.name, f.sid, h.seq \
              FROM invalidation_head h \
@@ -63,6 +65,8 @@ impl Store {
         .bind(claimed.client_id)
         .bind(millis(claimed.issued_at))
         .bind(&claimed.tag.0[..])
+        .bind(&claimed.origins[0].0[..])
+        .bind(&claimed.origins[1].0[..])
         .fetch_one(&mut *self.reader().await?)
         .await?;
         Ok(ClaimStanding {

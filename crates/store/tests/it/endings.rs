@@ -314,6 +314,7 @@ on_both! {
         }
         let claimed = Claimed {
             family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", issued_at: NOW, tag: tag("jti"),
+            origins: [tag("client"), tag("consent")],
         };
         let standing = store.claimed(claimed).await.unwrap();
         let expected = ClaimStanding {
@@ -333,6 +334,10 @@ on_both! {
         store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
         let standing = store.claimed(of_client).await.unwrap();
         assert_eq!((standing.unrevoked, standing.as_of), (false, 1));
+        for origins in [[tag("jti"), tag("consent")], [tag("client"), tag("jti")]] {
+            let of_denied = Claimed { tag: tag("other"), origins, ..of_client };
+            assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
+        }
         let late = Claimed { issued_at: NOW.plus(LATER), ..claimed };
         assert!(store.claimed(late).await.unwrap().unrevoked);
         let other = Claimed { tag: tag("other"), ..claimed };

@@ -8,7 +8,7 @@ use store::clients::{AddClient, DeleteClient};
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
 use store::deliveries::TakeDue;
-use store::families::{Family, FamilyFilter};
+use store::families::{Family, FamilyFilter, RevokeGrants};
 use store::groups::{AddGroup, AddMember, DeleteGroup};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, User};
@@ -127,6 +127,33 @@ on_both! {
             assert_eq!(is_active(&store, name, NOW.plus(LATER)).await, active, "{name}");
         }
         assert_eq!(store.head().await.unwrap().seq, 1, "told once");
+    }
+
+    async fn what_a_client_has_goes_without_the_client(database: Database) {
+        let store = database.open().await;
+        let (ada, eve) = (add_user(&store, "ada").await, add_user(&store, "eve").await);
+        for (name, user) in [("a", Some(&ada)), ("e", Some(&eve)), ("own", None)] {
+            store.write(IssueAccessToken { token: access(name, user), family: None }).await.unwrap();
+        }
+        let issue = IssueCode { family: family("f", &ada), code: code("f"), answers: None };
+        assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
+        let revoke = |client: &str, user: Option<&User>| RevokeGrants {
+            client_id: client.into(),
+            user_id: user.map(|user| user.id.clone()),
+            revocation: revocation("grants"),
+            now: NOW,
+        };
+        assert_eq!(store.write(revoke("another", None)).await.unwrap(), 0);
+        assert_eq!(store.write(revoke("notebook", Some(&ada))).await.unwrap(), 2);
+        assert!(!store.family("f").await.unwrap().unwrap().is_alive(NOW));
+        for (name, active) in [("a", false), ("e", true), ("own", true)] {
+            assert_eq!(is_active(&store, name, NOW).await, active, "{name}");
+        }
+        assert_eq!(store.write(revoke("notebook", None)).await.unwrap(), 2);
+        for name in ["e", "own"] {
+            assert!(!is_active(&store, name, NOW).await, "{name}");
+        }
+        assert_eq!(store.head().await.unwrap().seq, 3, "told each time: some tokens are in no row");
     }
 
     async fn a_client_goes_with_what_it_holds(database: Database) {
