@@ -301,7 +301,8 @@ pub(crate) fn user_revocation(
     }
 }
 
-fn account_subject(user_id: &str) -> String {
+/// What an account's failures are counted under.
+pub(crate) fn account_subject(user_id: &str) -> String {
     format!("account {user_id}")
 }
 

@@ -36,7 +36,7 @@ pub const MAX_GROUPS: usize = 128;
 pub const MAX_REDIRECTS: usize = 64;
 
 /// One client as configured. Members that are left out are as in [`ClientConfig::default`]: it may do nothing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct ClientConfig {
@@ -51,9 +51,11 @@ pub struct ClientConfig {
     #[serde(skip_serializing_if = "is_false")]
     pub public: bool,
     /// One secret, or two while the client moves from one to the next.
+    #[schema(ignore)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<ConfiguredSecret>,
     /// Its public keys (RFC 7517 §5) instead of a secret, for `private_key_jwt` (OpenID Connect Core 1.0 §9).
+    #[schema(value_type = Option<Object>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Value>,
     /// The grants it may use; at least one.
@@ -94,12 +96,15 @@ pub struct ClientConfig {
     /// What its access tokens look like.
     pub access_token: TokenFormat,
     /// How long its access tokens live, in seconds; the provider's lifetime when absent.
+    #[schema(value_type = Option<u64>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "in_seconds")]
     pub access_token_lifetime: Option<Duration>,
     /// What its ID tokens are signed with; the provider's algorithm when absent.
+    #[schema(value_type = Option<String>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
     pub id_token_algorithm: Option<SigningAlgorithm>,
     /// What userinfo answers are signed with; they are plain JSON when absent.
+    #[schema(value_type = Option<String>, default = json!(null))]
     #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
     pub userinfo_algorithm: Option<SigningAlgorithm>,
     /// Whether ID tokens carry what the granted scopes tell of a person, which the userinfo endpoint tells otherwise.

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// What an access token looks like.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenFormat {
     /// Signed, readable by whoever gets it (RFC 9068).

@@ -32,6 +32,7 @@ pub use auth::token::jws::SigningAlgorithm;
 use auth::token::{AlgorithmSet, jwt};
 use axum::body::Bytes;
 use serde::Serialize;
+use store::audit::{Audited, Entry};
 use store::key_ring::ReplaceKeyRing;
 use store::{Revocation, Store, StoreError};
 
@@ -127,6 +128,15 @@ pub struct Place<'a> {
     pub entropy: &'a dyn Entropy,
 }
 
+/// What is told of a change.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    /// To whoever keeps keys.
+    revocation: Option<Revocation>,
+    /// In the audit log, when somebody asked for it.
+    entry: Option<Entry>,
+}
+
 impl Place<'_> {
     async fn read(&self) -> Result<Option<(u64, KeyRing)>, KeyError> {
         let Some(row) = self.store.key_ring().await? else { return Ok(None) };
@@ -139,12 +149,16 @@ impl Place<'_> {
         &self,
         from: Option<u64>,
         ring: &KeyRing,
-        revocation: Option<Revocation>,
+        told: Told,
         now: Timestamp,
     ) -> Result<Option<u64>, KeyError> {
         let text = stored::write(ring)?;
         let content = self.secrets.seal(Purpose::KeyRing, "", &text, now, self.entropy)?;
-        let written = self.store.write(ReplaceKeyRing { from, content, revocation, now }).await?;
+        let change = ReplaceKeyRing { from, content, revocation: told.revocation, now };
+        let written = match told.entry {
+            Some(entry) => self.store.write(Audited { change, entry }).await?,
+            None => self.store.write(change).await?,
+        };
         Ok(written.then(|| from.map_or(1, |version| version + 1)))
     }
 }
@@ -158,7 +172,7 @@ impl Keys {
         now: Timestamp,
     ) -> Result<Self, KeyError> {
         let wanted = algorithms.to_vec();
-        let aligned = change(place, now, None, move |ring| ring.aligned(&wanted, now, generate)).await?;
+        let aligned = change(place, now, Told::default(), move |ring| ring.aligned(&wanted, now, generate)).await?;
         Ok(Self { published: RwLock::new(aligned), algorithms: algorithms.to_vec() })
     }
 
@@ -213,7 +227,19 @@ impl Keys {
         algorithm: SigningAlgorithm,
         now: Timestamp,
     ) -> Result<(), KeyError> {
-        self.publish(change(place, now, None, move |ring| ring.rotated(algorithm, now, generate)).await?);
+        self.rotate_told(place, algorithm, None, now).await
+    }
+
+    /// [`Keys::rotate`], told in the audit log.
+    pub(crate) async fn rotate_told(
+        &self,
+        place: Place<'_>,
+        algorithm: SigningAlgorithm,
+        entry: Option<Entry>,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
+        let told = Told { entry, ..Told::default() };
+        self.publish(change(place, now, told, move |ring| ring.rotated(algorithm, now, generate)).await?);
         Ok(())
     }
 
@@ -231,7 +257,7 @@ impl Keys {
         if due(&self.ring()).is_empty() {
             return Ok(());
         }
-        let rotated = change(place, now, None, move |mut ring| {
+        let rotated = change(place, now, Told::default(), move |mut ring| {
             for algorithm in due(&ring) {
                 ring = ring.rotated(algorithm, now, generate)?;
             }
@@ -244,6 +270,17 @@ impl Keys {
     /// The key `kid` leaked: it is no longer published from now on, whatever it signed becomes invalid as caches
     /// run out, and its successor takes over without waiting.
     pub async fn revoke(&self, place: Place<'_>, kid: &str, now: Timestamp) -> Result<(), KeyError> {
+        self.revoke_told(place, kid, None, now).await
+    }
+
+    /// [`Keys::revoke`], told in the audit log.
+    pub(crate) async fn revoke_told(
+        &self,
+        place: Place<'_>,
+        kid: &str,
+        entry: Option<Entry>,
+        now: Timestamp,
+    ) -> Result<(), KeyError> {
         let revocation = Revocation {
             tags: vec![place.secrets.tag(Subject::Key(kid))],
             reason: "signing key revoked",
@@ -251,8 +288,8 @@ impl Keys {
             until: now.plus(RETENTION),
         };
         let kid = kid.to_owned();
-        let revoked =
-            change(place, now, Some(revocation), move |ring| ring.revoked(&kid, now, generate)).await?;
+        let told = Told { revocation: Some(revocation), entry };
+        let revoked = change(place, now, told, move |ring| ring.revoked(&kid, now, generate)).await?;
         self.publish(revoked);
         Ok(())
     }
@@ -270,7 +307,7 @@ impl Keys {
 async fn change(
     place: Place<'_>,
     now: Timestamp,
-    revocation: Option<Revocation>,
+    told: Told,
     transition: impl Fn(KeyRing) -> Result<KeyRing, KeyError> + Clone + Send + 'static,
 ) -> Result<Arc<Published>, KeyError> {
     for _ in 0..TRIES {
@@ -285,7 +322,7 @@ async fn change(
         if let Some(version) = from.filter(|_| ring == old) {
             return Published::new(ring, version);
         }
-        if let Some(version) = place.write(from, &ring, revocation.clone(), now).await? {
+        if let Some(version) = place.write(from, &ring, told.clone(), now).await? {
             return Published::new(ring, version);
         }
     }

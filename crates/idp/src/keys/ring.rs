@@ -81,6 +81,36 @@ pub struct Retired {
     pub(super) until: Timestamp,
 }
 
+/// How far a key has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Signs.
+    Active,
+    /// Published, signs from `ready` on if it is told to.
+    Next {
+        /// When it may sign.
+        ready: Timestamp,
+    },
+    /// Verifies what it signed.
+    Retired {
+        /// When it goes.
+        until: Timestamp,
+    },
+}
+
+/// A key as operators see it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyState<'a> {
+    /// Its identifier.
+    pub kid: &'a str,
+    /// RFC 7518 §3.1.
+    pub algorithm: &'a str,
+    /// Since when it is in its stage.
+    pub since: Timestamp,
+    /// How far it has come.
+    pub stage: Stage,
+}
+
 /// The keys of one algorithm that have a private half.
 #[derive(Debug, Clone)]
 pub struct Slot {
@@ -143,6 +173,29 @@ impl KeyRing {
     /// The identifiers of retired keys, newest first.
     pub fn retired(&self) -> impl Iterator<Item = &str> {
         self.retired.iter().map(|r| r.kid.as_ref())
+    }
+
+    /// Every key: what signs, what comes next, what retired, in that order.
+    pub fn states(&self) -> Vec<KeyState<'_>> {
+        let active = self.slots.iter().map(|s| KeyState {
+            kid: s.active.key.kid(),
+            algorithm: key::name(s.algorithm()),
+            since: s.active.since,
+            stage: Stage::Active,
+        });
+        let next = self.slots.iter().map(|s| KeyState {
+            kid: s.next.key.kid(),
+            algorithm: key::name(s.algorithm()),
+            since: s.next.since,
+            stage: Stage::Next { ready: s.next.ready() },
+        });
+        let retired = self.retired.iter().map(|r| KeyState {
+            kid: &r.kid,
+            algorithm: r.jwk.get("alg").and_then(Value::as_str).unwrap_or_default(),
+            since: r.since,
+            stage: Stage::Retired { until: r.until },
+        });
+        active.chain(next).chain(retired).collect()
     }
 
     /// The JWK Set (RFC 7517 §5), for everyone: active keys, next ones, retired ones.
