@@ -323,10 +323,9 @@ async fn jwt_presented(provider: &Provider, claims: JwtClaims) -> Result<Option<
             origins: [
                 provider.secrets().tag(Subject::Client(&claims.client_id)),
                 // a client's own token follows from no consent: nobody is called the empty name
-                provider.secrets().tag(Subject::Consent(
-                    user_id.map_or("", String::as_str),
-                    &claims.client_id,
-                )),
+                provider
+                    .secrets()
+                    .tag(Subject::Consent(user_id.map_or("", String::as_str), &claims.client_id)),
             ],
         })
         .await?;

@@ -27,6 +27,7 @@
 //! Every refusal on the way is an [`oauth::error::Fault`], turned into an answer and a log line in one place.
 
 pub mod access_token;
+pub mod admin;
 pub mod ambient;
 pub mod authorization;
 pub mod client;

@@ -2,6 +2,7 @@
 
 use auth::time::Timestamp;
 use sqlx::Row as _;
+use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
@@ -26,6 +27,18 @@ impl Store {
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
+    /// A group by name.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn group(&self, name: &str) -> Result<Option<Group>, StoreError> {
+        let row = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1")
+            .bind(name)
+            .fetch_optional(&mut *self.reader().await?)
+            .await?;
+        row.as_ref().map(Group::read).transpose()
+    }
+
     /// Groups in the order of their names, those after `after`, at most `limit`.
     ///
     /// # Errors
@@ -38,15 +51,7 @@ impl Store {
         .bind(i64::from(limit))
         .fetch_all(&mut *self.reader().await?)
         .await?;
-        rows.iter()
-            .map(|row| {
-                Ok(Group {
-                    id: row.try_get(0)?,
-                    name: row.try_get(1)?,
-                    created_at: timestamp(row.try_get(2)?),
-                })
-            })
-            .collect()
+        rows.iter().map(Group::read).collect()
     }
 
     /// Users in the group of this name, in the order of their names, those after `after`, at most `limit`.
@@ -78,6 +83,16 @@ pub struct Group {
     pub name: String,
     /// When it was made.
     pub created_at: Timestamp,
+}
+
+impl Group {
+    fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: row.try_get(0)?,
+            name: row.try_get(1)?,
+            created_at: timestamp(row.try_get(2)?),
+        })
+    }
 }
 
 /// Makes a group.

@@ -172,7 +172,8 @@ impl Keys {
         now: Timestamp,
     ) -> Result<Self, KeyError> {
         let wanted = algorithms.to_vec();
-        let aligned = change(place, now, Told::default(), move |ring| ring.aligned(&wanted, now, generate)).await?;
+        let aligned =
+            change(place, now, Told::default(), move |ring| ring.aligned(&wanted, now, generate)).await?;
         Ok(Self { published: RwLock::new(aligned), algorithms: algorithms.to_vec() })
     }
 

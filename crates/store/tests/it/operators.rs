@@ -112,6 +112,8 @@ on_both! {
         let names = |groups: Vec<store::groups::Group>| groups.into_iter().map(|g| g.name).collect::<Vec<_>>();
         assert_eq!(names(store.groups("", 9).await.unwrap()), ["admins", "staff"]);
         assert_eq!(names(store.groups("admins", 9).await.unwrap()), ["staff"]);
+        assert_eq!(store.group("staff").await.unwrap().map(|g| g.id).as_deref(), Some("id-staff"));
+        assert_eq!(store.group("Staff").await.unwrap(), None);
         let members = |after| { let store = store.clone(); async move {
             let users = store.members_of("staff", after, 1).await.unwrap();
             users.into_iter().map(|u| u.name).collect::<Vec<_>>()

@@ -1,0 +1,90 @@
+//! What names, addresses and claims may be.
+
+use serde_json::{Map, Value};
+
+use super::Refused;
+use crate::person;
+
+/// Longest name of a user or group in characters, and longest address in bytes.
+pub const MAX_NAME: usize = 254;
+/// Most bytes of a person's claims, as JSON.
+pub const MAX_CLAIMS: usize = 16 * 1024;
+
+/// The name of a user or group.
+pub(super) fn name(path: &str, name: &str, faults: &mut Vec<Refused>) {
+    let fits = (1..=MAX_NAME).contains(&name.chars().count());
+    if !fits || name.chars().any(char::is_control) || name.trim() != name {
+        let reason =
+            format!("a name has 1 to {MAX_NAME} characters, no control characters, and no space around it");
+        faults.push(Refused::new(path, reason));
+    }
+}
+
+/// An address.
+pub(super) fn email(email: Option<&str>, faults: &mut Vec<Refused>) {
+    let Some(email) = email else { return };
+    let around = email.split_once('@').filter(|(_, domain)| !domain.contains('@'));
+    let whole = around.is_some_and(|(local, domain)| !local.is_empty() && !domain.is_empty());
+    if !whole || email.len() > MAX_NAME || email.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        let reason = format!(
+            "an address has something before and after exactly one @, at most {MAX_NAME} bytes, no space"
+        );
+        faults.push(Refused::new("email", reason));
+    }
+}
+
+/// What is recorded of a person.
+pub(super) fn claims(claims: &Map<String, Value>, faults: &mut Vec<Refused>) {
+    for name in claims.keys().filter(|name| !person::may_be_recorded(name)) {
+        let known: Vec<&str> = person::claim_names().filter(|name| person::may_be_recorded(name)).collect();
+        let reason =
+            format!("{name:?} is no claim that is recorded of people: take some of {}", known.join(", "));
+        faults.push(Refused::new("claims", reason));
+    }
+    if serde_json::to_vec(claims).map_or(usize::MAX, |text| text.len()) > MAX_CLAIMS {
+        faults.push(Refused::new("claims", format!("claims have at most {MAX_CLAIMS} bytes as JSON")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(check: impl FnOnce(&mut Vec<Refused>)) -> usize {
+        let mut faults = Vec::new();
+        check(&mut faults);
+        faults.len()
+    }
+
+    #[test]
+    fn names_are_short_and_plain() {
+        for good in ["a", "Ada Lovelace", "ada@example.com", &"ä".repeat(MAX_NAME)] {
+            assert_eq!(faults(|f| name("name", good, f)), 0, "{good}");
+        }
+        for bad in ["", " ada", "ada ", "a\nb", "a\u{7f}", &"a".repeat(MAX_NAME + 1)] {
+            assert_eq!(faults(|f| name("name", bad, f)), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_one_at() {
+        for good in [None, Some("a@b"), Some("ada.l@example.com")] {
+            assert_eq!(faults(|f| email(good, f)), 0, "{good:?}");
+        }
+        for bad in ["", "ada", "@", "a@", "@b", "a@b@c", "a b@c", "a@b\n", &format!("{}@b", "a".repeat(253))]
+        {
+            assert_eq!(faults(|f| email(Some(bad), f)), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn claims_are_those_of_people_and_not_the_providers_own() {
+        let of = |text: &str| -> usize {
+            let map: Map<String, Value> = serde_json::from_str(text).unwrap();
+            faults(|f| claims(&map, f))
+        };
+        assert_eq!(of(r#"{"name":"Ada","phone_number":"+44"}"#), 0);
+        assert_eq!(of(r#"{"sub":"x","email":"a@b","groups":[],"updated_at":1,"admin":true}"#), 5);
+        assert_eq!(of(&format!(r#"{{"name":"{}"}}"#, "a".repeat(MAX_CLAIMS))), 1);
+    }
+}

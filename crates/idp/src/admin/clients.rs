@@ -1,0 +1,429 @@
+//! Clients: those that are registered here, and, to be read alone, those of the configuration.
+
+use auth::time::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use store::clients::{self as rows, ChangeClient, DeleteClient};
+
+use super::{Admin, AdminFault, Both, Page, Refused, Secret, paging, seconds};
+use crate::{
+    client::{
+        Client, Proof,
+        config::{ClientConfig, ClientFaults, ConfiguredSecret},
+        secret::ClientSecret,
+    },
+    secrets::Subject,
+};
+
+/// How often a change is tried that somebody else came before.
+const TRIES: usize = 5;
+/// Where a list goes on: among the clients of the configuration, or among those of the database.
+const IN_CONFIGURATION: &str = "configuration/";
+const IN_DATABASE: &str = "database/";
+
+/// How a client proves who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ProofView {
+    /// It does not: a public client.
+    Nothing,
+    /// By a secret.
+    Secret,
+    /// By a signature.
+    Keys,
+}
+
+/// A client.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct ClientView {
+    /// `client_id`.
+    pub id: String,
+    /// Whether it stands in the configuration: then it cannot be changed here.
+    pub configured: bool,
+    /// Everything else. Secrets are not among it.
+    pub settings: ClientConfig,
+    /// How it proves who it is.
+    pub proof: ProofView,
+    /// Why it may do nothing although it is open: something that it names has left the configuration since.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Refused>,
+    /// Grows with each change; absent: it stands in the configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// When it was registered, in seconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created_at: Option<u64>,
+    /// When it last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<u64>,
+    /// Since when it is closed; absent: it is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disabled_at: Option<u64>,
+}
+
+/// A new client.
+#[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddClient {
+    /// `client_id`; drawn at random when absent.
+    #[serde(default)]
+    pub id: Option<String>,
+    /// Everything else, without secrets: one is made unless the client has keys or is public.
+    pub settings: ClientConfig,
+}
+
+/// Other settings of a client.
+#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReplaceClient {
+    /// The version that they are made from.
+    pub version: u64,
+    /// All settings as they are to be. The secrets stay as long as the client proves itself by one.
+    pub settings: ClientConfig,
+}
+
+/// A client that was made or changed.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct ClientChanged {
+    /// As it is now.
+    pub client: ClientView,
+    /// The secret that was made for it: nobody can ask for it again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<Secret>,
+}
+
+/// Which clients.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ListClients {
+    /// What the page before answered as `next`.
+    pub after: Option<String>,
+    /// At most so many: 1 to 500, 100 when absent.
+    pub limit: Option<u32>,
+}
+
+impl Admin<'_> {
+    /// Clients: those of the configuration, then the others, each in the order of their ids.
+    pub async fn clients(&self, list: &ListClients) -> Result<Page<ClientView>, AdminFault> {
+        let limit = paging::limit(list.limit)?;
+        let after = list.after.as_deref().unwrap_or(IN_CONFIGURATION);
+        let mut views = Vec::new();
+        let stored_after = match (after.strip_prefix(IN_CONFIGURATION), after.strip_prefix(IN_DATABASE)) {
+            (Some(after), _) => {
+                let mut configured: Vec<&Client> = self.provider.clients().configured().collect();
+                configured.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+                views.extend(
+                    configured.into_iter().filter(|client| *client.id > *after).map(of_configuration),
+                );
+                ""
+            }
+            (None, Some(after)) => after,
+            (None, None) => {
+                return Err(AdminFault::refused("after", "send what the page before answered as next"));
+            }
+        };
+        views.truncate(limit as usize + 1);
+        let left = limit + 1 - u32::try_from(views.len()).unwrap_or(limit);
+        if left > 0 {
+            let stored = self.provider.store().clients(stored_after, left).await?;
+            views.extend(stored.iter().map(|row| self.of_database(row)));
+        }
+        Ok(Page::cut(views, limit, |client: &ClientView| match client.configured {
+            true => format!("{IN_CONFIGURATION}{}", client.id),
+            false => format!("{IN_DATABASE}{}", client.id),
+        }))
+    }
+
+    /// One client.
+    pub async fn client(&self, id: &str) -> Result<ClientView, AdminFault> {
+        if let Some(client) = self.provider.clients().configured().find(|client| client.id() == id) {
+            return Ok(of_configuration(client));
+        }
+        let row = self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))?;
+        Ok(self.of_database(&row))
+    }
+
+    /// Registers a client.
+    pub async fn add_client(&self, add: AddClient) -> Result<ClientChanged, AdminFault> {
+        let id = match add.id {
+            Some(id) => id,
+            None => self.provider.draw_id()?,
+        };
+        self.ours(&id)?;
+        // a client that speaks for itself is its own subject, so nobody else may be
+        if self.provider.store().user(&id).await?.is_some() {
+            return Err(AdminFault::refused("id", "a user has this id: take another one"));
+        }
+        let mut settings = ClientConfig { id: id.clone(), ..no_secrets(add.settings)? };
+        let secret = self.complete(&mut settings)?;
+        self.check(&settings)?;
+        let change = rows::AddClient { id: id.clone(), settings: written(&settings)?, now: self.now() };
+        self.write(change, self.entry("client.add", target(&id), &rights(&settings))).await?;
+        Ok(ClientChanged { client: self.client(&id).await?, secret })
+    }
+
+    /// Gives a client other settings, if it is still as it was when they were made. What it holds goes on.
+    pub async fn replace_client(
+        &self,
+        id: &str,
+        replace: ReplaceClient,
+    ) -> Result<ClientChanged, AdminFault> {
+        let row = self.client_row(id).await?;
+        if row.version != replace.version {
+            return Err(other_version(id, replace.version, row.version));
+        }
+        let mut settings = ClientConfig { id: id.to_owned(), ..no_secrets(replace.settings)? };
+        if !settings.public && settings.keys.is_none() {
+            settings.secrets = read(&row)?.secrets;
+        }
+        let secret = self.complete(&mut settings)?;
+        self.check(&settings)?;
+        let change = self.change(&row, &settings, row.disabled_at, "client changed")?;
+        let entry = self.entry("client.change", target(id), &rights(&settings));
+        if !self.write(change, entry).await? {
+            let version = self.client_row(id).await?.version;
+            return Err(other_version(id, replace.version, version));
+        }
+        Ok(ClientChanged { client: self.client(id).await?, secret })
+    }
+
+    /// Makes another secret for a client. The one before counts until the next time.
+    pub async fn rotate_secret(&self, id: &str) -> Result<ClientChanged, AdminFault> {
+        let secret = ClientSecret::generate(self.provider.entropy())?;
+        let made = ConfiguredSecret::Plain(secret.expose().to_owned());
+        self.retried(id, "client.secret", |row| {
+            let mut settings = read(row)?;
+            if settings.public || settings.keys.is_some() {
+                let reason = "this client proves itself without a secret, so there is none to change";
+                return Err(AdminFault::refused("id", reason));
+            }
+            settings.secrets.insert(0, made.clone());
+            settings.secrets.truncate(2);
+            self.change(row, &settings, row.disabled_at, "client secret changed")
+        })
+        .await?;
+        let secret = Some(Secret::new(secret.expose().to_owned()));
+        Ok(ClientChanged { client: self.client(id).await?, secret })
+    }
+
+    /// Closes a client, and revokes what it holds.
+    pub async fn disable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
+        self.retried(id, "client.disable", |row| {
+            let change = self.change(row, &read(row)?, Some(self.now()), "client disabled")?;
+            Ok(Both(change, self.grants_of(id, None, "client disabled")))
+        })
+        .await?;
+        self.client(id).await
+    }
+
+    /// Opens a closed client again. Nothing that was revoked comes back.
+    pub async fn enable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
+        self.retried(id, "client.enable", |row| self.change(row, &read(row)?, None, "client enabled"))
+            .await?;
+        self.client(id).await
+    }
+
+    /// Deletes a client, revokes what it holds, and forgets what people allowed it.
+    pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
+        self.client_row(id).await?;
+        let now = self.now();
+        let revocation = self.void(vec![self.tag(Subject::Client(id))], "client deleted", now);
+        let change = DeleteClient { id: id.to_owned(), revocation, now };
+        match self.write(change, self.entry("client.delete", target(id), &Value::Null)).await? {
+            true => Ok(()),
+            false => Err(AdminFault::no("client", id)),
+        }
+    }
+
+    /// Makes a change from the client as it is, again when somebody else changed it meanwhile.
+    async fn retried<C: store::Change<Output = bool>>(
+        &self,
+        id: &str,
+        action: &str,
+        change: impl Fn(&rows::Client) -> Result<C, AdminFault>,
+    ) -> Result<(), AdminFault> {
+        for _ in 0..TRIES {
+            let change = change(&self.client_row(id).await?)?;
+            if self.write(change, self.entry(action, target(id), &Value::Null)).await? {
+                return Ok(());
+            }
+        }
+        Err(AdminFault::Conflict(format!("client {id:?} is changed again and again by others: try again")))
+    }
+
+    fn change(
+        &self,
+        row: &rows::Client,
+        settings: &ClientConfig,
+        disabled_at: Option<Timestamp>,
+        reason: &'static str,
+    ) -> Result<ChangeClient, AdminFault> {
+        let now = self.now();
+        Ok(ChangeClient {
+            id: row.id.clone(),
+            version: row.version,
+            settings: written(settings)?,
+            disabled_at,
+            revocation: self.stale(self.tag(Subject::Client(&row.id)), reason, now),
+            now,
+        })
+    }
+
+    /// A client that may be changed here.
+    async fn client_row(&self, id: &str) -> Result<rows::Client, AdminFault> {
+        self.ours(id)?;
+        self.provider.store().client(id).await?.ok_or_else(|| AdminFault::no("client", id))
+    }
+
+    fn ours(&self, id: &str) -> Result<(), AdminFault> {
+        match self.provider.clients().is_configured(id) {
+            true => Err(AdminFault::Configured(id.to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the secret of a client that needs one and has none.
+    fn complete(&self, settings: &mut ClientConfig) -> Result<Option<Secret>, AdminFault> {
+        if settings.public || settings.keys.is_some() || !settings.secrets.is_empty() {
+            return Ok(None);
+        }
+        let secret = ClientSecret::generate(self.provider.entropy())?;
+        settings.secrets.push(ConfiguredSecret::Plain(secret.expose().to_owned()));
+        Ok(Some(Secret::new(secret.expose().to_owned())))
+    }
+
+    /// Refuses what the provider would not let do anything.
+    fn check(&self, settings: &ClientConfig) -> Result<(), AdminFault> {
+        AdminFault::unless_none(self.faults(settings))
+    }
+
+    fn faults(&self, settings: &ClientConfig) -> Vec<Refused> {
+        let Err(ClientFaults(faults)) = settings.check(self.provider.clients().defaults()) else {
+            return Vec::new();
+        };
+        let placed = |path: String| if path == "id" { path } else { format!("settings.{path}") };
+        faults.into_iter().map(|fault| Refused::new(placed(fault.path), fault.reason.to_string())).collect()
+    }
+
+    fn of_database(&self, row: &rows::Client) -> ClientView {
+        let (settings, faults) = match ClientConfig::from_stored(row) {
+            Ok(settings) => {
+                let faults = self.faults(&settings);
+                (settings, faults)
+            }
+            Err(error) => {
+                let fault =
+                    Refused::new("settings", format!("they are not what this version writes: {error}"));
+                (ClientConfig::default(), vec![fault])
+            }
+        };
+        let proof = match (settings.public, &settings.keys) {
+            (true, _) => ProofView::Nothing,
+            (false, Some(_)) => ProofView::Keys,
+            (false, None) => ProofView::Secret,
+        };
+        ClientView {
+            id: row.id.clone(),
+            configured: false,
+            settings: ClientConfig { secrets: Vec::new(), ..settings },
+            proof,
+            faults,
+            version: Some(row.version),
+            created_at: Some(seconds(row.created_at)),
+            updated_at: Some(seconds(row.updated_at)),
+            disabled_at: row.disabled_at.map(seconds),
+        }
+    }
+}
+
+fn of_configuration(client: &Client) -> ClientView {
+    let strings = |list: &[Box<str>]| list.iter().map(ToString::to_string).collect();
+    let proof = match client.proof {
+        Proof::Nothing => ProofView::Nothing,
+        Proof::Secret(_) => ProofView::Secret,
+        Proof::Keys(_) => ProofView::Keys,
+    };
+    let settings = ClientConfig {
+        id: client.id.to_string(),
+        name: Some(client.name.to_string()),
+        public: proof == ProofView::Nothing,
+        secrets: Vec::new(),
+        keys: None,
+        grants: client.grants.clone(),
+        redirect_uris: client.redirect_uris.iter().map(|uri| uri.as_str().to_owned()).collect(),
+        post_logout_redirect_uris: client
+            .post_logout_redirect_uris
+            .iter()
+            .map(|uri| uri.as_str().to_owned())
+            .collect(),
+        backchannel_logout_uri: client.backchannel_logout_uri.as_ref().map(ToString::to_string),
+        scopes: client.scopes.iter().map(str::to_owned).collect(),
+        default_scopes: client.default_scopes.iter().map(str::to_owned).collect(),
+        audiences: strings(&client.audiences),
+        groups: strings(&client.groups),
+        asks_consent: client.asks_consent,
+        requires_pkce: client.requires_pkce,
+        requires_pushed_requests: client.requires_pushed_requests,
+        introspects: client.introspects,
+        access_token: client.access_token,
+        access_token_lifetime: Some(client.access_token_lifetime),
+        id_token_algorithm: Some(client.id_token_algorithm),
+        userinfo_algorithm: client.userinfo_algorithm,
+        claims_in_id_token: client.claims_in_id_token,
+    };
+    ClientView {
+        id: client.id.to_string(),
+        configured: true,
+        settings,
+        proof,
+        faults: Vec::new(),
+        version: None,
+        created_at: None,
+        updated_at: None,
+        disabled_at: None,
+    }
+}
+
+/// Secrets are made here, so that none is guessable and none is known elsewhere.
+fn no_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
+    match settings.secrets.is_empty() {
+        true => Ok(settings),
+        false => Err(AdminFault::refused("settings.secrets", "leave it out: the provider makes the secret")),
+    }
+}
+
+fn read(row: &rows::Client) -> Result<ClientConfig, AdminFault> {
+    ClientConfig::from_stored(row).map_err(|error| {
+        AdminFault::Failed(format!("the settings of client {:?} cannot be read: {error}", row.id))
+    })
+}
+
+/// As it is kept: secrets are digests.
+fn written(settings: &ClientConfig) -> Result<String, AdminFault> {
+    serde_json::to_string(settings)
+        .map_err(|error| AdminFault::Failed(format!("the settings of a client cannot be written: {error}")))
+}
+
+/// What an auditor wants to know of a client's settings.
+fn rights(settings: &ClientConfig) -> Value {
+    json!({
+        "grants": settings.grants,
+        "scopes": settings.scopes,
+        "audiences": settings.audiences,
+        "groups": settings.groups,
+        "redirect_uris": settings.redirect_uris,
+        "public": settings.public,
+        "introspects": settings.introspects,
+    })
+}
+
+fn other_version(id: &str, named: u64, is: u64) -> AdminFault {
+    AdminFault::Conflict(format!(
+        "client {id:?} has version {is}, not {named}: somebody changed it; look at it again and make the change anew"
+    ))
+}
+
+fn target(id: &str) -> String {
+    format!("client:{id}")
+}

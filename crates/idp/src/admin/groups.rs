@@ -1,0 +1,133 @@
+//! Groups of people.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use store::groups::{self as rows, AddMember, DeleteGroup, RemoveMember};
+
+use super::{Admin, AdminFault, Page, check, paging, seconds, users::UserView};
+use crate::{login, secrets::Subject};
+
+/// Members whose tags are read at once.
+const BATCH: u32 = 500;
+
+/// A group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct GroupView {
+    /// What rules and tokens call it.
+    pub name: String,
+    /// When it was made, in seconds since 1970.
+    pub created_at: u64,
+}
+
+impl From<rows::Group> for GroupView {
+    fn from(group: rows::Group) -> Self {
+        Self { name: group.name, created_at: seconds(group.created_at) }
+    }
+}
+
+/// A new group.
+#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddGroup {
+    /// What rules and tokens are to call it.
+    pub name: String,
+}
+
+/// Which groups, or which members of one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ListNames {
+    /// Those after this name.
+    pub after: Option<String>,
+    /// At most so many: 1 to 500, 100 when absent.
+    pub limit: Option<u32>,
+}
+
+impl Admin<'_> {
+    /// Groups in the order of their names.
+    pub async fn groups(&self, list: &ListNames) -> Result<Page<GroupView>, AdminFault> {
+        let limit = paging::limit(list.limit)?;
+        let after = list.after.as_deref().unwrap_or_default();
+        let groups = self.provider.store().groups(after, limit + 1).await?;
+        let views = groups.into_iter().map(GroupView::from).collect();
+        Ok(Page::cut(views, limit, |group: &GroupView| group.name.clone()))
+    }
+
+    /// Makes a group.
+    pub async fn add_group(&self, add: AddGroup) -> Result<GroupView, AdminFault> {
+        let mut faults = Vec::new();
+        check::name("name", &add.name, &mut faults);
+        AdminFault::unless_none(faults)?;
+        let now = self.now();
+        let change = rows::AddGroup { id: self.provider.draw_id()?, name: add.name.clone(), now };
+        self.write(change, self.entry("group.add", target(&add.name), &Value::Null)).await?;
+        Ok(GroupView { name: add.name, created_at: seconds(now) })
+    }
+
+    /// Who is in a group, in the order of their names.
+    pub async fn members(&self, group: &str, list: &ListNames) -> Result<Page<UserView>, AdminFault> {
+        let limit = paging::limit(list.limit)?;
+        self.group_row(group).await?;
+        let after = list.after.as_deref().unwrap_or_default();
+        let users = self.provider.store().members_of(group, after, limit + 1).await?;
+        let views = users.into_iter().map(UserView::from).collect();
+        Ok(Page::cut(views, limit, |user: &UserView| user.name.clone()))
+    }
+
+    /// Puts a user into a group; who is in it already stays. Tokens say so from the next one on.
+    pub async fn add_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
+        self.group_row(group).await?;
+        self.user_row(user_id).await?;
+        let change = AddMember { group: group.to_owned(), user_id: user_id.to_owned() };
+        self.write(change, self.entry("group.add_member", target(group), &json!({ "user": user_id })))
+            .await?;
+        Ok(())
+    }
+
+    /// Takes a user out of a group: their tokens, which may tell of it, are void.
+    pub async fn remove_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
+        self.group_row(group).await?;
+        self.user_row(user_id).await?;
+        let now = self.now();
+        let change = RemoveMember {
+            group: group.to_owned(),
+            user_id: user_id.to_owned(),
+            revocation: login::user_revocation(self.provider, user_id, "left a group", now),
+            now,
+        };
+        let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
+        match self.write(change, entry).await? {
+            true => Ok(()),
+            false => Err(AdminFault::NotFound { kind: "member", name: user_id.to_owned() }),
+        }
+    }
+
+    /// Deletes a group: its members' tokens are void.
+    pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
+        self.group_row(group).await?;
+        let (mut tags, mut after) = (Vec::new(), String::new());
+        loop {
+            let members = self.provider.store().members_of(group, &after, BATCH).await?;
+            let Some(last) = members.last() else { break };
+            after.clone_from(&last.name);
+            tags.extend(members.iter().map(|user| self.tag(Subject::User(&user.id))));
+        }
+        let (members, now) = (tags.len(), self.now());
+        let change =
+            DeleteGroup { name: group.to_owned(), revocation: self.void(tags, "group deleted", now), now };
+        let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
+        match self.write(change, entry).await? {
+            true => Ok(()),
+            false => Err(AdminFault::no("group", group)),
+        }
+    }
+
+    async fn group_row(&self, name: &str) -> Result<rows::Group, AdminFault> {
+        self.provider.store().group(name).await?.ok_or_else(|| AdminFault::no("group", name))
+    }
+}
+
+fn target(name: &str) -> String {
+    format!("group:{name}")
+}

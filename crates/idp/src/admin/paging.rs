@@ -1,0 +1,56 @@
+//! Lists, a page at a time.
+
+use serde::Serialize;
+
+use super::AdminFault;
+
+/// Most entries of a page.
+pub const MAX_PAGE: u32 = 500;
+/// Entries of a page when nobody says how many.
+pub const DEFAULT_PAGE: u32 = 100;
+
+/// Part of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Page<T> {
+    /// The entries, in order.
+    pub items: Vec<T>,
+    /// What to send as `after` for the entries that follow; absent: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl<T> Page<T> {
+    /// From rows of which one more was read than the page may have.
+    pub(super) fn cut(mut rows: Vec<T>, limit: u32, key: impl Fn(&T) -> String) -> Self {
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next = rows.last().filter(|_| more).map(key);
+        Self { items: rows, next }
+    }
+}
+
+/// How many entries a page may have.
+pub(super) fn limit(asked: Option<u32>) -> Result<u32, AdminFault> {
+    match asked.unwrap_or(DEFAULT_PAGE) {
+        0 => Err(AdminFault::refused("limit", "a page has at least one entry")),
+        n if n > MAX_PAGE => {
+            Err(AdminFault::refused("limit", format!("a page has at most {MAX_PAGE} entries")))
+        }
+        n => Ok(n),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_whether_something_follows() {
+        let cut = |rows: &[u32], limit| Page::cut(rows.to_vec(), limit, u32::to_string);
+        assert_eq!(cut(&[1, 2, 3], 2), Page { items: vec![1, 2], next: Some("2".into()) });
+        assert_eq!(cut(&[1, 2], 2), Page { items: vec![1, 2], next: None });
+        assert_eq!(cut(&[], 2), Page { items: vec![], next: None });
+        assert!(limit(Some(0)).is_err() && limit(Some(501)).is_err());
+        assert_eq!(limit(Some(500)).unwrap(), 500);
+    }
+}

@@ -1,0 +1,297 @@
+//! Tokens, and the families they belong to.
+
+use auth::token::opaque::{self, Kind};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use store::{
+    Revocation,
+    access_tokens::{Revoke, RevokeAccessToken},
+    families::{Family, FamilyFilter, RevokeFamily, RevokeGrants},
+};
+
+use super::{Admin, AdminFault, Page, Secret, paging, seconds};
+use crate::{
+    access_token::{self, Presented},
+    grants::family_revocation,
+    secrets::Subject,
+};
+
+/// What kind of token it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TokenKind {
+    /// For a resource server.
+    Access,
+    /// For the next access token.
+    Refresh,
+}
+
+/// What a token is good for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct TokenFacts {
+    /// What kind of token it is.
+    pub kind: TokenKind,
+    /// Its name; refresh tokens have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jti: Option<String>,
+    /// Who got it.
+    pub client_id: String,
+    /// On whose behalf; absent: the client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// And their name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_name: Option<String>,
+    /// What for, separated by spaces.
+    pub scopes: String,
+    /// Where, separated by spaces.
+    pub audiences: String,
+    /// The session it was granted in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// The family it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub family_id: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub issued_at: u64,
+    /// When it ends.
+    pub expires_at: u64,
+}
+
+/// What a token is worth.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct TokenView {
+    /// Whether it is worth something: what the introspection endpoint says of an access token.
+    pub active: bool,
+    /// What for; absent: it is worth nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenFacts>,
+}
+
+/// A token that is asked about.
+#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenText {
+    /// An access token or a refresh token, as it was handed out.
+    pub token: Secret,
+}
+
+/// What one authorization led to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct FamilyView {
+    /// Its name.
+    pub id: String,
+    /// Whose tokens they are.
+    pub client_id: String,
+    /// On whose behalf; absent: the client's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+    /// The session they were granted in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid: Option<String>,
+    /// What for, separated by spaces.
+    pub scopes: String,
+    /// Where, separated by spaces.
+    pub audiences: String,
+    /// Whether it lives on when its session ends.
+    pub outlives_session: bool,
+    /// When it was granted, in seconds since 1970.
+    pub created_at: u64,
+    /// When it ends.
+    pub expires_at: u64,
+}
+
+impl From<Family> for FamilyView {
+    fn from(family: Family) -> Self {
+        Self {
+            id: family.id,
+            client_id: family.client_id,
+            user_id: family.user_id,
+            sid: family.sid,
+            scopes: family.scopes,
+            audiences: family.audiences,
+            outlives_session: family.outlives_session,
+            created_at: seconds(family.created_at),
+            expires_at: seconds(family.expires_at),
+        }
+    }
+}
+
+/// Which families.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub struct ListFamilies {
+    /// Those after this id.
+    pub after: Option<String>,
+    /// At most so many: 1 to 500, 100 when absent.
+    pub limit: Option<u32>,
+    /// Only those on behalf of this user, by id.
+    pub user: Option<String>,
+    /// Only those of this client.
+    pub client: Option<String>,
+}
+
+/// Whose tokens are revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeAll {
+    /// The client that has them.
+    pub client: String,
+    /// Only those on behalf of this user, by id; absent: all, the client's own too.
+    #[serde(default)]
+    pub user: Option<String>,
+}
+
+/// What was revoked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Revoked {
+    /// How many families and opaque tokens. JWTs that belong to no family are void too, and not counted: nobody knows how
+    /// many there are.
+    pub count: u64,
+}
+
+impl Admin<'_> {
+    /// What a token is worth.
+    pub async fn token(&self, text: &TokenText) -> Result<TokenView, AdminFault> {
+        let text = text.token.expose().trim();
+        let facts = match opaque::kind(text) {
+            Some(Kind::Refresh) => self.refresh_facts(text).await?,
+            _ => access_token::present(self.provider, text).await?.map(access_facts),
+        };
+        Ok(TokenView { active: facts.is_some(), token: facts })
+    }
+
+    async fn refresh_facts(&self, text: &str) -> Result<Option<TokenFacts>, AdminFault> {
+        let digest = self.provider.secrets().digest(text);
+        let found = self.provider.store().refresh_token(&digest).await?;
+        let now = self.now();
+        let alive = found.filter(|(token, family)| family.is_alive(now) && now < token.expires_at);
+        Ok(alive.map(|(token, family)| TokenFacts {
+            kind: TokenKind::Refresh,
+            jti: None,
+            client_id: family.client_id,
+            user_id: family.user_id,
+            user_name: None,
+            scopes: family.scopes,
+            audiences: family.audiences,
+            sid: family.sid,
+            family_id: Some(family.id),
+            issued_at: seconds(token.issued_at),
+            expires_at: seconds(token.expires_at),
+        }))
+    }
+
+    /// Revokes a token: an access token alone, a refresh token with its family.
+    pub async fn revoke_token(&self, text: &TokenText) -> Result<Revoked, AdminFault> {
+        let text = text.token.expose().trim();
+        let revoked = match opaque::kind(text) {
+            Some(Kind::Access) => self.revoke_opaque(text).await?,
+            Some(Kind::Refresh) => {
+                let digest = self.provider.secrets().digest(text);
+                match self.provider.store().refresh_token(&digest).await? {
+                    Some((_, family)) => self.end_family(&family).await?,
+                    None => false,
+                }
+            }
+            Some(_) => false,
+            None => self.revoke_jwt(text).await?,
+        };
+        if revoked { Ok(Revoked { count: 1 }) } else { Err(AdminFault::NoToken) }
+    }
+
+    async fn revoke_opaque(&self, text: &str) -> Result<bool, AdminFault> {
+        let digest = self.provider.secrets().digest(text);
+        let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(false) };
+        let (token, now) = (standing.token, self.now());
+        let entry = self.entry("token.revoke", target(&token.jti), &json!({ "client": token.client_id }));
+        let revocation = self.revocation(&token.jti, token.expires_at);
+        let change = RevokeAccessToken { digest, client_id: token.client_id, revocation, now };
+        self.write(change, entry).await
+    }
+
+    async fn revoke_jwt(&self, text: &str) -> Result<bool, AdminFault> {
+        let now = self.now();
+        let claims = access_token::read_jwt(self.provider, text);
+        let Some(claims) = claims.filter(|claims| now < claims.expires_at) else { return Ok(false) };
+        let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
+        let revocation = self.revocation(&claims.jti, claims.expires_at);
+        self.write(Revoke { revocation, now }, entry).await?;
+        Ok(true)
+    }
+
+    fn revocation(&self, jti: &str, until: auth::time::Timestamp) -> Revocation {
+        let tags = vec![self.tag(Subject::Token(jti))];
+        Revocation { tags, reason: "access token revoked by an operator", not_before: None, until }
+    }
+
+    /// Families that are alive, in the order of their ids.
+    pub async fn families(&self, list: &ListFamilies) -> Result<Page<FamilyView>, AdminFault> {
+        let limit = paging::limit(list.limit)?;
+        let filter = FamilyFilter { user_id: list.user.as_deref(), client_id: list.client.as_deref() };
+        let after = list.after.as_deref().unwrap_or_default();
+        let families = self.provider.store().families(filter, after, limit + 1, self.now()).await?;
+        let views = families.into_iter().map(FamilyView::from).collect();
+        Ok(Page::cut(views, limit, |family: &FamilyView| family.id.clone()))
+    }
+
+    /// Revokes a family with all its tokens; one that is over stays so.
+    pub async fn revoke_family(&self, id: &str) -> Result<(), AdminFault> {
+        let family = self.provider.store().family(id).await?.ok_or_else(|| AdminFault::no("family", id))?;
+        self.end_family(&family).await?;
+        Ok(())
+    }
+
+    async fn end_family(&self, family: &Family) -> Result<bool, AdminFault> {
+        let revocation = family_revocation(self.provider, &family.id, "revoked by an operator");
+        let change = RevokeFamily { id: family.id.clone(), revocation, now: self.now() };
+        let detail = json!({ "client": family.client_id, "user": family.user_id });
+        self.write(change, self.entry("family.revoke", format!("family:{}", family.id), &detail)).await
+    }
+
+    /// Revokes everything a client has, or what it has on behalf of one user. Of the client itself, tokens that are made in
+    /// the very second of this are void too: `iat` is no finer.
+    pub async fn revoke_all(&self, revoke: &RevokeAll) -> Result<Revoked, AdminFault> {
+        let client = &revoke.client;
+        self.client(client).await?;
+        if let Some(user) = &revoke.user {
+            self.user_row(user).await?;
+        }
+        let detail = revoke.user.as_ref().map_or(Value::Null, |user| json!({ "user": user }));
+        let entry = self.entry("client.revoke", format!("client:{client}"), &detail);
+        let change = self.grants_of(client, revoke.user.as_deref(), "revoked by an operator");
+        Ok(Revoked { count: self.write(change, entry).await? })
+    }
+
+    /// What revokes everything a client has, or has on behalf of one user.
+    pub(super) fn grants_of(&self, client: &str, user: Option<&str>, reason: &'static str) -> RevokeGrants {
+        let now = self.now();
+        let subject = user.map_or(Subject::Client(client), |user| Subject::Consent(user, client));
+        RevokeGrants {
+            client_id: client.to_owned(),
+            user_id: user.map(str::to_owned),
+            revocation: self.void(vec![self.tag(subject)], reason, now),
+            now,
+        }
+    }
+}
+
+fn access_facts(token: Presented) -> TokenFacts {
+    TokenFacts {
+        kind: TokenKind::Access,
+        jti: Some(token.jti),
+        client_id: token.client_id,
+        user_id: token.user_id,
+        user_name: token.user_name,
+        scopes: token.scopes,
+        audiences: token.audiences,
+        sid: token.sid,
+        family_id: token.family_id,
+        issued_at: seconds(token.issued_at),
+        expires_at: seconds(token.expires_at),
+    }
+}
+
+fn target(jti: &str) -> String {
+    format!("token:{jti}")
+}
