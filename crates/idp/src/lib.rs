@@ -6,7 +6,8 @@
 //! one error table ([`oauth`]); one file per grant ([`grants`]); the tokens ([`access_token`], [`id_token`]); what is asked at
 //! the authorization endpoint and how it is answered ([`authorization`]), also for devices ([`device`]), and what is
 //! remembered in between ([`flow`]); telling clients of the end ([`logout`]); the discovery documents ([`discovery`]); the HTTP
-//! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what happens by itself ([`tend()`]).
+//! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what operators look at and change ([`admin`]);
+//! what happens by itself ([`tend()`]).
 //!
 //! Does not own: the listener and its TLS, limits on connections and header sizes (the binary serves the
 //! router), facts (`store`), the verification of tokens (`auth`), the configuration file's syntax (the binary translates it

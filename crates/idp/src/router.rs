@@ -25,8 +25,8 @@ use axum::{
 use crate::{
     discovery,
     endpoint::{
-        account, answer, authorize, device, documents, introspect, login, logout, pushed, revoke, token,
-        userinfo,
+        account, admin, answer, authorize, device, documents, introspect, login, logout, pushed, revoke,
+        token, userinfo,
     },
     oauth::error::Fault,
     provider::Provider,
@@ -70,6 +70,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
     shared
         .merge(api)
         .merge(pages)
+        .merge(admin::routes(&below(admin::PATH)))
         .fallback(not_found)
         .layer(middleware::map_response(answer::harden))
         .with_state(provider)

@@ -82,6 +82,9 @@ pub enum AdminFault {
     /// The body does not declare JSON.
     #[error("send the body as application/json")]
     NotJson,
+    /// The body is no JSON; holds where it stops being it.
+    #[error("the body is not JSON: {0}")]
+    NoJson(String),
     /// The request cannot be read, or something that all endpoints share failed.
     #[error(transparent)]
     Request(Fault),
@@ -147,6 +150,7 @@ impl AdminFault {
             Self::TokenInvalid => row(StatusCode::UNAUTHORIZED, "invalid_token", Warn),
             Self::TokenForeign(_) => row(StatusCode::UNAUTHORIZED, "invalid_token", Warn),
             Self::ScopeMissing(_) => row(StatusCode::FORBIDDEN, "insufficient_scope", Warn),
+            Self::NoJson(_) => row(StatusCode::BAD_REQUEST, "invalid_request", Debug),
             Self::NotJson => row(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request", Debug),
             Self::Request(fault) => Self::from_shared(fault),
         }
@@ -234,6 +238,7 @@ mod tests {
             AdminFault::TokenForeign("x"),
             AdminFault::ScopeMissing("x"),
             AdminFault::NotJson,
+            AdminFault::NoJson("line 1".into()),
             AdminFault::Request(Fault::BodyTooLarge),
         ]
     }

@@ -2,11 +2,12 @@
 //!
 //! Owns: reading requests into typed values ([`mod@form`]) and forming answers ([`answer`]). What programs call: [`token`],
 //! [`introspect`], [`revoke`], [`userinfo`], [`pushed`], and the public [`documents`]. What people see: [`authorize`],
-//! [`login`], [`logout`], [`device`], [`account`], each within a visit.
+//! [`login`], [`logout`], [`device`], [`account`], each within a visit. What operators' programs call: [`admin`].
 //! Does not own: decisions; those are functions of [`crate::client`], [`crate::grants`], [`crate::authorization`] that know no
 //! HTTP answer.
 
 pub mod account;
+pub mod admin;
 pub mod answer;
 pub mod authorize;
 pub mod device;

@@ -1,0 +1,127 @@
+//! One request, read strictly: an operation gets what it takes, and everything else is refused.
+
+use std::{fmt, sync::Arc};
+
+use axum::{
+    body::Bytes,
+    extract::{FromRequestParts as _, Query, RawPathParams, Request},
+    http::{HeaderMap, Uri, header::CONTENT_TYPE},
+};
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use super::{
+    Takes,
+    access::{self, Right},
+};
+use crate::{
+    admin::{Admin, AdminFault},
+    endpoint::form,
+    provider::Provider,
+};
+
+/// A request of somebody who may make it.
+pub(super) struct Call {
+    provider: Arc<Provider>,
+    actor: String,
+    path: Vec<(String, String)>,
+    uri: Uri,
+    body: Bytes,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    /// Finds out who calls before anything else is looked at.
+    pub(super) async fn read(
+        provider: &Arc<Provider>,
+        request: Request,
+        right: Right,
+        takes: Takes,
+    ) -> Result<Self, AdminFault> {
+        let (mut parts, body) = request.into_parts();
+        let actor = access::admit(provider, &parts.headers, right).await?;
+        let path = RawPathParams::from_request_parts(&mut parts, &()).await;
+        let path = path.map_err(|_| AdminFault::refused("path", "it is not percent-encoded utf-8"))?;
+        let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        if takes != Takes::Query && parts.uri.query().is_some() {
+            return Err(AdminFault::refused("query", "this operation has no parameters in the url"));
+        }
+        if takes == Takes::Body && !declares_json(&parts.headers) {
+            return Err(AdminFault::NotJson);
+        }
+        let body = form::whole(body).await?;
+        if takes != Takes::Body && !body.is_empty() {
+            return Err(AdminFault::refused("body", "this operation takes no body"));
+        }
+        Ok(Self { provider: provider.clone(), actor, path, uri: parts.uri, body })
+    }
+
+    /// Who does it.
+    pub(super) fn admin(&self) -> Admin<'_> {
+        Admin::new(&self.provider, self.actor.as_str())
+    }
+
+    /// A part of the path.
+    pub(super) fn part(&self, name: &str) -> &str {
+        self.path.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// The parameters in the URL.
+    pub(super) fn query<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
+        match Query::try_from_uri(&self.uri) {
+            Ok(Query(query)) => Ok(query),
+            Err(error) => Err(AdminFault::refused("query", error.body_text())),
+        }
+    }
+
+    /// The body.
+    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T, AdminFault> {
+        serde_json::from_slice(&self.body).map_err(|error| match error.classify() {
+            Category::Data => AdminFault::refused("body", error.to_string()),
+            _ => AdminFault::NoJson(error.to_string()),
+        })
+    }
+}
+
+/// Whether there is exactly one content type and it is JSON, in UTF-8 where it says so.
+fn declares_json(headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(only), None) = (fields.next(), fields.next()) else { return false };
+    let Ok(text) = only.to_str() else { return false };
+    let mut pieces = text.split(';').map(str::trim);
+    let json = pieces.next().is_some_and(|t| t.eq_ignore_ascii_case("application/json"));
+    json && pieces.all(|p| p.eq_ignore_ascii_case("charset=utf-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn json_is_declared_once() {
+        let declared = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(CONTENT_TYPE, HeaderValue::from_static(value));
+            }
+            declares_json(&headers)
+        };
+        assert!(declared(&["application/json"]) && declared(&["Application/JSON; charset=UTF-8"]));
+        for bad in [
+            &[][..],
+            &["application/json", "application/json"],
+            &["text/json"],
+            &["application/json; charset=latin-1"],
+            &["application/x-www-form-urlencoded"],
+        ] {
+            assert!(!declared(bad), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The description of the API (OpenAPI 3.1), made from the operations themselves and the types that they speak.
+//!
+//! What stands beside each operation is written there; what holds for all of them is added here from [`super::table`]: which
+//! scope it needs, and how it may be refused.
+
+use utoipa::{
+    OpenApi,
+    openapi::{
+        self, ContentBuilder, Ref, RefOr, ResponseBuilder,
+        security::{ClientCredentials, Flow, OAuth2, Scopes, SecurityRequirement, SecurityScheme},
+        server::Server,
+    },
+};
+
+use super::{
+    ADMIN_READ_SCOPE, ADMIN_SCOPE, ErrorBody, PATH, Route, Takes, clients, groups, people, security,
+};
+use crate::{discovery, issuer::Issuer};
+
+/// What the description calls the way to a token.
+const SCHEME: &str = "token";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Postern administration",
+        version = "1",
+        description = "Users, groups, clients, sessions, keys and tokens of the provider. Call it with an access token that a \
+                       client got for itself (client credentials), with the issuer among its audiences. Lists come in pages: \
+                       send `next` of one as `after` for the next. Instants are seconds since 1970 where nothing else is said.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    components(schemas(ErrorBody)),
+    paths(
+        people::list_users,
+        people::add_user,
+        people::show_user,
+        people::change_user,
+        people::delete_user,
+        people::set_password,
+        people::disable_user,
+        people::enable_user,
+        people::unlock_user,
+        people::end_user,
+        people::list_sessions,
+        people::show_session,
+        people::end_session,
+        groups::list_groups,
+        groups::add_group,
+        groups::delete_group,
+        groups::list_members,
+        groups::add_member,
+        groups::remove_member,
+        clients::list_clients,
+        clients::add_client,
+        clients::show_client,
+        clients::replace_client,
+        clients::delete_client,
+        clients::rotate_secret,
+        clients::disable_client,
+        clients::enable_client,
+        security::list_keys,
+        security::rotate_key,
+        security::revoke_key,
+        security::look_at_token,
+        security::revoke_token,
+        security::revoke_all,
+        security::list_families,
+        security::revoke_family,
+        security::list_entries,
+        security::verify_entries,
+    )
+)]
+struct Described;
+
+/// The description, as it is for one issuer.
+pub fn document(issuer: &Issuer) -> openapi::OpenApi {
+    let mut document = Described::openapi();
+    document.servers = Some(vec![Server::new(issuer.endpoint(PATH))]);
+    let scopes = Scopes::from_iter([
+        (ADMIN_SCOPE, "look at everything and change it"),
+        (ADMIN_READ_SCOPE, "look at everything"),
+    ]);
+    let flow = ClientCredentials::new(issuer.endpoint(discovery::TOKEN), scopes);
+    let scheme = SecurityScheme::OAuth2(OAuth2::new([Flow::ClientCredentials(flow)]));
+    document.components.get_or_insert_default().add_security_scheme(SCHEME, scheme);
+    for route in super::table() {
+        let item = document.paths.paths.get_mut(route.path);
+        if let Some(operation) = item.and_then(|item| operation(item, &route)) {
+            operation.security = Some(vec![SecurityRequirement::new(SCHEME, [route.right.scope()])]);
+            for (status, description) in refusals(route.takes) {
+                let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("ErrorBody"))).build();
+                let refusal = ResponseBuilder::new()
+                    .description(description)
+                    .content("application/json", content)
+                    .build();
+                operation.responses.responses.entry(status.to_owned()).or_insert(RefOr::T(refusal));
+            }
+        }
+    }
+    document
+}
+
+/// How every operation may be refused.
+fn refusals(takes: Takes) -> Vec<(&'static str, &'static str)> {
+    let mut all = vec![
+        ("400", "the request cannot be read"),
+        ("401", "there is no token, or one that does not count here"),
+        ("403", "the token lacks the scope"),
+        ("408", "the body did not arrive in time"),
+        ("413", "the body is larger than 64 KiB"),
+        ("422", "a value may not be: `faults` says which and why"),
+        ("500", "the provider failed: its log says why"),
+        (
+            "503",
+            "the provider cannot reach its database, or has too much to do: try again after `Retry-After`",
+        ),
+    ];
+    if takes == Takes::Body {
+        all.push(("415", "the body is not declared as application/json"));
+    }
+    all
+}
+
+/// The description of a route.
+fn operation<'d>(item: &'d mut openapi::PathItem, route: &Route) -> Option<&'d mut openapi::path::Operation> {
+    match route.method.as_str() {
+        "GET" => item.get.as_mut(),
+        "POST" => item.post.as_mut(),
+        "PUT" => item.put.as_mut(),
+        "PATCH" => item.patch.as_mut(),
+        "DELETE" => item.delete.as_mut(),
+        _ => None,
+    }
+}

@@ -1,0 +1,178 @@
+//! The administration API: REST in JSON below `/admin/v1` of the issuer.
+//!
+//! Owns: the list of its operations ([`table`]), from which both the router and the document are made; who may call them
+//! ([`access`]); reading a request strictly ([`call`]); its description ([`document`]).
+//! Does not own: what an operation does ([`crate::admin`], as on the command line).
+//!
+//! ```text
+//! Route → access: a token of this provider, made for it, of a client of its own, with the scope
+//!       → call: exactly the query or the body that the operation takes → crate::admin → answer
+//! ```
+//!
+//! No cookie counts here and no other site's script may call it.
+
+mod access;
+mod call;
+mod clients;
+mod document;
+mod groups;
+mod people;
+mod security;
+#[cfg(test)]
+mod tests;
+
+use std::{future::Future, sync::Arc};
+
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    http::{
+        HeaderValue, Method, StatusCode,
+        header::{RETRY_AFTER, WWW_AUTHENTICATE},
+    },
+    response::Response,
+    routing::{MethodFilter, MethodRouter, get, on},
+};
+use serde::Serialize;
+
+use self::{access::Right, call::Call};
+use super::answer;
+use crate::{
+    admin::{AdminFault, Refused},
+    oauth::error::Loudness,
+    provider::Provider,
+    router::only,
+};
+
+pub use self::{
+    access::{ADMIN_READ_SCOPE, ADMIN_SCOPE},
+    document::document,
+};
+
+/// Path of the API below the issuer.
+pub const PATH: &str = "/admin/v1";
+/// Path of its description below that.
+const DOCUMENT: &str = "/openapi.json";
+
+/// What an operation reads beside its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Nothing,
+    Query,
+    Body,
+}
+
+/// One operation.
+struct Route {
+    method: Method,
+    /// Below [`PATH`], as the router and the document write it.
+    path: &'static str,
+    right: Right,
+    takes: Takes,
+    handler: MethodRouter<Arc<Provider>>,
+}
+
+impl Route {
+    fn new<F, Answer>(method: Method, path: &'static str, right: Right, takes: Takes, run: F) -> Self
+    where
+        F: Fn(Call) -> Answer + Clone + Send + Sync + 'static,
+        Answer: Future<Output = Result<Response, AdminFault>> + Send,
+    {
+        let handler = async move |State(provider): State<Arc<Provider>>, request: Request| {
+            let answered = match Call::read(&provider, request, right, takes).await {
+                Ok(call) => run(call).await,
+                Err(fault) => Err(fault),
+            };
+            answered.unwrap_or_else(|fault| refuse(&provider, &fault))
+        };
+        let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::TRACE);
+        Self { method, path, right, takes, handler: on(filter, handler) }
+    }
+}
+
+/// Every operation.
+fn table() -> Vec<Route> {
+    let mut table = people::routes();
+    table.extend(groups::routes());
+    table.extend(clients::routes());
+    table.extend(security::routes());
+    table
+}
+
+/// The API on a router.
+pub(crate) fn routes(below: &str) -> Router<Arc<Provider>> {
+    let mut paths: Vec<(&'static str, MethodRouter<Arc<Provider>>)> = Vec::new();
+    for Route { path, handler, .. } in table() {
+        match paths.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, handlers)) => *handlers = std::mem::take(handlers).merge(handler),
+            None => paths.push((path, handler)),
+        }
+    }
+    let described = Router::new().route(&format!("{below}{DOCUMENT}"), only(get(describe)));
+    paths
+        .into_iter()
+        .fold(described, |router, (path, handlers)| router.route(&format!("{below}{path}"), only(handlers)))
+}
+
+/// `GET /admin/v1/openapi.json`: the same for everybody, so nobody has to say who they are.
+async fn describe(State(provider): State<Arc<Provider>>) -> Response {
+    answer::json(StatusCode::OK, &document(provider.issuer()))
+}
+
+/// What a refusal says.
+#[derive(Serialize, utoipa::ToSchema)]
+struct ErrorBody {
+    /// `not_found`, `taken`, `conflict`, `configured`, `refused`, `invalid_request`, `invalid_token`, `insufficient_scope`,
+    /// `temporarily_unavailable` or `server_error`.
+    error: String,
+    /// For people.
+    error_description: String,
+    /// With `refused`: every value that may not be.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    faults: Vec<Refused>,
+}
+
+/// The answer to a refused request, and its log line.
+fn refuse(provider: &Provider, fault: &AdminFault) -> Response {
+    let row = fault.row();
+    // a refused value may be a password in the wrong place
+    let reason = match fault {
+        AdminFault::Refused(_) => "a value is refused".to_owned(),
+        other => other.to_string(),
+    };
+    match row.loudness {
+        Loudness::Debug => tracing::debug!(error = row.code, reason, "administration refused"),
+        Loudness::Info => tracing::info!(error = row.code, reason, "administration refused"),
+        Loudness::Warn => tracing::warn!(error = row.code, reason, "administration refused"),
+        Loudness::Error => tracing::error!(error = row.code, reason, "administration failed"),
+    }
+    let faults = if let AdminFault::Refused(faults) = fault { faults.clone() } else { Vec::new() };
+    let body = ErrorBody { error: row.code.to_owned(), error_description: row.text.to_string(), faults };
+    let mut response = answer::json(row.status, &body);
+    let headers = response.headers_mut();
+    if let Some(after) = row.retry_after {
+        headers.insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
+    }
+    if let Some(challenge) = access::challenge(provider, fault) {
+        headers.insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// 200 with something.
+fn found(body: &impl Serialize) -> Response {
+    answer::json(StatusCode::OK, body)
+}
+
+/// 201 with something.
+fn made(body: &impl Serialize) -> Response {
+    answer::json(StatusCode::CREATED, body)
+}
+
+/// 204.
+fn done() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
