@@ -21,7 +21,7 @@ pub mod paging;
 pub mod secret;
 pub mod sessions;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod tokens;
 pub mod users;
 

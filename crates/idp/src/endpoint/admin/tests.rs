@@ -1,1 +1,292 @@
-//! placeholder
+//! The API over the wire: who may call it, and how strictly it reads.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{ADMIN_SCOPE, PATH, table};
+use crate::{
+    access_token::{Granted, mint},
+    admin::tests::{API, Answer, Bench, SECRET},
+    oauth::scope::ScopeSet,
+    person::Person,
+};
+
+const JSON: &str = "content-type: application/json\r\n";
+
+fn bearer(token: &str) -> String {
+    format!("authorization: Bearer {token}\r\n")
+}
+
+/// A request with the token of a client.
+async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Option<&Value>) -> Answer {
+    let mut fields = bearer(&bench.token(client).await);
+    fields.push_str(body.map_or("", |_| JSON));
+    let body = body.map(Value::to_string).unwrap_or_default();
+    bench.send(method, &format!("{PATH}{path}"), &fields, &body).await
+}
+
+/// A token that was made for whatever is named.
+async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>) -> String {
+    let provider = &bench.provider;
+    let client = provider.clients().find(provider.store(), client).await.unwrap().unwrap();
+    let person = match person {
+        Some(id) => Person::find(provider.store(), id).await.unwrap(),
+        None => None,
+    };
+    let scopes = ScopeSet::parse(ADMIN_SCOPE).unwrap();
+    let granted = Granted {
+        client: &client,
+        person: person.as_ref(),
+        scopes: &scopes,
+        audiences: vec![audience],
+        family: None,
+        sid: None,
+        userinfo: &[],
+    };
+    mint(provider, &granted).unwrap().token.to_string()
+}
+
+#[tokio::test]
+async fn no_token_no_answer() {
+    let bench = Bench::start().await;
+    for route in table() {
+        let path = format!("{PATH}{}", route.path.replace(['{', '}'], ""));
+        let answer = bench.send(route.method.as_str(), &path, "", "").await;
+        assert_eq!(answer.status, 401, "{} {path}", route.method);
+        assert!(answer.head.contains("www-authenticate: bearer realm=") && !answer.head.contains("error="));
+        assert!(!answer.head.contains("access-control") && !answer.head.contains("set-cookie"));
+        assert!(answer.head.contains("cache-control: no-store"));
+    }
+    for fields in ["authorization: Basic cm9ib3Q6eA==\r\n", "cookie: postern_session=x\r\n"] {
+        assert_eq!(bench.send("GET", "/admin/v1/users", fields, "").await.status, 401, "{fields}");
+    }
+    let good = bearer(&bench.token("robot").await);
+    assert_eq!(bench.send("GET", "/admin/v1/users", &format!("{good}{good}"), "").await.status, 400);
+    assert_eq!(bench.send("GET", "/admin/v1/users", &good, "").await.status, 200);
+    let in_url = format!("/admin/v1/users?access_token={}", bench.token("robot").await);
+    assert_eq!(bench.send("GET", &in_url, "", "").await.status, 401);
+    let options = bench.send("OPTIONS", "/admin/v1/users", &good, "").await;
+    assert!(options.status == 405 && !options.head.contains("access-control"), "{options:?}");
+}
+
+#[tokio::test]
+async fn a_token_must_be_meant_for_this() {
+    let bench = Bench::start().await;
+    let ada = bench.user("ada").await;
+    let issuer = bench.provider.issuer().as_str().to_owned();
+    for (client, audience, person, status) in [
+        ("robot", issuer.as_str(), None, 200),
+        ("safe", API, None, 401),
+        ("robot", API, None, 401),
+        ("desk", &issuer, Some(&*ada), 401),
+    ] {
+        let token = made(&bench, client, audience, person).await;
+        let answer = bench.send("GET", "/admin/v1/users", &bearer(&token), "").await;
+        assert_eq!(answer.status, status, "{client} {audience} {person:?}: {answer:?}");
+        if status == 401 {
+            assert!(answer.head.contains("error=\"invalid_token\""), "{answer:?}");
+        }
+    }
+    // what the token says is not enough: its client must have the scope now
+    let token = made(&bench, "other", &issuer, None).await;
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 403);
+    let token = bench.token("robot").await;
+    bench.turn(Duration::from_hours(1));
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 401, "expired");
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer("nonsense"), "").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_public_or_closed_client_may_nothing() {
+    let bench = Bench::start().await;
+    let settings = |more: Value| {
+        let issuer = bench.provider.issuer().as_str();
+        let mut all = json!({ "scopes": [ADMIN_SCOPE], "audiences": [issuer] });
+        all.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+        json!({ "id": "new", "settings": all })
+    };
+    let issuer = bench.provider.issuer().as_str().to_owned();
+    let public = settings(json!({ "public": true, "grants": ["device_code"] }));
+    assert_eq!(call(&bench, "robot", "POST", "/clients", Some(&public)).await.status, 201);
+    let token = made(&bench, "new", &issuer, None).await;
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 401);
+    assert_eq!(call(&bench, "robot", "DELETE", "/clients/new", None).await.status, 204);
+
+    let secret = settings(json!({ "grants": ["client_credentials"] }));
+    bench.turn(Duration::from_secs(2));
+    assert_eq!(call(&bench, "robot", "POST", "/clients", Some(&secret)).await.status, 201);
+    let token = made(&bench, "new", &issuer, None).await;
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 200);
+    assert_eq!(call(&bench, "robot", "POST", "/clients/new/disable", None).await.status, 200);
+    assert_eq!(bench.send("GET", "/admin/v1/users", &bearer(&token), "").await.status, 401);
+}
+
+#[tokio::test]
+async fn who_may_look_may_not_change() {
+    let bench = Bench::start().await;
+    assert_eq!(call(&bench, "reader", "GET", "/users", None).await.status, 200);
+    let look = json!({ "token": "nonsense" });
+    assert_eq!(
+        call(&bench, "reader", "POST", "/tokens/look", Some(&look)).await.body,
+        json!({ "active": false })
+    );
+    for route in table().into_iter().filter(|route| route.right.scope() == ADMIN_SCOPE) {
+        let path = route.path.replace(['{', '}'], "");
+        let answer = call(&bench, "reader", route.method.as_str(), &path, None).await;
+        assert_eq!(answer.status, 403, "{} {path}", route.method);
+        assert!(answer.head.contains("error=\"insufficient_scope\", scope=\"postern:admin\""), "{answer:?}");
+    }
+    assert_eq!(call(&bench, "other", "GET", "/users", None).await.status, 403);
+}
+
+#[tokio::test]
+async fn bodies_and_parameters_are_read_strictly() {
+    let bench = Bench::start().await;
+    let token = bearer(&bench.token("robot").await);
+    let json = format!("{token}{JSON}");
+    let long = format!(r#"{{"name":"{}"}}"#, "a".repeat(65_536));
+    for (method, path, fields, body, status) in [
+        ("POST", "/users", &json, r#"{"name":"ada","admin":true}"#, 422),
+        ("POST", "/users", &json, r#"{"name":"ada","name":"bob"}"#, 422),
+        ("POST", "/users", &json, r#"{"name":1}"#, 422),
+        ("POST", "/users", &json, "[]", 422),
+        ("POST", "/users", &json, "{}", 422),
+        ("POST", "/users", &json, "", 400),
+        ("POST", "/users", &json, r#"{"name":"ada"} x"#, 400),
+        ("POST", "/users", &json, &long, 413),
+        ("POST", "/users", &token, r#"{"name":"ada"}"#, 415),
+        ("POST", "/users?x=1", &json, r#"{"name":"ada"}"#, 422),
+        ("GET", "/users?limit=501", &token, "", 422),
+        ("GET", "/users?limit=x", &token, "", 422),
+        ("GET", "/users?page=2", &token, "", 422),
+        ("GET", "/users?limit=1&limit=2", &token, "", 422),
+        ("GET", "/users", &token, "{}", 422),
+        ("GET", "/keys?x", &token, "", 422),
+        ("POST", "/users/x/disable", &json, "{}", 422),
+        ("GET", "/users/x%ff", &token, "", 422),
+        ("GET", "/users/nobody", &token, "", 404),
+        ("PUT", "/users", &token, "", 405),
+        ("GET", "/nothing", &token, "", 404),
+    ] {
+        let answer = bench.send(method, &format!("{PATH}{path}"), fields, body).await;
+        assert_eq!(answer.status, status, "{method} {path} {}: {answer:?}", &body[..body.len().min(40)]);
+        assert!(answer.body["error_description"].is_string() || status == 405, "{answer:?}");
+    }
+    assert!(bench.provider.store().audit_log(0).await.unwrap().is_empty(), "nothing was done");
+}
+
+#[tokio::test]
+async fn a_life_over_the_wire() {
+    let bench = Bench::start().await;
+    let robot = async |method, path: String, body: Option<Value>| {
+        bench.turn(Duration::from_secs(1));
+        call(&bench, "robot", method, &path, body.as_ref()).await
+    };
+    let add = json!({ "name": "ada", "email": "ada@example.com", "generate_password": true });
+    let added = robot("POST", "/users".into(), Some(add.clone())).await;
+    assert_eq!(added.status, 201, "{added:?}");
+    let password = added.text("password");
+    let id = added.body["user"]["id"].as_str().unwrap().to_owned();
+    let again = robot("POST", "/users".into(), Some(add)).await;
+    assert_eq!((again.status, again.text("error").as_str()), (409, "taken"));
+    let token = bench.log_in("desk", "ada", &password).await.text("access_token");
+    assert!(bench.is_active(&token).await);
+
+    let bad =
+        robot("PATCH", format!("/users/{id}"), Some(json!({ "email": "x", "claims": { "sub": 1 } }))).await;
+    assert_eq!(bad.status, 422);
+    let paths: Vec<&Value> =
+        bad.body["faults"].as_array().unwrap().iter().map(|fault| &fault["path"]).collect();
+    assert_eq!(paths, ["email", "claims"]);
+    let changed = robot("PATCH", format!("/users/{id}"), Some(json!({ "email": null }))).await;
+    assert!(changed.status == 200 && changed.body.get("email").is_none(), "{changed:?}");
+
+    assert_eq!(robot("POST", "/groups".into(), Some(json!({ "name": "a/b c" }))).await.status, 201);
+    let member = format!("/groups/a%2Fb%20c/members/{id}");
+    assert_eq!(robot("PUT", member.clone(), None).await.status, 204);
+    assert_eq!(robot("GET", format!("/users/{id}"), None).await.body["groups"], json!(["a/b c"]));
+    assert_eq!(robot("DELETE", member, None).await.status, 204);
+    assert!(!bench.is_active(&token).await);
+
+    let replace =
+        json!({ "version": 7, "settings": { "grants": ["client_credentials"], "audiences": [API] } });
+    let settings =
+        json!({ "id": "shop", "settings": { "grants": ["client_credentials"], "audiences": [API] } });
+    let shop = robot("POST", "/clients".into(), Some(settings)).await;
+    assert_eq!(
+        bench.form("/token", "shop", &shop.text("secret"), "grant_type=client_credentials").await.status,
+        200
+    );
+    let conflict = robot("PUT", "/clients/shop".into(), Some(replace.clone())).await;
+    assert_eq!((conflict.status, conflict.text("error").as_str()), (409, "conflict"));
+    let configured = robot("PUT", "/clients/robot".into(), Some(replace)).await;
+    assert_eq!((configured.status, configured.text("error").as_str()), (409, "configured"));
+    let early = robot("POST", "/keys/rotate".into(), Some(json!({ "algorithm": "ES256" }))).await;
+    assert_eq!(early.status, 409, "{early:?}");
+
+    let page = robot("GET", "/audit?limit=2".into(), None).await;
+    assert_eq!(
+        (page.body["items"][0]["actor"].as_str(), page.text("next").as_str()),
+        (Some("client:robot"), "2")
+    );
+    assert_eq!(page.body["items"][0]["action"], "user.add");
+    assert_eq!(robot("GET", "/audit/verdict".into(), None).await.body["intact"], true);
+    assert_eq!(robot("DELETE", format!("/users/{id}"), None).await.status, 204);
+    let log = serde_json::to_string(&robot("GET", "/audit".into(), None).await.body).unwrap();
+    assert!(
+        !log.contains(&password) && !log.contains(SECRET) && !log.contains(&shop.text("secret")),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn the_document_and_the_router_tell_of_the_same() {
+    let bench = Bench::start().await;
+    let document = bench.send("GET", "/admin/v1/openapi.json", "", "").await;
+    assert_eq!((document.status, document.text("openapi").as_str()), (200, "3.1.0"));
+    let mut told = BTreeSet::new();
+    for (path, operations) in document.body["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let name = format!("{} {path}", method.to_uppercase());
+            let scopes = &operation["security"][0]["token"];
+            let responses = operation["responses"].as_object().unwrap();
+            assert!(
+                ["401", "403", "422", "503"].iter().all(|status| responses.contains_key(*status)),
+                "{name}"
+            );
+            assert!(responses.keys().any(|status| status.starts_with('2')), "{name}");
+            assert!(operation["summary"].is_string() || operation["description"].is_string(), "{name}");
+            // the router has it, and asks for what the document says
+            let url = format!("{PATH}{}", path.replace(['{', '}'], ""));
+            assert_eq!(bench.send(&method.to_uppercase(), &url, "", "").await.status, 401, "{name}");
+            let lacks =
+                call(&bench, "other", &method.to_uppercase(), &path.replace(['{', '}'], ""), None).await;
+            let scope = format!("scope=\"{}\"", scopes[0].as_str().unwrap());
+            assert!(lacks.status == 403 && lacks.head.contains(&scope), "{name} {scope} {lacks:?}");
+            told.insert(name);
+        }
+    }
+    let routed: BTreeSet<String> =
+        table().iter().map(|route| format!("{} {}", route.method, route.path)).collect();
+    assert_eq!(told, routed);
+    resolves(&document.body, &document.body);
+    assert_eq!(document.body["servers"][0]["url"], format!("{}/admin/v1", bench.provider.issuer().as_str()));
+    let flow = &document.body["components"]["securitySchemes"]["token"]["flows"]["clientCredentials"];
+    assert!(flow["scopes"].get(ADMIN_SCOPE).is_some(), "{flow}");
+}
+
+/// Whatever is referred to is there.
+fn resolves(document: &Value, part: &Value) {
+    match part {
+        Value::Object(members) => {
+            if let Some(Value::String(reference)) = members.get("$ref") {
+                let place = reference.strip_prefix('#').unwrap();
+                assert!(document.pointer(place).is_some(), "{reference}");
+            }
+            members.values().for_each(|member| resolves(document, member));
+        }
+        Value::Array(items) => items.iter().for_each(|item| resolves(document, item)),
+        _ => {}
+    }
+}

@@ -1,0 +1,213 @@
+//! Clients and keys.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{API, Bench, refused};
+use crate::{
+    admin::{
+        AdminFault,
+        clients::{AddClient, ClientChanged, ListClients, ProofView, ReplaceClient},
+        keys::{KeyStage, RotateKey},
+    },
+    client::config::ClientConfig,
+    keys::LEAD,
+};
+
+fn settings(more: Value) -> ClientConfig {
+    let mut all = json!({ "grants": ["client_credentials"], "scopes": ["orders"], "audiences": [API] });
+    all.as_object_mut().unwrap().append(&mut more.as_object().unwrap().clone());
+    serde_json::from_value(all).unwrap()
+}
+
+async fn add(bench: &Bench, id: &str, more: Value) -> Result<ClientChanged, AdminFault> {
+    bench.admin().add_client(AddClient { id: Some(id.into()), settings: settings(more) }).await
+}
+
+async fn status(bench: &Bench, id: &str, secret: &str) -> u16 {
+    bench.form("/token", id, secret, "grant_type=client_credentials").await.status
+}
+
+#[tokio::test]
+async fn a_client_gets_a_secret_that_is_shown_once() {
+    let bench = Bench::start().await;
+    let added = add(&bench, "shop", json!({ "name": "Shop" })).await.unwrap();
+    let secret = added.secret.unwrap();
+    assert_eq!(status(&bench, "shop", secret.expose()).await, 200);
+    let shown = bench.admin().client("shop").await.unwrap();
+    assert_eq!((shown.version, shown.proof, shown.configured), (Some(1), ProofView::Secret, false));
+    let text = serde_json::to_string(&shown).unwrap();
+    assert!(!text.contains("secrets") && !text.contains("sha256") && text.contains("Shop"), "{text}");
+    let stored = bench.provider.store().client("shop").await.unwrap().unwrap().settings;
+    assert!(stored.contains("sha256") && !stored.contains(secret.expose()), "{stored}");
+
+    assert!(matches!(add(&bench, "shop", json!({})).await, Err(AdminFault::Taken(_))));
+    assert!(matches!(add(&bench, "robot", json!({})).await, Err(AdminFault::Configured(_))));
+    let drawn = AddClient { id: None, settings: settings(json!({})) };
+    assert_eq!(bench.admin().add_client(drawn).await.unwrap().client.id.len(), 22);
+    let public = json!({ "grants": ["device_code"], "public": true });
+    let public = add(&bench, "phone", public).await.unwrap();
+    assert_eq!((public.secret, public.client.proof), (None, ProofView::Nothing));
+}
+
+#[tokio::test]
+async fn a_client_that_could_not_be_is_refused_with_every_fault() {
+    let bench = Bench::start().await;
+    let faults = refused(add(&bench, "a b", json!({ "grants": [], "audiences": ["nobody"] })).await);
+    assert_eq!(faults, ["id", "settings.grants", "settings.audiences[0]"]);
+    let own = json!({ "secrets": [{ "plain": super::SECRET }] });
+    assert_eq!(refused(add(&bench, "shop", own).await), ["settings.secrets"]);
+    let user = bench.user("ada").await;
+    assert_eq!(refused(add(&bench, &user, json!({})).await), ["id"], "nobody shares a subject");
+}
+
+#[tokio::test]
+async fn settings_are_replaced_from_the_version_that_was_seen() {
+    let bench = Bench::start().await;
+    let (admin, secret) = (bench.admin(), add(&bench, "shop", json!({})).await.unwrap().secret.unwrap());
+    let token = bench.form("/token", "shop", secret.expose(), "grant_type=client_credentials").await;
+    let replace = |version, more| ReplaceClient { version, settings: settings(more) };
+    let changed =
+        admin.replace_client("shop", replace(1, json!({ "scopes": ["orders", "more"] }))).await.unwrap();
+    assert_eq!((changed.client.version, changed.secret), (Some(2), None));
+    assert_eq!(status(&bench, "shop", secret.expose()).await, 200, "the secret stays");
+    assert!(bench.is_active(&token.text("access_token")).await, "what it holds goes on");
+    let late = admin.replace_client("shop", replace(1, json!({}))).await;
+    assert!(
+        matches!(&late, Err(AdminFault::Conflict(text)) if text.contains("version 2, not 1")),
+        "{late:?}"
+    );
+    assert_eq!(
+        refused(admin.replace_client("shop", replace(2, json!({ "grants": [] }))).await),
+        ["settings.grants"]
+    );
+    assert!(matches!(
+        admin.replace_client("no", replace(1, json!({}))).await,
+        Err(AdminFault::NotFound { .. })
+    ));
+    assert!(matches!(
+        admin.replace_client("robot", replace(1, json!({}))).await,
+        Err(AdminFault::Configured(_))
+    ));
+
+    let public = replace(2, json!({ "grants": ["device_code"], "public": true }));
+    assert_eq!(admin.replace_client("shop", public).await.unwrap().client.proof, ProofView::Nothing);
+    let back = admin.replace_client("shop", replace(3, json!({}))).await.unwrap();
+    let new = back.secret.unwrap();
+    assert_eq!(status(&bench, "shop", secret.expose()).await, 401, "a new secret, not the old one");
+    assert_eq!(status(&bench, "shop", new.expose()).await, 200);
+}
+
+#[tokio::test]
+async fn the_secret_before_counts_until_the_next_time() {
+    let bench = Bench::start().await;
+    let mut secrets = vec![add(&bench, "shop", json!({})).await.unwrap().secret.unwrap()];
+    for _ in 0..2 {
+        secrets.push(bench.admin().rotate_secret("shop").await.unwrap().secret.unwrap());
+    }
+    let mut statuses = Vec::new();
+    for secret in &secrets {
+        statuses.push(status(&bench, "shop", secret.expose()).await);
+    }
+    assert_eq!(statuses, [401, 200, 200]);
+    assert!(matches!(bench.admin().rotate_secret("robot").await, Err(AdminFault::Configured(_))));
+    let public = json!({ "grants": ["device_code"], "public": true });
+    add(&bench, "phone", public).await.unwrap();
+    assert_eq!(refused(bench.admin().rotate_secret("phone").await), ["id"]);
+}
+
+#[tokio::test]
+async fn a_client_that_ends_takes_its_tokens_with_it() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    for (id, format) in [("signed", "jwt"), ("asked", "opaque")] {
+        let secret = add(&bench, id, json!({ "access_token": format })).await.unwrap().secret.unwrap();
+        let token = async || {
+            bench.turn(Duration::from_secs(2));
+            bench
+                .form("/token", id, secret.expose(), "grant_type=client_credentials")
+                .await
+                .text("access_token")
+        };
+        let first = token().await;
+        assert!(bench.is_active(&first).await, "{id}");
+        assert!(admin.disable_client(id).await.unwrap().disabled_at.is_some());
+        assert_eq!(status(&bench, id, secret.expose()).await, 401);
+        assert_eq!(admin.enable_client(id).await.unwrap().disabled_at, None);
+        assert!(!bench.is_active(&first).await, "{id}: nothing comes back");
+        let second = token().await;
+        assert!(bench.is_active(&second).await, "{id}");
+        admin.delete_client(id).await.unwrap();
+        assert!(!bench.is_active(&second).await, "{id}");
+        assert_eq!(status(&bench, id, secret.expose()).await, 401);
+        assert!(matches!(admin.delete_client(id).await, Err(AdminFault::NotFound { .. })));
+    }
+    for fault in [admin.disable_client("robot").await.err(), admin.delete_client("robot").await.err()] {
+        assert!(matches!(fault, Some(AdminFault::Configured(_))));
+    }
+}
+
+#[tokio::test]
+async fn clients_of_the_configuration_come_first() {
+    let bench = Bench::start().await;
+    for id in ["another", "zebra"] {
+        add(&bench, id, json!({})).await.unwrap();
+    }
+    let (mut list, mut ids) = (ListClients { limit: Some(2), after: None }, Vec::new());
+    loop {
+        let page = bench.admin().clients(&list).await.unwrap();
+        assert!(page.items.len() <= 2);
+        ids.extend(page.items.into_iter().map(|client| client.id));
+        list.after = page.next;
+        if list.after.is_none() {
+            break;
+        }
+    }
+    assert_eq!(ids, ["desk", "other", "reader", "robot", "safe", "another", "zebra"]);
+    let configured = bench.admin().client("robot").await.unwrap();
+    assert!(configured.configured && configured.version.is_none());
+    list.after = Some("zebra".into());
+    assert_eq!(refused(bench.admin().clients(&list).await), ["after"]);
+}
+
+#[tokio::test]
+async fn a_client_that_no_longer_holds_says_why() {
+    let bench = Bench::start().await;
+    let stale = json!({ "grants": ["client_credentials"], "audiences": ["gone"], "secrets": [] }).to_string();
+    let add = store::clients::AddClient { id: "old".into(), settings: stale, now: bench.provider.now() };
+    bench.provider.store().write(add).await.unwrap();
+    let shown = bench.admin().client("old").await.unwrap();
+    assert!(shown.faults.iter().any(|fault| fault.path == "settings.audiences[0]"), "{shown:?}");
+}
+
+#[tokio::test]
+async fn keys_rotate_when_caches_have_the_next_one_and_leaked_ones_go() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let es256 = RotateKey { algorithm: "ES256".into() };
+    let of = |list: &crate::admin::keys::KeyList, stage| {
+        list.items.iter().find(|key| key.algorithm == "ES256" && key.stage == stage).cloned()
+    };
+    let before = admin.keys().await.unwrap();
+    let (active, next) = (of(&before, KeyStage::Active).unwrap(), of(&before, KeyStage::Next).unwrap());
+    assert_eq!(next.ready_at, Some(next.since + LEAD.as_secs()));
+    assert!(matches!(admin.rotate_key(&es256).await, Err(AdminFault::Conflict(_))));
+    let token = bench.token("robot").await;
+    bench.turn(LEAD);
+    let after = admin.rotate_key(&es256).await.unwrap();
+    assert_eq!(of(&after, KeyStage::Active).unwrap().kid, next.kid);
+    let retired = of(&after, KeyStage::Retired).unwrap();
+    assert!(retired.kid == active.kid && retired.gone_at > Some(retired.since));
+    assert_eq!(refused(admin.rotate_key(&RotateKey { algorithm: "HS256".into() }).await), ["algorithm"]);
+
+    bench.turn(Duration::from_secs(1));
+    let fresh = bench.token("robot").await;
+    assert!(bench.is_active(&fresh).await);
+    admin.revoke_key(&next.kid).await.unwrap();
+    assert!(!bench.is_active(&fresh).await);
+    assert!(matches!(admin.revoke_key(&next.kid).await, Err(AdminFault::NotFound { kind: "key", .. })));
+    drop(token);
+    let told = bench.told().await;
+    assert_eq!(told, ["key.rotate key:ES256".to_owned(), format!("key.revoke key:{}", next.kid)]);
+}

@@ -1,0 +1,233 @@
+//! Users and groups.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{Bench, PASSWORD, refused};
+use crate::admin::{
+    AdminFault, Secret,
+    groups::{AddGroup, ListNames},
+    sessions::ListSessions,
+    users::{AddUser, ListUsers, SetPassword, UserChange},
+};
+
+fn change(json: serde_json::Value) -> UserChange {
+    serde_json::from_value(json).unwrap()
+}
+
+#[tokio::test]
+async fn an_account_is_made_looked_at_changed_and_deleted() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let id = bench.user("ada").await;
+    let details = admin.user(&id).await.unwrap();
+    assert!(details.has_password && !details.user.email_verified && details.locked_until.is_none());
+
+    let taken = AddUser { name: "ADA".into(), ..AddUser::default() };
+    assert!(matches!(admin.add_user(taken).await, Err(AdminFault::Taken(_))));
+    let changed = admin
+        .change_user(
+            &id,
+            change(json!({ "name": "Countess", "email_verified": true, "claims": { "name": "Ada" } })),
+        )
+        .await
+        .unwrap();
+    assert_eq!((&*changed.name, changed.email_verified), ("Countess", true));
+    assert_eq!(changed.claims["name"], "Ada");
+    let changed = admin.change_user(&id, change(json!({ "email": "b@example.com" }))).await.unwrap();
+    assert!(!changed.email_verified, "another address is not known to be theirs");
+    assert_eq!(changed.name, "Countess", "what is absent stays");
+    let changed = admin.change_user(&id, change(json!({ "email": null }))).await.unwrap();
+    assert_eq!(changed.email, None);
+
+    assert_eq!(admin.user_id("countess").await.unwrap(), id);
+    admin.delete_user(&id).await.unwrap();
+    assert!(matches!(admin.user(&id).await, Err(AdminFault::NotFound { kind: "user", .. })));
+    assert!(matches!(admin.delete_user(&id).await, Err(AdminFault::NotFound { .. })));
+    let told = ["user.add", "user.change", "user.change", "user.change", "user.delete"];
+    assert_eq!(bench.told().await, told.map(|action| format!("{action} user:{id}")));
+}
+
+#[tokio::test]
+async fn what_may_not_be_is_refused_with_every_fault() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let bad = json!({ "name": " ada", "email": "no address", "claims": { "sub": "x" } });
+    let faults = refused(admin.add_user(serde_json::from_value(bad).unwrap()).await);
+    assert_eq!(faults, ["name", "email", "claims"]);
+    for (password, generate) in [
+        (Some("short"), false),
+        (Some("password123"), false),
+        (Some("my lovelace password"), false),
+        (Some(PASSWORD), true),
+    ] {
+        let add = json!({ "name": "lovelace", "password": password, "generate_password": generate });
+        assert_eq!(
+            refused(admin.add_user(serde_json::from_value(add).unwrap()).await),
+            ["password"],
+            "{password:?}"
+        );
+    }
+    let add = AddUser { name: "ada".into(), email_verified: true, ..AddUser::default() };
+    assert_eq!(refused(admin.add_user(add).await), ["email_verified"]);
+    let unlimited = ListUsers { limit: Some(501), ..ListUsers::default() };
+    assert_eq!(refused(admin.users(&unlimited).await), ["limit"]);
+    let id = bench.user("ada").await;
+    assert_eq!(refused(admin.set_password(&id, SetPassword::default()).await), ["password"]);
+    assert_eq!(refused(admin.change_user(&id, change(json!({ "name": "" }))).await), ["name"]);
+    assert_eq!(bench.told().await, [format!("user.add user:{id}")], "nothing else was done");
+}
+
+#[tokio::test]
+async fn a_generated_password_is_answered_once_and_told_nowhere() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let add = AddUser { name: "ada".into(), generate_password: true, ..AddUser::default() };
+    let added = admin.add_user(add).await.unwrap();
+    let password = added.password.unwrap();
+    assert_eq!(bench.log_in("desk", "ada", password.expose()).await.status, 200);
+    let set = SetPassword { generate: true, ..SetPassword::default() };
+    let other = admin.set_password(&added.user.id, set).await.unwrap().password.unwrap();
+    assert_eq!(bench.log_in("desk", "ada", password.expose()).await.status, 400);
+    assert_eq!(bench.log_in("desk", "ada", other.expose()).await.status, 200);
+    assert_eq!(format!("{other:?}"), "Secret(..)");
+    for recorded in bench.provider.store().audit_log(0).await.unwrap() {
+        for secret in [&password, &other] {
+            assert!(!format!("{recorded:?}").contains(secret.expose()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_ends_an_account_ends_its_tokens() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let id = bench.user("ada").await;
+    let given =
+        SetPassword { password: Some(Secret::new("umbrella violet orbit".to_owned())), generate: false };
+    for (format, what) in
+        [("desk", "disable"), ("safe", "disable"), ("desk", "end"), ("safe", "end"), ("desk", "password")]
+    {
+        bench.turn(Duration::from_secs(2));
+        let answer = bench.log_in(format, "ada", PASSWORD).await;
+        let (access, refresh) = (answer.text("access_token"), answer.text("refresh_token"));
+        assert!(bench.is_active(&access).await, "{format} {what}");
+        match what {
+            "disable" => {
+                assert!(admin.disable_user(&id).await.unwrap().disabled_at.is_some());
+                assert_eq!(bench.log_in(format, "ada", PASSWORD).await.status, 400);
+                assert_eq!(admin.enable_user(&id).await.unwrap().disabled_at, None);
+            }
+            "end" => drop(admin.end_user(&id).await.unwrap()),
+            _ => drop(admin.set_password(&id, given.clone()).await.unwrap()),
+        }
+        assert!(!bench.is_active(&access).await, "{format} {what}: nothing comes back");
+        let again = format!("grant_type=refresh_token&refresh_token={refresh}");
+        assert_eq!(bench.form("/token", format, super::SECRET, &again).await.status, 400, "{format} {what}");
+    }
+    let access = bench.log_in("safe", "ada", "umbrella violet orbit").await.text("access_token");
+    admin.delete_user(&id).await.unwrap();
+    assert!(!bench.is_active(&access).await);
+    assert!(matches!(admin.disable_user("nobody").await, Err(AdminFault::NotFound { .. })));
+    assert!(matches!(admin.enable_user("nobody").await, Err(AdminFault::NotFound { .. })));
+}
+
+#[tokio::test]
+async fn a_locked_account_is_unlocked() {
+    let bench = Bench::start().await;
+    let id = bench.user("ada").await;
+    for _ in 0..5 {
+        assert_eq!(bench.log_in("desk", "ada", "wrong").await.status, 400);
+    }
+    let details = bench.admin().user(&id).await.unwrap();
+    assert!(details.failed_logins == 5 && details.locked_until.is_some(), "{details:?}");
+    assert_eq!(bench.log_in("desk", "ada", PASSWORD).await.status, 429);
+    bench.admin().unlock_user(&id).await.unwrap();
+    assert_eq!(bench.log_in("desk", "ada", PASSWORD).await.status, 200);
+    assert_eq!(bench.admin().user(&id).await.unwrap().failed_logins, 0);
+}
+
+#[tokio::test]
+async fn users_come_in_pages() {
+    let bench = Bench::start().await;
+    for name in ["cleo", "Ada", "bob"] {
+        bench.admin().add_user(AddUser { name: name.into(), ..AddUser::default() }).await.unwrap();
+    }
+    let mut list = ListUsers { limit: Some(2), ..ListUsers::default() };
+    let first = bench.admin().users(&list).await.unwrap();
+    assert_eq!(first.items.iter().map(|user| &*user.name).collect::<Vec<_>>(), ["Ada", "bob"]);
+    list.after = first.next;
+    let last = bench.admin().users(&list).await.unwrap();
+    assert_eq!((&*last.items[0].name, last.items.len(), last.next), ("cleo", 1, None));
+    let named = ListUsers { name: Some("BOB".into()), ..ListUsers::default() };
+    assert_eq!(bench.admin().users(&named).await.unwrap().items.len(), 1);
+}
+
+#[tokio::test]
+async fn who_leaves_a_group_leaves_with_void_tokens() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let (ada, bob) = (bench.user("ada").await, bench.user("bob").await);
+    for name in ["staff", "admins"] {
+        admin.add_group(AddGroup { name: name.into() }).await.unwrap();
+    }
+    assert!(matches!(admin.add_group(AddGroup { name: "staff".into() }).await, Err(AdminFault::Taken(_))));
+    assert_eq!(refused(admin.add_group(AddGroup { name: String::new() }).await), ["name"]);
+    for (group, user) in [("staff", &ada), ("staff", &bob), ("admins", &ada), ("admins", &ada)] {
+        admin.add_member(group, user).await.unwrap();
+    }
+    assert!(matches!(admin.add_member("none", &ada).await, Err(AdminFault::NotFound { kind: "group", .. })));
+    assert!(matches!(admin.add_member("staff", "no").await, Err(AdminFault::NotFound { kind: "user", .. })));
+    assert_eq!(admin.user(&ada).await.unwrap().groups, ["admins", "staff"]);
+    assert_eq!(admin.groups(&ListNames::default()).await.unwrap().items.len(), 2);
+    assert_eq!(admin.members("staff", &ListNames::default()).await.unwrap().items.len(), 2);
+
+    let [of_ada, of_bob] =
+        [bench.log_in("desk", "ada", PASSWORD).await, bench.log_in("safe", "bob", PASSWORD).await]
+            .map(|answer| answer.text("access_token"));
+    bench.turn(Duration::from_secs(1));
+    admin.remove_member("admins", &ada).await.unwrap();
+    assert!(!bench.is_active(&of_ada).await && bench.is_active(&of_bob).await);
+    let again = admin.remove_member("admins", &ada).await;
+    assert!(matches!(again, Err(AdminFault::NotFound { kind: "member", .. })));
+    admin.delete_group("staff").await.unwrap();
+    assert!(!bench.is_active(&of_bob).await);
+    assert!(matches!(admin.delete_group("staff").await, Err(AdminFault::NotFound { kind: "group", .. })));
+    assert!(matches!(admin.members("staff", &ListNames::default()).await, Err(AdminFault::NotFound { .. })));
+    let told = bench.told().await;
+    assert_eq!(told.iter().filter(|entry| entry.starts_with("group.add_member")).count(), 3, "{told:?}");
+}
+
+#[tokio::test]
+async fn a_session_is_ended_by_name() {
+    use store::sessions::{BeginSession, Session};
+    let bench = Bench::start().await;
+    let (admin, now) = (bench.admin(), bench.provider.now());
+    let id = bench.user("ada").await;
+    let session = Session {
+        digest: bench.provider.secrets().digest("cookie"),
+        sid: "s1".into(),
+        user_id: id.clone(),
+        authenticated_at: now,
+        methods: "pwd".into(),
+        acr: None,
+        agent: "curl".into(),
+        address: "192.0.2.1".into(),
+        created_at: now,
+        seen_at: now,
+        expires_at: now.plus(Duration::from_hours(1)),
+        ended_at: None,
+    };
+    let begin = BeginSession { session, replaces: None, revocation: None, deliver_until: None };
+    bench.provider.store().write(begin).await.unwrap().unwrap();
+    let of_ada = ListSessions { user: Some(id), ..ListSessions::default() };
+    assert_eq!(admin.sessions(&of_ada).await.unwrap().items[0].agent, "curl");
+    admin.end_session("s1").await.unwrap();
+    admin.end_session("s1").await.unwrap();
+    assert!(admin.session("s1").await.unwrap().ended_at.is_some());
+    assert!(admin.sessions(&of_ada).await.unwrap().items.is_empty());
+    assert!(matches!(admin.end_session("s2").await, Err(AdminFault::NotFound { kind: "session", .. })));
+    assert_eq!(bench.told().await.last().unwrap(), "session.end session:s1");
+    assert_eq!(bench.told().await.len(), 2, "what was over is not told again");
+}

@@ -1,0 +1,134 @@
+//! Tokens, families, the audit log.
+
+use std::time::Duration;
+
+use super::{Bench, PASSWORD, refused};
+use crate::admin::{
+    AdminFault, Secret,
+    audit::ListEntries,
+    tokens::{ListFamilies, RevokeAll, TokenKind, TokenText},
+};
+
+fn text(token: &str) -> TokenText {
+    TokenText { token: Secret::new(token.to_owned()) }
+}
+
+#[tokio::test]
+async fn a_token_is_looked_at_and_revoked_by_its_text() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let id = bench.user("ada").await;
+    for client in ["desk", "safe"] {
+        let answer = bench.log_in(client, "ada", PASSWORD).await;
+        let (access, refresh) = (answer.text("access_token"), answer.text("refresh_token"));
+        let facts = admin.token(&text(&access)).await.unwrap().token.unwrap();
+        assert_eq!((facts.kind, &*facts.client_id), (TokenKind::Access, client));
+        assert_eq!((facts.user_id.as_deref(), facts.user_name.as_deref()), (Some(&*id), Some("ada")));
+        let of_refresh = admin.token(&text(&refresh)).await.unwrap().token.unwrap();
+        assert_eq!((of_refresh.kind, of_refresh.family_id), (TokenKind::Refresh, facts.family_id));
+
+        assert_eq!(admin.revoke_token(&text(&access)).await.unwrap().count, 1);
+        assert!(!bench.is_active(&access).await && !admin.token(&text(&access)).await.unwrap().active);
+        assert!(admin.token(&text(&refresh)).await.unwrap().active, "an access token goes alone");
+        let again = bench
+            .form(
+                "/token",
+                client,
+                super::SECRET,
+                &format!("grant_type=refresh_token&refresh_token={refresh}"),
+            )
+            .await;
+        let (access, refresh) = (again.text("access_token"), again.text("refresh_token"));
+        admin.revoke_token(&text(&refresh)).await.unwrap();
+        assert!(!bench.is_active(&access).await && !admin.token(&text(&refresh)).await.unwrap().active);
+        assert!(matches!(admin.revoke_token(&text(&refresh)).await, Err(AdminFault::NoToken)));
+    }
+    for nonsense in ["", "nonsense", "a.b.c"] {
+        assert!(!admin.token(&text(nonsense)).await.unwrap().active);
+        assert!(matches!(admin.revoke_token(&text(nonsense)).await, Err(AdminFault::NoToken)));
+    }
+}
+
+#[tokio::test]
+async fn a_family_is_revoked_by_id() {
+    let bench = Bench::start().await;
+    let (admin, id) = (bench.admin(), bench.user("ada").await);
+    let access = bench.log_in("desk", "ada", PASSWORD).await.text("access_token");
+    let list = |user: &str, client: &str| ListFamilies {
+        user: Some(user.into()),
+        client: Some(client.into()),
+        ..ListFamilies::default()
+    };
+    assert!(admin.families(&list(&id, "safe")).await.unwrap().items.is_empty());
+    let families = admin.families(&list(&id, "desk")).await.unwrap().items;
+    assert_eq!(families.len(), 1);
+    admin.revoke_family(&families[0].id).await.unwrap();
+    assert!(!bench.is_active(&access).await);
+    assert!(matches!(admin.revoke_family("none").await, Err(AdminFault::NotFound { kind: "family", .. })));
+}
+
+#[tokio::test]
+async fn all_of_a_client_or_of_a_client_and_a_user_is_revoked() {
+    let bench = Bench::start().await;
+    let (ada, bob) = (bench.user("ada").await, bench.user("bob").await);
+    for client in ["desk", "safe"] {
+        bench.turn(Duration::from_secs(2));
+        let mut tokens = Vec::new();
+        for name in ["ada", "bob"] {
+            tokens.push(bench.log_in(client, name, PASSWORD).await.text("access_token"));
+        }
+        tokens.push(bench.token(client).await);
+        let active = async || {
+            let mut active = Vec::new();
+            for token in &tokens {
+                active.push(bench.is_active(token).await);
+            }
+            active
+        };
+        bench.turn(Duration::from_secs(1));
+        assert_eq!(active().await, [true, true, true], "{client}");
+        let of_ada = RevokeAll { client: client.into(), user: Some(ada.clone()) };
+        assert!(bench.admin().revoke_all(&of_ada).await.unwrap().count > 0);
+        assert_eq!(active().await, [false, true, true], "{client}");
+        let of_all = RevokeAll { client: client.into(), user: None };
+        assert!(bench.admin().revoke_all(&of_all).await.unwrap().count > 0);
+        assert_eq!(active().await, [false, false, false], "{client}");
+        bench.turn(Duration::from_secs(1));
+        assert!(bench.is_active(&bench.token(client).await).await, "{client}: what comes later is good");
+    }
+    let nobody = RevokeAll { client: "nobody".into(), user: None };
+    assert!(matches!(
+        bench.admin().revoke_all(&nobody).await,
+        Err(AdminFault::NotFound { kind: "client", .. })
+    ));
+    let told = bench.told().await;
+    assert_eq!(told.iter().filter(|entry| *entry == "client.revoke client:desk").count(), 2, "{told:?}");
+    drop(bob);
+}
+
+#[tokio::test]
+async fn the_log_is_read_exported_and_verified() {
+    let bench = Bench::start().await;
+    for name in ["ada", "bob", "cleo"] {
+        let add = crate::admin::users::AddUser { name: name.into(), ..Default::default() };
+        bench.admin().add_user(add).await.unwrap();
+    }
+    let list = ListEntries { after: Some(1), limit: Some(1) };
+    let page = bench.admin().audit_log(&list).await.unwrap();
+    assert_eq!((page.items[0].seq, page.next.as_deref()), (2, Some("2")));
+    assert_eq!(page.items[0].detail, r#"{"name":"bob"}"#);
+    let mut lines = Vec::new();
+    let kept = |line: &str| {
+        lines.push(line.to_owned());
+        Ok::<(), AdminFault>(())
+    };
+    assert_eq!(bench.admin().export_audit_log(0, kept).await.unwrap(), 3);
+    let last: serde_json::Value = serde_json::from_str(&lines[2]).unwrap();
+    let verdict = bench.admin().verify_audit_log().await.unwrap();
+    assert!(verdict.intact && verdict.entries == Some(3));
+    assert_eq!(verdict.digest.as_deref(), last["digest"].as_str());
+    assert_eq!(
+        refused(bench.admin().audit_log(&ListEntries { limit: Some(0), after: None }).await),
+        ["limit"]
+    );
+}
