@@ -27,6 +27,8 @@ struct Cli {
 enum Command {
     /// Run the gateway, the provider, or both
     Serve(cmd::serve::Arguments),
+    /// Administer the provider: users, groups, clients, sessions, keys, tokens, the audit log, backups
+    Admin(cmd::admin::Arguments),
     /// Show the whole on this machine: gateway, token provider and a service, nothing to install
     Demo(cmd::demo::Arguments),
     /// Say whether a configuration holds, what it means, and what it would decide
@@ -70,6 +72,7 @@ impl Failure {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Serve(arguments) => cmd::serve::run(&arguments),
+        Command::Admin(arguments) => cmd::admin::run(arguments),
         Command::Demo(arguments) => cmd::demo::run(&arguments),
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),

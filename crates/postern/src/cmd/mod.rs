@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+pub mod admin;
 pub mod check;
 pub mod demo;
 pub mod echo;

@@ -1,0 +1,176 @@
+//! `postern admin client`.
+
+use idp::admin::clients::{AddClient, ClientChanged, ClientView, ListClients, ProofView, ReplaceClient};
+use idp::admin::tokens::RevokeAll;
+
+use super::desk::Desk;
+use super::{Done, input, show, user};
+
+/// What can be done with clients. Those of the configuration file are shown, and changed there.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Register a client; its secret is printed, once
+    Add {
+        /// Its `client_id`; drawn at random when absent
+        id: Option<String>,
+        /// JSON file with its settings (`grants`, `redirect_uris`, `scopes`, `audiences`, ...), or -
+        #[arg(long, value_name = "FILE")]
+        settings: String,
+    },
+    /// Show a client with its settings
+    Show {
+        /// Which client
+        id: String,
+    },
+    /// Show all clients
+    List,
+    /// Give a client other settings; what it holds goes on
+    Replace {
+        /// Which client
+        id: String,
+        /// JSON file with all settings as they are to be, or -
+        #[arg(long, value_name = "FILE")]
+        settings: String,
+        /// The version that they are made from, as `show` tells it
+        #[arg(long, value_name = "NUMBER")]
+        version: u64,
+    },
+    /// Make another secret and print it, once; the one before counts until the next time
+    Secret {
+        /// Which client
+        id: String,
+    },
+    /// Close a client and revoke what it holds
+    Disable {
+        /// Which client
+        id: String,
+    },
+    /// Open a closed client again; nothing that was revoked comes back
+    Enable {
+        /// Which client
+        id: String,
+    },
+    /// Revoke everything a client has, or what it has on behalf of one user
+    Revoke {
+        /// Which client
+        id: String,
+        /// Only what it has on behalf of this user, by name or id
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
+    /// Delete a client and revoke what it holds
+    Delete {
+        /// Which client
+        id: String,
+    },
+}
+
+pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        Verb::Add { id, settings } => {
+            let settings = input::json(&settings, "client's settings")?;
+            let added = admin.add_client(AddClient { id, settings }).await?;
+            changed(desk, &added, "is registered")
+        }
+        Verb::Show { id } => Ok(desk.show(&admin.client(&id).await?, details)?),
+        Verb::List => {
+            let (mut all, mut list) = (Vec::new(), ListClients { limit: Some(500), after: None });
+            loop {
+                let page = admin.clients(&list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    return Ok(desk.show(&all, |all| table(all))?);
+                }
+            }
+        }
+        Verb::Replace { id, settings, version } => {
+            let settings = input::json(&settings, "client's settings")?;
+            let replaced = admin.replace_client(&id, ReplaceClient { version, settings }).await?;
+            changed(desk, &replaced, "has other settings")
+        }
+        Verb::Secret { id } => {
+            let rotated = admin.rotate_secret(&id).await?;
+            changed(desk, &rotated, "has another secret; the one before counts until the next time")
+        }
+        Verb::Disable { id } => {
+            let view = admin.disable_client(&id).await?;
+            Ok(desk.did(&view, &format!("client {id} is closed, and what it held is revoked"))?)
+        }
+        Verb::Enable { id } => {
+            let view = admin.enable_client(&id).await?;
+            Ok(desk.did(&view, &format!("client {id} is open"))?)
+        }
+        Verb::Revoke { id, user: named } => {
+            let user = match named {
+                Some(user) => Some(user::id(desk, &user).await?),
+                None => None,
+            };
+            let revoked = admin.revoke_all(&RevokeAll { client: id.clone(), user }).await?;
+            let what = format!(
+                "{} families and opaque tokens of client {id} are revoked, JWTs with them",
+                revoked.count
+            );
+            Ok(desk.did(&revoked, &what)?)
+        }
+        Verb::Delete { id } => {
+            admin.delete_client(&id).await?;
+            Ok(desk.did(&(), &format!("client {id} is deleted, and what it held is revoked"))?)
+        }
+    }
+}
+
+fn changed(desk: &Desk, changed: &ClientChanged, what: &str) -> Done {
+    let secret = changed.secret.as_ref().map(|secret| secret.expose());
+    Ok(desk.did_once(changed, secret, &format!("client {} {what}", changed.client.id))?)
+}
+
+fn state(client: &ClientView) -> String {
+    match (client.disabled_at, client.faults.is_empty()) {
+        (Some(at), _) => format!("closed since {}", show::time(at)),
+        (None, true) => "open".into(),
+        (None, false) => "may do nothing: its settings do not hold".into(),
+    }
+}
+
+fn place(client: &ClientView) -> String {
+    client.version.map_or_else(|| "configuration".into(), |version| format!("version {version}"))
+}
+
+fn proof(client: &ClientView) -> &'static str {
+    match client.proof {
+        ProofView::Nothing => "nothing: it is public",
+        ProofView::Secret => "a secret",
+        ProofView::Keys => "keys",
+    }
+}
+
+fn grants(client: &ClientView) -> String {
+    client.settings.grants.iter().map(|grant| grant.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+fn table(clients: &[ClientView]) -> String {
+    let row = |client: &ClientView| {
+        let name = client.settings.name.clone().unwrap_or_default();
+        [client.id.clone(), name, proof(client).into(), grants(client), place(client), state(client)]
+    };
+    show::table(["id", "name", "proves itself by", "grants", "stands in", "state"], clients.iter().map(row))
+}
+
+fn details(client: &ClientView) -> String {
+    let faults: Vec<String> =
+        client.faults.iter().map(|fault| format!("{}: {}", fault.path, fault.reason)).collect();
+    let mut out = show::list(&[
+        ("id", client.id.clone()),
+        ("stands in", place(client)),
+        ("proves itself by", proof(client).into()),
+        ("state", state(client)),
+        ("faults", faults.join("; ")),
+        ("registered", show::maybe(client.created_at)),
+        ("changed", show::maybe(client.updated_at)),
+    ]);
+    let settings = serde_json::to_string_pretty(&client.settings).unwrap_or_default();
+    out.push_str(&format!("settings\n{settings}\n"));
+    out
+}

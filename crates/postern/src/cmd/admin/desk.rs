@@ -1,0 +1,144 @@
+//! Where an operator works: the provider of a configuration, opened beside whoever serves it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use aws_lc_rs::rand::SystemRandom;
+use gateway::clock::{Clock as _, SystemClock};
+use idp::admin::Admin;
+use idp::{Answered, Outbound, Parts};
+use serde::Serialize;
+
+use super::Output;
+use crate::cli::{Failure, Outcome};
+use crate::config::{self, Severity};
+use crate::provider::{self, Opened};
+use crate::terminal::{ERROR, GOOD};
+
+/// The provider of a configuration file; `None`: the file is faulty, which was said.
+pub(super) fn configuration(path: &Path) -> Result<Option<config::Provider>, Failure> {
+    match config::load_file(path, SystemClock.now().wall, 1) {
+        Ok(loaded) => match loaded.provider {
+            Some(provider) => Ok(Some(provider)),
+            None => Err(Failure::new(format!(
+                "{} has no [provider], so there is nothing to administer; name the file that has it",
+                path.display()
+            ))),
+        },
+        Err(refused) => {
+            anstream::eprint!("{}", refused.report.display());
+            let faults = refused.report.count(Severity::Fault);
+            anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was done", path.display());
+            Ok(None)
+        }
+    }
+}
+
+/// Clients that have to hear something hear it from whoever serves: it waits in the database.
+struct Elsewhere;
+
+impl Outbound for Elsewhere {
+    fn post_form(&self, _: &str, _: String) -> Answered {
+        Box::pin(async { Err("not from the command line".into()) })
+    }
+}
+
+/// A provider that does not serve, and who works with it.
+pub(super) struct Desk {
+    provider: Arc<idp::Provider>,
+    operator: String,
+    output: Output,
+}
+
+impl Desk {
+    pub(super) async fn open(
+        config: &config::Provider,
+        operator: &str,
+        output: Output,
+    ) -> Result<Self, Failure> {
+        let Opened { checked, store, secrets, .. } = provider::open(config).await?;
+        let parts = Parts {
+            store,
+            secrets,
+            clock: Arc::new(|| SystemClock.now().wall),
+            entropy: Arc::new(SystemRandom::new()),
+            outbound: Arc::new(Elsewhere),
+        };
+        let provider = idp::Provider::start(checked, parts).await;
+        let provider =
+            provider.map_err(|fault| Failure::new(format!("the provider cannot be opened: {fault}")))?;
+        Ok(Self { provider, operator: actor(operator), output })
+    }
+
+    pub(super) fn admin(&self) -> Admin<'_> {
+        Admin::new(&self.provider, self.operator.as_str())
+    }
+
+    /// What was begun is made durable.
+    pub(super) async fn close(self) {
+        self.provider.store().close().await;
+    }
+
+    /// Says what there is: as JSON, or as a text.
+    pub(super) fn show<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<Outcome, Failure> {
+        match self.output {
+            Output::Text => anstream::print!("{}", text(value)),
+            Output::Json => anstream::println!("{}", pretty(value)?),
+        }
+        Ok(Outcome::Good)
+    }
+
+    /// Says what was done; programs are told by JSON.
+    pub(super) fn did<T: Serialize>(&self, value: &T, what: &str) -> Result<Outcome, Failure> {
+        if self.output == Output::Json {
+            anstream::println!("{}", pretty(value)?);
+        }
+        anstream::eprintln!("{GOOD}done{GOOD:#}: {what}");
+        Ok(Outcome::Good)
+    }
+
+    /// Says what was done, and shows what nobody can ask for again.
+    pub(super) fn did_once<T: Serialize>(
+        &self,
+        value: &T,
+        secret: Option<&str>,
+        what: &str,
+    ) -> Result<Outcome, Failure> {
+        let outcome = self.did(value, what)?;
+        if let (Output::Text, Some(secret)) = (self.output, secret) {
+            println(secret);
+        }
+        Ok(outcome)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a secret is not looked through for styles")]
+fn println(text: &str) {
+    println!("{text}");
+}
+
+fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string_pretty(value)
+        .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))
+}
+
+/// How the audit log calls an operator.
+pub(super) fn actor(operator: &str) -> String {
+    format!("operator:{operator}")
+}
+
+/// The name of this process's user, or the number where the machine has no name for it.
+pub(super) fn user_name() -> String {
+    let id = rustix::process::getuid().as_raw().to_string();
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1) == Some(&id)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("uid-{id}"))
+}

@@ -1,0 +1,88 @@
+//! `postern admin group`.
+
+use idp::admin::groups::{AddGroup, GroupView, ListNames};
+
+use super::desk::Desk;
+use super::{Done, show, user};
+
+/// What can be done with groups.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make a group
+    Add {
+        /// What rules and tokens are to call it
+        name: String,
+    },
+    /// Show all groups
+    List,
+    /// Show who is in a group
+    Members {
+        /// Which group
+        group: String,
+    },
+    /// Put a user into a group
+    AddMember {
+        /// Which group
+        group: String,
+        /// Who, by name or id
+        user: String,
+    },
+    /// Take a user out of a group; their tokens are void
+    RemoveMember {
+        /// Which group
+        group: String,
+        /// Who, by name or id
+        user: String,
+    },
+    /// Delete a group; its members' tokens are void
+    Delete {
+        /// Which group
+        group: String,
+    },
+}
+
+pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+    let admin = desk.admin();
+    let mut list = ListNames { limit: Some(500), after: None };
+    match verb {
+        Verb::Add { name } => {
+            let group = admin.add_group(AddGroup { name }).await?;
+            Ok(desk.did(&group, &format!("group {} is made", group.name))?)
+        }
+        Verb::List => {
+            let mut all = Vec::new();
+            loop {
+                let page = admin.groups(&list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    let row = |group: &GroupView| [group.name.clone(), show::time(group.created_at)];
+                    return Ok(desk.show(&all, |all| show::table(["name", "made"], all.iter().map(row)))?);
+                }
+            }
+        }
+        Verb::Members { group } => {
+            let mut all = Vec::new();
+            loop {
+                let page = admin.members(&group, &list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    return Ok(desk.show(&all, |all| user::table(all))?);
+                }
+            }
+        }
+        Verb::AddMember { group, user: named } => {
+            admin.add_member(&group, &user::id(desk, &named).await?).await?;
+            Ok(desk.did(&(), &format!("user {named} is in group {group}; their next token says so"))?)
+        }
+        Verb::RemoveMember { group, user: named } => {
+            admin.remove_member(&group, &user::id(desk, &named).await?).await?;
+            Ok(desk.did(&(), &format!("user {named} is no longer in group {group}; their tokens are void"))?)
+        }
+        Verb::Delete { group } => {
+            admin.delete_group(&group).await?;
+            Ok(desk.did(&(), &format!("group {group} is deleted; its members' tokens are void"))?)
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What operators hand in: passwords and tokens, which are never arguments, and settings.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+
+use idp::admin::Secret;
+use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
+use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
+
+use crate::cli::Failure;
+
+/// Longest file that is read whole.
+const MAX: u64 = 64 * 1024;
+
+/// How a password is handed in.
+#[derive(Debug, Default, clap::Args)]
+#[group(multiple = false)]
+pub(super) struct PasswordFrom {
+    /// Read the password from the first line of this file, or of standard input: -
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<String>,
+    /// Make a password and print it, once
+    #[arg(long)]
+    pub(super) generate_password: bool,
+    /// Ask for the password at the terminal
+    #[arg(long)]
+    pub(super) ask_password: bool,
+}
+
+impl PasswordFrom {
+    /// The password, if one is handed in.
+    pub(super) fn read(&self) -> Result<Option<Secret>, Failure> {
+        match &self.password_file {
+            Some(file) => {
+                let text = Zeroizing::new(whole(file, "password")?);
+                let line = text.lines().next().unwrap_or_default();
+                if line.is_empty() {
+                    return Err(Failure::new(format!(
+                        "the first line of {} is empty: write the password there",
+                        named(file)
+                    )));
+                }
+                Ok(Some(Secret::new(line.to_owned())))
+            }
+            None if self.ask_password => ask().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether nothing says where the password comes from.
+    pub(super) fn is_silent(&self) -> bool {
+        self.password_file.is_none() && !self.generate_password && !self.ask_password
+    }
+}
+
+/// A token from a file, or from standard input.
+pub(super) fn token(file: &str) -> Result<Secret, Failure> {
+    let text = Zeroizing::new(whole(file, "token")?);
+    match text.trim() {
+        "" => Err(Failure::new(format!("{} is empty: write the token there", named(file)))),
+        token => Ok(Secret::new(token.to_owned())),
+    }
+}
+
+/// JSON from a file, or from standard input.
+pub(super) fn json<T: DeserializeOwned>(file: &str, what: &str) -> Result<T, Failure> {
+    let text = whole(file, what)?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::new(format!("the {what} in {}: {error}", named(file))))
+}
+
+fn whole(file: &str, what: &str) -> Result<String, Failure> {
+    let unread =
+        |error: io::Error| Failure::new(format!("cannot read the {what} from {}: {error}", named(file)));
+    let mut text = String::new();
+    let read = match file {
+        "-" => io::stdin().lock().take(MAX + 1).read_to_string(&mut text),
+        file => File::open(Path::new(file)).map_err(unread)?.take(MAX + 1).read_to_string(&mut text),
+    };
+    match read.map_err(unread)? as u64 {
+        0..=MAX => Ok(text),
+        _ => Err(Failure::new(format!(
+            "{} has more than {} KiB: it is not the {what}",
+            named(file),
+            MAX / 1024
+        ))),
+    }
+}
+
+fn named(file: &str) -> &str {
+    if file == "-" { "standard input" } else { file }
+}
+
+/// A password typed twice at the terminal, which does not show it.
+pub(super) fn ask() -> Result<Secret, Failure> {
+    let refused = |error: io::Error| {
+        Failure::new(format!(
+            "there is no terminal to ask for a password ({error}); take --password-file or --generate-password"
+        ))
+    };
+    let terminal = File::options().read(true).write(true).open("/dev/tty").map_err(refused)?;
+    if !isatty(&terminal) {
+        return Err(refused(io::ErrorKind::Unsupported.into()));
+    }
+    let silence = Silence::keep(&terminal).map_err(refused)?;
+    let first = prompt(&terminal, "password: ").map_err(refused)?;
+    let second = prompt(&terminal, "once more: ").map_err(refused)?;
+    drop(silence);
+    if first != second {
+        return Err(Failure::new("the two passwords differ: nothing was done"));
+    }
+    Ok(Secret::new(first))
+}
+
+fn prompt(mut terminal: &File, text: &str) -> io::Result<Zeroizing<String>> {
+    terminal.write_all(text.as_bytes())?;
+    let mut line = Zeroizing::new(String::new());
+    // a line at a time is what a terminal hands out
+    BufReader::new(terminal).read_line(&mut line)?;
+    terminal.write_all(b"\n")?;
+    Ok(Zeroizing::new(line.trim_end_matches(['\n', '\r']).to_owned()))
+}
+
+/// A terminal that shows nothing, until this is dropped.
+struct Silence<'t> {
+    terminal: &'t File,
+    before: Termios,
+}
+
+impl<'t> Silence<'t> {
+    fn keep(terminal: &'t File) -> io::Result<Self> {
+        let before = tcgetattr(terminal)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(terminal, OptionalActions::Flush, &silent)?;
+        Ok(Self { terminal, before })
+    }
+}
+
+impl Drop for Silence<'_> {
+    fn drop(&mut self) {
+        // nobody is left to hear that it failed
+        let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
+    }
+}

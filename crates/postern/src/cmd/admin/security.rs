@@ -1,0 +1,265 @@
+//! `postern admin session`, `key`, `token` and `audit`.
+
+use std::io::{BufWriter, Write as _};
+
+use idp::admin::audit::{AuditEntry, ListEntries};
+use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
+use idp::admin::sessions::{ListSessions, SessionView};
+use idp::admin::tokens::{FamilyView, ListFamilies, TokenKind, TokenText, TokenView};
+
+use super::desk::Desk;
+use super::{Done, Fault, copies, input, show, user};
+use crate::cli::{Failure, Outcome};
+
+/// What can be done with sessions.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum SessionVerb {
+    /// Show who is logged in, and where
+    List {
+        /// Only sessions of this user, by name or id
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+    },
+    /// End a session with what was granted in it
+    End {
+        /// Its name, as `list` shows it
+        sid: String,
+    },
+}
+
+pub(super) async fn sessions(desk: &Desk, verb: SessionVerb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        SessionVerb::List { user: named } => {
+            let user = match named {
+                Some(user) => Some(user::id(desk, &user).await?),
+                None => None,
+            };
+            let (mut all, mut list) = (Vec::new(), ListSessions { user, limit: Some(500), after: None });
+            loop {
+                let page = admin.sessions(&list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    let row = |session: &SessionView| {
+                        let SessionView { sid, user_id, address, agent, seen_at, expires_at, .. } =
+                            session.clone();
+                        [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
+                    };
+                    let heading = ["sid", "user", "address", "browser", "last used", "ends"];
+                    return Ok(desk.show(&all, |all| show::table(heading, all.iter().map(row)))?);
+                }
+            }
+        }
+        SessionVerb::End { sid } => {
+            admin.end_session(&sid).await?;
+            Ok(desk.did(&(), &format!("session {sid} is over"))?)
+        }
+    }
+}
+
+/// What can be done with keys.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum KeyVerb {
+    /// Show which keys sign, come next, and retired
+    List,
+    /// Let the next key of an algorithm take over
+    Rotate {
+        /// ES256, RS256 or `EdDSA`
+        algorithm: String,
+    },
+    /// A key leaked: what it signed is void, its successor signs at once
+    Revoke {
+        /// Its identifier, as `list` shows it
+        kid: String,
+    },
+}
+
+pub(super) async fn keys(desk: &Desk, verb: KeyVerb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        KeyVerb::List => Ok(desk.show(&admin.keys().await?, key_table)?),
+        KeyVerb::Rotate { algorithm } => {
+            let keys = admin.rotate_key(&RotateKey { algorithm: algorithm.clone() }).await?;
+            Ok(desk
+                .did(&keys, &format!("the next {algorithm} key signs; nodes take it over within seconds"))?)
+        }
+        KeyVerb::Revoke { kid } => {
+            let keys = admin.revoke_key(&kid).await?;
+            Ok(desk.did(&keys, &format!("key {kid} is gone; nodes hear of it within seconds"))?)
+        }
+    }
+}
+
+fn key_table(keys: &KeyList) -> String {
+    let row = |key: &KeyView| {
+        let stage = match key.stage {
+            KeyStage::Active => "signs".into(),
+            KeyStage::Next => format!("next, ready {}", show::maybe(key.ready_at)),
+            KeyStage::Retired => format!("retired, gone {}", show::maybe(key.gone_at)),
+        };
+        [key.algorithm.clone(), stage, show::time(key.since), key.kid.clone()]
+    };
+    show::table(["algorithm", "state", "since", "kid"], keys.items.iter().map(row))
+}
+
+/// What can be done with tokens. A token is read from a file, so that it stands in no list of processes.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum TokenVerb {
+    /// Say what a token is worth
+    Look {
+        /// File with the token, or - for standard input
+        file: String,
+    },
+    /// Revoke a token: an access token alone, a refresh token with its family
+    Revoke {
+        /// File with the token, or - for standard input
+        file: String,
+    },
+    /// Show families that are alive: what each authorization led to
+    Families {
+        /// Only those on behalf of this user, by name or id
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// Only those of this client
+        #[arg(long, value_name = "ID")]
+        client: Option<String>,
+    },
+    /// Revoke a family with all its tokens
+    RevokeFamily {
+        /// Its name, as `families` shows it
+        id: String,
+    },
+}
+
+pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        TokenVerb::Look { file } => {
+            let view = admin.token(&TokenText { token: input::token(&file)? }).await?;
+            desk.show(&view, token)?;
+            Ok(if view.active { Outcome::Good } else { Outcome::No })
+        }
+        TokenVerb::Revoke { file } => {
+            let revoked = admin.revoke_token(&TokenText { token: input::token(&file)? }).await?;
+            Ok(desk.did(&revoked, "the token is revoked")?)
+        }
+        TokenVerb::Families { user: named, client } => {
+            let user = match named {
+                Some(user) => Some(user::id(desk, &user).await?),
+                None => None,
+            };
+            let (mut all, mut list) =
+                (Vec::new(), ListFamilies { user, client, limit: Some(500), after: None });
+            loop {
+                let page = admin.families(&list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    let row = |family: &FamilyView| {
+                        let FamilyView { id, client_id, user_id, scopes, created_at, expires_at, .. } =
+                            family.clone();
+                        let user = user_id.unwrap_or_default();
+                        [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
+                    };
+                    let heading = ["id", "client", "user", "scopes", "granted", "ends"];
+                    return Ok(desk.show(&all, |all| show::table(heading, all.iter().map(row)))?);
+                }
+            }
+        }
+        TokenVerb::RevokeFamily { id } => {
+            admin.revoke_family(&id).await?;
+            Ok(desk.did(&(), &format!("family {id} is revoked"))?)
+        }
+    }
+}
+
+fn token(view: &TokenView) -> String {
+    let Some(token) = &view.token else {
+        return "the token is worth nothing: it is unknown, expired or revoked\n".into();
+    };
+    let kind = match token.kind {
+        TokenKind::Access => "access token",
+        TokenKind::Refresh => "refresh token",
+    };
+    show::list(&[
+        ("kind", kind.into()),
+        ("client", token.client_id.clone()),
+        ("user", token.user_name.clone().or_else(|| token.user_id.clone()).unwrap_or_default()),
+        ("scopes", token.scopes.clone()),
+        ("audiences", token.audiences.clone()),
+        ("session", token.sid.clone().unwrap_or_default()),
+        ("family", token.family_id.clone().unwrap_or_default()),
+        ("jti", token.jti.clone().unwrap_or_default()),
+        ("made", show::time(token.issued_at)),
+        ("ends", show::time(token.expires_at)),
+    ])
+}
+
+/// What can be done with the audit log.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum AuditVerb {
+    /// Show entries, the oldest first
+    List {
+        /// Those after this number
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
+        /// At most so many
+        #[arg(long, value_name = "NUMBER", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Write entries as JSON, one per line, the oldest first
+    Export {
+        /// A new file, or - for standard output
+        file: String,
+        /// Those after this number
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
+    },
+    /// Say whether the log is as it was written
+    Verify,
+}
+
+pub(super) async fn audit(desk: &Desk, verb: AuditVerb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        AuditVerb::List { after, limit } => {
+            let page = admin.audit_log(&ListEntries { after: Some(after), limit: Some(limit) }).await?;
+            let row = |entry: &AuditEntry| {
+                let AuditEntry { seq, at_millis, actor, action, target, detail, .. } = entry.clone();
+                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, detail]
+            };
+            let heading = ["number", "when", "who", "what", "to whom", "detail"];
+            let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;
+            if let Some(next) = &page.next {
+                anstream::eprintln!("more follow: --after {next}");
+            }
+            Ok(outcome)
+        }
+        AuditVerb::Export { file, after } => {
+            let mut out = BufWriter::new(copies::Target::open(&file)?);
+            let unwritten =
+                |error: std::io::Error| Fault::from(Failure::new(format!("cannot write to {file}: {error}")));
+            let count =
+                admin.export_audit_log(after, |line| writeln!(out, "{line}").map_err(unwritten)).await?;
+            out.into_inner().map_err(|error| unwritten(error.into_error()))?.keep()?;
+            anstream::eprintln!("{count} entries written");
+            Ok(Outcome::Good)
+        }
+        AuditVerb::Verify => {
+            let verdict = admin.verify_audit_log().await?;
+            let intact = verdict.intact;
+            desk.show(&verdict, |verdict| match (verdict.entries, &verdict.digest, verdict.broken_at) {
+                (Some(entries), Some(digest), _) => format!(
+                    "the audit log is as it was written: {entries} entries, the last digest is\n{digest}\n\
+                     keep it elsewhere, and compare the entry of that number later\n"
+                ),
+                (_, _, at) => format!(
+                    "the audit log is not as it was written: entry {} was changed, or one before it is missing\n",
+                    at.unwrap_or_default()
+                ),
+            })?;
+            Ok(if intact { Outcome::Good } else { Outcome::No })
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! `postern admin user`.
+
+use idp::admin::AdminFault;
+use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails, UserView};
+
+use super::desk::Desk;
+use super::input::{self, PasswordFrom};
+use super::{Done, show};
+
+/// What can be done with accounts. A user is named by name or by id.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make an account; without a password they cannot log in by one
+    Add {
+        /// What they type to log in
+        name: String,
+        /// Their address
+        #[arg(long, value_name = "ADDRESS")]
+        email: Option<String>,
+        /// The address is known to be theirs
+        #[arg(long, requires = "email")]
+        verified: bool,
+        /// JSON file with what else is known of them (`name`, `given_name`, `phone_number`, ...), or -
+        #[arg(long, value_name = "FILE")]
+        claims: Option<String>,
+        #[command(flatten)]
+        password: PasswordFrom,
+    },
+    /// Show an account with what belongs to it
+    Show {
+        /// Who
+        user: String,
+    },
+    /// Show all accounts
+    List,
+    /// Change name, address or claims; what they hold goes on
+    #[group(id = "changes", required = true, multiple = true)]
+    Change {
+        /// Who
+        user: String,
+        /// Another name
+        #[arg(long, value_name = "NAME", group = "changes")]
+        name: Option<String>,
+        /// Another address
+        #[arg(long, value_name = "ADDRESS", group = "changes")]
+        email: Option<String>,
+        /// No address
+        #[arg(long, conflicts_with_all = ["email", "verified"], group = "changes")]
+        no_email: bool,
+        /// Whether the address is known to be theirs
+        #[arg(long, value_name = "BOOL", group = "changes")]
+        verified: Option<bool>,
+        /// JSON file with all claims as they are to be, or -
+        #[arg(long, value_name = "FILE", group = "changes")]
+        claims: Option<String>,
+    },
+    /// Set a password, asked for at the terminal unless told otherwise; who was logged in with the old one is out
+    Password {
+        /// Who
+        user: String,
+        #[command(flatten)]
+        password: PasswordFrom,
+    },
+    /// Close an account and end everything of it
+    Disable {
+        /// Who
+        user: String,
+    },
+    /// Open a closed account again; nothing that was revoked comes back
+    Enable {
+        /// Who
+        user: String,
+    },
+    /// Forget wrong passwords, so that they can log in again at once
+    Unlock {
+        /// Who
+        user: String,
+    },
+    /// End all sessions and tokens: log out everywhere
+    End {
+        /// Who
+        user: String,
+    },
+    /// Delete an account with all that belongs to it
+    Delete {
+        /// Who
+        user: String,
+    },
+}
+
+pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
+    let admin = desk.admin();
+    match verb {
+        Verb::Add { name, email, verified, claims, password } => {
+            let claims = claims.map(|file| input::json(&file, "claims")).transpose()?.unwrap_or_default();
+            let add = AddUser {
+                name,
+                email,
+                email_verified: verified,
+                claims,
+                password: password.read()?,
+                generate_password: password.generate_password,
+            };
+            let without = if password.is_silent() { ", without a password" } else { "" };
+            let added = admin.add_user(add).await?;
+            let what = format!("user {} is {}{without}", added.user.name, added.user.id);
+            Ok(desk.did_once(&added, added.password.as_ref().map(|secret| secret.expose()), &what)?)
+        }
+        Verb::Show { user } => {
+            let id = id(desk, &user).await?;
+            Ok(desk.show(&admin.user(&id).await?, details)?)
+        }
+        Verb::List => {
+            let (mut all, mut list) = (Vec::new(), ListUsers { limit: Some(500), ..ListUsers::default() });
+            loop {
+                let page = admin.users(&list).await?;
+                all.extend(page.items);
+                list.after = page.next;
+                if list.after.is_none() {
+                    return Ok(desk.show(&all, |all| table(all))?);
+                }
+            }
+        }
+        Verb::Change { user, name, email, no_email, verified, claims } => {
+            let change = UserChange {
+                name,
+                email: if no_email { Some(None) } else { email.map(Some) },
+                email_verified: verified,
+                claims: claims.map(|file| input::json(&file, "claims")).transpose()?,
+            };
+            let changed = admin.change_user(&id(desk, &user).await?, change).await?;
+            Ok(desk.did(&changed, &format!("user {} is changed", changed.name))?)
+        }
+        Verb::Password { user, password } => {
+            let id = id(desk, &user).await?;
+            let given = if password.is_silent() { Some(input::ask()?) } else { password.read()? };
+            let set = SetPassword { password: given, generate: password.generate_password };
+            let set = admin.set_password(&id, set).await?;
+            let what = format!("user {user} has another password, and is logged out everywhere");
+            Ok(desk.did_once(&set, set.password.as_ref().map(|secret| secret.expose()), &what)?)
+        }
+        Verb::Disable { user } => {
+            let view = admin.disable_user(&id(desk, &user).await?).await?;
+            Ok(desk.did(&view, &format!("user {} is closed, and logged out everywhere", view.name))?)
+        }
+        Verb::Enable { user } => {
+            let view = admin.enable_user(&id(desk, &user).await?).await?;
+            Ok(desk.did(&view, &format!("user {} is open", view.name))?)
+        }
+        Verb::Unlock { user } => {
+            let view = admin.unlock_user(&id(desk, &user).await?).await?;
+            Ok(desk.did(&view, &format!("wrong passwords for {} are forgotten", view.name))?)
+        }
+        Verb::End { user } => {
+            let view = admin.end_user(&id(desk, &user).await?).await?;
+            Ok(desk.did(&view, &format!("user {} is logged out everywhere", view.name))?)
+        }
+        Verb::Delete { user } => {
+            admin.delete_user(&id(desk, &user).await?).await?;
+            Ok(desk.did(&(), &format!("user {user} is deleted"))?)
+        }
+    }
+}
+
+/// Who is meant: by name, else by id.
+pub(super) async fn id(desk: &Desk, user: &str) -> Result<String, AdminFault> {
+    match desk.admin().user_id(user).await {
+        Err(AdminFault::NotFound { .. }) => desk.admin().user(user).await.map(|found| found.user.id),
+        found => found,
+    }
+}
+
+fn state(user: &UserView) -> String {
+    user.disabled_at.map_or_else(|| "open".into(), |at| format!("closed since {}", show::time(at)))
+}
+
+fn address(user: &UserView) -> String {
+    match (&user.email, user.email_verified) {
+        (Some(email), false) => format!("{email} (not verified)"),
+        (email, _) => email.clone().unwrap_or_default(),
+    }
+}
+
+pub(super) fn table(users: &[UserView]) -> String {
+    let row = |user: &UserView| {
+        [user.name.clone(), user.id.clone(), address(user), state(user), show::time(user.created_at)]
+    };
+    show::table(["name", "id", "address", "state", "made"], users.iter().map(row))
+}
+
+fn details(details: &UserDetails) -> String {
+    let user = &details.user;
+    let claims = if user.claims.is_empty() {
+        String::new()
+    } else {
+        serde_json::Value::Object(user.claims.clone()).to_string()
+    };
+    show::list(&[
+        ("name", user.name.clone()),
+        ("id", user.id.clone()),
+        ("address", address(user)),
+        ("state", state(user)),
+        ("groups", details.groups.join(", ")),
+        ("password", if details.has_password { "set" } else { "none" }.into()),
+        ("failed logins", details.failed_logins.to_string()),
+        ("locked until", show::maybe(details.locked_until)),
+        ("claims", claims),
+        ("made", show::time(user.created_at)),
+        ("changed", show::time(user.updated_at)),
+    ])
+}

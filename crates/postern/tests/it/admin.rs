@@ -1,0 +1,311 @@
+//! `postern admin`, from the command line to the database, beside a provider that serves.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running, exchange, said};
+
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+const PASSWORD: &str = "violet-umbrella-orbit";
+
+/// A provider's configuration in a folder of its own.
+struct Place {
+    folder: Folder,
+    address: String,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let folder = Folder::new(&format!("admin-{name}"));
+        folder.write("desk.secret", SECRET);
+        let place = Self { folder, address };
+        place.configure("postern.toml", "postern.db");
+        place
+    }
+
+    fn configure(&self, file: &str, database: &str) -> PathBuf {
+        let address = &self.address;
+        let text = format!(
+            "[server]\nreload_on_change = false\n\
+             [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\
+             database = \"sqlite://{database}?mode=rwc\"\nsecret_file = \"provider.secret\"\n\
+             [[provider.client]]\nid = \"desk\"\nsecret_files = [\"desk.secret\"]\n\
+             grants = [\"client_credentials\", \"password\"]\naudiences = [\"orders\"]\nscopes = [\"openid\"]\n"
+        );
+        if !self.folder.0.join("provider.secret").exists() {
+            let secret =
+                self.folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+            std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        self.folder.write(file, text)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.0.join(name).display().to_string()
+    }
+
+    /// Runs a command, with something to read.
+    fn with(&self, config: &str, arguments: &[&str], input: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postern"));
+        command.args(["admin", "--config", &self.path(config), "--operator", "grace"]).args(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn admin(&self, arguments: &[&str]) -> Output {
+        self.with("postern.toml", arguments, "")
+    }
+
+    /// Runs a command that must succeed; what it printed.
+    fn did(&self, arguments: &[&str]) -> String {
+        let output = self.admin(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", said(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.did(&[&["--output", "json"], arguments].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Runs a command that must be refused, and answers what it says.
+    fn refused(&self, code: i32, arguments: &[&str]) -> String {
+        let output = self.admin(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        said(&output)
+    }
+
+    fn form(&self, path: &str, form: &str) -> Value {
+        let (address, secret) = (&self.address, SECRET.replace('=', "%3D"));
+        let form = format!("client_id=desk&client_secret={secret}&{form}");
+        let answer = exchange(
+            address,
+            &format!(
+                "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        );
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+    }
+
+    fn log_in(&self, user: &str, password: &str) -> Value {
+        self.form("/token", &format!("grant_type=password&username={user}&password={password}&scope=openid"))
+    }
+
+    fn is_active(&self, token: &str) -> bool {
+        self.form("/introspect", &format!("token={token}"))["active"].as_bool().unwrap()
+    }
+
+    fn serve(&self, config: &str) -> Running {
+        let mut process = Running::start(&["serve", "--config", &self.path(config)]);
+        process.wait_for("the provider is listening");
+        process
+    }
+}
+
+#[test]
+fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
+    let place = Place::new("users");
+    let file = place.folder.write("password", format!("{PASSWORD}\nwhat follows does not count\n"));
+    let _serving = place.serve("postern.toml");
+    let added = place.admin(&[
+        "user",
+        "add",
+        "ada",
+        "--email",
+        "ada@example.com",
+        "--password-file",
+        file.to_str().unwrap(),
+    ]);
+    let shown = said(&added);
+    assert!(added.status.success() && added.stdout.is_empty() && shown.contains("user ada is "), "{shown}");
+    assert!(!shown.contains(PASSWORD));
+    let token = place.log_in("ada", PASSWORD)["access_token"].as_str().unwrap().to_owned();
+    assert!(place.is_active(&token));
+
+    let text = place.folder.write("token", &token);
+    let look = place.did(&["token", "look", text.to_str().unwrap()]);
+    assert!(look.contains("ada") && look.contains("desk") && !look.contains(&token), "{look}");
+    place.did(&["user", "disable", "ada"]);
+    assert!(!place.is_active(&token));
+    assert_eq!(place.log_in("ada", PASSWORD)["error"], "invalid_grant");
+    let output = place.with("postern.toml", &["token", "look", "-"], &token);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    place.did(&["user", "enable", "ada"]);
+    assert!(!place.is_active(&token), "nothing comes back");
+
+    let made = place.did(&["user", "password", "ada", "--generate-password"]);
+    assert_eq!(made.lines().count(), 1, "the password and nothing else: {made:?}");
+    assert_eq!(place.log_in("ada", PASSWORD)["error"], "invalid_grant");
+    assert!(place.log_in("ada", made.trim())["access_token"].is_string());
+
+    place.did(&["group", "add", "staff"]);
+    place.did(&["group", "add-member", "staff", "ada"]);
+    let shown = place.did(&["user", "show", "ada"]);
+    assert!(shown.contains("groups           staff") && shown.contains("(not verified)"), "{shown}");
+    let id = place.json(&["user", "show", "ada"])["user"]["id"].as_str().unwrap().to_owned();
+    place.did(&["user", "change", &id, "--verified", "true", "--name", "lovelace"]);
+    assert_eq!(place.json(&["user", "list"])[0]["name"], "lovelace");
+    assert!(place.did(&["group", "members", "staff"]).contains("lovelace"));
+    let log = place.json(&["audit", "list"]);
+    assert!(log["items"].as_array().unwrap().iter().all(|entry| entry["actor"] == "operator:grace"), "{log}");
+    assert_eq!(log["items"][0]["action"], "user.add");
+    place.did(&["user", "delete", "lovelace"]);
+    assert_eq!(place.did(&["user", "list"]), "none\n");
+}
+
+#[test]
+fn what_is_refused_says_why_and_how_it_ends() {
+    let place = Place::new("refusals");
+    place.did(&["user", "add", "ada"]);
+    let weak = place.with("postern.toml", &["user", "password", "ada", "--password-file", "-"], "password\n");
+    assert!(weak.status.code() == Some(1) && said(&weak).contains("refused: password: "), "{}", said(&weak));
+    for (code, arguments, text) in [
+        (1, &["user", "show", "bob"][..], "there is no user \"bob\""),
+        (1, &["user", "add", "ADA"], "is taken already"),
+        (1, &["user", "add", "bob", "--email", "nowhere"], "exactly one @"),
+        (1, &["client", "disable", "desk"], "stands in the configuration"),
+        (1, &["client", "show", "none"], "there is no client"),
+        (1, &["key", "rotate", "ES256"], "too young"),
+        (1, &["key", "rotate", "HS256"], "none of ES256, RS256, EdDSA"),
+        (1, &["session", "end", "none"], "there is no session"),
+        (1, &["token", "revoke-family", "none"], "there is no family"),
+        (2, &["user", "change", "ada"], "required"),
+        (2, &["user", "add", "bob", "--password-file", "x", "--generate-password"], "cannot be used with"),
+        (
+            3,
+            &["user", "add", "bob", "--password-file", "/nowhere/x"],
+            "cannot read the password from /nowhere/x",
+        ),
+        (
+            3,
+            &["user", "password", "ada", "--password-file", "/dev/null"],
+            "the first line of /dev/null is empty",
+        ),
+        (3, &["restore", "/nowhere/x"], "cannot read /nowhere/x"),
+    ] {
+        let shown = place.refused(code, arguments);
+        assert!(shown.contains(text), "{arguments:?}: {shown}");
+    }
+    let alone = Command::new(env!("CARGO_BIN_EXE_postern")).args(["admin", "user", "list"]).output().unwrap();
+    assert!(alone.status.code() == Some(2) && said(&alone).contains("--config"), "{}", said(&alone));
+    let gateway = crate::support::sources().join("sound/minimal.toml");
+    let gateway = ["admin", "--config", gateway.to_str().unwrap(), "user", "list"];
+    let none = Command::new(env!("CARGO_BIN_EXE_postern")).args(gateway).output().unwrap();
+    assert_ne!(none.status.code(), Some(0), "{}", said(&none));
+}
+
+#[test]
+fn clients_keys_and_the_log_are_administered() {
+    let place = Place::new("clients");
+    let settings =
+        place.folder.write("shop.json", r#"{"grants":["client_credentials"],"audiences":["orders"]}"#);
+    let settings = settings.to_str().unwrap();
+    let secret = place.did(&["client", "add", "shop", "--settings", settings]);
+    assert!(secret.starts_with("pcs_") && secret.lines().count() == 1, "{secret}");
+    let shown = place.json(&["client", "show", "shop"]);
+    assert_eq!((&shown["version"], &shown["configured"]), (&1.into(), &false.into()));
+    place.did(&["client", "replace", "shop", "--settings", settings, "--version", "1"]);
+    let late = place.refused(1, &["client", "replace", "shop", "--settings", settings, "--version", "1"]);
+    assert!(late.contains("has version 2, not 1"), "{late}");
+    assert_ne!(place.did(&["client", "secret", "shop"]), secret);
+    let list = place.did(&["client", "list"]);
+    assert!(list.contains("configuration") && list.contains("version 3"), "{list}");
+    place.did(&["client", "revoke", "shop"]);
+    place.did(&["client", "delete", "shop"]);
+
+    let keys = place.json(&["key", "list"]);
+    let of = |stage: &str| {
+        let mut items = keys["items"].as_array().unwrap().iter();
+        items.find(|key| key["stage"] == stage && key["algorithm"] == "ES256").unwrap()["kid"]
+            .as_str()
+            .unwrap()
+    };
+    place.did(&["key", "revoke", of("active")]);
+    assert!(place.did(&["key", "list"]).contains(of("next")));
+
+    let log = place.path("audit.jsonl");
+    place.did(&["audit", "export", &log]);
+    assert_eq!(std::fs::metadata(&log).unwrap().permissions().mode() & 0o777, 0o600);
+    let lines = std::fs::read_to_string(&log).unwrap();
+    let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["action"], "key.revoke");
+    assert!(place.did(&["audit", "verify"]).contains(last["digest"].as_str().unwrap()));
+    assert!(!lines.contains("pcs_"), "{lines}");
+}
+
+#[test]
+fn a_backup_becomes_a_database_again() {
+    let place = Place::new("backup");
+    place.configure("other.toml", "other.db");
+    let early = place.refused(3, &["backup", &place.path("early")]);
+    assert!(early.contains("there is no database"), "{early}");
+    let added = place.with("postern.toml", &["user", "add", "ada", "--password-file", "-"], PASSWORD);
+    assert!(added.status.success(), "{}", said(&added));
+    let copy = place.path("copy");
+    let done = place.admin(&["backup", &copy]);
+    assert!(done.status.success() && said(&done).contains("provider.secret"), "{}", said(&done));
+    assert_eq!(std::fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o600);
+    assert!(place.refused(3, &["backup", &copy]).contains("is there already"));
+    assert!(place.refused(1, &["restore", &copy]).contains("the database is not empty"));
+    let streamed = place.admin(&["backup", "-"]);
+    assert!(
+        streamed.stdout.starts_with(b"{\"format\":") || streamed.stdout.starts_with(b"{"),
+        "{}",
+        said(&streamed)
+    );
+
+    let text = std::fs::read_to_string(&copy).unwrap();
+    let cut = place.with("other.toml", &["restore", "-"], &text[..text.len() / 2]);
+    assert!(cut.status.code() == Some(1) && said(&cut).contains("nothing was restored"), "{}", said(&cut));
+    let restored = place.with("other.toml", &["restore", &copy], "");
+    assert!(restored.status.success() && said(&restored).contains("rows restored"), "{}", said(&restored));
+    let epoch = |text: &str| {
+        let mut lines = text.lines().skip_while(|line| !line.contains("\"invalidation_head\""));
+        lines.nth(1).unwrap().to_owned()
+    };
+    let again = place.with("other.toml", &["backup", "-"], "");
+    assert_ne!(epoch(&text), epoch(&String::from_utf8(again.stdout).unwrap()), "a history of its own");
+
+    let _serving = place.serve("other.toml");
+    assert!(place.log_in("ada", PASSWORD)["access_token"].is_string(), "the user is still there");
+    let verdict = place.with("other.toml", &["--output", "json", "audit", "verify"], "");
+    assert!(verdict.status.success(), "{}", said(&verdict));
+    let log = place.with("other.toml", &["audit", "list"], "");
+    assert!(
+        said(&log).contains("database.restore") && said(&log).contains("operator:grace"),
+        "{}",
+        said(&log)
+    );
+}
+
+#[test]
+fn a_backup_with_another_secret_is_told_apart() {
+    let place = Place::new("secret");
+    place.did(&["user", "add", "ada"]);
+    let copy = place.path("copy");
+    place.did(&["backup", &copy]);
+    place.configure("other.toml", "other.db");
+    let secret = place.folder.0.join("provider.secret");
+    std::fs::remove_file(&secret).unwrap();
+    let none = place.with("other.toml", &["restore", &copy], "");
+    assert!(none.status.code() == Some(3) && said(&none).contains("put the secret"), "{}", said(&none));
+    std::fs::write(&secret, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n").unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let other = place.with("other.toml", &["restore", &copy], "");
+    assert!(
+        other.status.code() == Some(1) && said(&other).contains("is not the one of the copy"),
+        "{}",
+        said(&other)
+    );
+}
