@@ -87,11 +87,7 @@ pub struct Group {
 
 impl Group {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            id: row.try_get(0)?,
-            name: row.try_get(1)?,
-            created_at: timestamp(row.try_get(2)?),
-        })
+        Ok(Self { id: row.try_get(0)?, name: row.try_get(1)?, created_at: timestamp(row.try_get(2)?) })
     }
 }
 

@@ -25,16 +25,19 @@ impl Place {
         let folder = Folder::new(&format!("admin-{name}"));
         folder.write("desk.secret", SECRET);
         let place = Self { folder, address };
-        place.configure("postern.toml", "postern.db");
+        let secret = place.folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+        std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        place.configure("postern.toml", "postern.db", "secret_file = \"provider.secret\"");
         place
     }
 
-    fn configure(&self, file: &str, database: &str) -> PathBuf {
+    fn configure(&self, file: &str, database: &str, secret: &str) -> PathBuf {
         let address = &self.address;
+        let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let text = format!(
-            "[server]\nreload_on_change = false\n\
+            "[server]\nreload_on_change = false\n[admin]\naddress = \"{admin}\"\n\
              [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\
-             database = \"sqlite://{database}?mode=rwc\"\nsecret_file = \"provider.secret\"\n\
+             database = \"sqlite://{database}?mode=rwc\"\n{secret}\n\
              [[provider.client]]\nid = \"desk\"\nsecret_files = [\"desk.secret\"]\n\
              grants = [\"client_credentials\", \"password\"]\naudiences = [\"orders\"]\nscopes = [\"openid\"]\n"
         );
@@ -247,7 +250,7 @@ fn clients_keys_and_the_log_are_administered() {
 #[test]
 fn a_backup_becomes_a_database_again() {
     let place = Place::new("backup");
-    place.configure("other.toml", "other.db");
+    place.configure("other.toml", "other.db", "secret_file = \"provider.secret\"");
     let early = place.refused(3, &["backup", &place.path("early")]);
     assert!(early.contains("there is no database"), "{early}");
     let added = place.with("postern.toml", &["user", "add", "ada", "--password-file", "-"], PASSWORD);
@@ -295,9 +298,8 @@ fn a_backup_with_another_secret_is_told_apart() {
     place.did(&["user", "add", "ada"]);
     let copy = place.path("copy");
     place.did(&["backup", &copy]);
-    place.configure("other.toml", "other.db");
-    let secret = place.folder.0.join("provider.secret");
-    std::fs::remove_file(&secret).unwrap();
+    place.configure("other.toml", "other.db", "");
+    let secret = place.folder.0.join("other.db.secret");
     let none = place.with("other.toml", &["restore", &copy], "");
     assert!(none.status.code() == Some(3) && said(&none).contains("put the secret"), "{}", said(&none));
     std::fs::write(&secret, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n").unwrap();

@@ -3,18 +3,16 @@
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table};
 
-/// Columns of output that is not a terminal.
-const WIDTH: u16 = 110;
-
 /// A table with its heading, or a word when it has no rows.
 pub(super) fn table<const N: usize>(
     heading: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_FULL).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
-    if !table.is_tty() {
-        table.set_width(WIDTH);
+    table.load_style(UTF8_FULL).enforce_styling();
+    // what is not a terminal gets every identifier whole
+    if table.is_tty() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
     }
     table.set_header(heading.map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
     for row in rows {

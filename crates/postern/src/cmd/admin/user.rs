@@ -34,7 +34,7 @@ pub(super) enum Verb {
     /// Show all accounts
     List,
     /// Change name, address or claims; what they hold goes on
-    #[group(id = "changes", required = true, multiple = true)]
+    #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
     Change {
         /// Who
         user: String,
