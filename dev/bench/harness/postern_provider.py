@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
+from collections.abc import Callable
 
 from .process import Server, Unready, free_port
 from .providers import ARGON2_ITERATIONS, ARGON2_KIB, ARGON2_LANES, REDIRECT_URI, Running, Setting, describe
@@ -43,36 +44,40 @@ audiences = ["bench"]
 """
 
 
-def postern_subject(setting: Setting) -> Running:
-    """Starts the provider with the users and clients of the run."""
+def postern_subject(
+    setting: Setting, name: str = "postern", client_settings: str = "", before_start: Callable[[str], None] | None = None
+) -> Running:
+    """Starts the provider with the users and clients of the run; `before_start` may do something to its database."""
     program = setting.binaries / "postern"
     if not program.exists():
         raise Unready(f"{program} is not there; leave out --no-build")
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
-    work = setting.folder / "postern"
+    work = setting.folder / name
     work.mkdir()
     database = setting.postgres if setting.database == "postgres" else f"sqlite://{work}/postern.db?mode=rwc"
     config = work / "postern.toml"
-    for name, text in (
+    for file, text in (
         ("database.url", database),
         ("provider.secret", base64.b64encode(os.urandom(32)).decode()),
         ("client.secret", setting.secret),
         ("password", setting.password),
     ):
-        path = work / name
+        path = work / file
         path.touch(mode=0o600)
         path.write_text(text + "\n")
     text = TEMPLATE.format(port=port, origin=origin, kib=ARGON2_KIB, iterations=ARGON2_ITERATIONS, lanes=ARGON2_LANES)  # fmt: skip
     clients = [f"bench{n}" for n in range(1, setting.clients + 1)]
     for client in clients:
-        text += CLIENT.format(id=client, redirect_uri=REDIRECT_URI)
+        text += CLIENT.format(id=client, redirect_uri=REDIRECT_URI) + client_settings
     config.write_text(text)
     for number in range(1, setting.users + 1):
         _add_user(str(program), str(config), setting.user(number), str(work / "password"))
-    server = Server("postern", [str(program), "serve", "--config", str(config)], port, work / "log").start()
+    if before_start:
+        before_start(database)
+    server = Server(name, [str(program), "serve", "--config", str(config)], port, work / "log").start()
     description = describe(
-        setting, "postern", origin,
+        setting, name, origin,
         endpoints={"token": "/token", "authorize": "/authorize", "revoke": "/revoke", "introspect": "/introspect"},
         clients=clients, code_clients=clients, consent=("decision", "allow"),
     )  # fmt: skip
