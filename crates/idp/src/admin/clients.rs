@@ -129,9 +129,9 @@ impl Admin<'_> {
             let stored = self.provider.store().clients(stored_after, left).await?;
             views.extend(stored.iter().map(|row| self.of_database(row)));
         }
-        Ok(Page::cut(views, limit, |client: &ClientView| match client.configured {
-            true => format!("{IN_CONFIGURATION}{}", client.id),
-            false => format!("{IN_DATABASE}{}", client.id),
+        Ok(Page::cut(views, limit, |client: &ClientView| {
+            let place = if client.configured { IN_CONFIGURATION } else { IN_DATABASE };
+            format!("{place}{}", client.id)
         }))
     }
 
@@ -228,12 +228,10 @@ impl Admin<'_> {
     pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
         self.client_row(id).await?;
         let now = self.now();
-        let revocation = self.void(vec![self.tag(Subject::Client(id))], "client deleted", now);
+        let revocation = super::void(vec![self.tag(Subject::Client(id))], "client deleted", now);
         let change = DeleteClient { id: id.to_owned(), revocation, now };
-        match self.write(change, self.entry("client.delete", target(id), &Value::Null)).await? {
-            true => Ok(()),
-            false => Err(AdminFault::no("client", id)),
-        }
+        let entry = self.entry("client.delete", target(id), &Value::Null);
+        AdminFault::gone_unless(self.write(change, entry).await?, "client", id)
     }
 
     /// Makes a change from the client as it is, again when somebody else changed it meanwhile.
@@ -265,7 +263,7 @@ impl Admin<'_> {
             version: row.version,
             settings: written(settings)?,
             disabled_at,
-            revocation: self.stale(self.tag(Subject::Client(&row.id)), reason, now),
+            revocation: super::stale(self.tag(Subject::Client(&row.id)), reason, now),
             now,
         })
     }
@@ -277,10 +275,10 @@ impl Admin<'_> {
     }
 
     fn ours(&self, id: &str) -> Result<(), AdminFault> {
-        match self.provider.clients().is_configured(id) {
-            true => Err(AdminFault::Configured(id.to_owned())),
-            false => Ok(()),
+        if self.provider.clients().is_configured(id) {
+            return Err(AdminFault::Configured(id.to_owned()));
         }
+        Ok(())
     }
 
     /// Makes the secret of a client that needs one and has none.
@@ -387,10 +385,10 @@ fn of_configuration(client: &Client) -> ClientView {
 
 /// Secrets are made here, so that none is guessable and none is known elsewhere.
 fn no_secrets(settings: ClientConfig) -> Result<ClientConfig, AdminFault> {
-    match settings.secrets.is_empty() {
-        true => Ok(settings),
-        false => Err(AdminFault::refused("settings.secrets", "leave it out: the provider makes the secret")),
+    if settings.secrets.is_empty() {
+        return Ok(settings);
     }
+    Err(AdminFault::refused("settings.secrets", "leave it out: the provider makes the secret"))
 }
 
 fn read(row: &rows::Client) -> Result<ClientConfig, AdminFault> {

@@ -115,6 +115,11 @@ impl AdminFault {
         Self::NotFound { kind, name: name.to_owned() }
     }
 
+    /// Whether it was done; if not, what it was done to is gone since it was looked up.
+    pub(super) fn gone_unless(done: bool, kind: &'static str, name: &str) -> Result<(), Self> {
+        if done { Ok(()) } else { Err(Self::no(kind, name)) }
+    }
+
     /// Nothing, or everything that was found wrong.
     pub(super) fn unless_none(faults: Vec<Refused>) -> Result<(), Self> {
         if faults.is_empty() { Ok(()) } else { Err(Self::Refused(faults)) }
@@ -147,8 +152,9 @@ impl AdminFault {
             },
             Self::TokenMissing => row(StatusCode::UNAUTHORIZED, "invalid_request", Debug),
             Self::TokenMalformed => row(StatusCode::BAD_REQUEST, "invalid_request", Info),
-            Self::TokenInvalid => row(StatusCode::UNAUTHORIZED, "invalid_token", Warn),
-            Self::TokenForeign(_) => row(StatusCode::UNAUTHORIZED, "invalid_token", Warn),
+            Self::TokenInvalid | Self::TokenForeign(_) => {
+                row(StatusCode::UNAUTHORIZED, "invalid_token", Warn)
+            }
             Self::ScopeMissing(_) => row(StatusCode::FORBIDDEN, "insufficient_scope", Warn),
             Self::NoJson(_) => row(StatusCode::BAD_REQUEST, "invalid_request", Debug),
             Self::NotJson => row(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request", Debug),

@@ -97,10 +97,7 @@ impl Admin<'_> {
             now,
         };
         let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
-        match self.write(change, entry).await? {
-            true => Ok(()),
-            false => Err(AdminFault::NotFound { kind: "member", name: user_id.to_owned() }),
-        }
+        AdminFault::gone_unless(self.write(change, entry).await?, "member", user_id)
     }
 
     /// Deletes a group: its members' tokens are void.
@@ -115,12 +112,9 @@ impl Admin<'_> {
         }
         let (members, now) = (tags.len(), self.now());
         let change =
-            DeleteGroup { name: group.to_owned(), revocation: self.void(tags, "group deleted", now), now };
+            DeleteGroup { name: group.to_owned(), revocation: super::void(tags, "group deleted", now), now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
-        match self.write(change, entry).await? {
-            true => Ok(()),
-            false => Err(AdminFault::no("group", group)),
-        }
+        AdminFault::gone_unless(self.write(change, entry).await?, "group", group)
     }
 
     async fn group_row(&self, name: &str) -> Result<rows::Group, AdminFault> {

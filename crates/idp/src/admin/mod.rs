@@ -74,16 +74,16 @@ impl<'p> Admin<'p> {
     fn tag(&self, subject: crate::secrets::Subject<'_>) -> Tag {
         self.provider.secrets().tag(subject)
     }
+}
 
-    /// All that was made before now and carries the tags.
-    fn void(&self, tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
-        Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_LIFETIME) }
-    }
+/// All that was made before now and carries the tags.
+fn void(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
+    Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_LIFETIME) }
+}
 
-    /// Nothing is void; what caches know of it is old.
-    fn stale(&self, tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-        Revocation { tags: vec![tag], reason, not_before: Some(Timestamp::from_millis(0)), until: now }
-    }
+/// Nothing is void; what caches know of it is old.
+fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
+    Revocation { tags: vec![tag], reason, not_before: Some(Timestamp::from_millis(0)), until: now }
 }
 
 /// Two changes in one transaction: the second is made only if the first happened, and its output is not of interest.

@@ -270,7 +270,7 @@ impl Admin<'_> {
         RevokeGrants {
             client_id: client.to_owned(),
             user_id: user.map(str::to_owned),
-            revocation: self.void(vec![self.tag(subject)], reason, now),
+            revocation: super::void(vec![self.tag(subject)], reason, now),
             now,
         }
     }

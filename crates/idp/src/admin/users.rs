@@ -1,5 +1,6 @@
 //! People's accounts.
 
+use auth::time::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use store::{
@@ -122,6 +123,7 @@ pub struct UserChange {
 }
 
 /// `null` is something that was given.
+#[expect(clippy::option_option, reason = "absent and null are two things in JSON")]
 fn given<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(from).map(Some)
 }
@@ -216,7 +218,8 @@ impl Admin<'_> {
             created_at: now,
             updated_at: now,
             disabled_at: None,
-            tokens_not_before: now,
+            // nobody has a token yet, and one that is made in this very second must not look as if it were made in the next
+            tokens_not_before: Timestamp::from_millis(0),
         };
         let entry = self.entry("user.add", target(&user.id), &json!({ "name": user.name }));
         self.write(rows::AddUser { user: user.clone(), password: stored }, entry).await?;
@@ -257,10 +260,14 @@ impl Admin<'_> {
             email,
             email_verified_at: verified,
             claims: change.claims.map_or(user.claims, |claims| Value::Object(claims).to_string()),
-            revocation: self.stale(tag, "account changed", now),
+            revocation: super::stale(tag, "account changed", now),
             now,
         };
-        self.done(id, self.write(row, self.entry("user.change", target(id), &detail)).await?)?;
+        AdminFault::gone_unless(
+            self.write(row, self.entry("user.change", target(id), &detail)).await?,
+            "user",
+            id,
+        )?;
         self.provider.logins().forget(id);
         Ok(self.user_row(id).await?.into())
     }
@@ -275,7 +282,7 @@ impl Admin<'_> {
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
         let change = login::change(self.provider, id, stored);
         let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
-        self.done(id, self.write(change, entry).await?)?;
+        AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(PasswordSet { password: made.then_some(password) })
     }
@@ -299,7 +306,7 @@ impl Admin<'_> {
     ) -> Result<UserView, AdminFault> {
         let change = login::end_user(self.provider, id, ending, reason, self.now());
         let ended = self.write(change, self.entry(action, target(id), &Value::Null)).await?;
-        self.done(id, ended)?;
+        AdminFault::gone_unless(ended, "user", id)?;
         self.provider.logins().forget(id);
         Ok(self.user_row(id).await?.into())
     }
@@ -330,18 +337,13 @@ impl Admin<'_> {
             now,
         };
         let entry = self.entry("user.delete", target(id), &json!({ "name": user.name }));
-        self.done(id, self.write(change, entry).await?)?;
+        AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
         Ok(())
     }
 
     pub(super) async fn user_row(&self, id: &str) -> Result<User, AdminFault> {
         self.provider.store().user(id).await?.ok_or_else(|| AdminFault::no("user", id))
-    }
-
-    /// `false` from the store: deleted since it was looked up.
-    fn done(&self, id: &str, done: bool) -> Result<(), AdminFault> {
-        if done { Ok(()) } else { Err(AdminFault::no("user", id)) }
     }
 
     /// The password that was given, or one that is made; and whether it was.

@@ -96,6 +96,7 @@ fn configuration(issuer: &str) -> Config {
             robot("other", &["orders"]),
             desk("desk", TokenFormat::Jwt),
             desk("safe", TokenFormat::Opaque),
+            ClientConfig { grants: vec![GrantType::Password], ..desk("bare", TokenFormat::Jwt) },
         ],
         ..Config::new(issuer)
     }

@@ -84,11 +84,11 @@ async fn a_generated_password_is_answered_once_and_told_nowhere() {
     let bench = Bench::start().await;
     let admin = bench.admin();
     let add = AddUser { name: "ada".into(), generate_password: true, ..AddUser::default() };
-    let added = admin.add_user(add).await.unwrap();
-    let password = added.password.unwrap();
+    let made = admin.add_user(add).await.unwrap();
+    let password = made.password.unwrap();
     assert_eq!(bench.log_in("desk", "ada", password.expose()).await.status, 200);
     let set = SetPassword { generate: true, ..SetPassword::default() };
-    let other = admin.set_password(&added.user.id, set).await.unwrap().password.unwrap();
+    let other = admin.set_password(&made.user.id, set).await.unwrap().password.unwrap();
     assert_eq!(bench.log_in("desk", "ada", password.expose()).await.status, 400);
     assert_eq!(bench.log_in("desk", "ada", other.expose()).await.status, 200);
     assert_eq!(format!("{other:?}"), "Secret(..)");
@@ -134,6 +134,18 @@ async fn what_ends_an_account_ends_its_tokens() {
 }
 
 #[tokio::test]
+async fn an_account_that_ends_as_soon_as_it_is_made_takes_its_tokens_with_it() {
+    let bench = Bench::start().await;
+    let id = bench.user("ada").await;
+    let more = format!("grant_type=password&username=ada&password={}", PASSWORD.replace(' ', "+"));
+    let access = bench.form("/token", "bare", super::SECRET, &more).await.text("access_token");
+    assert!(bench.is_active(&access).await);
+    bench.turn(Duration::from_millis(1));
+    bench.admin().end_user(&id).await.unwrap();
+    assert!(!bench.is_active(&access).await, "a JWT without a family, of the same second");
+}
+
+#[tokio::test]
 async fn a_locked_account_is_unlocked() {
     let bench = Bench::start().await;
     let id = bench.user("ada").await;
@@ -158,8 +170,8 @@ async fn users_come_in_pages() {
     let first = bench.admin().users(&list).await.unwrap();
     assert_eq!(first.items.iter().map(|user| &*user.name).collect::<Vec<_>>(), ["Ada", "bob"]);
     list.after = first.next;
-    let last = bench.admin().users(&list).await.unwrap();
-    assert_eq!((&*last.items[0].name, last.items.len(), last.next), ("cleo", 1, None));
+    let rest = bench.admin().users(&list).await.unwrap();
+    assert_eq!((&*rest.items[0].name, rest.items.len(), rest.next), ("cleo", 1, None));
     let named = ListUsers { name: Some("BOB".into()), ..ListUsers::default() };
     assert_eq!(bench.admin().users(&named).await.unwrap().items.len(), 1);
 }

@@ -123,10 +123,10 @@ async fn the_log_is_read_exported_and_verified() {
         Ok::<(), AdminFault>(())
     };
     assert_eq!(bench.admin().export_audit_log(0, kept).await.unwrap(), 3);
-    let last: serde_json::Value = serde_json::from_str(&lines[2]).unwrap();
+    let end: serde_json::Value = serde_json::from_str(&lines[2]).unwrap();
     let verdict = bench.admin().verify_audit_log().await.unwrap();
     assert!(verdict.intact && verdict.entries == Some(3));
-    assert_eq!(verdict.digest.as_deref(), last["digest"].as_str());
+    assert_eq!(verdict.digest.as_deref(), end["digest"].as_str());
     assert_eq!(
         refused(bench.admin().audit_log(&ListEntries { limit: Some(0), after: None }).await),
         ["limit"]

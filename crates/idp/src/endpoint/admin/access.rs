@@ -93,15 +93,12 @@ pub(super) fn challenge(provider: &Provider, fault: &AdminFault) -> Option<Heade
     if !matches!(row.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return None;
     }
-    let mut challenge = format!("Bearer realm=\"{}\"", provider.issuer().as_str());
-    match fault {
+    let told = match fault {
         // RFC 6750 §3.1: who sent none is told nothing more
-        AdminFault::TokenMissing => {}
-        AdminFault::ScopeMissing(scope) => {
-            challenge.push_str(&format!(", error=\"{}\", scope=\"{scope}\"", row.code));
-        }
-        _ => challenge.push_str(&format!(", error=\"{}\", error_description=\"{}\"", row.code, row.text)),
-    }
+        AdminFault::TokenMissing => String::new(),
+        AdminFault::ScopeMissing(scope) => format!(", error=\"{}\", scope=\"{scope}\"", row.code),
+        _ => format!(", error=\"{}\", error_description=\"{}\"", row.code, row.text),
+    };
     // texts of this kind are constants without quotes, and the issuer was checked
-    HeaderValue::try_from(challenge).ok()
+    HeaderValue::try_from(format!("Bearer realm=\"{}\"{told}", provider.issuer().as_str())).ok()
 }

@@ -1,4 +1,4 @@
-//! The description of the API (OpenAPI 3.1), made from the operations themselves and the types that they speak.
+//! The description of the API (`OpenAPI` 3.1), made from the operations themselves and the types that they speak.
 //!
 //! What stands beside each operation is written there; what holds for all of them is added here from [`super::table`]: which
 //! scope it needs, and how it may be refused.

@@ -1,9 +1,10 @@
 //! `postern admin client`.
 
+use idp::admin::Secret;
 use idp::admin::clients::{AddClient, ClientChanged, ClientView, ListClients, ProofView, ReplaceClient};
 use idp::admin::tokens::RevokeAll;
 
-use super::desk::Desk;
+use super::desk::{Desk, PAGE, all};
 use super::{Done, input, show, user};
 
 /// What can be done with clients. Those of the configuration file are shown, and changed there.
@@ -75,15 +76,8 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
         }
         Verb::Show { id } => Ok(desk.show(&admin.client(&id).await?, details)?),
         Verb::List => {
-            let (mut all, mut list) = (Vec::new(), ListClients { limit: Some(500), after: None });
-            loop {
-                let page = admin.clients(&list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    return Ok(desk.show(&all, |all| table(all))?);
-                }
-            }
+            let page = async |after| admin.clients(&ListClients { after, limit: PAGE }).await;
+            Ok(desk.show(&all(page).await?, |all| table(all))?)
         }
         Verb::Replace { id, settings, version } => {
             let settings = input::json(&settings, "client's settings")?;
@@ -122,7 +116,7 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
 }
 
 fn changed(desk: &Desk, changed: &ClientChanged, what: &str) -> Done {
-    let secret = changed.secret.as_ref().map(|secret| secret.expose());
+    let secret = changed.secret.as_ref().map(Secret::expose);
     Ok(desk.did_once(changed, secret, &format!("client {} {what}", changed.client.id))?)
 }
 
@@ -170,7 +164,8 @@ fn details(client: &ClientView) -> String {
         ("registered", show::maybe(client.created_at)),
         ("changed", show::maybe(client.updated_at)),
     ]);
-    let settings = serde_json::to_string_pretty(&client.settings).unwrap_or_default();
-    out.push_str(&format!("settings\n{settings}\n"));
+    out.push_str("settings\n");
+    out.push_str(&serde_json::to_string_pretty(&client.settings).unwrap_or_default());
+    out.push('\n');
     out
 }

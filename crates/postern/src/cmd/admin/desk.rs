@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
-use idp::admin::Admin;
+use idp::admin::{Admin, AdminFault, Page};
 use idp::{Answered, Outbound, Parts};
 use serde::Serialize;
 
@@ -14,6 +14,9 @@ use crate::cli::{Failure, Outcome};
 use crate::config::{self, Severity};
 use crate::provider::{self, Opened};
 use crate::terminal::{ERROR, GOOD};
+
+/// Entries that are read at once.
+pub(super) const PAGE: Option<u32> = Some(500);
 
 /// The provider of a configuration file; `None`: the file is faulty, which was said.
 pub(super) fn configuration(path: &Path) -> Result<Option<config::Provider>, Failure> {
@@ -113,6 +116,21 @@ impl Desk {
             println(secret);
         }
         Ok(outcome)
+    }
+}
+
+/// Every page of a list.
+pub(super) async fn all<T>(
+    mut page: impl AsyncFnMut(Option<String>) -> Result<Page<T>, AdminFault>,
+) -> Result<Vec<T>, AdminFault> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let Page { items, next } = page(after).await?;
+        all.extend(items);
+        after = match next {
+            Some(next) => Some(next),
+            None => return Ok(all),
+        };
     }
 }
 

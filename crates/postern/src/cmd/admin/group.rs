@@ -2,7 +2,7 @@
 
 use idp::admin::groups::{AddGroup, GroupView, ListNames};
 
-use super::desk::Desk;
+use super::desk::{Desk, PAGE, all};
 use super::{Done, show, user};
 
 /// What can be done with groups.
@@ -43,34 +43,19 @@ pub(super) enum Verb {
 
 pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
     let admin = desk.admin();
-    let mut list = ListNames { limit: Some(500), after: None };
     match verb {
         Verb::Add { name } => {
             let group = admin.add_group(AddGroup { name }).await?;
             Ok(desk.did(&group, &format!("group {} is made", group.name))?)
         }
         Verb::List => {
-            let mut all = Vec::new();
-            loop {
-                let page = admin.groups(&list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    let row = |group: &GroupView| [group.name.clone(), show::time(group.created_at)];
-                    return Ok(desk.show(&all, |all| show::table(["name", "made"], all.iter().map(row)))?);
-                }
-            }
+            let page = async |after| admin.groups(&ListNames { after, limit: PAGE }).await;
+            let row = |group: &GroupView| [group.name.clone(), show::time(group.created_at)];
+            Ok(desk.show(&all(page).await?, |all| show::table(["name", "made"], all.iter().map(row)))?)
         }
         Verb::Members { group } => {
-            let mut all = Vec::new();
-            loop {
-                let page = admin.members(&group, &list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    return Ok(desk.show(&all, |all| user::table(all))?);
-                }
-            }
+            let page = async |after| admin.members(&group, &ListNames { after, limit: PAGE }).await;
+            Ok(desk.show(&all(page).await?, |all| user::table(all))?)
         }
         Verb::AddMember { group, user: named } => {
             admin.add_member(&group, &user::id(desk, &named).await?).await?;

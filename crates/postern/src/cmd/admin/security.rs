@@ -7,7 +7,7 @@ use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
 use idp::admin::tokens::{FamilyView, ListFamilies, TokenKind, TokenText, TokenView};
 
-use super::desk::Desk;
+use super::desk::{Desk, PAGE, all};
 use super::{Done, Fault, copies, input, show, user};
 use crate::cli::{Failure, Outcome};
 
@@ -35,21 +35,14 @@ pub(super) async fn sessions(desk: &Desk, verb: SessionVerb) -> Done {
                 Some(user) => Some(user::id(desk, &user).await?),
                 None => None,
             };
-            let (mut all, mut list) = (Vec::new(), ListSessions { user, limit: Some(500), after: None });
-            loop {
-                let page = admin.sessions(&list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    let row = |session: &SessionView| {
-                        let SessionView { sid, user_id, address, agent, seen_at, expires_at, .. } =
-                            session.clone();
-                        [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
-                    };
-                    let heading = ["sid", "user", "address", "browser", "last used", "ends"];
-                    return Ok(desk.show(&all, |all| show::table(heading, all.iter().map(row)))?);
-                }
-            }
+            let page =
+                async |after| admin.sessions(&ListSessions { user: user.clone(), limit: PAGE, after }).await;
+            let row = |session: &SessionView| {
+                let SessionView { sid, user_id, address, agent, seen_at, expires_at, .. } = session.clone();
+                [sid, user_id, address, agent, show::time(seen_at), show::time(expires_at)]
+            };
+            let heading = ["sid", "user", "address", "browser", "last used", "ends"];
+            Ok(desk.show(&all(page).await?, |all| show::table(heading, all.iter().map(row)))?)
         }
         SessionVerb::End { sid } => {
             admin.end_session(&sid).await?;
@@ -149,23 +142,18 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
                 Some(user) => Some(user::id(desk, &user).await?),
                 None => None,
             };
-            let (mut all, mut list) =
-                (Vec::new(), ListFamilies { user, client, limit: Some(500), after: None });
-            loop {
-                let page = admin.families(&list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    let row = |family: &FamilyView| {
-                        let FamilyView { id, client_id, user_id, scopes, created_at, expires_at, .. } =
-                            family.clone();
-                        let user = user_id.unwrap_or_default();
-                        [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
-                    };
-                    let heading = ["id", "client", "user", "scopes", "granted", "ends"];
-                    return Ok(desk.show(&all, |all| show::table(heading, all.iter().map(row)))?);
-                }
-            }
+            let page = async |after| {
+                let (user, client) = (user.clone(), client.clone());
+                admin.families(&ListFamilies { user, client, limit: PAGE, after }).await
+            };
+            let row = |family: &FamilyView| {
+                let FamilyView { id, client_id, user_id, scopes, created_at, expires_at, .. } =
+                    family.clone();
+                let user = user_id.unwrap_or_default();
+                [id, client_id, user, scopes, show::time(created_at), show::time(expires_at)]
+            };
+            let heading = ["id", "client", "user", "scopes", "granted", "ends"];
+            Ok(desk.show(&all(page).await?, |all| show::table(heading, all.iter().map(row)))?)
         }
         TokenVerb::RevokeFamily { id } => {
             admin.revoke_family(&id).await?;

@@ -24,7 +24,8 @@ pub(super) fn table<const N: usize>(
 /// Names and values, one per line.
 pub(super) fn list(lines: &[(&str, String)]) -> String {
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
-    shown.map(|(name, value)| format!("{name:<16} {}\n", plain(value))).collect()
+    let lines: Vec<String> = shown.map(|(name, value)| format!("{name:<16} {}\n", plain(value))).collect();
+    lines.concat()
 }
 
 /// A text that comes from outside, without what a terminal would obey.

@@ -1,11 +1,12 @@
 //! `postern admin user`.
 
-use idp::admin::AdminFault;
 use idp::admin::users::{AddUser, ListUsers, SetPassword, UserChange, UserDetails, UserView};
+use idp::admin::{AdminFault, Secret};
 
-use super::desk::Desk;
+use super::desk::{Desk, PAGE, all};
 use super::input::{self, PasswordFrom};
 use super::{Done, show};
+use crate::cli::Outcome;
 
 /// What can be done with accounts. A user is named by name or by id.
 #[derive(Debug, clap::Subcommand)]
@@ -104,22 +105,16 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
             let without = if password.is_silent() { ", without a password" } else { "" };
             let added = admin.add_user(add).await?;
             let what = format!("user {} is {}{without}", added.user.name, added.user.id);
-            Ok(desk.did_once(&added, added.password.as_ref().map(|secret| secret.expose()), &what)?)
+            Ok(desk.did_once(&added, added.password.as_ref().map(Secret::expose), &what)?)
         }
         Verb::Show { user } => {
             let id = id(desk, &user).await?;
             Ok(desk.show(&admin.user(&id).await?, details)?)
         }
         Verb::List => {
-            let (mut all, mut list) = (Vec::new(), ListUsers { limit: Some(500), ..ListUsers::default() });
-            loop {
-                let page = admin.users(&list).await?;
-                all.extend(page.items);
-                list.after = page.next;
-                if list.after.is_none() {
-                    return Ok(desk.show(&all, |all| table(all))?);
-                }
-            }
+            let page =
+                async |after| admin.users(&ListUsers { after, limit: PAGE, ..ListUsers::default() }).await;
+            Ok(desk.show(&all(page).await?, |all| table(all))?)
         }
         Verb::Change { user, name, email, no_email, verified, claims } => {
             let change = UserChange {
@@ -137,8 +132,20 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
             let set = SetPassword { password: given, generate: password.generate_password };
             let set = admin.set_password(&id, set).await?;
             let what = format!("user {user} has another password, and is logged out everywhere");
-            Ok(desk.did_once(&set, set.password.as_ref().map(|secret| secret.expose()), &what)?)
+            Ok(desk.did_once(&set, set.password.as_ref().map(Secret::expose), &what)?)
         }
+        Verb::Disable { .. }
+        | Verb::Enable { .. }
+        | Verb::Unlock { .. }
+        | Verb::End { .. }
+        | Verb::Delete { .. } => end(desk, verb).await,
+    }
+}
+
+/// What opens and closes accounts.
+async fn end(desk: &Desk, verb: Verb) -> Done {
+    let admin = desk.admin();
+    match verb {
         Verb::Disable { user } => {
             let view = admin.disable_user(&id(desk, &user).await?).await?;
             Ok(desk.did(&view, &format!("user {} is closed, and logged out everywhere", view.name))?)
@@ -158,6 +165,10 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
         Verb::Delete { user } => {
             admin.delete_user(&id(desk, &user).await?).await?;
             Ok(desk.did(&(), &format!("user {user} is deleted"))?)
+        }
+        // taken care of before
+        Verb::Add { .. } | Verb::Show { .. } | Verb::List | Verb::Change { .. } | Verb::Password { .. } => {
+            Ok(Outcome::No)
         }
     }
 }
