@@ -26,9 +26,11 @@ def _settings(stage: Stage) -> dict[str, str]:
     }
 
 
-def run_program(name: str, command: list[str], stage: Stage, report: Report) -> None:
+def run_program(
+    name: str, command: list[str], stage: Stage, report: Report, more: dict[str, str] | None = None
+) -> None:
     """Runs a client and takes its verdicts over: JSON lines with `check`, `seconds` and, if it failed, `fault`."""
-    environment = os.environ | _settings(stage)
+    environment = os.environ | _settings(stage) | (more or {})
     log = stage.folder / f"client-{name}.log"
     ended = "in time"
     try:

@@ -164,5 +164,9 @@ def build(release: bool) -> Path:
     """Builds the gateway; its path."""
     command = ["cargo", "build", "--quiet", "-p", "postern"] + (["--release"] if release else [])
     subprocess.run(command, cwd=ROOT, check=True)
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    return target / ("release" if release else "debug") / "postern"
+    return target() / ("release" if release else "debug") / "postern"
+
+
+def target() -> Path:
+    """Where cargo builds."""
+    return Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     entropy.fill(&mut id)?;
     let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     let hasher = Hasher::new(Parameters::KEYCLOAK, &entropy)?;
-    let phc = hasher.hash(&mut Memory::new(), &Password::new(password)?, &entropy)?.encode();
+    let phc = hasher.hash(&Password::new(password)?, &entropy, &mut Memory::new())?.encode();
     let user = User {
         id: id.clone(),
         name,

@@ -1,0 +1,115 @@
+"""What logs in at Postern's own provider: OpenID clients of other hands, a television, and a browser."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.credentials import Signer
+from harness.process import Unready
+
+from .foreign import PROGRAMS, run_program
+from .report import Report
+from .stage import HERE, Stage, program, target, venv_python
+
+# Nobody's name is in their password. Each group has somebody of its own, so that none waits for another's mistakes.
+PASSWORD = "plough the winter dunes"
+PEOPLE = {"ada": "Ada Lovelace", "bob": "Bob Kahn", "carol": "Carol Shaw", "grace": "Grace Hopper"}
+
+
+@dataclass
+class Provider:
+    """The provider and the application beside it, running."""
+
+    environment: dict[str, str]
+
+    @classmethod
+    def start(cls, stage: Stage, add_user: Path) -> Provider:
+        """Begins a database, moves people in, and starts the application that they log in to."""
+        port, admin, app = (stage.port(name) for name in ("provider", "provider-admin", "shop"))
+        issuer, address = f"http://127.0.0.1:{port}", f"http://localhost:{app}"
+        database, secret = f"sqlite://{stage.folder}/provider.db?mode=rwc", secrets.token_urlsafe(32)
+        robot = stage.folder / "robot"
+        robot.mkdir()
+        keys = Signer(robot, "robot-1")
+        configuration = stage.configuration(
+            "provider.toml", ADMIN_PORT=admin, PORT=port, ISSUER=issuer, APP=address, DATABASE=database,
+            DIGEST=hashlib.sha256(secret.encode()).hexdigest(), ROBOT_KEYS=keys.jwks,
+        )  # fmt: skip
+        stage.serve("provider", configuration, port, admin)
+        for name, full in PEOPLE.items():
+            _move_in(add_user, database, name, full)
+        return cls({
+            "CLIENTS_ISSUER": issuer, "CLIENTS_APP": address, "CLIENTS_APP_PORT": str(app), "CLIENTS_SECRET": secret,
+            "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_ROBOT_KEY": str(keys.private), "CLIENTS_ROBOT_KEY_ID": "robot-1",
+            "CLIENTS_SCREENS": str(target() / "tmp/screens"),
+            # Authlib insists on TLS unless told that this is a test.
+            "AUTHLIB_INSECURE_TRANSPORT": "1",
+            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
+        })  # fmt: skip
+
+    def start_app(self, stage: Stage) -> None:
+        """Starts the web application, once."""
+        if any(server.name == "shop" for server in stage.servers):
+            return
+        command = [venv_python("authlib", "flask", "requests"), str(PROGRAMS / "shop.py")]
+        environment = self.environment | {"PYTHONDONTWRITEBYTECODE": "1"}
+        stage.server("shop", command, stage.port("shop"), environment).start()
+
+
+def build_add_user(release: bool) -> Path:
+    """Builds what adds users to a database; its path."""
+    command = ["cargo", "build", "--quiet", "--locked", "-p", "idp", "--example", "add_user"]
+    subprocess.run(command + (["--release"] if release else []), cwd=HERE.parent.parent, check=True)
+    return target() / ("release" if release else "debug") / "examples/add_user"
+
+
+def _move_in(add_user: Path, database: str, name: str, full: str) -> None:
+    given, family = full.split()
+    claims = json.dumps({"name": full, "given_name": given, "family_name": family, "locale": "en-GB"})
+    command = [str(add_user), database, name, f"{name}@works.example", claims, f"friends of {given}"]
+    done = subprocess.run(command, input=PASSWORD, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        raise Unready(f"add_user {name} ended with {done.returncode}: {done.stderr.strip()[:300]}")
+
+
+def run_authlib(provider: Provider, stage: Stage, report: Report) -> None:
+    """Authlib as a web application with Flask, as a resource server, and as a client with a key."""
+    python = venv_python("authlib", "joserfc", "flask", "requests")
+    provider.start_app(stage)
+    run_program("authlib", [python, str(PROGRAMS / "authlib_client.py")], stage, report, provider.environment)
+
+
+def run_go_oidc(provider: Provider, stage: Stage, report: Report) -> None:
+    """Go's x/oauth2 and go-oidc as a program on somebody's own machine; a script is the browser it opens."""
+    go, python = program("go"), venv_python("requests")
+    native = stage.folder / "native"
+    done = subprocess.run(
+        [go, "build", "-mod=readonly", "-o", str(native), "."], cwd=HERE / "native",
+        env=os.environ | {"GOFLAGS": "", "CGO_ENABLED": "0"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise Unready(f"go build failed: {done.stderr.strip()[-500:]}")
+    command = [str(native), python, str(PROGRAMS / "person.py"), "bob"]
+    run_program("go-oidc", command, stage, report, provider.environment)
+
+
+def run_device(provider: Provider, stage: Stage, report: Report) -> None:
+    """A television without a keyboard."""
+    command = [venv_python("requests"), str(PROGRAMS / "device_client.py")]
+    run_program("device", command, stage, report, provider.environment)
+
+
+def run_browser(provider: Provider, stage: Stage, report: Report) -> None:
+    """Chromium, and the rules of accessibility on every page."""
+    python, chromium = venv_python("playwright", "axe_playwright_python", "requests"), program("chromium")
+    provider.start_app(stage)
+    # the browser's profile goes with the folder of the run
+    environment = provider.environment | {"CLIENTS_CHROMIUM": chromium, "TMPDIR": str(stage.folder)}
+    run_program("browser", [python, str(PROGRAMS / "browser_client.py")], stage, report, environment)
+    print(f"      screenshots: {provider.environment['CLIENTS_SCREENS']}", flush=True)
