@@ -87,7 +87,7 @@ def userinfo() -> Response:
 @app.get("/refresh")
 def refresh() -> Response:
     """New tokens for old ones."""
-    with provider._get_session() as client:  # the one way to Authlib's session with this registration
+    with provider._get_oauth_client() as client:  # the one way to the OAuth2Session of this registration
         new = client.refresh_token(provider.load_server_metadata()["token_endpoint"], refresh_token=tokens()["refresh_token"])
     kept[session["id"]] = tokens() | dict(new)
     return home()
@@ -96,7 +96,7 @@ def refresh() -> Response:
 @app.get("/revoke")
 def revoke() -> Response:
     """Gives the refresh token up."""
-    with provider._get_session() as client:
+    with provider._get_oauth_client() as client:
         endpoint = provider.load_server_metadata()["revocation_endpoint"]
         done = client.revoke_token(endpoint, token=tokens()["refresh_token"], token_type_hint="refresh_token")
     return page({"status": done.status_code})

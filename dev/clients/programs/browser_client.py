@@ -1,0 +1,340 @@
+"""Somebody at Chromium: logs in at the application through the provider, and sees every page there is."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+
+import requests
+from browser import APP, ISSUER, Trap, Visit, launch, look, visit
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from verdicts import check, equal
+
+PASSWORD = os.environ["CLIENTS_PASSWORD"]
+FRESH = "seven cranes over a wet harbour"
+NAME = "grace"
+FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
+
+
+def told(page: Page) -> dict:
+    """What the application's page says."""
+    expect(page).to_have_url(re.compile(re.escape(APP)))
+    return json.loads(page.locator("#told").inner_text())
+
+
+def type_in(page: Page, password: str = PASSWORD, name: str = NAME) -> None:
+    """Fills the login page in, as people do who use no mouse."""
+    page.get_by_label(re.compile("User name|Benutzername")).fill(name)
+    page.keyboard.press("Tab")
+    page.keyboard.type(password)
+    page.keyboard.press("Enter")
+
+
+def button(page: Page, name: str) -> None:
+    """Presses the button of that name."""
+    page.get_by_role("button", name=name, exact=True).click()
+
+
+def heading(page: Page, text: str) -> None:
+    """Fails unless this is the page with that heading, and its title says the same."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(text)
+    expect(page).to_have_title(f"{text} · Example Works")
+
+
+def log_in(page: Page, path: str = "/login", password: str = PASSWORD) -> None:
+    """Logs in at the application and allows what it asks."""
+    page.goto(APP + path)
+    type_in(page, password)
+    if page.url.startswith(ISSUER):
+        button(page, "Allow")
+    assert told(page)["claims"]["sub"]
+
+
+class Grace:
+    """What one browser does, from the first login to the last logout."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.visit = Visit(browser)
+        self.page = self.visit.page
+
+    def wrong_password(self) -> None:
+        """The error is announced, the name is kept, and the fields say what is wrong with them."""
+        page = self.page
+        page.goto(f"{APP}/login")
+        heading(page, "Sign in")
+        expect(page.get_by_text("to continue to The Shop")).to_be_visible()
+        expect(page.get_by_label("User name")).to_be_focused()
+        look(page, "login")
+        type_in(page, "not the password")
+        alert = page.get_by_role("alert")
+        expect(alert).to_have_text("User name or password is not right. Please try again.")
+        expect(page.get_by_label("User name")).to_have_value(NAME)
+        password = page.get_by_label("Password")
+        expect(password).to_be_focused()
+        expect(password).to_have_value("")
+        expect(password).to_have_attribute("aria-invalid", "true")
+        expect(password).to_have_accessible_description(alert.inner_text())
+        look(page, "login-error")
+
+    def consent(self) -> None:
+        """What is asked is said, and allowing it leads to the application."""
+        page = self.page
+        type_in(page)
+        heading(page, "Allow access?")
+        expect(page.get_by_role("listitem")).to_have_count(6)
+        expect(page.get_by_text("Know that it is you who signs in")).to_be_visible()
+        expect(page.get_by_text(f"Afterwards you return to {APP.removeprefix('http://')}.")).to_be_visible()
+        look(page, "consent")
+        button(page, "Allow")
+        equal("error", told(page).get("error"), None)
+        assert told(page)["claims"]["sid"]
+
+    def cookies(self) -> None:
+        """Scripts cannot read the session, and other sites' forms do not carry it."""
+        cookies = self.visit.cookies()
+        equal("cookies", set(cookies), {"postern_browser", "postern_session"})
+        for name, cookie in cookies.items():
+            equal(f"HttpOnly and SameSite of {name}", (cookie["httpOnly"], cookie["sameSite"]), (True, "Lax"))
+        equal("expiry of the session's cookie", cookies["postern_session"]["expires"], -1)
+        self.page.goto(f"{ISSUER}/account")
+        equal("what scripts see", self.page.evaluate("document.cookie"), "")
+
+    def silent(self) -> None:
+        """From another site, without a page in between."""
+        shown = []
+        self.page.on("framenavigated", lambda frame: shown.append(frame.url))
+        self.page.goto(f"{APP}/login")
+        assert told(self.page)["claims"]["sub"]
+        assert not [url for url in shown if url.startswith(ISSUER)], f"pages were shown: {shown}"
+
+    def form_post(self) -> None:
+        """The one script there is sends the form; the policy lets it, and nothing else."""
+        page = self.page
+        page.goto(f"{APP}/login?response_mode=form_post")
+        assert told(page)["claims"]["sub"]
+        equal("where it ended", page.url, f"{APP}/")
+        page.route(f"{APP}/callback", lambda route: route.abort())
+        page.goto(f"{APP}/login?response_mode=form_post")
+        heading(page, "One moment")
+        look(page, "form-post")
+        page.unroute_all()
+        self.visit.complaints = [c for c in self.visit.complaints if "ERR_FAILED" not in c]
+
+    def device(self) -> None:
+        """A code typed wrong, then right; then the television has its tokens."""
+        page, form = self.page, {"client_id": "tv", "scope": "openid profile offline_access"}
+        begun = requests.post(f"{ISSUER}/device_authorization", form, timeout=10).json()
+        page.goto(f"{ISSUER}/device")
+        heading(page, "Connect a device")
+        look(page, "device-code")
+        page.get_by_label("Code").fill("BCDF-BCDF")
+        button(page, "Continue")
+        expect(page.get_by_role("alert")).to_contain_text("No device waits with this code.")
+        look(page, "device-code-error")
+        page.goto(begun["verification_uri_complete"])
+        expect(page.get_by_label("Code")).to_have_value(begun["user_code"])
+        button(page, "Continue")
+        heading(page, "Connect this device?")
+        expect(page.get_by_text(begun["user_code"])).to_be_visible()
+        look(page, "device-confirm")
+        button(page, "Allow")
+        heading(page, "Device connected")
+        look(page, "device-done")
+        form = {"client_id": "tv", "grant_type": "urn:ietf:params:oauth:grant-type:device_code"}
+        answer = requests.post(f"{ISSUER}/token", form | {"device_code": begun["device_code"]}, timeout=10).json()
+        assert "refresh_token" in answer, f"the television got {answer}"
+
+    def end_session(self) -> None:
+        """Another browser's session, told by its name, ends from here."""
+        with visit(self.browser, user_agent=FIREFOX) as other:
+            log_in(other.page)
+            page = self.page
+            page.goto(f"{ISSUER}/account")
+            heading(page, "Your account")
+            look(page, "account")
+            row = page.get_by_role("listitem").filter(has_text="Firefox on Linux")
+            row.get_by_role("button", name=re.compile("End session")).click()
+            expect(page.get_by_role("status")).to_have_text("The session is ended.")
+            expect(page.get_by_text("Firefox on Linux")).to_have_count(0)
+            other.page.goto(f"{ISSUER}/account")
+            heading(other.page, "Sign in")
+
+    def withdraw(self) -> None:
+        """The application has to ask again, and its tokens are void."""
+        page = self.page
+        page.goto(f"{ISSUER}/account")
+        consents = page.get_by_role("region", name="Apps you have allowed")
+        consents.get_by_role("button", name="Withdraw The Shop").click()
+        expect(page.get_by_role("status")).to_have_text("The app no longer has access.")
+        page.goto(f"{APP}/refresh")
+        equal("refresh", told(page).get("error"), "invalid_grant")
+        page.goto(f"{APP}/login")
+        heading(page, "Allow access?")
+        button(page, "Deny")
+        equal("denied", told(page).get("error"), "access_denied")
+
+    def revoke(self) -> None:
+        """The television's lasting access ends."""
+        page = self.page
+        page.goto(f"{ISSUER}/account")
+        lasting = page.get_by_role("region", name="Lasting access")
+        lasting.get_by_role("button", name="Revoke Living Room TV").click()
+        expect(page.get_by_role("status")).to_have_text("The access is revoked.")
+        expect(lasting.get_by_role("button", name="Revoke Living Room TV")).to_have_count(0)
+
+    def change_password(self) -> None:
+        """Not without the old one; then all other sessions are over, and the old one is of no use."""
+        page = self.page
+        with visit(self.browser, user_agent=FIREFOX) as other:
+            log_in(other.page)
+            for current, new, message in (
+                ("not the password", FRESH, "The current password is not right."),
+                (PASSWORD, "password123", "The new password is too easy to guess. Please choose another."),
+            ):
+                self.fill_in(current, new)
+                expect(page.get_by_role("alert")).to_have_text(message)
+            look(page, "account-error")
+            self.fill_in(PASSWORD, FRESH)
+            expect(page.get_by_role("status")).to_have_text("Your password is changed.")
+            other.page.goto(f"{ISSUER}/account")
+            heading(other.page, "Sign in")
+            type_in(other.page)
+            expect(other.page.get_by_role("alert")).to_be_visible()
+            type_in(other.page, FRESH)
+            heading(other.page, "Your account")
+
+    def fill_in(self, current: str, new: str) -> None:
+        """The form for another password."""
+        page = self.page
+        page.goto(f"{ISSUER}/account")
+        page.get_by_label("Current password").fill(current)
+        page.get_by_label("New password", exact=True).fill(new)
+        page.get_by_label("New password once more").fill(new)
+        button(page, "Change password")
+
+    def logout(self) -> None:
+        """Who comes without proof is asked."""
+        page = self.page
+        page.goto(f"{ISSUER}/logout")
+        heading(page, "Sign out?")
+        look(page, "logout")
+        button(page, "Stay signed in")
+        heading(page, "Your account")
+        page.goto(f"{ISSUER}/logout?client_id=shop")
+        expect(page.get_by_text("The Shop asks to sign you out.")).to_be_visible()
+        button(page, "Sign out")
+        heading(page, "You are signed out")
+        look(page, "logout-done")
+        equal("cookies", set(self.visit.cookies()), {"postern_browser"})
+        log_in(page, password=FRESH)
+        page.goto(f"{APP}/logout")
+        equal("back at", told(page)["bye"]["post_logout_redirect_uri"], f"{APP}/bye")
+
+    def errors(self) -> None:
+        """Pages for those whom no application awaits."""
+        page = self.page
+        page.goto(f"{ISSUER}/authorize?response_type=code&client_id=shop&redirect_uri=https://elsewhere.example/")
+        heading(page, "The way back is not known")
+        look(page, "error")
+        page.goto(f"{ISSUER}/authorize?response_type=code&client_id=nobody")
+        heading(page, "Unknown application")
+
+    def end(self) -> None:
+        """The console of the whole visit, and where its requests went."""
+        self.visit.close()
+
+
+def german(browser: Browser) -> None:
+    """By Accept-Language alone; a client may ask for another."""
+    with visit(browser, locale="de-DE") as begun:
+        page = begun.page
+        page.goto(f"{APP}/login")
+        heading(page, "Anmelden")
+        equal("lang", page.locator("html").get_attribute("lang"), "de")
+        look(page, "login-german")
+        type_in(page, FRESH)
+        heading(page, "Zugriff erlauben?")
+        look(page, "consent-german")
+        page.goto(f"{APP}/login?ui_locales=en&prompt=login")
+        heading(page, "Sign in")
+
+
+def dark(browser: Browser) -> None:
+    """By the system's setting: dark paper, light ink, and the browser's own parts alike."""
+    with visit(browser, color_scheme="dark") as begun:
+        page = begun.page
+        page.goto(f"{ISSUER}/account")
+        shades = page.evaluate("""() => {
+            const light = text => text.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765;
+            const page = getComputedStyle(document.documentElement), field = getComputedStyle(document.querySelector("#username"));
+            return [page.backgroundColor, page.color, field.backgroundColor, field.color].map(light);
+        }""")
+        paper, ink, field, typed = shades
+        assert paper < 0.25 < 0.75 < ink and field < 0.3 < 0.7 < typed, f"brightness: {shades}"
+
+
+def no_scripts(browser: Browser) -> None:
+    """The whole way, also by form_post: there is a button."""
+    with visit(browser, java_script_enabled=False) as begun:
+        page = begun.page
+        page.goto(f"{APP}/login?response_mode=form_post")
+        type_in(page, FRESH)
+        heading(page, "Allow access?")
+        button(page, "Allow")
+        heading(page, "One moment")
+        button(page, "Continue")
+        assert told(page)["claims"]["sub"]
+        page.goto(f"{APP}/logout")
+        assert told(page)["bye"]
+
+
+def framed(browser: Browser) -> None:
+    """No other site can put the pages into a frame."""
+    begun = Visit(browser)
+    begun.page.goto(f"{APP}/")
+    begun.page.evaluate(f"""() => new Promise(done => {{
+        const frame = document.createElement("iframe");
+        frame.onload = done;
+        frame.src = "{ISSUER}/account";
+        document.body.append(frame);
+    }})""")
+    refused = [complaint for complaint in begun.complaints if "frame-ancestors" in complaint or "X-Frame-Options" in complaint]
+    begun.context.close()
+    assert refused, f"a page let itself be framed; the console said {begun.complaints}"
+
+
+def main() -> None:
+    """One browser for all; each visit has cookies of its own."""
+    trap = Trap()
+    with sync_playwright() as playwright:
+        browser = launch(playwright, trap)
+        grace = Grace(browser)
+        checks: dict[str, Callable[[], None]] = {
+            "a wrong password is announced": grace.wrong_password,
+            "login by keyboard, consent, back at the application": grace.consent,
+            "cookies are HttpOnly and SameSite=Lax": grace.cookies,
+            "a second login shows no page": grace.silent,
+            "form_post by its script": grace.form_post,
+            "device page: wrong code, right code": grace.device,
+            "account: end another session": grace.end_session,
+            "account: withdraw a consent": grace.withdraw,
+            "account: revoke lasting access": grace.revoke,
+            "account: change the password": grace.change_password,
+            "logout: stay, sign out, from the application": grace.logout,
+            "errors": grace.errors,
+            "no complaint in the console, no request beyond loopback": grace.end,
+            "German by Accept-Language": lambda: german(browser),
+            "dark by the system's setting": lambda: dark(browser),
+            "login and form_post without scripts": lambda: no_scripts(browser),
+            "no page in another site's frame": lambda: framed(browser),
+        }
+        for name, run in checks.items():
+            check(name, run)
+        browser.close()
+    check("the browser itself asked for nothing beyond loopback", equal, "asked", trap.asked, [])
+
+
+main()
