@@ -26,7 +26,8 @@ SCOPE = "openid profile email groups offline_access orders:read"
 
 app = Flask(__name__)
 app.secret_key = secrets.token_bytes(32)
-app.config.update(SESSION_COOKIE_NAME="shop", SESSION_COOKIE_SAMESITE="Lax")
+# No SameSite: the answer by form_post comes from another site, and has to find the state of its request.
+app.config.update(SESSION_COOKIE_NAME="shop")
 oauth = OAuth(app)
 provider = oauth.register(
     "shop", client_id="shop", client_secret=os.environ["CLIENTS_SECRET"],
@@ -65,8 +66,10 @@ def home() -> Response:
 
 @app.get("/login")
 def login() -> Response:
-    """To the provider; what is in the query goes along."""
-    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **request.args)
+    """To the provider; what is in the query goes along, but for `then`, where the way ends."""
+    asked = request.args.to_dict()
+    session["then"] = asked.pop("then", "/")
+    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **asked)
 
 
 @app.route("/callback", methods=["GET", "POST"])
@@ -75,7 +78,7 @@ def callback() -> Response:
     token = provider.authorize_access_token()
     session["id"] = secrets.token_urlsafe(16)
     kept[session["id"]] = dict(token)
-    return redirect("/", 303)
+    return redirect(session.pop("then", "/"), 303)
 
 
 @app.get("/userinfo")
