@@ -29,8 +29,8 @@ class Provider:
     environment: dict[str, str]
 
     @classmethod
-    def start(cls, stage: Stage, add_user: Path) -> Provider:
-        """Begins a database, moves people in, and starts the application that they log in to."""
+    def start(cls, stage: Stage) -> Provider:
+        """Begins a database, moves people in, and starts the provider."""
         port, admin, app = (stage.port(name) for name in ("provider", "provider-admin", "shop"))
         issuer, address = f"http://127.0.0.1:{port}", f"http://localhost:{app}"
         database, secret = f"sqlite://{stage.folder}/provider.db?mode=rwc", secrets.token_urlsafe(32)
@@ -41,9 +41,9 @@ class Provider:
             "provider.toml", ADMIN_PORT=admin, PORT=port, ISSUER=issuer, APP=address, DATABASE=database,
             DIGEST=hashlib.sha256(secret.encode()).hexdigest(), ROBOT_KEYS=keys.jwks,
         )  # fmt: skip
-        stage.serve("provider", configuration, port, admin)
         for name, full in PEOPLE.items():
-            _move_in(add_user, database, name, full)
+            _move_in(stage, configuration, name, full)
+        stage.serve("provider", configuration, port, admin)
         return cls({
             "CLIENTS_ISSUER": issuer, "CLIENTS_APP": address, "CLIENTS_APP_PORT": str(app), "CLIENTS_SECRET": secret,
             "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_ROBOT_KEY": str(keys.private), "CLIENTS_ROBOT_KEY_ID": "robot-1",
@@ -62,20 +62,22 @@ class Provider:
         stage.server("shop", command, stage.port("shop"), environment).start()
 
 
-def build_add_user(release: bool) -> Path:
-    """Builds what adds users to a database; its path."""
-    command = ["cargo", "build", "--quiet", "--locked", "-p", "idp", "--example", "add_user"]
-    subprocess.run(command + (["--release"] if release else []), cwd=HERE.parent.parent, check=True)
-    return target() / ("release" if release else "debug") / "examples/add_user"
-
-
-def _move_in(add_user: Path, database: str, name: str, full: str) -> None:
+def _move_in(stage: Stage, configuration: Path, name: str, full: str) -> None:
     given, family = full.split()
-    claims = json.dumps({"name": full, "given_name": given, "family_name": family, "locale": "en-GB"})
-    command = [str(add_user), database, name, f"{name}@works.example", claims, f"friends of {given}"]
-    done = subprocess.run(command, input=PASSWORD, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        raise Unready(f"add_user {name} ended with {done.returncode}: {done.stderr.strip()[:300]}")
+    claims = {"name": full, "given_name": given, "family_name": family, "locale": "en-GB"}
+    told = {"password": PASSWORD, "claims.json": json.dumps(claims)}
+    for file, text in told.items():
+        path = stage.folder / file
+        path.touch(mode=0o600)
+        path.write_text(text)
+    group = f"friends of {given}"
+    add = ["user", "add", name, "--email", f"{name}@works.example", "--verified"]
+    add += ["--claims", str(stage.folder / "claims.json"), "--password-file", str(stage.folder / "password")]
+    for words in (add, ["group", "add", group], ["group", "add-member", group, name]):
+        command = [str(stage.postern), "admin", "--config", str(configuration), *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        if done.returncode:
+            raise Unready(f"postern admin {' '.join(words)} ended with {done.returncode}: {done.stderr.strip()[:300]}")
 
 
 def run_authlib(provider: Provider, stage: Stage, report: Report) -> None:

@@ -119,20 +119,10 @@ class Grace:
         equal("where it ended", page.url, f"{APP}/")
         # to whom the application answers that there is nothing to show stays on the page
         page.route(f"{APP}/callback", lambda route: route.fulfill(status=204))
-        page.goto(f"{APP}/login?response_mode=form_post")
+        page.goto(f"{APP}/login?response_mode=form_post", wait_until="commit")
         heading(page, "One moment")
         look(page, "form-post")
         page.unroute_all()
-
-    def sent_on(self) -> None:
-        """Chromium holds the policy of a form against every redirect that follows, also the application's own."""
-        with visit(self.browser) as other:
-            page = other.page
-            elsewhere = APP.replace("localhost", "127.0.0.1") + "/heard"
-            page.goto(f"{APP}/login?prompt=consent&then={elsewhere}")
-            type_in(page)
-            button(page, "Allow")
-            expect(page).to_have_url(elsewhere)
 
     def device(self) -> None:
         """A code typed wrong, then right; then the television has its tokens."""
@@ -207,6 +197,8 @@ class Grace:
             ):
                 self.fill_in(current, new)
                 expect(page.get_by_role("alert")).to_have_text(message)
+                # it stands far down the page
+                expect(page.get_by_role("alert")).to_be_in_viewport()
             look(page, "account-error")
             self.fill_in(PASSWORD, FRESH)
             expect(page.get_by_role("status")).to_have_text("Your password is changed.")
@@ -280,7 +272,8 @@ def dark(browser: Browser) -> None:
         page.goto(f"{ISSUER}/account")
         shades = page.evaluate("""() => {
             const light = text => text.match(/[0-9.]+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0) / 765;
-            const page = getComputedStyle(document.documentElement), field = getComputedStyle(document.querySelector("#username"));
+            const page = getComputedStyle(document.documentElement);
+            const field = getComputedStyle(document.querySelector("#username"));
             return [page.backgroundColor, page.color, field.backgroundColor, field.color].map(light);
         }""")
         paper, ink, field, typed = shades
@@ -312,7 +305,7 @@ def framed(browser: Browser) -> None:
         frame.src = "{ISSUER}/account";
         document.body.append(frame);
     }})""")
-    refused = [complaint for complaint in begun.complaints if "frame-ancestors" in complaint or "X-Frame-Options" in complaint]
+    refused = [told for told in begun.complaints if "frame-ancestors" in told or "X-Frame-Options" in told]
     begun.context.close()
     assert refused, f"a page let itself be framed; the console said {begun.complaints}"
 
@@ -329,7 +322,6 @@ def main() -> None:
             "cookies are HttpOnly and SameSite=Lax": grace.cookies,
             "a second login shows no page": grace.silent,
             "form_post by its script": grace.form_post,
-            "the application sends on to another host": grace.sent_on,
             "device page: wrong code, right code": grace.device,
             "account: end another session": grace.end_session,
             "account: withdraw a consent": grace.withdraw,

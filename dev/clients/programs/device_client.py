@@ -35,7 +35,7 @@ def decide(carol: Person, tv: Tv, decision: str, typed: str | None = None) -> No
     """Types the code at the address that the television shows, and decides."""
     page = carol.get(tv.shown["verification_uri"])
     page = carol.submit(page, user_code=typed or tv.shown["user_code"])
-    if "name=\"password\"" in page.text:
+    if 'name="password"' in page.text:
         page = carol.submit(page, username=carol.name, password=PASSWORD)
     assert tv.shown["user_code"] in page.text, f"the page does not show the code of the device: {page.url}"
     assert "Living Room TV" in page.text, "the page does not name the device's client"
@@ -60,7 +60,8 @@ def main() -> None:
         allowed.wait()
         token = allowed.poll()
         assert "access_token" in token, f"no tokens: {token}"
-        claims = requests.get(METADATA["issuer"] + "/userinfo", headers={"authorization": f"Bearer {token['access_token']}"}, timeout=10)
+        bearer = {"authorization": f"Bearer {token['access_token']}"}
+        claims = requests.get(f"{ISSUER}/userinfo", headers=bearer, timeout=10)
         equal("name", claims.json().get("name"), "Carol Shaw")
         form = {"client_id": "tv", "grant_type": "refresh_token", "refresh_token": token["refresh_token"]}
         equal("status of refresh", requests.post(METADATA["token_endpoint"], form, timeout=10).status_code, 200)

@@ -66,10 +66,8 @@ def home() -> Response:
 
 @app.get("/login")
 def login() -> Response:
-    """To the provider; what is in the query goes along, but for `then`, where the way ends."""
-    asked = request.args.to_dict()
-    session["then"] = asked.pop("then", "/")
-    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **asked)
+    """To the provider; what is in the query goes along."""
+    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **request.args)
 
 
 @app.route("/callback", methods=["GET", "POST"])
@@ -78,7 +76,7 @@ def callback() -> Response:
     token = provider.authorize_access_token()
     session["id"] = secrets.token_urlsafe(16)
     kept[session["id"]] = dict(token)
-    return redirect(session.pop("then", "/"), 303)
+    return redirect("/", 303)
 
 
 @app.get("/userinfo")
@@ -140,7 +138,8 @@ def logout_claims(text: str) -> dict:
     token = jwt.decode(text, keys, algorithms=metadata["id_token_signing_alg_values_supported"])
     one = {"essential": True}
     registry = jwt.JWTClaimsRegistry(
-        now=int(time.time()), iss=one | {"value": ISSUER}, aud=one | {"value": "shop"}, iat=one, exp=one, jti=one, sid=one, sub=one,
+        now=int(time.time()), iss=one | {"value": ISSUER}, aud=one | {"value": "shop"}, iat=one, exp=one, jti=one,
+        sid=one, sub=one,
     )  # fmt: skip
     registry.validate(token.claims)
     if token.header.get("typ") != "logout+jwt":
