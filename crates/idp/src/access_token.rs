@@ -4,7 +4,7 @@
 //! what was granted ([`crate::grants`]), the key and the signature ([`crate::keys`], `auth::token::jws`), the
 //! form of opaque ones (`auth::token::opaque`).
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use auth::{
     time::Timestamp,
@@ -231,7 +231,7 @@ pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented
         Some(Kind::Access) => opaque_presented(provider, text).await,
         Some(_) => Ok(None),
         None => match read_jwt(provider, text) {
-            Some(claims) => jwt_presented(provider, claims).await,
+            Some(claims) => jwt_presented(provider, &claims).await,
             None => Ok(None),
         },
     }
@@ -274,8 +274,15 @@ pub(crate) struct JwtClaims {
 }
 
 /// Reads an access token that we signed, expired or not; `None`: it is none.
-pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<JwtClaims> {
-    provider.keys().opened(text, |signed| jwt_claims(provider, signed))
+pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<Arc<JwtClaims>> {
+    let (digest, believed) = (provider.secrets().digest(text), provider.believed());
+    if let Some(claims) = believed.get(&digest, provider.keys().version()) {
+        return Some(claims);
+    }
+    let (keys, claims) = provider.keys().opened_with(text, |signed| jwt_claims(provider, signed))?;
+    let claims = Arc::new(claims);
+    believed.keep(digest, keys, claims.clone());
+    Some(claims)
 }
 
 fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims> {
@@ -306,7 +313,7 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
     })
 }
 
-async fn jwt_presented(provider: &Provider, claims: JwtClaims) -> Result<Option<Presented>, Fault> {
+async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option<Presented>, Fault> {
     if provider.now() >= claims.expires_at {
         return Ok(None);
     }
@@ -334,13 +341,13 @@ async fn jwt_presented(provider: &Provider, claims: JwtClaims) -> Result<Option<
     }
     Ok(Some(Presented {
         user_id: user_id.cloned(),
-        jti: claims.jti,
-        client_id: claims.client_id,
+        jti: claims.jti.clone(),
+        client_id: claims.client_id.clone(),
         user_name: standing.user_name,
-        scopes: claims.scope,
-        audiences: claims.audiences,
+        scopes: claims.scope.clone(),
+        audiences: claims.audiences.clone(),
         sid: standing.sid,
-        family_id: claims.family,
+        family_id: claims.family.clone(),
         issued_at: claims.issued_at,
         expires_at: claims.expires_at,
         userinfo: None,

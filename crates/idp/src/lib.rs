@@ -31,6 +31,7 @@ pub mod access_token;
 pub mod admin;
 pub mod ambient;
 pub mod authorization;
+mod believed;
 pub mod client;
 pub mod config;
 pub mod device;

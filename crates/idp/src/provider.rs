@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     ambient::{Clock, Entropy, EntropyFailed},
+    believed::Believed,
     client::Registry,
     config::{Checked, Lifetimes},
     discovery,
@@ -82,6 +83,7 @@ pub struct Provider {
     logins: Logins,
     pages: Pages,
     parts: Parts,
+    believed: Believed,
     openid_document: Bytes,
     oauth_document: Bytes,
     document_cache: HeaderValue,
@@ -111,6 +113,7 @@ impl Provider {
             logins,
             pages,
             parts,
+            believed: Believed::default(),
         }))
     }
 
@@ -162,6 +165,11 @@ impl Provider {
     /// The provider's randomness.
     pub fn entropy(&self) -> &dyn Entropy {
         &*self.parts.entropy
+    }
+
+    /// Access tokens whose signature was found good a moment ago.
+    pub(crate) fn believed(&self) -> &Believed {
+        &self.believed
     }
 
     /// The way to clients.

@@ -21,6 +21,9 @@ database_file = "database.url"
 secret_file = "provider.secret"
 audiences = ["bench"]
 access_token_lifetime = "1h"
+# As the peer's tokens.
+access_token_algorithm = "ES256"
+id_token_algorithm = "ES256"
 
 # The same cost as the peer's. A password that was right a moment ago is verified again: remember_verified stays off.
 [provider.passwords]
@@ -85,7 +88,7 @@ def postern_subject(
     return Running(server, description, [
         f"release build, {kind}",
         f"configured: argon2id, {ARGON2_ITERATIONS} iterations, {ARGON2_KIB} KiB, parallelism {ARGON2_LANES}; no memory of verified passwords; 1 024 passwords may wait",
-        "limits on guessing as by default, per account and per network; refresh tokens rotate; access tokens are signed (ES256)",
+        "limits on guessing as by default, per account and per network; refresh tokens rotate; tokens are signed with ES256",
     ])  # fmt: skip
 
 

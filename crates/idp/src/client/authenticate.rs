@@ -117,7 +117,10 @@ impl Presented {
         if form.get("client_id").is_some_and(|named| named != id) {
             return Err(Fault::ClientIdMismatch);
         }
-        Ok(Self { id, evidence: Evidence::Secret(Zeroizing::new(secret)) })
+        // a secret that is empty counts as none (RFC 6749 §2.3.1): so do some libraries send the id of a public client
+        let evidence =
+            if secret.is_empty() { Evidence::Nothing } else { Evidence::Secret(Zeroizing::new(secret)) };
+        Ok(Self { id, evidence })
     }
 
     /// An unknown client with a secret costs the same cryptography as a wrong secret: one digest and two comparisons.

@@ -91,13 +91,11 @@ async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
     let filter = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
     let mut families = store.families(filter, "", MAX_ROWS, now).await?;
     families.retain(|family| family.outlives_session);
-    Ok(Some(Belongings {
-        sessions: store.sessions_of(&user.id, now).await?,
-        consents: store.consents_of(&user.id).await?,
-        families,
-        user,
-        this,
-    }))
+    families.sort_by_key(|family| std::cmp::Reverse(family.created_at));
+    let mut sessions = store.sessions_of(&user.id, now).await?;
+    // the one that looks at the page comes first, the others as they are: the newest first
+    sessions.sort_by_key(|session| session.sid != this.sid);
+    Ok(Some(Belongings { sessions, consents: store.consents_of(&user.id).await?, families, user, this }))
 }
 
 async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<PasswordProblem>) -> Response {

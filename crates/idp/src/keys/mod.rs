@@ -206,9 +206,24 @@ impl Keys {
 
     /// Reads a token that one of these keys signed, whatever its kind and however old.
     pub fn opened<T>(&self, token: &str, read: impl FnOnce(jwt::Signed<'_>) -> Option<T>) -> Option<T> {
+        self.opened_with(token, read).map(|(_, read)| read)
+    }
+
+    /// The same, with the version of the ring that the key was in.
+    pub(crate) fn opened_with<T>(
+        &self,
+        token: &str,
+        read: impl FnOnce(jwt::Signed<'_>) -> Option<T>,
+    ) -> Option<(u64, T)> {
         let current = self.current();
         let unverified = jwt::parse(token.as_bytes()).ok()?;
-        read(unverified.signed(AlgorithmSet::ALL, &current.own).ok()?)
+        let read = read(unverified.signed(AlgorithmSet::ALL, &current.own).ok()?)?;
+        Some((current.version, read))
+    }
+
+    /// Of the ring as it is now; grows with each change.
+    pub(crate) fn version(&self) -> u64 {
+        self.current().version
     }
 
     /// Takes over what other nodes changed.

@@ -54,26 +54,23 @@ pub struct Link<'a> {
 
 /// A source expression for `form-action` (CSP Level 3 §2.3.1).
 ///
-/// Chrome applies `form-action` to every redirect that answers a form, Firefox and Safari to the form's own
-/// address alone. So a form whose answer is a redirect to the client needs the client's origin in the policy,
-/// or the user is stuck on the page without a word. If the client's callback itself redirects on to another
-/// origin, Chrome needs that one too: pass both.
+/// Chrome applies `form-action` to every redirect that answers a form, and to those that follow, Firefox and Safari to the
+/// form's own address alone. So a form whose answer is a redirect to a client needs the client's address in the policy, or
+/// the user is stuck on the page without a word; and that of whatever the client's callback leads to, which nobody here knows.
+/// Therefore the scheme is admitted and no single origin. What the directive is for, a form that somebody smuggles into a page,
+/// is kept out by escaping: a page holds no markup of others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormTarget(Box<str>);
 
 impl FormTarget {
-    /// The source that admits a redirect URI: its origin, or for a private-use scheme (RFC 8252 §7.1) and for
-    /// an IPv6 address, which the grammar of sources does not have, its scheme.
+    /// The source that admits a redirect URI and where it may lead: its scheme. That of plain http, which only loopback
+    /// addresses have, admits https too (CSP Level 3 §6.7.2.9).
     pub fn of_redirect(uri: &str) -> Result<Self, AddressFault> {
         let (scheme, rest) = split(uri)?;
-        let scheme = scheme.to_ascii_lowercase();
-        let source = match is_web(&scheme).then(|| host(rest)).transpose()? {
-            Some(authority) if !authority.starts_with('[') => {
-                format!("{scheme}://{}", authority.to_ascii_lowercase())
-            }
-            _ => format!("{scheme}:"),
-        };
-        Ok(Self(source.into()))
+        if is_web(scheme) {
+            host(rest)?;
+        }
+        Ok(Self(format!("{}:", scheme.to_ascii_lowercase()).into()))
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -127,11 +124,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_form_may_lead_to_the_origin_of_the_redirect_and_no_further() {
+    fn a_form_may_lead_to_what_speaks_as_the_redirect_does() {
         for (uri, source) in [
-            ("https://App.Example/cb?x=1", "https://app.example"),
-            ("https://app.example:8443/cb", "https://app.example:8443"),
-            ("http://127.0.0.1:51234/", "http://127.0.0.1:51234"),
+            ("https://App.Example/cb?x=1", "https:"),
+            ("HTTPS://app.example:8443/cb", "https:"),
+            ("http://127.0.0.1:51234/", "http:"),
             ("http://[::1]:51234/", "http:"),
             ("com.example.app:/cb", "com.example.app:"),
         ] {

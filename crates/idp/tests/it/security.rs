@@ -780,3 +780,38 @@ async fn without_the_database_everything_is_503_and_nothing_is_believed() {
 fn session_cookie() -> String {
     auth::token::opaque::mint(auth::token::opaque::Kind::Session, &[7; 32]).to_string()
 }
+
+// Keys.
+
+#[tokio::test]
+async fn a_token_of_a_revoked_key_is_inactive_however_often_it_was_good() {
+    let world = World::new().await;
+    let tokens = world.tokens("app", "openid").await;
+    let token = tokens["access_token"].as_str().unwrap();
+    for _ in 0..3 {
+        assert!(world.is_active(token).await);
+    }
+    let (header, _) = open(token);
+    world.server.provider.revoke_key(header["kid"].as_str().unwrap()).await.unwrap();
+    assert!(!world.is_active(token).await);
+    assert_eq!(world.userinfo(token).await.status, 401);
+    let next = world.tokens("app", "openid").await;
+    assert!(world.is_active(next["access_token"].as_str().unwrap()).await);
+}
+
+/// Some libraries send the id of a public client as Basic credentials with an empty secret.
+#[tokio::test]
+async fn an_empty_secret_is_none() {
+    let world = World::new().await;
+    let refused = |client: &'static str| {
+        let authorization = basic(client, "");
+        let world = &world;
+        async move {
+            let body = "grant_type=refresh_token&refresh_token=nonsense";
+            world.call_with("/token", &[("Authorization", &authorization)], body).await
+        }
+    };
+    refused("native").await.assert_error(400, "invalid_grant");
+    refused("tv").await.assert_error(400, "invalid_grant");
+    refused("app").await.assert_error(401, "invalid_client");
+}
