@@ -114,7 +114,7 @@ def _realm(setting: Setting) -> dict:
              for n in range(1, setting.users + 1)]  # fmt: skip
     return {
         "realm": REALM, "enabled": True, "sslRequired": "none", "bruteForceProtected": False,
-        "passwordPolicy": "hashAlgorithm(argon2)", "accessTokenLifespan": TOKEN_S,
+        "passwordPolicy": "hashAlgorithm(argon2)", "accessTokenLifespan": TOKEN_S, "defaultSignatureAlgorithm": "ES256",
         "ssoSessionIdleTimeout": 10 * TOKEN_S, "ssoSessionMaxLifespan": 10 * TOKEN_S,
         "revokeRefreshToken": True, "refreshTokenMaxReuse": 0,
         "clients": back + code, "users": users,
@@ -170,7 +170,7 @@ def start(setting: Setting) -> Running:
     return Running(server, description, [
         f"production mode (`kc.sh build`, `start --optimized`), {database}, local caches, heap as shipped",
         cost,
-        "brute force detection off, refresh tokens rotate (`revokeRefreshToken`)",
+        "brute force detection off, refresh tokens rotate (`revokeRefreshToken`), tokens are signed with ES256",
     ])  # fmt: skip
 
 
