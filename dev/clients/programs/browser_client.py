@@ -124,6 +124,16 @@ class Grace:
         look(page, "form-post")
         page.unroute_all()
 
+    def sent_on(self) -> None:
+        """Chromium holds the policy of a form against every redirect that follows, also the application's own."""
+        with visit(self.browser) as other:
+            page = other.page
+            elsewhere = APP.replace("localhost", "127.0.0.1") + "/heard"
+            page.goto(f"{APP}/login?prompt=consent&then={elsewhere}")
+            type_in(page)
+            button(page, "Allow")
+            expect(page).to_have_url(elsewhere)
+
     def device(self) -> None:
         """A code typed wrong, then right; then the television has its tokens."""
         page, form = self.page, {"client_id": "tv", "scope": "openid profile offline_access"}
@@ -322,6 +332,7 @@ def main() -> None:
             "cookies are HttpOnly and SameSite=Lax": grace.cookies,
             "a second login shows no page": grace.silent,
             "form_post by its script": grace.form_post,
+            "the application sends on to another host": grace.sent_on,
             "device page: wrong code, right code": grace.device,
             "account: end another session": grace.end_session,
             "account: withdraw a consent": grace.withdraw,

@@ -66,8 +66,10 @@ def home() -> Response:
 
 @app.get("/login")
 def login() -> Response:
-    """To the provider; what is in the query goes along."""
-    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **request.args)
+    """To the provider; what is in the query goes along, but for `then`, where the way ends."""
+    asked = request.args.to_dict()
+    session["then"] = asked.pop("then", "/")
+    return provider.authorize_redirect(f"{APP}/callback", nonce=secrets.token_urlsafe(16), **asked)
 
 
 @app.route("/callback", methods=["GET", "POST"])
@@ -76,7 +78,7 @@ def callback() -> Response:
     token = provider.authorize_access_token()
     session["id"] = secrets.token_urlsafe(16)
     kept[session["id"]] = dict(token)
-    return redirect("/", 303)
+    return redirect(session.pop("then", "/"), 303)
 
 
 @app.get("/userinfo")
