@@ -122,9 +122,10 @@ step() {
 }
 member() { python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
 ask() { # URL CLIENT FIELD...
-    local url=$1 client=$2
+    local url=$1 client=$2 field fields=()
     shift 2
-    curl -s -u "$client:$secret" "${@/#/--data-urlencode=}" "$url"
+    for field in "$@"; do fields+=(--data-urlencode "$field"); done
+    curl -s -u "$client:$secret" "${fields[@]}" "$url"
 }
 login() { ask "$1/token" tool grant_type=password username=ada "password=$password" scope=openid; }
 active() { ask "$1/introspect" orders "token=$2" | member active; }
