@@ -77,8 +77,7 @@ async fn every_page_carries_every_header() {
         assert!(!policy.contains("unsafe") && !policy.contains("script-src"), "{name}: {policy}");
         let leads_away = ["login", "consent", "logout."].iter().any(|p| name.starts_with(p))
             || name.starts_with("logout-client");
-        let form_action =
-            if leads_away { "form-action 'self' https:" } else { "form-action 'self'" };
+        let form_action = if leads_away { "form-action 'self' https:" } else { "form-action 'self'" };
         assert!(policy.ends_with(form_action), "{name}: {policy}");
         assert!(!body.contains("<script") && !body.contains(" style="), "{name}");
         let handler =
