@@ -45,6 +45,9 @@ trap stop EXIT
 trap 'exit 0' INT TERM HUP
 
 random() { head -c 32 /dev/urandom | base64 -w0; }
+# A secret that stands for itself in a URL: HTTP Basic carries client secrets URL-encoded (RFC 6749, section 2.3.1), which
+# curl leaves to its caller.
+word() { random | tr '+/' '-_' | tr -d '='; }
 
 # The files of this folder; the tour takes ports that are free.
 cp "$HERE"/*.toml "$work"
@@ -57,10 +60,11 @@ fi
 mkdir -m 700 "$work/run"
 umask 077
 random >"$work/run/provider.secret"
-secret=$(random)
+secret=$(word)
 printf '%s\n' "$secret" >"$work/run/client.secret"
 printf '%s\n' "$POSTERN_TEST_POSTGRES" >"$work/run/database.url"
-password=$(head -c 9 /dev/urandom | base64 -w0 | tr '+/' '-_')
+password=$(word)
+password=${password:0:12}
 printf '%s\n' "$password" >"$work/run/password"
 
 value() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$work/$2.toml" | tail -1; }

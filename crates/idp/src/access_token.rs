@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use crate::{
     client::{Client, TokenFormat},
     oauth::{error::Fault, scope::ScopeSet},
-    person::Person,
+    person::{Person, Told},
     provider::Provider,
     secrets::Subject,
 };
@@ -150,7 +150,8 @@ fn mint_jwt(
     now: Timestamp,
 ) -> Result<Minted, Fault> {
     let iat = granted.person.map_or(now.as_secs(), |person| person.issued_at(now));
-    let mut person = granted.person.map(|p| p.claims(granted.scopes, &[])).unwrap_or_default();
+    let mut person =
+        granted.person.map(|p| p.claims(Told { scopes: granted.scopes, names: &[] })).unwrap_or_default();
     person.retain(|name, _| TOLD.contains(&name.as_str()));
     let claims = Claims {
         iss: provider.issuer().as_str(),

@@ -16,7 +16,7 @@ use crate::{
     client::Client,
     keys::SigningAlgorithm,
     oauth::{error::Fault, scope::ScopeSet},
-    person::Person,
+    person::{Person, Told},
     provider::Provider,
 };
 
@@ -50,6 +50,11 @@ impl Authentication {
     /// From the details of a family.
     pub fn read(details: &str) -> Self {
         serde_json::from_str(details).unwrap_or_default()
+    }
+
+    /// What tokens tell of the person, with these scopes.
+    pub fn told<'a>(&'a self, scopes: &'a ScopeSet) -> Told<'a> {
+        Told { scopes, names: &self.id_token }
     }
 
     /// For the details of a family.
@@ -117,7 +122,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
         amr: &login.authentication.amr,
         sid: login.sid,
         at_hash: half_hash(algorithm, login.access_token),
-        person: login.person.claims(scopes, &login.authentication.id_token),
+        person: login.person.claims(Told { scopes, names: &login.authentication.id_token }),
     };
     provider.sign(algorithm, TYP, &claims)
 }

@@ -57,27 +57,42 @@ pub fn may_be_recorded(claim: &str) -> bool {
     !own.contains(&claim) && SCOPES.iter().any(|(_, names)| names.contains(&claim))
 }
 
-/// A person and the groups they are in.
+/// What may be told of a person.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// The scopes that were granted.
+    pub scopes: &'a ScopeSet,
+    /// Claims that were asked for by name, and granted with them.
+    pub names: &'a [String],
+}
+
+impl Told<'_> {
+    fn tells(self, claim: &str) -> bool {
+        scope_of(claim).is_some_and(|scope| self.scopes.contains(scope))
+            || self.names.iter().any(|name| name == claim)
+    }
+}
+
+/// A person, as far as it is told of them.
 #[derive(Debug, Clone)]
 pub struct Person {
-    /// The account.
-    pub user: User,
-    /// Names of groups, in order.
-    pub groups: Vec<String>,
+    user: User,
+    /// Names of groups, in order; read only where they are told.
+    groups: Option<Vec<String>>,
 }
 
 impl Person {
     /// Whoever has this id, if the account is open.
-    pub async fn find(store: &Store, id: &str) -> Result<Option<Self>, StoreError> {
+    pub async fn find(store: &Store, id: &str, told: Told<'_>) -> Result<Option<Self>, StoreError> {
         match store.user(id).await? {
-            Some(user) if user.disabled_at.is_none() => Self::with_groups(store, user).await.map(Some),
+            Some(user) if user.is_open() => Self::of(store, user, told).await.map(Some),
             _ => Ok(None),
         }
     }
 
-    /// Reads the groups of a user.
-    pub async fn with_groups(store: &Store, user: User) -> Result<Self, StoreError> {
-        let groups = store.groups_of(&user.id).await?;
+    /// The person of an account. What is not told of them is not read either.
+    pub async fn of(store: &Store, user: User, told: Told<'_>) -> Result<Self, StoreError> {
+        let groups = if told.tells("groups") { Some(store.groups_of(&user.id).await?) } else { None };
         Ok(Self { user, groups })
     }
 
@@ -86,17 +101,14 @@ impl Person {
         &self.user.id
     }
 
-    /// What the scopes tell, and what was asked for by name; without `sub`.
-    pub fn claims(&self, scopes: &ScopeSet, names: &[String]) -> Map<String, Value> {
+    /// What is told, without `sub`: no more than was said when they were read.
+    pub fn claims(&self, told: Told<'_>) -> Map<String, Value> {
+        debug_assert!(self.groups.is_some() || !told.tells("groups"), "groups are told that were not read");
         let recorded: Map<String, Value> = serde_json::from_str(&self.user.claims).unwrap_or_default();
-        let told = |claim: &str| {
-            scope_of(claim).is_some_and(|scope| scopes.contains(scope))
-                || names.iter().any(|name| name == claim)
-        };
         let mut claims: Map<String, Value> =
-            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told(name)).collect();
+            recorded.into_iter().filter(|(name, _)| may_be_recorded(name) && told.tells(name)).collect();
         let mut say = |name: &str, value: Value| {
-            if told(name) {
+            if told.tells(name) {
                 claims.insert(name.into(), value);
             }
         };
@@ -106,7 +118,9 @@ impl Person {
             say("email", email.as_str().into());
             say("email_verified", self.user.email_verified_at.is_some().into());
         }
-        say("groups", self.groups.as_slice().into());
+        if let Some(groups) = &self.groups {
+            say("groups", groups.as_slice().into());
+        }
         claims
     }
 
@@ -136,12 +150,13 @@ mod tests {
             disabled_at: None,
             tokens_not_before: at,
         };
-        Person { user, groups: vec!["staff".into()] }
+        Person { user, groups: Some(vec!["staff".into()]) }
     }
 
     fn told(scopes: &str, names: &[&str]) -> String {
         let names: Vec<String> = names.iter().map(|&n| n.into()).collect();
-        Value::Object(ada().claims(&ScopeSet::parse(scopes).unwrap(), &names)).to_string()
+        let scopes = ScopeSet::parse(scopes).unwrap();
+        Value::Object(ada().claims(Told { scopes: &scopes, names: &names })).to_string()
     }
 
     #[test]

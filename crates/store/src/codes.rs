@@ -4,7 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::{self, Family};
+use crate::families::{self, Family, OWNED_COLUMNS, OwnedFamily};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
@@ -87,30 +87,23 @@ impl Change for IssueCode {
 }
 
 impl Store {
-    /// The code with its family, redeemed or not. What it is bound to never changes, so it may be checked before the
+    /// The code with its family and whose that is, redeemed or not. What it is bound to never changes, so it may be checked before the
     /// code is redeemed.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn code(&self, digest: &Digest) -> Result<Option<(Code, Family)>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {}, c.redirect_uri, c.challenge, c.nonce, c.issued_at, c.expires_at, c.kept_until \
-             FROM codes c JOIN families f ON f.id = c.family_id WHERE c.digest = $1",
-            families::COLUMNS
-        )))
-        .bind(digest.as_slice())
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
-        let Some(row) = row else { return Ok(None) };
+    pub async fn code(&self, digest: &Digest) -> Result<Option<(Code, OwnedFamily)>, StoreError> {
+        let columns = "t.redirect_uri, t.challenge, t.nonce, t.issued_at, t.expires_at, t.kept_until";
+        let Some(row) = families::behind(self, "codes", columns, digest).await? else { return Ok(None) };
         let code = Code {
             digest: *digest,
-            redirect_uri: row.try_get(11)?,
-            challenge: row.try_get(12)?,
-            nonce: row.try_get(13)?,
-            issued_at: timestamp(row.try_get(14)?),
-            expires_at: timestamp(row.try_get(15)?),
-            kept_until: timestamp(row.try_get(16)?),
+            redirect_uri: row.try_get(OWNED_COLUMNS)?,
+            challenge: row.try_get(OWNED_COLUMNS + 1)?,
+            nonce: row.try_get(OWNED_COLUMNS + 2)?,
+            issued_at: timestamp(row.try_get(OWNED_COLUMNS + 3)?),
+            expires_at: timestamp(row.try_get(OWNED_COLUMNS + 4)?),
+            kept_until: timestamp(row.try_get(OWNED_COLUMNS + 5)?),
         };
-        Ok(Some((code, Family::read(&row)?)))
+        Ok(Some((code, OwnedFamily::read(&row)?)))
     }
 }

@@ -12,7 +12,8 @@ use crate::error::StoreError;
 use crate::invalidation::Revocation;
 use crate::redeem::Successors;
 use crate::store::Store;
-use crate::value::{millis, timestamp};
+use crate::users::{self, User};
+use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
 
 /// A family as it is stored.
@@ -44,6 +45,10 @@ pub struct Family {
 
 pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes, f.audiences, f.details, \
      f.outlives_session, f.created_at, f.expires_at, f.revoked_at";
+/// How many these are.
+const FAMILY_COLUMNS: usize = 11;
+/// How many come before those of a secret in [`behind`].
+pub(crate) const OWNED_COLUMNS: usize = FAMILY_COLUMNS + 9;
 
 impl Family {
     /// From a row that begins with [`COLUMNS`].
@@ -67,6 +72,40 @@ impl Family {
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now < self.expires_at
     }
+}
+
+/// A family and whose it is, read at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnedFamily {
+    /// The family.
+    pub family: Family,
+    /// On whose behalf, open or not; `None`: nobody's, or the account is no more.
+    pub user: Option<User>,
+}
+
+impl OwnedFamily {
+    /// From a row that begins with [`COLUMNS`] and [`users::COLUMNS`].
+    pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        Ok(Self { family: Family::read(row)?, user: User::read_at(row, FAMILY_COLUMNS)? })
+    }
+}
+
+/// What a secret that is redeemed once stands for, with its `columns`, which follow [`OWNED_COLUMNS`] others.
+pub(crate) async fn behind(
+    store: &Store,
+    table: &'static str,
+    columns: &'static str,
+    digest: &Digest,
+) -> Result<Option<AnyRow>, StoreError> {
+    let statement = format!(
+        "SELECT {COLUMNS}, {}, {columns} FROM {table} t JOIN families f ON f.id = t.family_id \
+         LEFT JOIN users u ON u.id = f.user_id WHERE t.digest = $1",
+        users::COLUMNS
+    );
+    Ok(sqlx::query(sqlx::AssertSqlSafe(statement))
+        .bind(digest.as_slice())
+        .fetch_optional(&mut *store.reader().await?)
+        .await?)
 }
 
 impl Store {

@@ -60,9 +60,9 @@ impl Store {
     /// [`StoreError`]
     pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {} FROM users WHERE name_key > $2 AND id IN \
+            "SELECT {} FROM users u WHERE u.name_key > $2 AND u.id IN \
              (SELECT m.user_id FROM group_members m JOIN user_groups g ON g.id = m.group_id WHERE g.name = $1) \
-             ORDER BY name_key LIMIT $3",
+             ORDER BY u.name_key LIMIT $3",
             users::COLUMNS
         )))
         .bind(group)

@@ -4,7 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::{self, Family};
+use crate::families::{self, OWNED_COLUMNS, OwnedFamily};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::Tx;
@@ -21,26 +21,24 @@ pub struct RefreshToken {
 }
 
 impl Store {
-    /// The token with its family, redeemed or not.
+    /// The token with its family and whose that is, redeemed or not.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn refresh_token(&self, digest: &Digest) -> Result<Option<(RefreshToken, Family)>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {}, r.issued_at, r.expires_at \
-             FROM refresh_tokens r JOIN families f ON f.id = r.family_id WHERE r.digest = $1",
-            families::COLUMNS
-        )))
-        .bind(digest.as_slice())
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
-        let Some(row) = row else { return Ok(None) };
+    pub async fn refresh_token(
+        &self,
+        digest: &Digest,
+    ) -> Result<Option<(RefreshToken, OwnedFamily)>, StoreError> {
+        let columns = "t.issued_at, t.expires_at";
+        let Some(row) = families::behind(self, "refresh_tokens", columns, digest).await? else {
+            return Ok(None);
+        };
         let token = RefreshToken {
             digest: *digest,
-            issued_at: timestamp(row.try_get(11)?),
-            expires_at: timestamp(row.try_get(12)?),
+            issued_at: timestamp(row.try_get(OWNED_COLUMNS)?),
+            expires_at: timestamp(row.try_get(OWNED_COLUMNS + 1)?),
         };
-        Ok(Some((token, Family::read(&row)?)))
+        Ok(Some((token, OwnedFamily::read(&row)?)))
     }
 }
 

@@ -49,23 +49,34 @@ impl std::fmt::Debug for StoredPassword {
     }
 }
 
-pub(crate) const COLUMNS: &str = "id, name, email, email_verified_at, claims, created_at, updated_at, disabled_at, \
-     tokens_not_before, password, password_changed_at";
+pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.claims, u.created_at, u.updated_at, \
+     u.disabled_at, u.tokens_not_before";
 
 impl User {
     /// From a row that begins with [`COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        Ok(Self {
-            id: row.try_get(0)?,
-            name: row.try_get(1)?,
-            email: row.try_get(2)?,
-            email_verified_at: row.try_get::<Option<i64>, _>(3)?.map(timestamp),
-            claims: row.try_get(4)?,
-            created_at: timestamp(row.try_get(5)?),
-            updated_at: timestamp(row.try_get(6)?),
-            disabled_at: row.try_get::<Option<i64>, _>(7)?.map(timestamp),
-            tokens_not_before: timestamp(row.try_get(8)?),
-        })
+        Self::read_at(row, 0)?.ok_or_else(|| sqlx::Error::RowNotFound.into())
+    }
+
+    /// From a row with [`COLUMNS`] from column `at` on; `None`: an outer join found nobody.
+    pub(crate) fn read_at(row: &AnyRow, at: usize) -> Result<Option<Self>, StoreError> {
+        let Some(id) = row.try_get::<Option<String>, _>(at)? else { return Ok(None) };
+        Ok(Some(Self {
+            id,
+            name: row.try_get(at + 1)?,
+            email: row.try_get(at + 2)?,
+            email_verified_at: row.try_get::<Option<i64>, _>(at + 3)?.map(timestamp),
+            claims: row.try_get(at + 4)?,
+            created_at: timestamp(row.try_get(at + 5)?),
+            updated_at: timestamp(row.try_get(at + 6)?),
+            disabled_at: row.try_get::<Option<i64>, _>(at + 7)?.map(timestamp),
+            tokens_not_before: timestamp(row.try_get(at + 8)?),
+        }))
+    }
+
+    /// Whether the account is open.
+    pub fn is_open(&self) -> bool {
+        self.disabled_at.is_none()
     }
 }
 
@@ -112,10 +123,12 @@ impl Store {
         condition: &'static str,
         value: &str,
     ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users WHERE {condition}")))
-            .bind(value)
-            .fetch_optional(&mut *self.reader().await?)
-            .await?;
+        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS}, u.password, u.password_changed_at FROM users u WHERE {condition}"
+        )))
+        .bind(value)
+        .fetch_optional(&mut *self.reader().await?)
+        .await?;
         let Some(row) = row else { return Ok(None) };
         let phc: Option<String> = row.try_get(9)?;
         let changed_at = timestamp(row.try_get::<Option<i64>, _>(10)?.unwrap_or(0));
@@ -128,7 +141,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
         let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM users WHERE name_key > $1 ORDER BY name_key LIMIT $2"
+            "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
         )))
         .bind(key(after))
         .bind(i64::from(limit))

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use store::{
     Revocation,
     access_tokens::{Revoke, RevokeAccessToken},
-    families::{Family, FamilyFilter, RevokeFamily, RevokeGrants},
+    families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants},
 };
 
 use super::{Admin, AdminFault, Page, Secret, paging, seconds};
@@ -166,13 +166,13 @@ impl Admin<'_> {
         let digest = self.provider.secrets().digest(text);
         let found = self.provider.store().refresh_token(&digest).await?;
         let now = self.now();
-        let alive = found.filter(|(token, family)| family.is_alive(now) && now < token.expires_at);
-        Ok(alive.map(|(token, family)| TokenFacts {
+        let alive = found.filter(|(token, owned)| owned.family.is_alive(now) && now < token.expires_at);
+        Ok(alive.map(|(token, OwnedFamily { family, user })| TokenFacts {
             kind: TokenKind::Refresh,
             jti: None,
             client_id: family.client_id,
             user_id: family.user_id,
-            user_name: None,
+            user_name: user.map(|user| user.name),
             scopes: family.scopes,
             audiences: family.audiences,
             sid: family.sid,
@@ -190,7 +190,7 @@ impl Admin<'_> {
             Some(Kind::Refresh) => {
                 let digest = self.provider.secrets().digest(text);
                 match self.provider.store().refresh_token(&digest).await? {
-                    Some((_, family)) => self.end_family(&family).await?,
+                    Some((_, owned)) => self.end_family(&owned.family).await?,
                     None => false,
                 }
             }

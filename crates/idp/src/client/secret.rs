@@ -31,12 +31,12 @@ pub enum SecretFault {
     /// Fewer characters than 128 bits need.
     #[error(
         "a client secret is kept as a plain digest, which protects only what cannot be guessed: it needs 128 random bits, \
-         that is {MIN_SECRET} characters of base64, {MIN_HEX_SECRET} of hex or {MIN_DIGIT_SECRET} digits (openssl rand -base64 32)"
+         that is {MIN_SECRET} characters of base64, {MIN_HEX_SECRET} of hex or {MIN_DIGIT_SECRET} digits (openssl rand -hex 32)"
     )]
     TooShort,
     /// Fewer than [`MIN_DISTINCT`] different characters.
     #[error(
-        "a client secret needs at least {MIN_DISTINCT} different characters: generate it (openssl rand -base64 32)"
+        "a client secret needs at least {MIN_DISTINCT} different characters: generate it (openssl rand -hex 32)"
     )]
     TooRegular,
     /// Longer than [`MAX_SECRET`].

@@ -15,12 +15,9 @@ use store::{
     sessions::Session,
 };
 
-use super::{answer, authorize, authorize::path, form, visit::Visit};
+use super::{answer, authorize, authorize::path, client_request::ClientRequest, visit::Visit};
 use crate::{
-    client::{
-        Client,
-        authenticate::{AuthenticatedClient, authenticate},
-    },
+    client::{Client, authenticate::AuthenticatedClient},
     device::{Decision, draw_user_code, read_user_code},
     discovery,
     flow::{Flow, Intent},
@@ -55,21 +52,9 @@ struct Begun {
 }
 
 /// `POST /device_authorization` (RFC 8628 §3.1).
-pub async fn begin(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
-    let form = match form::read(&parts, body).await {
-        Ok(form) => form,
-        Err(fault) => return refuse(fault, None),
-    };
-    let client = match authenticate(&provider, &parts.headers, &form).await {
-        Ok(client) => client,
-        Err(fault) => return refuse(fault, None),
-    };
-    match issue(&provider, &client, &form).await {
-        Ok(begun) => answer::json(StatusCode::OK, &begun),
-        Err(fault) => refuse(fault, Some(client.id())),
-    }
+pub async fn begin(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
+    let begun = issue(&provider, &asked.client, &asked.form).await;
+    asked.answered(&provider, begun.map(|begun| answer::json(StatusCode::OK, &begun)))
 }
 
 async fn issue(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Begun, Fault> {

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 
 use axum::{
-    extract::{Request, State},
+    extract::State,
     http::{HeaderValue, StatusCode},
     response::Response,
 };
 use serde::Serialize;
 
-use super::{answer, form};
+use super::{answer, client_request::ClientRequest};
 use crate::{
     access_token::{self, Presented},
-    client::authenticate::{AuthenticatedClient, authenticate},
+    client::authenticate::AuthenticatedClient,
     oauth::error::Fault,
     provider::Provider,
 };
@@ -56,27 +56,17 @@ enum Audience<'a> {
 }
 
 /// `POST /introspect`.
-pub async fn introspect(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
-    let form = match form::read(&parts, body).await {
-        Ok(form) => form,
-        Err(fault) => return refuse(fault, None),
-    };
-    let client = match authenticate(&provider, &parts.headers, &form).await {
-        Ok(client) => client,
-        Err(fault) => return refuse(fault, None),
-    };
-    if !client.is_proven() {
-        return refuse(Fault::ClientNotAllowed("introspect: it proves nothing"), Some(client.id()));
+pub async fn introspect(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
+    let told = tell(&provider, &asked).await;
+    asked.answered(&provider, told)
+}
+
+async fn tell(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fault> {
+    if !asked.client.is_proven() {
+        return Err(Fault::ClientNotAllowed("introspect: it proves nothing"));
     }
-    let Some(token) = form.get("token") else {
-        return refuse(Fault::ParameterMissing("token"), Some(client.id()));
-    };
-    match access_token::present(&provider, token).await {
-        Ok(found) => told(&provider, found.filter(|token| may_hear(&client, token))),
-        Err(fault) => refuse(fault, Some(client.id())),
-    }
+    let found = access_token::present(provider, asked.required("token")?).await?;
+    Ok(told(provider, found.filter(|token| may_hear(&asked.client, token))))
 }
 
 fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {

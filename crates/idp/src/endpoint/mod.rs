@@ -1,6 +1,6 @@
 //! Endpoints: HTTP in, HTTP out.
 //!
-//! Owns: reading requests into typed values ([`mod@form`]) and forming answers ([`answer`]). What programs call: [`token`],
+//! Owns: reading requests into typed values ([`mod@form`], `client_request`) and forming answers ([`answer`]). What programs call: [`token`],
 //! [`introspect`], [`revoke`], [`userinfo`], [`pushed`], and the public [`documents`]. What people see: [`authorize`],
 //! [`login`], [`logout`], [`device`], [`account`], each within a visit. What operators' programs call: [`admin`].
 //! Does not own: decisions; those are functions of [`crate::client`], [`crate::grants`], [`crate::authorization`] that know no
@@ -10,6 +10,7 @@ pub mod account;
 pub mod admin;
 pub mod answer;
 pub mod authorize;
+mod client_request;
 pub mod device;
 pub mod documents;
 pub mod form;

@@ -3,22 +3,18 @@
 use std::sync::Arc;
 
 use auth::token::opaque::Kind;
-use axum::{
-    extract::{Request, State},
-    http::StatusCode,
-    response::Response,
-};
+use axum::{extract::State, http::StatusCode, response::Response};
 use serde::Serialize;
 use store::pushed_requests::PushRequest;
 
 use super::{
     answer,
     authorize::{NESTED, PUSHED_URN, refusal, rights},
-    form,
+    client_request::ClientRequest,
 };
 use crate::{
     authorization::request::read,
-    client::authenticate::{AuthenticatedClient, authenticate},
+    client::authenticate::AuthenticatedClient,
     grants::GrantType,
     oauth::{error::Fault, form::Form},
     provider::Provider,
@@ -32,21 +28,9 @@ struct Pushed {
 }
 
 /// `POST /par`.
-pub async fn push(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
-    let form = match form::read(&parts, body).await {
-        Ok(form) => form,
-        Err(fault) => return refuse(fault, None),
-    };
-    let client = match authenticate(&provider, &parts.headers, &form).await {
-        Ok(client) => client,
-        Err(fault) => return refuse(fault, None),
-    };
-    match keep(&provider, &client, &form).await {
-        Ok(pushed) => answer::json(StatusCode::CREATED, &pushed),
-        Err(fault) => refuse(fault, Some(client.id())),
-    }
+pub async fn push(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
+    let pushed = keep(&provider, &asked.client, &asked.form).await;
+    asked.answered(&provider, pushed.map(|pushed| answer::json(StatusCode::CREATED, &pushed)))
 }
 
 async fn keep(provider: &Provider, client: &AuthenticatedClient, form: &Form) -> Result<Pushed, Fault> {

@@ -5,49 +5,29 @@
 use std::sync::Arc;
 
 use auth::token::opaque::{self, Kind};
-use axum::{
-    body::Body,
-    extract::{Request, State},
-    response::Response,
-};
+use axum::{body::Body, extract::State, response::Response};
 use store::{
     Revocation,
     access_tokens::{Revoke, RevokeAccessToken},
     families::RevokeFamily,
 };
 
-use super::{answer, form};
+use super::client_request::ClientRequest;
 use crate::{
-    access_token,
-    client::authenticate::{AuthenticatedClient, authenticate},
-    grants::family_revocation,
-    oauth::error::Fault,
-    provider::Provider,
-    secrets::Subject,
+    access_token, client::authenticate::AuthenticatedClient, grants::family_revocation, oauth::error::Fault,
+    provider::Provider, secrets::Subject,
 };
 
 /// `POST /revoke`.
-pub async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (parts, body) = request.into_parts();
-    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
-    let form = match form::read(&parts, body).await {
-        Ok(form) => form,
-        Err(fault) => return refuse(fault, None),
-    };
-    let client = match authenticate(&provider, &parts.headers, &form).await {
-        Ok(client) => client,
-        Err(fault) => return refuse(fault, None),
-    };
-    let Some(token) = form.get("token") else {
-        return refuse(Fault::ParameterMissing("token"), Some(client.id()));
-    };
-    match revoke_token(&provider, &client, token).await {
-        Ok(revoked) => {
-            tracing::debug!(client = client.id(), revoked, "revocation asked for");
-            Response::new(Body::empty())
-        }
-        Err(fault) => refuse(fault, Some(client.id())),
-    }
+pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
+    let done = obey(&provider, &asked).await;
+    asked.answered(&provider, done)
+}
+
+async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fault> {
+    let revoked = revoke_token(provider, &asked.client, asked.required("token")?).await?;
+    tracing::debug!(client = asked.client.id(), revoked, "revocation asked for");
+    Ok(Response::new(Body::empty()))
 }
 
 /// `false` when there was nothing to revoke: unknown, over, or another client's (§2.2: that is no error).
@@ -74,7 +54,8 @@ async fn revoke_opaque(provider: &Provider, client: &AuthenticatedClient, text: 
 
 async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
     let digest = provider.secrets().digest(text);
-    let Some((_, family)) = provider.store().refresh_token(&digest).await? else { return Ok(false) };
+    let Some((_, owned)) = provider.store().refresh_token(&digest).await? else { return Ok(false) };
+    let family = owned.family;
     if family.client_id != client.id() {
         return Ok(false);
     }

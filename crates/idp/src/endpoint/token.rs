@@ -5,17 +5,11 @@
 
 use std::sync::Arc;
 
-use axum::{
-    Extension,
-    extract::{Request, State},
-    http::StatusCode,
-    response::Response,
-};
+use axum::{Extension, extract::State, http::StatusCode, response::Response};
 
-use super::{answer, form};
+use super::{answer, client_request::ClientRequest};
 use crate::{
-    client::authenticate::authenticate,
-    grants::{self, GrantType},
+    grants::{self, GrantType, TokenResponse},
     oauth::error::Fault,
     provider::Provider,
     session::Caller,
@@ -25,29 +19,14 @@ use crate::{
 pub async fn token(
     State(provider): State<Arc<Provider>>,
     caller: Option<Extension<Caller>>,
-    request: Request,
+    asked: ClientRequest,
 ) -> Response {
     let caller = caller.map(|Extension(caller)| caller).unwrap_or_default();
-    let (parts, body) = request.into_parts();
-    let refuse = |fault: Fault, client| answer::refuse(&fault, provider.challenge(), client);
-    let form = match form::read(&parts, body).await {
-        Ok(form) => form,
-        Err(fault) => return refuse(fault, None),
-    };
-    let Some(grant) = form.get("grant_type").map(GrantType::from_wire) else {
-        return refuse(Fault::GrantTypeMissing, None);
-    };
-    let client = match authenticate(&provider, &parts.headers, &form).await {
-        Ok(client) => client,
-        Err(fault) => return refuse(fault, None),
-    };
-    // that a grant does not exist is told to authenticated clients only
-    let issued = match grant {
-        Ok(grant) => grants::issue(&provider, &client, grant, &form, caller).await,
-        Err(fault) => Err(fault),
-    };
-    match issued {
-        Ok(response) => answer::json(StatusCode::OK, &response),
-        Err(fault) => refuse(fault, Some(client.id())),
-    }
+    let issued = issue(&provider, &asked, caller).await;
+    asked.answered(&provider, issued.map(|issued| answer::json(StatusCode::OK, &issued)))
+}
+
+async fn issue(provider: &Provider, asked: &ClientRequest, caller: Caller) -> Result<TokenResponse, Fault> {
+    let grant = GrantType::from_wire(asked.required("grant_type")?)?;
+    grants::issue(provider, &asked.client, grant, &asked.form, caller).await
 }

@@ -20,7 +20,7 @@ use crate::{
     client::authenticate::split_scheme,
     id_token::Authentication,
     oauth::{error::Fault, scope::ScopeSet},
-    person::Person,
+    person::{Person, Told},
     provider::Provider,
 };
 
@@ -61,11 +61,13 @@ async fn tell(provider: &Provider, parts: Parts, body: Body) -> Result<Response,
         return Err(Refused::Scope);
     }
     let user = token.user_id.as_deref().ok_or(Refused::Token)?;
-    let person = Person::find(provider.store(), user).await.map_err(Fault::from)?.ok_or(Refused::Token)?;
     let names = asked_by_name(provider, &token).await?;
+    let told = Told { scopes: &scopes, names: &names };
+    let person = Person::find(provider.store(), user, told).await.map_err(Fault::from)?;
+    let person = person.ok_or(Refused::Token)?;
     let mut claims = Map::new();
     claims.insert("sub".into(), person.subject().into());
-    claims.extend(person.claims(&scopes, &names));
+    claims.extend(person.claims(told));
     let client = provider.clients().find(provider.store(), &token.client_id).await.map_err(Fault::from)?;
     let client = client.ok_or(Refused::Token)?;
     let Some(algorithm) = client.userinfo_algorithm else {

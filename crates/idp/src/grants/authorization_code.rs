@@ -3,16 +3,18 @@
 //! What a code is bound to (client, redirect URI, challenge) is compared before it is redeemed, so that whoever found one
 //! elsewhere cannot use it up. Redeeming is one conditional statement; a second time ends everything that came of the first.
 
-use auth::token::opaque::{self, Kind};
-use store::redeem::{Once, Redeem, Redeemed};
+use auth::token::opaque::Kind;
+use store::{
+    families::OwnedFamily,
+    redeem::{Once, Redeem},
+};
 
-use super::{Grant, TokenResponse, family_revocation, scopes_of, words};
+use super::{Grant, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
 use crate::{
     authorization::pkce::Challenge,
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
     oauth::{error::Fault, form::Form},
-    person::Person,
     provider::Provider,
 };
 
@@ -22,12 +24,8 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, Fault> {
-    let text = form.get("code").ok_or(Fault::ParameterMissing("code"))?;
-    if opaque::kind(text) != Some(Kind::Code) {
-        return Err(Fault::GrantInvalid("this is no code"));
-    }
-    let digest = provider.secrets().digest(text);
-    let Some((code, family)) = provider.store().code(&digest).await? else {
+    let digest = presented(provider, form, "code", Kind::Code)?;
+    let Some((code, OwnedFamily { family, user })) = provider.store().code(&digest).await? else {
         return Err(Fault::GrantInvalid("unknown code"));
     };
     if family.client_id != client.id() {
@@ -46,10 +44,8 @@ pub(super) async fn redeem(
         // a verifier without a challenge: somebody took the challenge out of the request (RFC 9700 §2.1.1)
         _ => return Err(Fault::GrantInvalid("code_verifier does not meet the code_challenge")),
     }
-    let user = family.user_id.as_deref().unwrap_or_default();
-    let person = Person::find(provider.store(), user).await?;
-    let Some(person) = person else { return Err(Fault::GrantInvalid("the account is closed")) };
     let scopes = scopes_of(&family.scopes);
+    let person = still_open(provider, user, authentication.told(&scopes)).await?;
     let grant = Grant {
         client,
         person: &person,
@@ -60,20 +56,14 @@ pub(super) async fn redeem(
         nonce: code.nonce.as_deref(),
         authentication: &authentication,
     };
-    let tokens = grant.mint(provider)?;
+    let (tokens, successors) = grant.mint(provider)?;
     let redeem = Redeem {
         what: Once::Code,
         digest,
-        successors: tokens.successors,
+        successors,
         on_replay: family_revocation(provider, &family.id, "code redeemed twice"),
         now: provider.now(),
     };
-    match provider.store().write(redeem).await? {
-        Redeemed::Now => {
-            tracing::debug!(client = client.id(), user, jti = tokens.jti, "code redeemed");
-            Ok(tokens.response)
-        }
-        Redeemed::Before => Err(Fault::Replayed("code")),
-        Redeemed::Dead => Err(Fault::GrantInvalid("code expired, or its session ended")),
-    }
+    let redeemed = provider.store().write(redeem).await?;
+    tokens.handed_out(client, redeemed, "code")
 }

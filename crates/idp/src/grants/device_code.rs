@@ -1,22 +1,17 @@
 //! Device codes (RFC 8628 §3.4 and §3.5): a device asks again and again, until a person elsewhere has decided.
 
-use auth::{
-    time::Timestamp,
-    token::opaque::{self, Kind},
-};
+use auth::{time::Timestamp, token::opaque::Kind};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     device_codes::{PollDeviceCode, Polled, RedeemDeviceCode},
     families::Family,
-    redeem::Redeemed,
 };
 
-use super::{Grant, GrantType, TokenResponse, family_revocation, scopes_of, words};
+use super::{Grant, GrantType, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
 use crate::{
     client::authenticate::AuthenticatedClient,
     device::Decision,
     oauth::{error::Fault, form::Form},
-    person::Person,
     provider::Provider,
 };
 
@@ -26,11 +21,7 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, Fault> {
-    let text = form.get("device_code").ok_or(Fault::ParameterMissing("device_code"))?;
-    if opaque::kind(text) != Some(Kind::Device) {
-        return Err(Fault::GrantInvalid("this is no device code"));
-    }
-    let digest = provider.secrets().digest(text);
+    let digest = presented(provider, form, "device_code", Kind::Device)?;
     let now = provider.now();
     let poll = PollDeviceCode { digest, client_id: client.id().to_owned(), now };
     let (user, sid, details) = match provider.store().write(poll).await? {
@@ -42,12 +33,12 @@ pub(super) async fn redeem(
         Polled::Approved { user_id, sid, details } => (user_id, sid, details),
     };
     let decision = Decision::read(&details).ok_or(Fault::GrantInvalid("the decision cannot be read"))?;
-    let person = Person::find(provider.store(), &user).await?;
-    let Some(person) = person else { return Err(Fault::GrantInvalid("the account is closed")) };
     let scopes = scopes_of(&decision.scopes);
+    let account = provider.store().user(&user).await?;
+    let person = still_open(provider, account, decision.authentication.told(&scopes)).await?;
     let family = Family {
         // a second redemption must name the family of the first
-        id: family_id(provider, text),
+        id: family_id(provider, form.get("device_code").unwrap_or_default()),
         client_id: client.id().to_owned(),
         user_id: Some(user),
         // the session was the one of another device: signing out there does not end this one
@@ -74,17 +65,12 @@ pub(super) async fn redeem(
         nonce: None,
         authentication: &decision.authentication,
     };
-    let tokens = grant.mint(provider)?;
+    let (tokens, successors) = grant.mint(provider)?;
     let on_replay = family_revocation(provider, &family.id, "device code redeemed twice");
-    let redeem = RedeemDeviceCode { digest, family, successors: tokens.successors, on_replay, now };
-    match provider.store().write(redeem).await? {
-        Redeemed::Now => {
-            tracing::debug!(client = client.id(), session = sid, jti = tokens.jti, "device code redeemed");
-            Ok(tokens.response)
-        }
-        Redeemed::Before => Err(Fault::Replayed("device code")),
-        Redeemed::Dead => Err(Fault::GrantInvalid("device code expired, or the account ended")),
-    }
+    let redeem = RedeemDeviceCode { digest, family, successors, on_replay, now };
+    let redeemed = provider.store().write(redeem).await?;
+    tracing::debug!(session = sid, ?redeemed, "of the session in which it was approved");
+    tokens.handed_out(client, redeemed, "device code")
 }
 
 /// The name of the family that a device code leads to.

@@ -14,9 +14,17 @@ pub mod device_code;
 pub mod password;
 pub mod refresh_token;
 
-use auth::{time::Timestamp, token::opaque::Kind};
+use auth::{
+    time::Timestamp,
+    token::opaque::{self, Kind},
+};
 use serde::{Deserialize, Serialize};
-use store::{Revocation, redeem::Successors, refresh_tokens::RefreshToken};
+use store::{
+    Digest, Revocation,
+    redeem::{Redeemed, Successors},
+    refresh_tokens::RefreshToken,
+    users::User,
+};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -24,7 +32,7 @@ use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::{self, Authentication, Login},
     oauth::{error::Fault, form::Form, scope::ScopeSet},
-    person::Person,
+    person::{Person, Told},
     provider::Provider,
     secrets::Subject,
     session::Caller,
@@ -136,17 +144,35 @@ struct Grant<'g> {
     authentication: &'g Authentication,
 }
 
-/// Tokens that are made and not yet kept.
+/// Tokens that are made and not yet handed out.
 struct Tokens {
     response: TokenResponse,
-    successors: Successors,
     jti: String,
+}
+
+impl Tokens {
+    /// The answer with them, if the secret they were made for was redeemed with it; `secret`: what kind that is.
+    fn handed_out(
+        self,
+        client: &AuthenticatedClient,
+        redeemed: Redeemed,
+        secret: &'static str,
+    ) -> Result<TokenResponse, Fault> {
+        match redeemed {
+            Redeemed::Now => {
+                tracing::debug!(client = client.id(), jti = self.jti, "{secret} redeemed");
+                Ok(self.response)
+            }
+            Redeemed::Before => Err(Fault::Replayed(secret)),
+            Redeemed::Dead => Err(Fault::GrantInvalid("it has expired, or what it came of has ended")),
+        }
+    }
 }
 
 impl Grant<'_> {
     /// Makes the tokens: the access token, the next refresh token where the client refreshes, the ID token where OpenID Connect
-    /// was asked for.
-    fn mint(&self, provider: &Provider) -> Result<Tokens, Fault> {
+    /// was asked for. With them what is to be kept before they are handed out.
+    fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), Fault> {
         let minted = access_token::mint(
             provider,
             &Granted {
@@ -186,7 +212,24 @@ impl Grant<'_> {
             response.id_token = Some(id_token::mint(provider, &login)?);
         }
         successors.access = minted.row;
-        Ok(Tokens { response, successors, jti: minted.id })
+        Ok((Tokens { response, jti: minted.id }, successors))
+    }
+}
+
+/// The digest of a secret that is redeemed once, if the parameter holds one of that kind.
+fn presented(provider: &Provider, form: &Form, parameter: &'static str, kind: Kind) -> Result<Digest, Fault> {
+    let text = form.get(parameter).ok_or(Fault::ParameterMissing(parameter))?;
+    if opaque::kind(text) != Some(kind) {
+        return Err(Fault::GrantInvalid("what was sent is none"));
+    }
+    Ok(provider.secrets().digest(text))
+}
+
+/// The person behind a grant, whose account must still be open.
+async fn still_open(provider: &Provider, user: Option<User>, told: Told<'_>) -> Result<Person, Fault> {
+    match user.filter(User::is_open) {
+        Some(user) => Ok(Person::of(provider.store(), user, told).await?),
+        None => Err(Fault::GrantInvalid("the account is closed")),
     }
 }
 

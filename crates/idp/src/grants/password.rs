@@ -35,13 +35,13 @@ pub(super) async fn grant(
     let password = Password::new(password.to_owned()).map_err(|_| LoginFault::Wrong)?;
     let began = provider.now();
     let user = provider.logins().verify(provider.store(), name, password, caller.0, began).await?;
-    let person = Person::with_groups(provider.store(), user).await?;
     let authentication = Authentication {
         at: provider.now().as_secs(),
         acr: Some(ACR.into()),
         amr: vec![METHOD.into()],
         ..Authentication::default()
     };
+    let person = Person::of(provider.store(), user, authentication.told(&scopes)).await?;
     // a family is what refresh tokens belong to
     let family = if client.may_use(GrantType::RefreshToken) {
         Some(Family {
@@ -70,9 +70,9 @@ pub(super) async fn grant(
         nonce: None,
         authentication: &authentication,
     };
-    let tokens = grant.mint(provider)?;
+    let (tokens, successors) = grant.mint(provider)?;
     let user = person.subject();
-    if !keep(provider, family, tokens.successors, began).await? {
+    if !keep(provider, family, successors, began).await? {
         return Err(Fault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");

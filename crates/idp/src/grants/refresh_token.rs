@@ -1,14 +1,16 @@
 //! Refresh tokens (RFC 6749 §6), each good once: the next one comes with the answer (RFC 9700 §4.14.2).
 
-use auth::token::opaque::{self, Kind};
-use store::redeem::{Once, Redeem, Redeemed};
+use auth::token::opaque::Kind;
+use store::{
+    families::OwnedFamily,
+    redeem::{Once, Redeem},
+};
 
-use super::{Grant, TokenResponse, family_revocation, scopes_of, words};
+use super::{Grant, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
 use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
     oauth::{error::Fault, form::Form, scope::ScopeSet},
-    person::Person,
     provider::Provider,
 };
 
@@ -18,12 +20,8 @@ pub(super) async fn redeem(
     client: &AuthenticatedClient,
     form: &Form,
 ) -> Result<TokenResponse, Fault> {
-    let text = form.get("refresh_token").ok_or(Fault::ParameterMissing("refresh_token"))?;
-    if opaque::kind(text) != Some(Kind::Refresh) {
-        return Err(Fault::GrantInvalid("this is no refresh token"));
-    }
-    let digest = provider.secrets().digest(text);
-    let Some((_, family)) = provider.store().refresh_token(&digest).await? else {
+    let digest = presented(provider, form, "refresh_token", Kind::Refresh)?;
+    let Some((_, OwnedFamily { family, user })) = provider.store().refresh_token(&digest).await? else {
         return Err(Fault::GrantInvalid("unknown refresh token"));
     };
     if family.client_id != client.id() {
@@ -37,10 +35,8 @@ pub(super) async fn redeem(
             None => asked,
         },
     };
-    let user = family.user_id.as_deref().unwrap_or_default();
-    let person = Person::find(provider.store(), user).await?;
-    let Some(person) = person else { return Err(Fault::GrantInvalid("the account is closed")) };
     let authentication = Authentication::read(&family.details);
+    let person = still_open(provider, user, authentication.told(&scopes)).await?;
     let grant = Grant {
         client,
         person: &person,
@@ -52,20 +48,14 @@ pub(super) async fn redeem(
         nonce: None,
         authentication: &authentication,
     };
-    let tokens = grant.mint(provider)?;
+    let (tokens, successors) = grant.mint(provider)?;
     let redeem = Redeem {
         what: Once::RefreshToken,
         digest,
-        successors: tokens.successors,
+        successors,
         on_replay: family_revocation(provider, &family.id, "refresh token redeemed twice"),
         now: provider.now(),
     };
-    match provider.store().write(redeem).await? {
-        Redeemed::Now => {
-            tracing::debug!(client = client.id(), user, jti = tokens.jti, "refresh token redeemed");
-            Ok(tokens.response)
-        }
-        Redeemed::Before => Err(Fault::Replayed("refresh token")),
-        Redeemed::Dead => Err(Fault::GrantInvalid("refresh token expired, or its family is revoked")),
-    }
+    let redeemed = provider.store().write(redeem).await?;
+    tokens.handed_out(client, redeemed, "refresh token")
 }

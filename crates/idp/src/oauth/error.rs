@@ -45,9 +45,6 @@ pub enum Fault {
     /// The body is no acceptable form.
     #[error("malformed form: {0}")]
     Form(FormFault),
-    /// No `grant_type`.
-    #[error("grant_type is missing")]
-    GrantTypeMissing,
     /// A `grant_type` that the provider does not have; holds at most 64 characters of it.
     #[error("grant type {0:?} is not supported")]
     GrantUnsupported(Box<str>),
@@ -210,7 +207,6 @@ impl Fault {
             Self::Form(FormFault::NoName) => row(bad, "invalid_request", Debug, "a parameter has no name"),
             Self::Form(FormFault::Escape | FormFault::RawByte) => row(bad, "invalid_request", Debug, "the body is not percent-encoded correctly"),
             Self::Form(FormFault::Utf8 | FormFault::Control) => row(bad, "invalid_request", Info, "a parameter is not utf-8 text or has control characters"),
-            Self::GrantTypeMissing => row(bad, "invalid_request", Debug, "grant_type is missing"),
             Self::GrantUnsupported(_) => row(bad, "unsupported_grant_type", Info, "the grant type is not supported: see grant_types_supported in the discovery document"),
             Self::AuthorizationRepeated => row(bad, "invalid_request", Info, "more than one Authorization header field"),
             Self::AuthenticationRepeated => row(bad, "invalid_request", Info, "more than one client authentication method: use exactly one"),
@@ -304,7 +300,6 @@ mod tests {
             BodyTooLarge,
             BodyTimeout,
             BodyBroken,
-            GrantTypeMissing,
             GrantUnsupported("x".into()),
             AuthorizationRepeated,
             AuthenticationRepeated,

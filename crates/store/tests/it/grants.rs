@@ -9,7 +9,7 @@ use store::deliveries::{Deliver, Delivered, TakeDue};
 use store::device_codes::{
     DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, Polled, RedeemDeviceCode,
 };
-use store::families::RevokeFamily;
+use store::families::{OwnedFamily, RevokeFamily};
 use store::pushed_requests::PushRequest;
 use store::redeem::{Once, Redeem, Redeemed, Successors};
 use store::refresh_tokens::RefreshToken;
@@ -101,12 +101,16 @@ pub(crate) async fn is_active(store: &Store, name: &str, now: Timestamp) -> bool
     store.access_token(&digest(name)).await.unwrap().is_some_and(|standing| standing.is_active(now))
 }
 
+fn owned(id: &str, user: &User) -> OwnedFamily {
+    OwnedFamily { family: family(id, user), user: Some(user.clone()) }
+}
+
 on_both! {
     async fn a_code_is_redeemed_once_and_a_second_time_costs_the_family(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
-        assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), family("f", &ada))));
+        assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), owned("f", &ada))));
 
         assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), Redeemed::Now);
         assert!(is_active(&store, "a-1", NOW).await);
@@ -138,7 +142,7 @@ on_both! {
             token: access("a", Some(&ada)), family: Some((family("f", &ada), Some(refresh("r1")))),
         };
         store.write(issue).await.unwrap();
-        assert_eq!(store.refresh_token(&digest("r1")).await.unwrap(), Some((refresh("r1"), family("f", &ada))));
+        assert_eq!(store.refresh_token(&digest("r1")).await.unwrap(), Some((refresh("r1"), owned("f", &ada))));
         assert_eq!(store.write(redeem_refresh("r1", "r2", NOW)).await.unwrap(), Redeemed::Now);
         assert_eq!(store.write(redeem_refresh("r2", "r3", NOW)).await.unwrap(), Redeemed::Now);
         assert!(is_active(&store, "a", NOW).await);
@@ -146,7 +150,7 @@ on_both! {
         assert_eq!(store.write(redeem_refresh("r3", "r5", NOW)).await.unwrap(), Redeemed::Dead);
         assert!(!is_active(&store, "a", NOW).await);
         assert_eq!(store.refresh_token(&digest("r4")).await.unwrap(), None);
-        let (_, family) = store.refresh_token(&digest("r3")).await.unwrap().unwrap();
+        let (_, OwnedFamily { family, .. }) = store.refresh_token(&digest("r3")).await.unwrap().unwrap();
         assert!(!family.is_alive(NOW) && family.revoked_at == Some(NOW));
     }
 

@@ -9,7 +9,7 @@ use crate::{
     access_token::{Granted, mint},
     admin::tests::{API, Answer, Bench, SECRET},
     oauth::scope::ScopeSet,
-    person::Person,
+    person::{Person, Told},
 };
 
 const JSON: &str = "content-type: application/json\r\n";
@@ -30,11 +30,11 @@ async fn call(bench: &Bench, client: &str, method: &str, path: &str, body: Optio
 async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>) -> String {
     let provider = &bench.provider;
     let client = provider.clients().find(provider.store(), client).await.unwrap().unwrap();
+    let scopes = ScopeSet::parse(ADMIN_SCOPE).unwrap();
     let person = match person {
-        Some(id) => Person::find(provider.store(), id).await.unwrap(),
+        Some(id) => Person::find(provider.store(), id, Told { scopes: &scopes, names: &[] }).await.unwrap(),
         None => None,
     };
-    let scopes = ScopeSet::parse(ADMIN_SCOPE).unwrap();
     let granted = Granted {
         client: &client,
         person: person.as_ref(),
