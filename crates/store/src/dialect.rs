@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
-use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Executor as _};
+use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use crate::error::StoreError;
 
@@ -128,10 +128,21 @@ impl Dialect {
             .after_connect(move |connection: &mut AnyConnection, _| {
                 Box::pin(async move { connection.execute(self.session()).await.map(|_| ()) })
             })
+            .after_release(|connection: &mut AnyConnection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.disable_statement_logging())
             .await?;
         Ok(pool)
     }
+}
+
+/// Whether a connection may be used again. A commit that failed for want of room may leave it with a transaction that neither
+/// goes on nor can be rolled back; no other could ever begin on it.
+async fn is_between_transactions(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    if connection.is_in_transaction() {
+        // A rollback may be on its way: this waits for it.
+        connection.ping().await?;
+    }
+    Ok(!connection.is_in_transaction())
 }
 
 /// The URL of a file.

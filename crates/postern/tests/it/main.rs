@@ -20,7 +20,7 @@ mod explain;
 mod failure_and_configuration;
 mod faults;
 mod provider;
-mod provider_crash;
+mod provider_faults;
 mod restart;
 mod rooms;
 mod schema;

@@ -175,6 +175,13 @@ impl Running {
         Self::spawn(Command::new(env!("CARGO_BIN_EXE_postern")).args(arguments))
     }
 
+    /// A write that meets the limit of a file's size fails then, as on a full disk, and no signal ends the process.
+    pub(crate) fn start_with_limits_as_errors(arguments: &[&str]) -> Self {
+        let mut command = Command::new("env");
+        command.args(["--ignore-signal=XFSZ", env!("CARGO_BIN_EXE_postern")]);
+        Self::spawn(command.args(arguments))
+    }
+
     /// With no more than so many descriptors.
     pub(crate) fn start_with_descriptors(most: usize, arguments: &[&str]) -> Self {
         let mut command = Command::new("sh");
@@ -222,12 +229,16 @@ impl Running {
 
     /// A file of the process's own in `/proc`.
     pub(crate) fn proc(&self, name: &str) -> PathBuf {
-        Path::new("/proc").join(self.child.id().to_string()).join(name)
+        Path::new("/proc").join(self.id()).join(name)
+    }
+
+    /// Its process.
+    pub(crate) fn id(&self) -> String {
+        self.child.id().to_string()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &self.id()]).status().unwrap().success());
     }
 
     /// Waits for the end and answers the exit code.

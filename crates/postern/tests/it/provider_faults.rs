@@ -1,7 +1,10 @@
-//! Providers that are killed while they answer: what a client was told holds afterwards, on either database.
+//! Providers that are killed while they answer, and such whose database has no room left: what a client was told holds
+//! afterwards, and what it was refused was not done by half, on either database.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -57,7 +60,7 @@ impl Served {
     }
 
     fn start(&self) -> Running {
-        let mut process = Running::start(&["serve", "--config", &self.file()]);
+        let mut process = Running::start_with_limits_as_errors(&["serve", "--config", &self.file()]);
         process.wait_for("the provider is listening");
         process
     }
@@ -111,6 +114,7 @@ impl Served {
         stream.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
         let status = head.split(' ').nth(1)?.parse().ok()?;
+        assert!(status != 503 || head.contains("retry-after: "), "nobody says when to come back: {head}");
         if body.is_empty() && !head.contains("content-length: 0") {
             return None;
         }
@@ -236,6 +240,23 @@ fn process_is_fresh(served: &Served) -> bool {
     served.ask("/introspect", "token=nonsense").is_some_and(|(status, _)| status == 200)
 }
 
+/// A database on the server that tests may use, as a URL and by name.
+fn database_of_its_own(kind: &str) -> (String, String) {
+    let url =
+        told(SERVER).expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let name = format!("{kind}_{}", std::process::id());
+    psql(&url, &format!("CREATE DATABASE {name}"));
+    (format!("{server}/{name}"), name)
+}
+
+/// What a statement answers, without decoration.
+fn psql(url: &str, statement: &str) -> String {
+    let done = Command::new("psql").args([url, "-qAtc", statement]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}
+
 #[test]
 fn what_a_killed_provider_acknowledged_holds_on_sqlite() {
     let folder = Folder::new("crash-database");
@@ -245,13 +266,121 @@ fn what_a_killed_provider_acknowledged_holds_on_sqlite() {
 
 #[test]
 fn what_a_killed_provider_acknowledged_holds_on_postgresql() {
-    let url =
-        told(SERVER).expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
-    let (server, _) = url.rsplit_once('/').unwrap();
-    let name = format!("crash_{}", std::process::id());
-    let made =
-        std::process::Command::new("psql").args([&url, "-qc", &format!("CREATE DATABASE {name}")]).output();
-    let made = made.unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    survives("postgresql", &format!("{server}/{name}\n"));
+    let (url, _) = database_of_its_own("crash");
+    survives("postgresql", &format!("{url}\n"));
+}
+
+/// How far files of a process may grow, if it is still there: beyond that, writing fails as on a full disk. `None`: as far as
+/// there is room.
+fn leave_room(process: &str, bytes: Option<u64>) {
+    let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
+    let Ok(owner) = std::fs::metadata(format!("/proc/{process}")) else { return };
+    let mut command = Command::new("prlimit");
+    if owner.uid() != std::fs::metadata("/proc/self").unwrap().uid() {
+        // its owner may, and root not everywhere
+        let (user, group) = (format!("--reuid={}", owner.uid()), format!("--regid={}", owner.gid()));
+        command = Command::new("setpriv");
+        command.args([&*user, &group, "--clear-groups", "prlimit"]);
+    }
+    let done = command.args(["--pid", process, &format!("--fsize={limit}:")]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Logs in and refreshes until there is no room; then nothing that needs some is done, nor done by half, until there is again.
+fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
+    let login =
+        format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
+    let mut process = served.start();
+    let (_, tokens) = served.ask("/token", &login).unwrap();
+    let revoked = text(&tokens, "access_token");
+    assert_eq!(served.ask("/revoke", &format!("token={revoked}")).unwrap().0, 200);
+    let (mut active, mut next) = (Vec::new(), text(&tokens, "refresh_token"));
+    let refused = loop {
+        let (status, tokens) = served.refresh(&next).unwrap();
+        if status != 200 {
+            break (status, tokens);
+        }
+        if active.is_empty() {
+            room(&process, false);
+        }
+        next = text(&tokens, "refresh_token");
+        active.push(text(&tokens, "access_token"));
+        assert!(active.len() < 20_000, "there is room without end");
+    };
+    assert_eq!(
+        (refused.0, refused.1["error"].as_str()),
+        (503, Some("temporarily_unavailable")),
+        "{refused:?}"
+    );
+    for _ in 0..5 {
+        // not invalid_grant: it was not redeemed
+        assert_eq!(served.refresh(&next).unwrap().0, 503);
+    }
+    assert_eq!(served.ask("/token", &login).unwrap().0, 503);
+    let last = active.pop().expect("one while there was room");
+    // what needs no room may be done; what was said to be, is
+    let taken_back = match served.ask("/revoke", &format!("token={last}")).unwrap().0 {
+        200 => true,
+        status => {
+            assert_eq!(status, 503);
+            false
+        }
+    };
+    let holds = |after: &str| {
+        assert!(!served.is_active(&revoked), "{after}: a revocation that was acknowledged is lost");
+        assert_eq!(served.is_active(&last), !taken_back, "{after}: revoked by half");
+        assert!(
+            active.iter().rev().take(50).all(|token| served.is_active(token)),
+            "{after}: a token is lost"
+        );
+    };
+    holds("without room");
+    room(&process, true);
+    let (status, tokens) = served.refresh(&next).unwrap();
+    assert_eq!(status, 200, "what was refused can be asked for again: {tokens}");
+    assert!(served.is_active(&text(&tokens, "access_token")));
+    holds("with room again");
+    process.signal("-TERM");
+    assert_eq!(process.ended(), Some(0));
+    let _again = served.start();
+    holds("started again");
+    assert_eq!(served.ask("/token", &login).unwrap().0, 200);
+}
+
+#[test]
+fn a_provider_without_room_says_so_and_does_nothing_by_half_on_sqlite() {
+    let folder = Folder::new("room-database");
+    let file = folder.0.join("postern.db");
+    let served = Served::new("room-sqlite", &format!("sqlite://{}?mode=rwc\n", file.display()));
+    served.settle();
+    let size = std::fs::metadata(&file).unwrap().len();
+    // the log beside the file grows from nothing, so it is what meets the limit
+    waits_for_room(&served, |process, again| leave_room(&process.id(), (!again).then_some(size + 200_000)));
+}
+
+#[test]
+fn a_provider_without_room_says_so_and_does_nothing_by_half_on_postgresql() {
+    let (url, name) = database_of_its_own("room");
+    let served = Served::new("room-postgresql", &format!("{url}\n"));
+    served.settle();
+    // One table larger than the server's own log files, which must not meet the limit; of short rows, made one by one, so
+    // that no page has room.
+    psql(
+        &url,
+        "DO $$ BEGIN FOR n IN 1..130000 LOOP \
+         INSERT INTO access_tokens (digest, jti, client_id, scopes, audiences, details, issued_at, expires_at) \
+         VALUES (decode(md5(n::text), 'hex'), 'filler' || n, 'filler', repeat('x', 60), '', '', 0, 9000000000000); \
+         END LOOP; END $$",
+    );
+    let size: u64 = psql(&url, "SELECT pg_relation_size('access_tokens')").trim().parse().unwrap();
+    assert!(size > 17 << 20, "{size}");
+    waits_for_room(&served, |_, again| {
+        // The first one too, which forks those that come later.
+        let first = psql(&url, "SELECT pg_read_file('postmaster.pid')");
+        let others =
+            format!("SELECT pid FROM pg_stat_activity WHERE datname = '{name}' AND pid <> pg_backend_pid()");
+        for server in first.lines().take(1).chain(psql(&url, &others).lines()) {
+            leave_room(server, (!again).then_some(size));
+        }
+    });
 }
