@@ -64,7 +64,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn access_token(&self, digest: &Digest) -> Result<Option<Standing>, StoreError> {
         // One statement, one snapshot, in both databases.
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
              u.name, f.sid, a.family_id, \
              CASE WHEN a.revoked_at IS NULL AND f.revoked_at IS NULL AND u.disabled_at IS NULL \
@@ -76,9 +76,8 @@ impl Store {
              LEFT JOIN clients c ON c.id = a.client_id \
              WHERE a.digest = $1",
         )
-        .bind(digest.as_slice())
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(digest.as_slice());
+        let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(Standing {
             token: AccessToken {

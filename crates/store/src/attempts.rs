@@ -32,12 +32,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn attempts(&self, subject: &str) -> Result<Option<Attempts>, StoreError> {
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT failures, first_at, last_at, locked_until, expires_at FROM attempts WHERE subject = $1",
         )
-        .bind(subject)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(subject);
+        let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(Attempts {
             failures: u32::try_from(row.try_get::<i64, _>(0)?).unwrap_or(u32::MAX),

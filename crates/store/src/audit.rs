@@ -120,14 +120,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn audit_log(&self, after: u64) -> Result<Vec<Recorded>, StoreError> {
-        let rows = sqlx::query(
+        let ask = sqlx::query(
             "SELECT seq, at, actor, action, target, detail, digest FROM audit_log \
              WHERE seq > $1 ORDER BY seq LIMIT $2",
         )
         .bind(i64::try_from(after).unwrap_or(i64::MAX))
-        .bind(i64::from(PAGE))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(PAGE));
+        let rows = self.readers().all(ask).await?;
         rows.iter()
             .map(|row| {
                 Ok(Recorded {

@@ -46,12 +46,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn client(&self, id: &str) -> Result<Option<Client>, StoreError> {
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients WHERE id = $1",
         )
-        .bind(id)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(id);
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Client::read).transpose()
     }
 
@@ -60,14 +59,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<Client>, StoreError> {
-        let rows = sqlx::query(
+        let ask = sqlx::query(
             "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients \
              WHERE id > $1 ORDER BY id LIMIT $2",
         )
         .bind(after)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Client::read).collect()
     }
 }

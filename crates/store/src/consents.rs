@@ -40,13 +40,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn consent(&self, user_id: &str, client_id: &str) -> Result<Option<Consent>, StoreError> {
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 AND client_id = $2",
         )
         .bind(user_id)
-        .bind(client_id)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(client_id);
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Consent::read).transpose()
     }
 
@@ -55,12 +54,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn consents_of(&self, user_id: &str) -> Result<Vec<Consent>, StoreError> {
-        let rows = sqlx::query(
+        let ask = sqlx::query(
             "SELECT user_id, client_id, scopes, given_at FROM consents WHERE user_id = $1 ORDER BY client_id",
         )
-        .bind(user_id)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(user_id);
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Consent::read).collect()
     }
 }

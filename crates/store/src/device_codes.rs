@@ -80,14 +80,13 @@ impl Store {
         user_code: &Digest,
         now: Timestamp,
     ) -> Result<Option<DeviceCode>, StoreError> {
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT digest, client_id, scopes, audiences, wait_millis, issued_at, expires_at, kept_until \
              FROM device_codes WHERE user_code = $1 AND expires_at > $2 AND approved IS NULL",
         )
         .bind(user_code.as_slice())
-        .bind(millis(now))
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(millis(now));
+        let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(DeviceCode {
             digest: Digest::read(&row, 0)?,

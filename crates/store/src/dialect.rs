@@ -12,7 +12,7 @@ use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executo
 use crate::error::StoreError;
 
 /// How long a connection is waited for.
-const ACQUIRE: Duration = Duration::from_secs(5);
+pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -102,10 +102,7 @@ pub(crate) async fn behind(
          LEFT JOIN users u ON u.id = f.user_id WHERE t.digest = $1",
         users::COLUMNS
     );
-    Ok(sqlx::query(sqlx::AssertSqlSafe(statement))
-        .bind(digest.as_slice())
-        .fetch_optional(&mut *store.reader().await?)
-        .await?)
+    store.readers().optional(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(digest.as_slice())).await
 }
 
 impl Store {
@@ -119,15 +116,14 @@ impl Store {
         now: Timestamp,
         limit: u32,
     ) -> Result<Vec<Family>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.user_id = $1 AND f.revoked_at IS NULL \
              AND f.expires_at > $2 ORDER BY f.created_at DESC, f.id LIMIT $3"
         )))
         .bind(user_id)
         .bind(millis(now))
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Family::read).collect()
     }
 }
@@ -156,7 +152,7 @@ impl Store {
         // Another text for each filter: what is asked for has an index.
         let user = filter.user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "f.user_id = $4");
         let client = filter.client_id.map_or("CAST($5 AS TEXT) IS NULL", |_| "f.client_id = $5");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.id > $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
              AND {user} AND {client} ORDER BY f.id LIMIT $3"
         )))
@@ -164,9 +160,8 @@ impl Store {
         .bind(millis(now))
         .bind(i64::from(limit))
         .bind(filter.user_id)
-        .bind(filter.client_id)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(filter.client_id);
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Family::read).collect()
     }
 
@@ -175,11 +170,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn family(&self, id: &str) -> Result<Option<Family>, StoreError> {
-        let row =
+        let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM families f WHERE f.id = $1")))
-                .bind(id)
-                .fetch_optional(&mut *self.reader().await?)
-                .await?;
+                .bind(id);
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Family::read).transpose()
     }
 }

@@ -17,13 +17,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn groups_of(&self, user_id: &str) -> Result<Vec<String>, StoreError> {
-        let rows = sqlx::query(
+        let ask = sqlx::query(
             "SELECT g.name FROM group_members m JOIN user_groups g ON g.id = m.group_id \
              WHERE m.user_id = $1 ORDER BY g.name",
         )
-        .bind(user_id)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(user_id);
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
@@ -32,10 +31,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn group(&self, name: &str) -> Result<Option<Group>, StoreError> {
-        let row = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1")
-            .bind(name)
-            .fetch_optional(&mut *self.reader().await?)
-            .await?;
+        let ask = sqlx::query("SELECT id, name, created_at FROM user_groups WHERE name = $1").bind(name);
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Group::read).transpose()
     }
 
@@ -44,13 +41,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn groups(&self, after: &str, limit: u32) -> Result<Vec<Group>, StoreError> {
-        let rows = sqlx::query(
+        let ask = sqlx::query(
             "SELECT id, name, created_at FROM user_groups WHERE name > $1 ORDER BY name LIMIT $2",
         )
         .bind(after)
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Group::read).collect()
     }
 
@@ -59,7 +55,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn members_of(&self, group: &str, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {} FROM users u WHERE u.name_key > $2 AND u.id IN \
              (SELECT m.user_id FROM group_members m JOIN user_groups g ON g.id = m.group_id WHERE g.name = $1) \
              ORDER BY u.name_key LIMIT $3",
@@ -67,9 +63,8 @@ impl Store {
         )))
         .bind(group)
         .bind(users::key(after))
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(User::read).collect()
     }
 }

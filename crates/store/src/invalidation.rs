@@ -7,9 +7,11 @@
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
 
 use auth::time::Timestamp;
-use sqlx::{AnyConnection, Row as _};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
+use crate::readers::{Ask, Readers};
 use crate::value::{millis, timestamp};
 use crate::write::Tx;
 
@@ -62,12 +64,17 @@ pub struct Revocation {
 }
 
 /// Reads the head.
-pub(crate) async fn head(connection: &mut AnyConnection) -> Result<Head, StoreError> {
-    let row =
-        sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1").fetch_one(connection).await?;
-    let epoch: Vec<u8> = row.try_get(0)?;
-    let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
-    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(1)?) })
+impl Head {
+    /// Asks for the one there is.
+    pub(crate) fn ask() -> Ask<'static> {
+        sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1")
+    }
+
+    pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
+        let epoch: Vec<u8> = row.try_get(0)?;
+        let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
+        Ok(Self { epoch: Epoch(epoch), seq: number(row.try_get(1)?) })
+    }
 }
 
 impl Tx<'_> {
@@ -111,18 +118,13 @@ impl Tx<'_> {
 }
 
 /// Events after `after`, the oldest first, at most `limit`.
-pub(crate) async fn range(
-    connection: &mut AnyConnection,
-    after: u64,
-    limit: u32,
-) -> Result<Vec<Event>, StoreError> {
-    let rows = sqlx::query(
+pub(crate) async fn range(readers: &Readers, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
+    let ask = sqlx::query(
         "SELECT seq, tags, reason, at FROM invalidation_log WHERE seq > $1 ORDER BY seq LIMIT $2",
     )
     .bind(i64::try_from(after).unwrap_or(i64::MAX))
-    .bind(i64::from(limit))
-    .fetch_all(connection)
-    .await?;
+    .bind(i64::from(limit));
+    let rows = readers.all(ask).await?;
     rows.iter()
         .map(|row| {
             let tags: Vec<u8> = row.try_get(1)?;

@@ -33,8 +33,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn key_ring(&self) -> Result<Option<KeyRingRow>, StoreError> {
-        let row = sqlx::query("SELECT version, content FROM key_ring WHERE id = 1")
-            .fetch_optional(&mut *self.reader().await?)
+        let row = self
+            .readers()
+            .optional(sqlx::query("SELECT version, content FROM key_ring WHERE id = 1"))
             .await?;
         let Some(row) = row else { return Ok(None) };
         Ok(Some(KeyRingRow { version: invalidation::number(row.try_get(0)?), content: row.try_get(1)? }))

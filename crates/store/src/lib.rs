@@ -36,6 +36,7 @@ pub mod invalidation;
 pub mod key_ring;
 mod migrations;
 pub mod pushed_requests;
+mod readers;
 pub mod redeem;
 pub mod refresh_tokens;
 pub mod seen;

@@ -50,15 +50,14 @@ impl Store {
         client_id: &str,
         now: Timestamp,
     ) -> Result<Option<String>, StoreError> {
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT parameters FROM pushed_requests WHERE digest = $1 AND client_id = $2 \
              AND expires_at > $3 AND used_at IS NULL",
         )
         .bind(digest.as_slice())
         .bind(client_id)
-        .bind(millis(now))
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(millis(now));
+        let row = self.readers().optional(ask).await?;
         row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 }

@@ -68,14 +68,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn session(&self, digest: &Digest, now: Timestamp) -> Result<Option<Session>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s JOIN users u ON u.id = s.user_id WHERE s.digest = $1 \
              AND s.ended_at IS NULL AND s.expires_at > $2 AND u.disabled_at IS NULL"
         )))
         .bind(digest.as_slice())
-        .bind(millis(now))
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(millis(now));
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Session::read).transpose()
     }
 
@@ -84,14 +83,13 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn sessions_of(&self, user_id: &str, now: Timestamp) -> Result<Vec<Session>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s WHERE s.user_id = $1 AND s.ended_at IS NULL \
              AND s.expires_at > $2 ORDER BY s.created_at DESC, s.sid"
         )))
         .bind(user_id)
-        .bind(millis(now))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(millis(now));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Session::read).collect()
     }
 
@@ -108,16 +106,15 @@ impl Store {
         now: Timestamp,
     ) -> Result<Vec<Session>, StoreError> {
         let user = user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "s.user_id = $4");
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM sessions s WHERE s.sid > $1 AND s.ended_at IS NULL AND s.expires_at > $2 \
              AND {user} ORDER BY s.sid LIMIT $3"
         )))
         .bind(after)
         .bind(millis(now))
         .bind(i64::from(limit))
-        .bind(user_id)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(user_id);
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(Session::read).collect()
     }
 
@@ -126,11 +123,10 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn session_by_sid(&self, sid: &str) -> Result<Option<Session>, StoreError> {
-        let row =
+        let ask =
             sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM sessions s WHERE s.sid = $1")))
-                .bind(sid)
-                .fetch_optional(&mut *self.reader().await?)
-                .await?;
+                .bind(sid);
+        let row = self.readers().optional(ask).await?;
         row.as_ref().map(Session::read).transpose()
     }
 }

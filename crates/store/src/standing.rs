@@ -46,7 +46,7 @@ impl Store {
     /// [`StoreError`]
     pub async fn claimed(&self, claimed: Claimed<'_>) -> Result<ClaimStanding, StoreError> {
         // One statement, one snapshot, in both databases.
-        let row = sqlx::query(
+        let ask = sqlx::query(
             "SELECT CASE WHEN \
              (CAST($1 AS TEXT) IS NULL OR (f.id IS NOT NULL AND f.revoked_at IS NULL)) \
              AND (CAST($2 AS TEXT) IS NULL \
@@ -66,9 +66,8 @@ impl Store {
         .bind(millis(claimed.issued_at))
         .bind(&claimed.tag.0[..])
         .bind(&claimed.origins[0].0[..])
-        .bind(&claimed.origins[1].0[..])
-        .fetch_one(&mut *self.reader().await?)
-        .await?;
+        .bind(&claimed.origins[1].0[..]);
+        let row = self.readers().one(ask).await?;
         Ok(ClaimStanding {
             unrevoked: invalidation::number(row.try_get(0)?) == 1,
             user_name: row.try_get(1)?,

@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use sqlx::pool::PoolConnection;
-use sqlx::{Any, AnyPool};
+use sqlx::AnyPool;
 
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Event, Head};
 use crate::migrations::{self, MigrationFailed};
+use crate::readers::Readers;
 use crate::write::{Change, Writer};
 
-/// Connections that read, beside those that write.
-const READERS: u32 = 8;
 /// Events of the log that are read at once, at most.
 const MAX_EVENTS: u32 = 10_000;
 
@@ -39,7 +37,7 @@ pub enum OpenError {
 #[derive(Clone)]
 pub struct Store {
     dialect: Dialect,
-    readers: AnyPool,
+    readers: Readers,
     writers: AnyPool,
     writer: Writer,
 }
@@ -57,7 +55,7 @@ impl Store {
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
         migrations::begin(&mut connection, epoch).await?;
         drop(connection);
-        let readers = dialect.pool(url, READERS).await?;
+        let readers = Readers::open(url, dialect).await?;
         let writer = Writer::start(&writers, dialect);
         Ok(Self { dialect, readers, writers, writer })
     }
@@ -80,7 +78,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn head(&self) -> Result<Head, StoreError> {
-        invalidation::head(&mut *self.reader().await?).await
+        Head::read(&self.readers.one(Head::ask()).await?)
     }
 
     /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000.
@@ -88,7 +86,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
-        invalidation::range(&mut *self.reader().await?, after, limit.min(MAX_EVENTS)).await
+        invalidation::range(&self.readers, after, limit.min(MAX_EVENTS)).await
     }
 
     /// Deletes what is over: see [`crate::sweep`].
@@ -104,7 +102,7 @@ impl Store {
     /// # Errors
     /// [`CopyError`]; what was written until then is no copy.
     pub async fn export(&self, out: &mut (impl std::io::Write + Send)) -> Result<Exported, CopyError> {
-        crate::copy::export(&self.readers, self.dialect, out).await
+        crate::copy::export(self.readers.pool(), self.dialect, out).await
     }
 
     /// Makes this database, which must be empty, from a copy, all or nothing. It gets a history of its own, `epoch`, drawn at
@@ -126,7 +124,7 @@ impl Store {
         self.writers.close().await;
     }
 
-    pub(crate) async fn reader(&self) -> Result<PoolConnection<Any>, StoreError> {
-        Ok(self.readers.acquire().await?)
+    pub(crate) fn readers(&self) -> &Readers {
+        &self.readers
     }
 }

@@ -123,12 +123,11 @@ impl Store {
         condition: &'static str,
         value: &str,
     ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
-        let row = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS}, u.password, u.password_changed_at FROM users u WHERE {condition}"
         )))
-        .bind(value)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        .bind(value);
+        let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
         let phc: Option<String> = row.try_get(9)?;
         let changed_at = timestamp(row.try_get::<Option<i64>, _>(10)?.unwrap_or(0));
@@ -140,13 +139,12 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn users(&self, after: &str, limit: u32) -> Result<Vec<User>, StoreError> {
-        let rows = sqlx::query(sqlx::AssertSqlSafe(format!(
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
         )))
         .bind(key(after))
-        .bind(i64::from(limit))
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
         rows.iter().map(User::read).collect()
     }
 }

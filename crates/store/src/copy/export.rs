@@ -13,7 +13,8 @@ use super::tables::{self, Kind, Table};
 use super::{CopyError, Exported, FORMAT};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::{invalidation, migrations};
+use crate::invalidation::Head;
+use crate::migrations;
 
 /// Rows that are read at once.
 const PAGE: usize = 500;
@@ -41,7 +42,7 @@ pub(crate) async fn run(
     snapshot.execute(dialect.patient()).await.map_err(StoreError::from)?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 
-    let head = invalidation::head(&mut snapshot).await?;
+    let head = Head::read(&Head::ask().fetch_one(&mut *snapshot).await.map_err(StoreError::from)?)?;
     lines.write(&json!({
         "format": FORMAT,
         "schema": migrations::LATEST,

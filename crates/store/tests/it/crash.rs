@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::{AccessToken, IssueAccessToken, RevokeAccessToken};
 use store::families::Family;
 use store::groups::AddGroup;
@@ -304,4 +305,43 @@ async fn a_database_that_goes_away_is_unavailable_until_it_is_back() {
     for n in acknowledged {
         assert!(matches!(store.write(group(n)).await, Err(StoreError::Taken(_))), "{n} was acknowledged");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_lost_is_not_lent_again() {
+    let database = Database::postgres().await;
+    let store = database.open().await;
+    add_user(&store, "ada").await;
+    let ask = async || store.user_by_name("ada").await;
+    let end_all = async || {
+        let mut admin = AnyConnection::connect(&database.url).await.unwrap();
+        let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                      WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        admin.execute(others).await.unwrap();
+    };
+    assert!(ask().await.unwrap().is_some());
+    end_all().await;
+    // it was well a moment ago, and one question finds out that it is no longer
+    assert!(matches!(ask().await, Err(StoreError::Unavailable(_))));
+    assert!(ask().await.unwrap().is_some(), "another one is lent");
+    end_all().await;
+    // the pool looks at what was not in use for some time before it is lent
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(ask().await.unwrap().is_some());
+    // more at once than there are connections, each of them whole
+    let many = (0..100).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { store.user_by_name("ada").await.unwrap().is_some() })
+    });
+    for one in many.collect::<Vec<_>>() {
+        assert!(one.await.unwrap());
+    }
+    // who stops waiting does not spoil the connection for the next
+    for micros in 0..200 {
+        let soon = Duration::from_micros(10 * micros);
+        let _ = tokio::time::timeout(soon, store.user_by_name("ada")).await;
+        assert_eq!(store.user_by_name("nobody").await.unwrap(), None);
+    }
+    tokio::time::timeout(Duration::from_secs(5), store.close()).await.expect("nothing is held back");
+    assert!(ask().await.is_err());
 }
