@@ -104,7 +104,6 @@ CREATE TABLE families (
     details TEXT NOT NULL,
     outlives_session BIGINT NOT NULL,
     created_at BIGINT NOT NULL,
-    used_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,
     revoked_at BIGINT
 );

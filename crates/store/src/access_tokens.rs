@@ -4,7 +4,6 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::Family;
 use crate::invalidation::{self, Revocation};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
@@ -126,35 +125,21 @@ impl Tx<'_> {
     }
 }
 
-/// Keeps an access token, and with it a family that begins with it when a refresh token comes along.
+/// Keeps an access token that belongs to no family.
 #[derive(Debug, Clone)]
-pub struct IssueAccessToken {
-    /// The token.
-    pub token: AccessToken,
-    /// Its family, with its first refresh token.
-    pub family: Option<(Family, Option<crate::refresh_tokens::RefreshToken>)>,
-}
+pub struct IssueAccessToken(pub AccessToken);
 
 impl Change for IssueAccessToken {
-    /// `false`: the account or the session ended meanwhile; nothing is kept then.
+    /// `false`: the account ended meanwhile; nothing is kept then.
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let mut id = None;
-        if let Some((family, refresh)) = &self.family {
-            if !tx.insert_family(family).await? {
-                return Ok(false);
-            }
-            if let Some(refresh) = refresh {
-                tx.insert_refresh_token(refresh, &family.id).await?;
-            }
-            id = Some(family.id.as_str());
-        } else if let Some(user) = &self.token.user_id
-            && !tx.hold_user(user, self.token.issued_at).await?
+        if let Some(user) = &self.0.user_id
+            && !tx.hold_user(user, self.0.issued_at).await?
         {
             return Ok(false);
         }
-        tx.insert_access_token(&self.token, id).await?;
+        tx.insert_access_token(&self.0, None).await?;
         Ok(true)
     }
 

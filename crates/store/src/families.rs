@@ -106,11 +106,11 @@ pub(crate) async fn behind(
 }
 
 impl Store {
-    /// Families of a user that are alive, the newest first, at most `limit`.
+    /// Families of a user that are alive and outlive their session, the newest first, at most `limit`.
     ///
     /// # Errors
     /// [`StoreError`]
-    pub async fn families_of(
+    pub async fn lasting_families_of(
         &self,
         user_id: &str,
         now: Timestamp,
@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<Vec<Family>, StoreError> {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.user_id = $1 AND f.revoked_at IS NULL \
-             AND f.expires_at > $2 ORDER BY f.created_at DESC, f.id LIMIT $3"
+             AND f.expires_at > $2 AND f.outlives_session <> 0 ORDER BY f.created_at DESC, f.id LIMIT $3"
         )))
         .bind(user_id)
         .bind(millis(now))
@@ -206,8 +206,7 @@ impl Tx<'_> {
     pub(crate) async fn insert_held_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
-             created_at, used_at, expires_at, revoked_at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10, $11)",
+             created_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
         )
         .bind(&family.id)
         .bind(&family.client_id)
@@ -223,20 +222,6 @@ impl Tx<'_> {
         .execute(&mut *self.connection)
         .await?;
         Ok(())
-    }
-
-    /// Notes that the family was used, if it is alive and its user's account is open; until the transaction ends nobody
-    /// else revokes it.
-    pub(crate) async fn use_family(&mut self, id: &str, now: Timestamp) -> Result<bool, StoreError> {
-        let used = sqlx::query(
-            "UPDATE families SET used_at = $2 WHERE id = $1 AND revoked_at IS NULL AND expires_at > $2 \
-             AND NOT EXISTS (SELECT 1 FROM users u WHERE u.id = families.user_id AND u.disabled_at IS NOT NULL)",
-        )
-        .bind(id)
-        .bind(millis(now))
-        .execute(&mut *self.connection)
-        .await?;
-        Ok(used.rows_affected() == 1)
     }
 
     /// Revokes the family and tells so, unless it is revoked already.

@@ -23,28 +23,27 @@ pub enum Once {
 }
 
 impl Once {
-    /// Redeems it if it can be, and answers its family.
-    fn redeem(self) -> &'static str {
+    fn table(self) -> &'static str {
         match self {
-            Self::Code => {
-                "UPDATE codes SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
-                 AND expires_at > $2 RETURNING family_id"
-            }
-            Self::RefreshToken => {
-                "UPDATE refresh_tokens SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL \
-                 AND expires_at > $2 RETURNING family_id"
-            }
+            Self::Code => "codes",
+            Self::RefreshToken => "refresh_tokens",
         }
     }
 
+    /// Redeems it if it can be, and answers its family. One statement: whoever ends the family or the account at the same moment
+    /// voids what follows from it, because whoever reads a token reads its family too.
+    fn redeem(self) -> String {
+        let table = self.table();
+        format!(
+            "UPDATE {table} SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL AND expires_at > $2 \
+             AND EXISTS (SELECT 1 FROM families f LEFT JOIN users u ON u.id = f.user_id WHERE f.id = {table}.family_id \
+             AND f.revoked_at IS NULL AND f.expires_at > $2 AND u.disabled_at IS NULL) RETURNING family_id"
+        )
+    }
+
     /// Answers its family if it was redeemed.
-    fn redeemed(self) -> &'static str {
-        match self {
-            Self::Code => "SELECT family_id FROM codes WHERE digest = $1 AND redeemed_at IS NOT NULL",
-            Self::RefreshToken => {
-                "SELECT family_id FROM refresh_tokens WHERE digest = $1 AND redeemed_at IS NOT NULL"
-            }
-        }
+    fn redeemed(self) -> String {
+        format!("SELECT family_id FROM {} WHERE digest = $1 AND redeemed_at IS NOT NULL", self.table())
     }
 }
 
@@ -103,13 +102,13 @@ impl Change for Redeem {
     type Output = Redeemed;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
-        let redeemed = sqlx::query(self.what.redeem())
+        let redeemed = sqlx::query(sqlx::AssertSqlSafe(self.what.redeem()))
             .bind(self.digest.as_slice())
             .bind(millis(self.now))
             .fetch_optional(&mut *tx.connection)
             .await?;
         let Some(row) = redeemed else {
-            let before = sqlx::query(self.what.redeemed())
+            let before = sqlx::query(sqlx::AssertSqlSafe(self.what.redeemed()))
                 .bind(self.digest.as_slice())
                 .fetch_optional(&mut *tx.connection)
                 .await?;
@@ -119,9 +118,6 @@ impl Change for Redeem {
             return Ok(Redeemed::Before);
         };
         let family: String = row.try_get(0)?;
-        if !tx.use_family(&family, self.now).await? {
-            return Ok(Redeemed::Dead);
-        }
         tx.insert_successors(&self.successors, &family).await?;
         Ok(Redeemed::Now)
     }

@@ -13,7 +13,7 @@ use store::{
     Revocation,
     audit::{Audited, Entry},
     consents::{Consent as Given, WithdrawConsent},
-    families::{Family, FamilyFilter, RevokeFamily},
+    families::{Family, RevokeFamily},
     sessions::Session,
     users::User,
 };
@@ -48,7 +48,9 @@ pub(crate) fn routes(page: &str) -> Router<Arc<Provider>> {
         .route(&format!("{page}/end-session"), only(post(end_session)))
         .route(&format!("{page}/end-others"), only(post(end_others)))
         .route(&format!("{page}/withdraw"), only(post(withdraw)))
+        .route(&format!("{page}/withdraw-all"), only(post(withdraw_all)))
         .route(&format!("{page}/revoke"), only(post(revoke)))
+        .route(&format!("{page}/revoke-all"), only(post(revoke_all)))
         .route(&format!("{page}/password"), only(post(password)))
 }
 
@@ -68,7 +70,9 @@ async fn show(State(provider): State<Arc<Provider>>, request: Request) -> Respon
         Some("done=session") => Some(AccountDone::SessionEnded),
         Some("done=others") => Some(AccountDone::OthersEnded),
         Some("done=consent") => Some(AccountDone::ConsentWithdrawn),
+        Some("done=consents") => Some(AccountDone::ConsentsWithdrawn),
         Some("done=token") => Some(AccountDone::TokenRevoked),
+        Some("done=tokens") => Some(AccountDone::TokensRevoked),
         Some("done=password") => Some(AccountDone::PasswordChanged),
         _ => None,
     };
@@ -88,10 +92,7 @@ async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
     let (store, now) = (visit.provider.store(), visit.provider.now());
     let Some(this) = visit.browser.session().cloned() else { return Ok(None) };
     let Some(user) = store.user(&this.user_id).await? else { return Ok(None) };
-    let filter = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
-    let mut families = store.families(filter, "", MAX_ROWS, now).await?;
-    families.retain(|family| family.outlives_session);
-    families.sort_by_key(|family| std::cmp::Reverse(family.created_at));
+    let families = store.lasting_families_of(&user.id, now, MAX_ROWS).await?;
     let mut sessions = store.sessions_of(&user.id, now).await?;
     // the one that looks at the page comes first, the others as they are: the newest first
     sessions.sort_by_key(|session| session.sid != this.sid);
@@ -153,13 +154,25 @@ async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<Pass
         })
         .collect();
     let below = |form: &str| authorize::path(visit.provider, &format!("{}/{form}", discovery::ACCOUNT));
-    let paths = ["logout", "end-session", "end-others", "withdraw", "revoke", "password"].map(below);
-    let [logout, end_session, end_others, withdraw, revoke, password] = &paths;
+    let ends = ["logout", "end-session", "end-others"].map(&below);
+    let [logout, end_session, end_others] = &ends;
+    let takes_back = ["withdraw", "withdraw-all", "revoke", "revoke-all"].map(&below);
+    let [withdraw, withdraw_all, revoke, revoke_all] = &takes_back;
+    let password = &below("password");
     let proof = visit.proof();
     visit.page(&Page::Account(Account {
         user: &belongings.user.name,
         csrf: &proof,
-        paths: AccountPaths { logout, end_session, end_others, withdraw, revoke, password },
+        paths: AccountPaths {
+            logout,
+            end_session,
+            end_others,
+            withdraw,
+            withdraw_all,
+            revoke,
+            revoke_all,
+            password,
+        },
         sessions: &sessions,
         consents: &consents,
         tokens: &tokens,
@@ -261,7 +274,32 @@ async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Re
         Ok(begun) => begun,
         Err(response) => return response,
     };
-    let (client_id, now) = (form.get("client_id").unwrap_or_default(), provider.now());
+    match withdraw_one(&provider, &session, form.get("client_id").unwrap_or_default()).await {
+        Ok(()) => told(&visit, "consent"),
+        Err(fault) => visit.failed(&fault),
+    }
+}
+
+/// Withdraws all consents.
+async fn withdraw_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, _, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    let given = match provider.store().consents_of(&session.user_id).await {
+        Ok(given) => given,
+        Err(error) => return visit.failed(&error.into()),
+    };
+    for consent in given {
+        if let Err(fault) = withdraw_one(&provider, &session, &consent.client_id).await {
+            return visit.failed(&fault);
+        }
+    }
+    told(&visit, "consents")
+}
+
+async fn withdraw_one(provider: &Provider, session: &Session, client_id: &str) -> Result<(), Fault> {
+    let now = provider.now();
     let change = WithdrawConsent {
         user_id: session.user_id.clone(),
         client_id: client_id.to_owned(),
@@ -273,11 +311,9 @@ async fn withdraw(State(provider): State<Arc<Provider>>, request: Request) -> Re
         },
         now,
     };
-    let entry = entry(&session, "consent.withdraw", format!("client:{client_id}"), now);
-    match provider.store().write(Audited { change, entry }).await {
-        Ok(_) => told(&visit, "consent"),
-        Err(error) => visit.failed(&error.into()),
-    }
+    let entry = entry(session, "consent.withdraw", format!("client:{client_id}"), now);
+    provider.store().write(Audited { change, entry }).await?;
+    Ok(())
 }
 
 /// Revokes lasting access.
@@ -292,13 +328,40 @@ async fn revoke(State(provider): State<Arc<Provider>>, request: Request) -> Resp
         Ok(_) => return visit.error(ErrorKind::NotFound, &"no such access"),
         Err(error) => return visit.failed(&error.into()),
     }
-    let revocation = family_revocation(&provider, id, "access revoked by its user");
-    let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
-    let entry = entry(&session, "token.revoke", format!("family:{id}"), change.now);
-    match provider.store().write(Audited { change, entry }).await {
-        Ok(_) => told(&visit, "token"),
-        Err(error) => visit.failed(&error.into()),
+    match revoke_one(&provider, &session, id).await {
+        Ok(()) => told(&visit, "token"),
+        Err(fault) => visit.failed(&fault),
     }
+}
+
+/// Revokes all lasting access.
+async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (visit, _, session) = match form_of(&provider, request).await {
+        Ok(begun) => begun,
+        Err(response) => return response,
+    };
+    loop {
+        let some = provider.store().lasting_families_of(&session.user_id, provider.now(), MAX_ROWS).await;
+        let families = match some {
+            Ok(families) if families.is_empty() => return told(&visit, "tokens"),
+            Ok(families) => families,
+            Err(error) => return visit.failed(&error.into()),
+        };
+        for family in families {
+            if let Err(fault) = revoke_one(&provider, &session, &family.id).await {
+                return visit.failed(&fault);
+            }
+        }
+    }
+}
+
+/// Revokes a family of whoever has this session.
+async fn revoke_one(provider: &Provider, session: &Session, id: &str) -> Result<(), Fault> {
+    let revocation = family_revocation(provider, id, "access revoked by its user");
+    let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
+    let entry = entry(session, "token.revoke", format!("family:{id}"), change.now);
+    provider.store().write(Audited { change, entry }).await?;
+    Ok(())
 }
 
 /// Changes the password.

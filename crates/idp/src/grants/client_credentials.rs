@@ -31,7 +31,7 @@ pub(super) async fn grant(
     };
     let mut minted = access_token::mint(provider, &granted)?;
     if let Some(token) = minted.row.take() {
-        provider.store().write(IssueAccessToken { token, family: None }).await?;
+        provider.store().write(IssueAccessToken(token)).await?;
     }
     tracing::debug!(client = client.id(), jti = minted.id, "token issued to a client for itself");
     Ok(TokenResponse::new(&minted, &scopes))

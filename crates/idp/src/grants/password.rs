@@ -91,7 +91,7 @@ async fn keep(
         // made as of the instant at which the password was looked up: one that was changed meanwhile counts
         (None, Successors { access: Some(token), .. }) => {
             let token = AccessToken { issued_at: began, ..token };
-            Ok(provider.store().write(IssueAccessToken { token, family: None }).await?)
+            Ok(provider.store().write(IssueAccessToken(token)).await?)
         }
         (None, Successors { access: None, .. }) => Ok(true),
     }

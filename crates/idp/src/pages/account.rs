@@ -24,8 +24,12 @@ pub struct AccountPaths<'a> {
     pub end_others: &'a str,
     /// Withdraws a consent (field `client_id`).
     pub withdraw: &'a str,
+    /// Withdraws all consents.
+    pub withdraw_all: &'a str,
     /// Revokes lasting access (field `token`).
     pub revoke: &'a str,
+    /// Revokes all of it.
+    pub revoke_all: &'a str,
     /// Changes the password (fields `current`, `new`, `again`).
     pub password: &'a str,
 }
@@ -108,8 +112,12 @@ pub enum AccountDone {
     OthersEnded,
     /// A consent is withdrawn.
     ConsentWithdrawn,
+    /// All are.
+    ConsentsWithdrawn,
     /// Lasting access is revoked.
     TokenRevoked,
+    /// All of it is.
+    TokensRevoked,
 }
 
 /// Shows a user's sessions, consents and lasting access, and changes the password.
@@ -192,7 +200,9 @@ fn said(done: AccountDone, w: &Words) -> Filled<'_> {
         AccountDone::SessionEnded => &a.did_end,
         AccountDone::OthersEnded => &a.did_end_others,
         AccountDone::ConsentWithdrawn => &a.did_withdraw,
+        AccountDone::ConsentsWithdrawn => &a.did_withdraw_all,
         AccountDone::TokenRevoked => &a.did_revoke,
+        AccountDone::TokensRevoked => &a.did_revoke_all,
     }
     .filled()
 }

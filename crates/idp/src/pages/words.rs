@@ -248,9 +248,10 @@ words! {
     form_post: FormPostWords { title, lead(client), submit }
     account: AccountWords {
         title, sign_out, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
-        consents_none, since(time), withdraw, tokens, tokens_lead, tokens_none, issued(time), expires(time),
-        revoke, password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
-        too_common, differ, same, too_many, did_change, did_end, did_end_others, did_withdraw, did_revoke,
+        consents_none, since(time), withdraw, withdraw_all, tokens, tokens_lead, tokens_none, issued(time),
+        expires(time), revoke, revoke_all, password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
+        too_common, differ, same, too_many, did_change, did_end, did_end_others, did_withdraw,
+        did_withdraw_all, did_revoke, did_revoke_all,
     }
     error: ErrorWords {
         bad_request_title, bad_request_text, unknown_client_title, unknown_client_text, redirect_title,

@@ -22,7 +22,9 @@ use store::sessions::Session;
 use store::users::AddUser;
 use store::{Epoch, Head, Store};
 
-use crate::databases::{Database, NOW, add_user, digest, family, on_both, password, revocation, tag, user};
+use crate::databases::{
+    Database, NOW, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
+};
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
 use crate::people::{begin, session};
 
@@ -59,10 +61,9 @@ async fn fill(store: &Store) {
     let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
     let issue = IssueCode { family: bound("f"), code: code("c"), answers: None };
     assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
-    let with_refresh = Some((bound("g"), Some(refresh("r"))));
-    let issue = IssueAccessToken { token: access("a", Some(&ada)), family: with_refresh };
+    let issue = begin_family(bound("g"), Some(refresh("r")), access("a", Some(&ada)));
     assert!(store.write(issue).await.unwrap());
-    store.write(IssueAccessToken { token: access("b", None), family: None }).await.unwrap();
+    store.write(IssueAccessToken(access("b", None))).await.unwrap();
     store.write(IssueDeviceCode(device("d", "u"))).await.unwrap();
     let push = PushRequest {
         digest: digest("p"),

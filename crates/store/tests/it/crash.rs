@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use sqlx::{AnyConnection, Connection as _, Executor as _};
-use store::access_tokens::{AccessToken, IssueAccessToken, RevokeAccessToken};
+use store::access_tokens::{AccessToken, RevokeAccessToken};
 use store::families::Family;
 use store::groups::AddGroup;
 use store::refresh_tokens::RefreshToken;
@@ -17,7 +17,9 @@ use store::{Revocation, Store, StoreError};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::databases::{Database, EPOCH, NOW, add_user, digest, family, on_both, revocation, tag, told};
+use crate::databases::{
+    Database, EPOCH, NOW, add_user, begin_family, digest, family, on_both, revocation, tag, told,
+};
 
 /// Set for the process that is to be killed: the database's URL, and a prefix for the names it uses.
 const CHILD: &str = "POSTERN_TEST_STORE_CHILD";
@@ -62,10 +64,7 @@ async fn a_node_that_will_be_killed() {
                     issued_at: NOW,
                     expires_at: NOW.plus(Duration::from_hours(1)),
                 };
-                let issue = IssueAccessToken {
-                    token: token(&name),
-                    family: Some((bound_family(&name), Some(refresh))),
-                };
+                let issue = begin_family(bound_family(&name), Some(refresh), token(&name));
                 store.write(issue).await.unwrap();
                 say(&format!("issued {name}"));
                 if n % 2 == 0 {

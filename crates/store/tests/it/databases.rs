@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
-use store::families::Family;
+use store::access_tokens::AccessToken;
+use store::families::{BeginFamily, Family, FamilyFilter};
+use store::redeem::Successors;
+use store::refresh_tokens::RefreshToken;
 use store::users::{AddUser, StoredPassword, User};
 use store::{Digest, Epoch, Revocation, Store, Tag, sqlite_url};
 
@@ -126,6 +129,21 @@ pub(crate) async fn add_user(store: &Store, name: &str) -> User {
     let user = user(name);
     store.write(AddUser { user: user.clone(), password: Some(password("old")) }).await.unwrap();
     user
+}
+
+/// What a user granted and has not ended.
+pub(crate) async fn alive_families(store: &Store, user: &User, now: Timestamp) -> Vec<Family> {
+    let of_user = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
+    store.families(of_user, "", 10, now).await.unwrap()
+}
+
+/// A family that begins with these.
+pub(crate) fn begin_family(
+    family: Family,
+    refresh: Option<RefreshToken>,
+    access: AccessToken,
+) -> BeginFamily {
+    BeginFamily { family, successors: Successors { refresh, access: Some(access) } }
 }
 
 pub(crate) fn family(id: &str, user: &User) -> Family {

@@ -15,7 +15,9 @@ use store::standing::{ClaimStanding, Claimed};
 use store::users::{DeleteUser, EndUser, Ending, User};
 use store::{Store, StoreError};
 
-use crate::databases::{NOW, add_user, digest, family, on_both, revocation, tag};
+use crate::databases::{
+    NOW, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
+};
 use crate::grants::{access, code, device, is_active, redeem_device, redeem_refresh, refresh};
 use crate::people::{begin, session};
 
@@ -90,8 +92,7 @@ on_both! {
         assert_eq!(store.write(issue).await.unwrap(), Issued::Over);
         let pushed = store.pushed_request(&digest("p"), "notebook", NOW).await.unwrap();
         assert!(pushed.is_some(), "it is not used up");
-        let issue = |family| IssueAccessToken { token: access("a", Some(&ada)), family };
-        let in_session = issue(Some((within("f", &ada, "s"), Some(refresh("r")))));
+        let in_session = begin_family(within("f", &ada, "s"), Some(refresh("r")), access("a", Some(&ada)));
         assert!(!store.write(in_session).await.unwrap());
         let mut redeem = redeem_device("d", "1", &ada, NOW);
         redeem.family = within("f", &ada, "s");
@@ -99,9 +100,10 @@ on_both! {
         assert_eq!(store.family("f").await.unwrap(), None);
         assert_eq!(store.access_token(&digest("a")).await.unwrap(), None);
 
-        assert!(store.write(issue(Some((family("g", &ada), Some(refresh("r")))))).await.unwrap());
+        let alive = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
+        assert!(store.write(alive).await.unwrap());
         assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
-        assert!(!store.write(issue(None)).await.unwrap(), "made before everything ended");
+        assert!(!store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap(), "made before everything ended");
         let late = Family { created_at: NOW.plus(LATER), ..family("h", &ada) };
         assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Now);
         assert!(store.write(end_user(&ada, Ending::Disabled)).await.unwrap());
@@ -128,7 +130,7 @@ on_both! {
             let end = stores[round % stores.len()].write(end_session(&name, &ada));
             let (issued, ended) = tokio::join!(racers.join_all(), end);
             assert!(ended.unwrap() && !issued.contains(&Issued::Answered));
-            let alive = stores[0].families_of(&ada.id, NOW, 10).await.unwrap();
+            let alive = alive_families(&stores[0], &ada, NOW).await;
             assert_eq!(alive, [], "round {round}");
             let told = due(&stores[0]).await.len();
             assert_eq!(told, usize::from(issued.contains(&Issued::Now)), "round {round}");
@@ -144,17 +146,14 @@ on_both! {
             for n in 0..4 {
                 let store = stores[n % stores.len()].clone();
                 let name = format!("{round}-{n}");
-                let issue = IssueAccessToken {
-                    token: access(&name, Some(&ada)),
-                    family: Some((family(&name, &ada), Some(refresh(&name)))),
-                };
+                let issue = begin_family(family(&name, &ada), Some(refresh(&name)), access(&name, Some(&ada)));
                 racers.spawn(async move { store.write(issue).await.map(|_| ()) });
             }
             let (store, end) = (stores[round % stores.len()].clone(), end_user(&ada, Ending::Disabled));
             racers.spawn(async move { store.write(end).await.map(|_| ()) });
             let ended: Result<Vec<()>, StoreError> = racers.join_all().await.into_iter().collect();
             ended.unwrap();
-            assert_eq!(stores[0].families_of(&ada.id, NOW, 10).await.unwrap(), [], "round {round}");
+            assert_eq!(alive_families(&stores[0], &ada, NOW).await, [], "round {round}");
             for n in 0..4 {
                 assert!(!is_active(&stores[0], &format!("{round}-{n}"), NOW.plus(LATER)).await);
             }
@@ -167,10 +166,7 @@ on_both! {
             let ada = add_user(&stores[0], &format!("ada-{round}")).await;
             let name = |kind: &str| format!("{kind}-{round}");
             stores[0].write(begin(session(&name("s"), &ada), None)).await.unwrap();
-            let issue = |kind: &str| IssueAccessToken {
-                token: access(&name(kind), Some(&ada)),
-                family: Some((within(&name(kind), &ada, &name("s")), Some(refresh(&name(&format!("r{kind}")))))),
-            };
+            let issue = |kind: &str| begin_family(within(&name(kind), &ada, &name("s")), Some(refresh(&name(&format!("r{kind}")))), access(&name(kind), Some(&ada)));
             assert!(stores[0].write(issue("f")).await.unwrap());
             let mut redeem = redeem_refresh(&name("rf"), &name("rg"), NOW);
             redeem.successors.access = Some(access(&name("b"), Some(&ada)));
@@ -183,7 +179,7 @@ on_both! {
             assert!(deleted.unwrap());
             issued.expect("granted or not");
             assert_ne!(redeemed.unwrap(), Redeemed::Before);
-            assert_eq!(stores[0].families_of(&ada.id, NOW, 9).await.unwrap(), []);
+            assert_eq!(alive_families(&stores[0], &ada, NOW).await, []);
             for kind in ["a", "b", "f"] {
                 assert_eq!(stores[0].access_token(&digest(&name(kind))).await.unwrap(), None);
             }
@@ -199,7 +195,7 @@ on_both! {
             for n in 0..4 {
                 let name = format!("{round}-{n}");
                 let user = add_user(&stores[0], &name).await;
-                let issue = IssueAccessToken { token: access(&name, Some(&user)), family: None };
+                let issue = IssueAccessToken(access(&name, Some(&user)));
                 assert!(stores[0].write(issue).await.unwrap());
                 let store = stores[n % stores.len()].clone();
                 let add = AddMember { group: group.clone(), user_id: user.id };

@@ -17,7 +17,9 @@ use store::seen::UseOnce;
 use store::users::User;
 use store::{Revocation, Store, StoreError};
 
-use crate::databases::{NOW, add_user, digest, family, on_both, revocation, tag};
+use crate::databases::{
+    NOW, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
+};
 
 const CODE_LIFE: Duration = Duration::from_mins(1);
 
@@ -138,9 +140,7 @@ on_both! {
     async fn a_refresh_token_rotates(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        let issue = IssueAccessToken {
-            token: access("a", Some(&ada)), family: Some((family("f", &ada), Some(refresh("r1")))),
-        };
+        let issue = begin_family(family("f", &ada), Some(refresh("r1")), access("a", Some(&ada)));
         store.write(issue).await.unwrap();
         assert_eq!(store.refresh_token(&digest("r1")).await.unwrap(), Some((refresh("r1"), owned("f", &ada))));
         assert_eq!(store.write(redeem_refresh("r1", "r2", NOW)).await.unwrap(), Redeemed::Now);
@@ -158,9 +158,7 @@ on_both! {
         let stores = database.open_all().await;
         let ada = add_user(&stores[0], "ada").await;
         assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
-        let issue = IssueAccessToken {
-            token: access("a", Some(&ada)), family: Some((family("g", &ada), Some(refresh("r")))),
-        };
+        let issue = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
         stores[0].write(issue).await.unwrap();
         let mut attempts = tokio::task::JoinSet::new();
         for n in 0..1000 {
@@ -178,14 +176,14 @@ on_both! {
             assert_eq!((count(Redeemed::Now), count(Redeemed::Before)), (1, 999));
         }
         assert_eq!(stores[0].head().await.unwrap().seq, 2, "each family is revoked once");
-        assert_eq!(stores[0].families_of(&ada.id, NOW, 10).await.unwrap(), []);
+        assert_eq!(alive_families(&stores[0], &ada, NOW).await, []);
         let survivors = active_successors(&stores[0], 1000).await;
         assert_eq!(survivors, 0, "the one that succeeded is void as well");
     }
 
     async fn a_token_is_revoked_by_its_own_client(database: Database) {
         let store = database.open().await;
-        store.write(IssueAccessToken { token: access("a", None), family: None }).await.unwrap();
+        store.write(IssueAccessToken(access("a", None))).await.unwrap();
         let revoke = |client: &str| RevokeAccessToken {
             digest: digest("a"), client_id: client.into(), revocation: revocation("a"), now: NOW,
         };
@@ -204,9 +202,7 @@ on_both! {
     async fn a_family_is_revoked_with_all_its_tokens(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        let issue = IssueAccessToken {
-            token: access("a", Some(&ada)), family: Some((family("f", &ada), Some(refresh("r")))),
-        };
+        let issue = begin_family(family("f", &ada), Some(refresh("r")), access("a", Some(&ada)));
         store.write(issue).await.unwrap();
         let revoke = RevokeFamily { id: "f".into(), revocation: revocation("f"), now: NOW };
         assert!(store.write(revoke.clone()).await.unwrap());
@@ -219,7 +215,7 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
-        store.write(IssueAccessToken { token: access("a", Some(&ada)), family: None }).await.unwrap();
+        store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap();
         let short = Revocation { until: NOW.plus(CODE_LIFE), ..revocation("x") };
         store.write(Revoke { revocation: short, now: NOW }).await.unwrap();
         let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
@@ -354,8 +350,8 @@ on_both! {
 
     async fn a_digest_is_taken_once(database: Database) {
         let store = database.open().await;
-        store.write(IssueAccessToken { token: access("a", None), family: None }).await.unwrap();
-        let again = store.write(IssueAccessToken { token: access("a", None), family: None }).await;
+        store.write(IssueAccessToken(access("a", None))).await.unwrap();
+        let again = store.write(IssueAccessToken(access("a", None))).await;
         assert!(matches!(again, Err(StoreError::Taken(_))), "{again:?}");
     }
 }

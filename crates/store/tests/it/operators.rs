@@ -14,7 +14,7 @@ use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, User};
 use store::{Revocation, StoreError};
 
-use crate::databases::{NOW, add_user, digest, family, on_both, revocation};
+use crate::databases::{NOW, add_user, begin_family, digest, family, on_both, revocation};
 use crate::grants::{access, code, is_active};
 use crate::people::{begin, session};
 
@@ -81,9 +81,9 @@ on_both! {
 
         store.write(begin(session("s", &ada), None)).await.unwrap();
         let bound = Family { sid: Some("sid-s".into()), ..family("f", &ada) };
-        let issue = IssueAccessToken { token: access("a", Some(&ada)), family: Some((bound, None)) };
+        let issue = begin_family(bound, None, access("a", Some(&ada)));
         assert!(store.write(issue).await.unwrap());
-        store.write(IssueAccessToken { token: access("b", Some(&ada)), family: None }).await.unwrap();
+        store.write(IssueAccessToken(access("b", Some(&ada)))).await.unwrap();
         let delete = DeleteUser {
             user_id: ada.id.clone(), revocation: revocation("user"), deliver_until: Some(NOW.plus(LATER)), now: NOW,
         };
@@ -107,7 +107,7 @@ on_both! {
         for (name, group) in [("cleo", "staff"), ("Ada", "staff"), ("bob", "admins")] {
             let user = add_user(&store, name).await;
             store.write(AddMember { group: group.into(), user_id: user.id.clone() }).await.unwrap();
-            store.write(IssueAccessToken { token: access(name, Some(&user)), family: None }).await.unwrap();
+            store.write(IssueAccessToken(access(name, Some(&user)))).await.unwrap();
         }
         let names = |groups: Vec<store::groups::Group>| groups.into_iter().map(|g| g.name).collect::<Vec<_>>();
         assert_eq!(names(store.groups("", 9).await.unwrap()), ["admins", "staff"]);
@@ -135,7 +135,7 @@ on_both! {
         let store = database.open().await;
         let (ada, eve) = (add_user(&store, "ada").await, add_user(&store, "eve").await);
         for (name, user) in [("a", Some(&ada)), ("e", Some(&eve)), ("own", None)] {
-            store.write(IssueAccessToken { token: access(name, user), family: None }).await.unwrap();
+            store.write(IssueAccessToken(access(name, user))).await.unwrap();
         }
         let issue = IssueCode { family: family("f", &ada), code: code("f"), answers: None };
         assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
@@ -166,9 +166,9 @@ on_both! {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: "openid".into(), given_at: NOW,
         };
         store.write(GiveConsent(consent)).await.unwrap();
-        let issue = IssueAccessToken { token: access("a", Some(&ada)), family: Some((family("f", &ada), None)) };
+        let issue = begin_family(family("f", &ada), None, access("a", Some(&ada)));
         store.write(issue).await.unwrap();
-        store.write(IssueAccessToken { token: access("b", None), family: None }).await.unwrap();
+        store.write(IssueAccessToken(access("b", None))).await.unwrap();
         let delete = DeleteClient { id: "notebook".into(), revocation: revocation("notebook"), now: NOW };
         assert!(store.write(delete.clone()).await.unwrap());
         assert!(!store.write(delete).await.unwrap());

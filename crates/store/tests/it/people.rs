@@ -11,7 +11,9 @@ use store::sessions::{BeginSession, EndSession, SeeSession, Session};
 use store::users::{AddUser, EnableUser, EndUser, Ending, UpgradePassword, User};
 use store::{Digest, Store, StoreError};
 
-use crate::databases::{NOW, add_user, digest, family, on_both, password, revocation, user};
+use crate::databases::{
+    NOW, add_user, alive_families, begin_family, digest, family, on_both, password, revocation, user,
+};
 
 const LATER: Duration = Duration::from_mins(1);
 
@@ -106,9 +108,9 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("s", &ada), None)).await.unwrap();
-        let issue = IssueAccessToken { token: token("t", &ada), family: Some((family("f", &ada), None)) };
+        let issue = begin_family(family("f", &ada), None, token("t", &ada));
         store.write(issue).await.unwrap();
-        store.write(IssueAccessToken { token: token("alone", &ada), family: None }).await.unwrap();
+        store.write(IssueAccessToken(token("alone", &ada))).await.unwrap();
         assert!(is_active(&store, &digest("t")).await && is_active(&store, &digest("alone")).await);
 
         let end = |ending| EndUser {
@@ -117,13 +119,13 @@ on_both! {
         assert!(store.write(end(Ending::Password(password("new")))).await.unwrap());
         assert!(!is_active(&store, &digest("t")).await && !is_active(&store, &digest("alone")).await);
         assert_eq!(store.session(&digest("s"), NOW.plus(LATER)).await.unwrap(), None);
-        assert_eq!(store.families_of(&ada.id, NOW.plus(LATER), 10).await.unwrap(), []);
+        assert_eq!(alive_families(&store, &ada, NOW.plus(LATER)).await, []);
         assert_eq!(store.user_by_login("ada").await.unwrap().unwrap().1, Some(password("new")));
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), &events[0].tags), (1, &revocation("ada").tags));
 
         let fresh = AccessToken { issued_at: NOW.plus(LATER), ..token("fresh", &ada) };
-        store.write(IssueAccessToken { token: fresh, family: None }).await.unwrap();
+        store.write(IssueAccessToken(fresh)).await.unwrap();
         assert!(is_active(&store, &digest("fresh")).await, "what is issued afterwards counts");
         assert!(!store.write(EndUser { user_id: "nobody".into(), ..end(Ending::Everything) }).await.unwrap());
     }
@@ -132,7 +134,7 @@ on_both! {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
         store.write(begin(session("s", &ada), None)).await.unwrap();
-        store.write(IssueAccessToken { token: token("t", &ada), family: None }).await.unwrap();
+        store.write(IssueAccessToken(token("t", &ada))).await.unwrap();
         let close = EndUser {
             user_id: ada.id.clone(), ending: Ending::Disabled, revocation: revocation("ada"),
             deliver_until: None, now: NOW.plus(LATER),
@@ -164,7 +166,7 @@ on_both! {
         }
         assert_eq!(store.groups_of(&ada.id).await.unwrap(), ["admins", "staff"]);
 
-        store.write(IssueAccessToken { token: token("t", &ada), family: None }).await.unwrap();
+        store.write(IssueAccessToken(token("t", &ada))).await.unwrap();
         let leave = RemoveMember {
             group: "admins".into(), user_id: ada.id.clone(), revocation: revocation("ada"), now: NOW.plus(LATER),
         };
@@ -190,7 +192,7 @@ on_both! {
         assert_eq!((client.version, &*client.settings), (2, "first"));
 
         let ada = add_user(&store, "ada").await;
-        store.write(IssueAccessToken { token: token("t", &ada), family: None }).await.unwrap();
+        store.write(IssueAccessToken(token("t", &ada))).await.unwrap();
         assert!(is_active(&store, &digest("t")).await);
         assert!(store.write(change(2, "first", Some(NOW))).await.unwrap());
         assert!(!is_active(&store, &digest("t")).await, "a closed client's tokens are worth nothing");
@@ -211,7 +213,7 @@ on_both! {
         let bound = |id: &str| store::families::Family { sid: Some("sid-b".into()), ..family(id, &ada) };
         let lasting = store::families::Family { outlives_session: true, ..bound("offline") };
         for (name, family) in [("online", bound("online")), ("offline", lasting)] {
-            let issue = IssueAccessToken { token: token(name, &ada), family: Some((family, None)) };
+            let issue = begin_family(family, None, token(name, &ada));
             store.write(issue).await.unwrap();
         }
         let end = |user: &str| EndSession {
@@ -271,7 +273,7 @@ on_both! {
         assert_eq!(store.consents_of(&ada.id).await.unwrap(), [consent("openid profile")]);
         assert_eq!(store.consent(&ada.id, "notebook").await.unwrap(), Some(consent("openid profile")));
         assert_eq!(store.consent(&ada.id, "another").await.unwrap(), None);
-        let issue = IssueAccessToken { token: token("t", &ada), family: Some((family("f", &ada), None)) };
+        let issue = begin_family(family("f", &ada), None, token("t", &ada));
         store.write(issue).await.unwrap();
         let withdraw = WithdrawConsent {
             user_id: ada.id.clone(), client_id: "notebook".into(), revocation: revocation("f"), now: NOW,

@@ -1,0 +1,93 @@
+//! What strangers may send to the provider, and hashes that come from elsewhere: nothing panics, and what is accepted means one
+//! thing.
+//!
+//! The first byte says what follows: `f`, a form; `a`, the query of an authorization request; `r`, a redirect URI that a client
+//! asks for; `s`, scopes; `u`, a user code as it was typed; `p`, a stored password hash.
+//!
+//! Checked: a form that is written again reads the same; an answer goes where the client registered, and a browser reads that
+//! address as it was meant; scopes are among those of the client; codes and hashes have one spelling.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use idp::authorization::redirect::RedirectUri;
+use idp::authorization::request::{Refusal, Rights, read};
+use idp::device::read_user_code;
+use idp::oauth::form::Form;
+use idp::oauth::scope::ScopeSet;
+use idp::passwords::Phc;
+use libfuzzer_sys::fuzz_target;
+use url::Url;
+
+static REGISTERED: LazyLock<Vec<RedirectUri>> = LazyLock::new(|| {
+    ["https://app.example/cb", "http://127.0.0.1/cb?from=login", "http://[::1]:8080", "com.example.app:/cb"]
+        .map(|uri| RedirectUri::parse(uri).expect("a sound URI"))
+        .into()
+});
+
+static SCOPES: LazyLock<ScopeSet> =
+    LazyLock::new(|| ScopeSet::parse("openid profile offline_access read").expect("sound scopes"));
+
+fuzz_target!(|input: &str| {
+    let Some(kind) = input.bytes().next().filter(u8::is_ascii) else { return };
+    let text = &input[1..];
+    match kind {
+        b'f' => form(text),
+        b'a' => authorization(text),
+        b'r' => leads_where_it_is_registered(text),
+        b's' => scopes(text),
+        b'u' => {
+            if let Some(code) = read_user_code(text) {
+                assert_eq!(read_user_code(&code).as_ref(), Some(&code), "{text:?}");
+            }
+        }
+        b'p' => {
+            if let Ok(phc) = Phc::parse(text) {
+                assert_eq!(phc.encode(), text);
+            }
+        }
+        _ => {}
+    }
+});
+
+fn form(text: &str) {
+    if let Ok(form) = Form::parse(text.as_bytes()) {
+        let again = Form::parse(form.to_query().as_bytes());
+        assert!(again.is_ok_and(|again| again == form), "{text:?}");
+    }
+}
+
+fn authorization(text: &str) {
+    let Ok(form) = Form::parse(text.as_bytes()) else { return };
+    for needs_challenge in [false, true] {
+        let rights = Rights { redirect_uris: &REGISTERED, scopes: &SCOPES, needs_challenge };
+        match read(&form, rights) {
+            Ok(request) => {
+                assert!(leads_where_it_is_registered(request.address.redirect_uri()), "{text:?}");
+                assert_eq!(request.scopes.first_outside(&SCOPES), None, "{text:?}");
+                assert_eq!(request.to_allow.first_outside(&SCOPES), None, "{text:?}");
+                assert!(request.challenge.is_some() || !needs_challenge, "{text:?}");
+            }
+            Err(Refusal::Answer(address, _)) => {
+                assert!(leads_where_it_is_registered(address.redirect_uri()), "{text:?}");
+            }
+            Err(Refusal::Page(_)) => {}
+        }
+    }
+}
+
+/// Whether one of the registered addresses admits this one; if so, a browser finds the same place behind both.
+fn leads_where_it_is_registered(asked: &str) -> bool {
+    let Some(registered) = REGISTERED.iter().find(|uri| uri.admits(asked)) else { return false };
+    let (ours, theirs) = (Url::parse(registered.as_str()), Url::parse(asked));
+    let (ours, theirs) = (ours.expect("a sound URI"), theirs.expect("what is admitted is a URL"));
+    assert_eq!((ours.scheme(), ours.host(), ours.path()), (theirs.scheme(), theirs.host(), theirs.path()));
+    assert_eq!((ours.query(), theirs.username()), (theirs.query(), ""), "{asked:?}");
+    true
+}
+
+fn scopes(text: &str) {
+    let Ok(scopes) = ScopeSet::parse(text) else { return };
+    let written = scopes.to_wire().expect("what was read is not empty");
+    assert_eq!(ScopeSet::parse(&written), Ok(scopes), "{text:?}");
+}
