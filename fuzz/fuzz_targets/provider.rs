@@ -34,7 +34,7 @@ fuzz_target!(|input: &str| {
     match kind {
         b'f' => form(text),
         b'a' => authorization(text),
-        b'r' => leads_where_it_is_registered(text),
+        b'r' => _ = leads_where_it_is_registered(text),
         b's' => scopes(text),
         b'u' => {
             if let Some(code) = read_user_code(text) {
