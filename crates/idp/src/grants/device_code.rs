@@ -69,7 +69,7 @@ pub(super) async fn redeem(
     let on_replay = family_revocation(provider, &family.id, "device code redeemed twice");
     let redeem = RedeemDeviceCode { digest, family, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
-    tracing::debug!(session = sid, ?redeemed, "of the session in which it was approved");
+    tracing::debug!(approved_in = sid, ?redeemed, "device code tried");
     tokens.handed_out(client, redeemed, "device code")
 }
 

@@ -220,7 +220,7 @@ impl Grant<'_> {
 fn presented(provider: &Provider, form: &Form, parameter: &'static str, kind: Kind) -> Result<Digest, Fault> {
     let text = form.get(parameter).ok_or(Fault::ParameterMissing(parameter))?;
     if opaque::kind(text) != Some(kind) {
-        return Err(Fault::GrantInvalid("what was sent is none"));
+        return Err(Fault::GrantInvalid("the text is no secret of the kind that this grant takes"));
     }
     Ok(provider.secrets().digest(text))
 }
