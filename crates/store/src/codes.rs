@@ -87,8 +87,8 @@ impl Change for IssueCode {
 }
 
 impl Store {
-    /// The code with its family and whose that is, redeemed or not. What it is bound to never changes, so it may be checked before the
-    /// code is redeemed.
+    /// The code with its family and whose that is, redeemed or not. What it is bound to never changes, so it may be checked
+    /// before the code is redeemed.
     ///
     /// # Errors
     /// [`StoreError`]

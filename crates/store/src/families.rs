@@ -46,9 +46,9 @@ pub struct Family {
 pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes, f.audiences, f.details, \
      f.outlives_session, f.created_at, f.expires_at, f.revoked_at";
 /// How many these are.
-const FAMILY_COLUMNS: usize = 11;
+const COLUMN_COUNT: usize = 11;
 /// How many come before those of a secret in [`behind`].
-pub(crate) const OWNED_COLUMNS: usize = FAMILY_COLUMNS + 9;
+pub(crate) const OWNED_COLUMNS: usize = COLUMN_COUNT + users::COLUMN_COUNT;
 
 impl Family {
     /// From a row that begins with [`COLUMNS`].
@@ -86,11 +86,12 @@ pub struct OwnedFamily {
 impl OwnedFamily {
     /// From a row that begins with [`COLUMNS`] and [`users::COLUMNS`].
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        Ok(Self { family: Family::read(row)?, user: User::read_at(row, FAMILY_COLUMNS)? })
+        Ok(Self { family: Family::read(row)?, user: User::read_at(row, COLUMN_COUNT)? })
     }
 }
 
-/// What a secret that is redeemed once stands for, with its `columns`, which follow [`OWNED_COLUMNS`] others.
+/// A secret that is redeemed once, with what it stands for: a row that [`OwnedFamily::read`] reads, and from column
+/// [`OWNED_COLUMNS`] on the secret's own `columns`.
 pub(crate) async fn behind(
     store: &Store,
     table: &'static str,

@@ -7,8 +7,8 @@
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
 
 use auth::time::Timestamp;
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row as _};
 
 use crate::error::StoreError;
 use crate::readers::{Ask, Readers};
@@ -63,13 +63,18 @@ pub struct Revocation {
     pub until: Timestamp,
 }
 
-/// Reads the head.
 impl Head {
     /// Asks for the one there is.
     pub(crate) fn ask() -> Ask<'static> {
         sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1")
     }
 
+    /// The one there is, as a transaction sees it.
+    pub(crate) async fn within(connection: &mut AnyConnection) -> Result<Self, StoreError> {
+        Self::read(&Self::ask().fetch_one(connection).await?)
+    }
+
+    /// From the row that [`Head::ask`] asks for.
     pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         let epoch: Vec<u8> = row.try_get(0)?;
         let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;

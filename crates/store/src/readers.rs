@@ -7,7 +7,7 @@
 //! looks at it. What did not answer well, or was not waited for, goes back to the pool at once.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::any::{AnyArguments, AnyRow};
@@ -15,6 +15,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Executor as _};
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::Instant;
 
 use crate::dialect::{ACQUIRE, Dialect};
 use crate::error::StoreError;

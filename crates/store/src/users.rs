@@ -51,6 +51,8 @@ impl std::fmt::Debug for StoredPassword {
 
 pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.claims, u.created_at, u.updated_at, \
      u.disabled_at, u.tokens_not_before";
+/// How many these are.
+pub(crate) const COLUMN_COUNT: usize = 9;
 
 impl User {
     /// From a row that begins with [`COLUMNS`].

@@ -4,12 +4,9 @@
 //! elsewhere cannot use it up. Redeeming is one conditional statement; a second time ends everything that came of the first.
 
 use auth::token::opaque::Kind;
-use store::{
-    families::OwnedFamily,
-    redeem::{Once, Redeem},
-};
+use store::{families::OwnedFamily, redeem::Once};
 
-use super::{Grant, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
+use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
 use crate::{
     authorization::pkce::Challenge,
     client::authenticate::AuthenticatedClient,
@@ -56,14 +53,5 @@ pub(super) async fn redeem(
         nonce: code.nonce.as_deref(),
         authentication: &authentication,
     };
-    let (tokens, successors) = grant.mint(provider)?;
-    let redeem = Redeem {
-        what: Once::Code,
-        digest,
-        successors,
-        on_replay: family_revocation(provider, &family.id, "code redeemed twice"),
-        now: provider.now(),
-    };
-    let redeemed = provider.store().write(redeem).await?;
-    tokens.handed_out(client, redeemed, "code")
+    grant.redeem(provider, Once::Code, digest).await
 }

@@ -21,7 +21,7 @@ use auth::{
 use serde::{Deserialize, Serialize};
 use store::{
     Digest, Revocation,
-    redeem::{Redeemed, Successors},
+    redeem::{Once, Redeem, Redeemed, Successors},
     refresh_tokens::RefreshToken,
     users::User,
 };
@@ -213,6 +213,19 @@ impl Grant<'_> {
         }
         successors.access = minted.row;
         Ok((Tokens { response, jti: minted.id }, successors))
+    }
+
+    /// The tokens for a code or a refresh token of a family, which is redeemed in the same change that keeps what follows.
+    async fn redeem(&self, provider: &Provider, what: Once, digest: Digest) -> Result<TokenResponse, Fault> {
+        let (secret, twice) = match what {
+            Once::Code => ("code", "code redeemed twice"),
+            Once::RefreshToken => ("refresh token", "refresh token redeemed twice"),
+        };
+        let (tokens, successors) = self.mint(provider)?;
+        let (family, _) = self.family.ok_or(Fault::GrantInvalid("it belongs to no family"))?;
+        let on_replay = family_revocation(provider, family, twice);
+        let redeem = Redeem { what, digest, successors, on_replay, now: provider.now() };
+        tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
     }
 }
 

@@ -1,12 +1,9 @@
 //! Refresh tokens (RFC 6749 §6), each good once: the next one comes with the answer (RFC 9700 §4.14.2).
 
 use auth::token::opaque::Kind;
-use store::{
-    families::OwnedFamily,
-    redeem::{Once, Redeem},
-};
+use store::{families::OwnedFamily, redeem::Once};
 
-use super::{Grant, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
+use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
 use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
@@ -48,14 +45,5 @@ pub(super) async fn redeem(
         nonce: None,
         authentication: &authentication,
     };
-    let (tokens, successors) = grant.mint(provider)?;
-    let redeem = Redeem {
-        what: Once::RefreshToken,
-        digest,
-        successors,
-        on_replay: family_revocation(provider, &family.id, "refresh token redeemed twice"),
-        now: provider.now(),
-    };
-    let redeemed = provider.store().write(redeem).await?;
-    tokens.handed_out(client, redeemed, "refresh token")
+    grant.redeem(provider, Once::RefreshToken, digest).await
 }

@@ -42,7 +42,7 @@ pub(crate) async fn run(
     snapshot.execute(dialect.patient()).await.map_err(StoreError::from)?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 
-    let head = Head::read(&Head::ask().fetch_one(&mut *snapshot).await.map_err(StoreError::from)?)?;
+    let head = Head::within(&mut snapshot).await?;
     lines.write(&json!({
         "format": FORMAT,
         "schema": migrations::LATEST,

@@ -125,7 +125,7 @@ pub(crate) async fn run(
         .execute(&mut *transaction)
         .await
         .map_err(StoreError::from)?;
-    let head = Head::read(&Head::ask().fetch_one(&mut *transaction).await.map_err(StoreError::from)?)?;
+    let head = Head::within(&mut transaction).await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     Ok(Imported { rows: counts.values().filter_map(Value::as_u64).sum(), head })
 }
