@@ -1,6 +1,6 @@
 //! Access tokens: JWTs (RFC 9068) or opaque ones, whichever the client gets.
 //!
-//! Owns: the claims, their lifetime bounds, the minting, and what one says when it comes back ([`Presented`]). Does not own:
+//! Owns: the claims, the minting, and what one says when it comes back ([`Presented`]). Does not own:
 //! what was granted ([`crate::grants`]), the key and the signature ([`crate::keys`], `auth::token::jws`), the
 //! form of opaque ones (`auth::token::opaque`).
 
@@ -20,6 +20,7 @@ use store::{access_tokens::AccessToken, standing::Claimed};
 use zeroize::Zeroizing;
 
 use crate::{
+    believed::JwtClaims,
     client::{Client, TokenFormat},
     oauth::{error::Fault, scope::ScopeSet},
     person::{Person, Told},
@@ -27,33 +28,8 @@ use crate::{
     secrets::Subject,
 };
 
-/// Longest lifetime of an access token. Retired keys stay published for at least as long.
-pub const MAX_LIFETIME: Duration = Duration::from_hours(24);
-
 /// The `typ` of the header (RFC 9068 §2.1).
 pub const TYP: &str = "at+jwt";
-
-/// Why a duration is not a token lifetime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LifetimeFault {
-    /// Less than a second or more than [`MAX_LIFETIME`].
-    #[error("an access token lives from 1 second to 24 hours")]
-    Range,
-    /// Not whole seconds, which is all that `exp` and `expires_in` can say.
-    #[error("an access token lives for whole seconds")]
-    Fraction,
-}
-
-/// Checks a configured lifetime.
-pub fn check_lifetime(lifetime: Duration) -> Result<(), LifetimeFault> {
-    if !(Duration::from_secs(1)..=MAX_LIFETIME).contains(&lifetime) {
-        return Err(LifetimeFault::Range);
-    }
-    if lifetime.subsec_nanos() != 0 {
-        return Err(LifetimeFault::Fraction);
-    }
-    Ok(())
-}
 
 /// What a token is made from.
 #[derive(Debug)]
@@ -261,19 +237,6 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
     }))
 }
 
-/// The claims of an access token that we signed, expired or not.
-#[derive(Debug)]
-pub(crate) struct JwtClaims {
-    pub(crate) jti: String,
-    pub(crate) sub: String,
-    pub(crate) client_id: String,
-    pub(crate) scope: String,
-    pub(crate) audiences: String,
-    pub(crate) family: Option<String>,
-    pub(crate) issued_at: Timestamp,
-    pub(crate) expires_at: Timestamp,
-}
-
 /// Reads an access token that we signed, expired or not; `None`: it is none.
 pub(crate) fn read_jwt(provider: &Provider, text: &str) -> Option<Arc<JwtClaims>> {
     let (digest, believed) = (provider.secrets().digest(text), provider.believed());
@@ -354,20 +317,4 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
         userinfo: None,
         as_of: standing.as_of,
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lifetimes_are_whole_seconds_up_to_a_day() {
-        let check = |millis| check_lifetime(Duration::from_millis(millis));
-        assert_eq!(check(1000), Ok(()));
-        assert_eq!(check_lifetime(MAX_LIFETIME), Ok(()));
-        assert_eq!(check(0), Err(LifetimeFault::Range));
-        assert_eq!(check(999), Err(LifetimeFault::Range));
-        assert_eq!(check(1500), Err(LifetimeFault::Fraction));
-        assert_eq!(check_lifetime(MAX_LIFETIME + Duration::from_secs(1)), Err(LifetimeFault::Range));
-    }
 }

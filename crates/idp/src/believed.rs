@@ -9,15 +9,27 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use auth::time::Timestamp;
 use parking_lot::Mutex;
 use store::Digest;
-
-use crate::access_token::JwtClaims;
 
 /// Parts that are locked on their own.
 const SHARDS: usize = 16;
 /// Tokens of one part. When it is full it begins anew: what is asked about often is there again at once.
 const PER_SHARD: usize = 1024;
+
+/// The claims of an access token that we signed, expired or not.
+#[derive(Debug)]
+pub(crate) struct JwtClaims {
+    pub(crate) jti: String,
+    pub(crate) sub: String,
+    pub(crate) client_id: String,
+    pub(crate) scope: String,
+    pub(crate) audiences: String,
+    pub(crate) family: Option<String>,
+    pub(crate) issued_at: Timestamp,
+    pub(crate) expires_at: Timestamp,
+}
 
 #[derive(Default)]
 struct Shard {
@@ -60,8 +72,6 @@ impl Believed {
 
 #[cfg(test)]
 mod tests {
-    use auth::time::Timestamp;
-
     use super::*;
 
     fn claims(jti: &str) -> Arc<JwtClaims> {

@@ -10,12 +10,12 @@ use std::{collections::HashSet, time::Duration};
 use auth::token::jws::SigningAlgorithm;
 
 use crate::{
-    access_token::{LifetimeFault, check_lifetime},
     client::{
         ClientDefaults, Registry,
         config::{ClientConfig, ClientReason},
     },
     issuer::{Issuer, IssuerFault},
+    lifetime::{self, LifetimeFault},
     oauth::target,
     pages::{Brand, BrandConfig, Languages, Pages, brand::BrandFault, language::LanguageFault},
     passwords::{
@@ -282,7 +282,7 @@ impl Config {
                 ConfigReason::Audience,
             );
         }
-        let lifetime = check_lifetime(self.access_token_lifetime).map_err(ConfigReason::Lifetime);
+        let lifetime = lifetime::check(self.access_token_lifetime).map_err(ConfigReason::Lifetime);
         faults.keep("access_token_lifetime", lifetime);
         self.lifetimes.check(&mut faults);
         let passwords = self.passwords.check(&mut faults);
@@ -374,7 +374,7 @@ impl Lifetimes {
         let second = Duration::from_secs(1);
         for (name, length, least, most) in [
             ("code", self.code, second, MAX_SHORT),
-            ("id_token", self.id_token, second, crate::access_token::MAX_LIFETIME),
+            ("id_token", self.id_token, second, lifetime::MAX_ACCESS_TOKEN),
             ("refresh_token", self.refresh_token, second, MAX_LONG),
             ("grant", self.grant, second, MAX_LONG),
             ("session_idle", self.session_idle, second, MAX_LONG),

@@ -13,10 +13,10 @@ use serde::Serialize;
 use crate::{
     authorization::response::ResponseMode,
     client::{self, Registry},
-    grants::GrantType,
     issuer::Issuer,
     keys::key,
     login::ACR,
+    oauth::grant_type::GrantType,
     pages::Pages,
     person,
 };

@@ -11,9 +11,7 @@ use auth::time::Timestamp;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    EntropyFailed, endpoint::logout::Afterwards, provider::Provider, secrets::Purpose, session::Browser,
-};
+use crate::{EntropyFailed, provider::Provider, secrets::Purpose, session::Browser};
 
 /// How long a page may stay open.
 const OPEN: Duration = Duration::from_hours(1);
@@ -30,6 +28,14 @@ pub enum Intent {
     Account,
     /// Signing out, and where to go afterwards.
     Logout(Afterwards),
+}
+
+/// Where to go after signing out (OpenID Connect RP-Initiated Logout 1.0 §2).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Afterwards {
+    pub(crate) client_id: Option<String>,
+    pub(crate) redirect_uri: Option<String>,
+    pub(crate) state: Option<String>,
 }
 
 /// Something under way.

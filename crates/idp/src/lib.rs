@@ -5,7 +5,7 @@
 //! rules and lockout ([`passwords`]), logging in ([`login`]), sessions and cookies ([`session`]); the OAuth vocabulary and its
 //! one error table ([`oauth`]); one file per grant ([`grants`]); the tokens ([`access_token`], [`id_token`]); what is asked at
 //! the authorization endpoint and how it is answered ([`authorization`]), also for devices ([`device`]), and what is
-//! remembered in between ([`flow`]); telling clients of the end ([`logout`]); the discovery documents ([`discovery`]); the HTTP
+//! remembered in between ([`flow`]); what is told when something ends ([`ending`]), to clients too ([`logout`]); the discovery documents ([`discovery`]); the HTTP
 //! surface ([`endpoint`], [`router()`]); the pages that people see ([`pages`]); what operators look at and change ([`admin`]);
 //! what happens by itself ([`tend()`]).
 //!
@@ -36,12 +36,14 @@ pub mod client;
 pub mod config;
 pub mod device;
 pub mod discovery;
+pub mod ending;
 pub mod endpoint;
 pub mod flow;
 pub mod grants;
 pub mod id_token;
 pub mod issuer;
 pub mod keys;
+pub mod lifetime;
 pub mod login;
 pub mod logout;
 pub mod oauth;
@@ -60,9 +62,9 @@ pub use client::{
     config::{ClientConfig, ConfiguredSecret},
 };
 pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, PasswordConfig};
-pub use grants::GrantType;
 pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
+pub use oauth::grant_type::GrantType;
 pub use provider::{Answered, Outbound, Parts, Provider, ProviderFault};
 pub use router::router;
 pub use secrets::Secrets;

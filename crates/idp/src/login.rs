@@ -1,7 +1,7 @@
 //! Logging in with a password: the guard, the verification, the consequences.
 //!
 //! Owns: [`Logins`], which answers one question, whether this name and password are somebody's, and keeps count of the wrong
-//! answers; and setting a password. Does not own: sessions ([`crate::session`]), pages, the `password` grant.
+//! answers; and judging and hashing new ones. Does not own: what ends with an old one ([`crate::ending`]), sessions ([`crate::session`]), pages, the `password` grant.
 //!
 //! ```text
 //! who is it (name or address) → records of account and network → locked? nothing is computed
@@ -15,9 +15,9 @@ use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use auth::time::Timestamp;
 use store::{
-    Revocation, Store, StoreError,
+    Store, StoreError,
     attempts::{Attempts, ForgetAttempts, RecordAttempt},
-    users::{EndUser, Ending, StoredPassword, UpgradePassword, User},
+    users::{StoredPassword, UpgradePassword, User},
 };
 
 use crate::{
@@ -30,8 +30,6 @@ use crate::{
         rules::{Person as Described, Refusal, Rules},
         verified::{Verified, VerifiedFault},
     },
-    provider::{Provider, ProviderFault},
-    secrets::Subject,
 };
 
 /// How the account page and the forms call it (`amr`, RFC 8176).
@@ -92,6 +90,17 @@ pub enum SetFault {
     Store(#[from] StoreError),
 }
 
+/// Why no passwords can be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginsFault {
+    /// The threads that hash.
+    #[error(transparent)]
+    Threads(#[from] PoolFault),
+    /// The memory of right passwords.
+    #[error(transparent)]
+    Remembered(#[from] VerifiedFault),
+}
+
 /// Passwords and what guards them.
 pub struct Logins {
     pool: Pool,
@@ -102,15 +111,12 @@ pub struct Logins {
 }
 
 impl Logins {
-    pub(crate) fn start(
-        checked: &CheckedPasswords,
-        entropy: &Arc<dyn Entropy>,
-    ) -> Result<Self, ProviderFault> {
+    pub(crate) fn start(checked: &CheckedPasswords, entropy: &Arc<dyn Entropy>) -> Result<Self, LoginsFault> {
         let CheckedPasswords { parameters, pool, rules, min_length, policy, remembered } = *checked;
-        let pool: Result<Pool, PoolFault> = Pool::start(pool, parameters, entropy.clone());
-        let verified: Result<Option<Verified>, VerifiedFault> =
-            remembered.map(|(lifetime, entries)| Verified::new(lifetime, entries, &**entropy)).transpose();
-        Ok(Self { pool: pool?, rules, min_length, policy, verified: verified? })
+        let pool = Pool::start(pool, parameters, entropy.clone())?;
+        let verified =
+            remembered.map(|(lifetime, entries)| Verified::new(lifetime, entries, &**entropy)).transpose()?;
+        Ok(Self { pool, rules, min_length, policy, verified })
     }
 
     /// Fewest characters of a new password.
@@ -260,44 +266,6 @@ impl Logins {
         self.judge(password, name, email).await?;
         let phc = self.pool.hash(password.clone()).await?.encode();
         Ok(StoredPassword { phc, changed_at: now })
-    }
-}
-
-/// Gives a user another password. Everything that was begun with the old one ends. `false` when there is no such user.
-pub(crate) fn change(provider: &Provider, user_id: &str, password: StoredPassword) -> EndUser {
-    let now = provider.now();
-    end_user(provider, user_id, Ending::Password(password), "password changed", now)
-}
-
-/// Ends all of a user's sessions and tokens.
-pub(crate) fn end_user(
-    provider: &Provider,
-    user_id: &str,
-    ending: Ending,
-    reason: &'static str,
-    now: Timestamp,
-) -> EndUser {
-    EndUser {
-        user_id: user_id.to_owned(),
-        ending,
-        revocation: user_revocation(provider, user_id, reason, now),
-        deliver_until: Some(now.plus(crate::logout::DELIVERED_WITHIN)),
-        now,
-    }
-}
-
-/// Everything of a user that was made before now.
-pub(crate) fn user_revocation(
-    provider: &Provider,
-    user_id: &str,
-    reason: &'static str,
-    now: Timestamp,
-) -> Revocation {
-    Revocation {
-        tags: vec![provider.secrets().tag(Subject::User(user_id))],
-        reason,
-        not_before: Some(now),
-        until: now.plus(crate::access_token::MAX_LIFETIME),
     }
 }
 

@@ -19,8 +19,6 @@ use crate::{
     provider::Provider,
 };
 
-/// How long a client that does not answer is tried: its own session is over by then.
-pub const DELIVERED_WITHIN: Duration = Duration::from_hours(12);
 /// How long a first try may take before another node tries; it doubles with each.
 const PUT_OFF: Duration = Duration::from_secs(10);
 /// Taken, and told at the same time.

@@ -27,10 +27,9 @@ use crate::{
     discovery,
     issuer::Issuer,
     keys::{JWKS_MAX_AGE, KeyError, Keys, Place},
-    login::Logins,
+    login::{Logins, LoginsFault},
     oauth::error::Fault,
     pages::Pages,
-    passwords::{pool::PoolFault, verified::VerifiedFault},
     secrets::Secrets,
 };
 
@@ -40,12 +39,9 @@ pub enum ProviderFault {
     /// The signing keys.
     #[error(transparent)]
     Keys(#[from] KeyError),
-    /// The threads that hash passwords.
+    /// Whatever looks at passwords.
     #[error(transparent)]
-    Passwords(#[from] PoolFault),
-    /// The memory of right passwords.
-    #[error(transparent)]
-    Remembered(#[from] VerifiedFault),
+    Passwords(#[from] LoginsFault),
     /// A discovery document could not be written.
     #[error("the discovery documents cannot be written")]
     Documents,

@@ -20,19 +20,17 @@ use axum::http::{
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
-    Digest, Revocation, StoreError,
+    Digest, StoreError,
     sessions::{BeginSession, EndSession, SeeSession, Session},
     users::User,
 };
 use zeroize::Zeroizing;
 
 use crate::{
-    access_token,
+    ending,
     login::{ACR, METHOD},
-    logout::DELIVERED_WITHIN,
     oauth::error::Fault,
     provider::Provider,
-    secrets::Subject,
 };
 
 /// Random bytes that name a browser.
@@ -148,12 +146,12 @@ impl Browser {
         let revocation = self
             .session
             .as_ref()
-            .map(|old| session_revocation(provider, &old.sid, "another user logged in", now));
+            .map(|old| ending::session(provider, &old.sid, "another user logged in", now));
         let change = BeginSession {
             session: session.clone(),
             replaces: self.digest,
             revocation,
-            deliver_until: Some(now.plus(DELIVERED_WITHIN)),
+            deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
         };
         let Some(sid) = provider.store().write(change).await? else { return Ok(false) };
         tracing::info!(user = user.id, sid, address = %self.caller.0, "logged in");
@@ -217,18 +215,9 @@ pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static st
     EndSession {
         sid: sid.to_owned(),
         user_id: user_id.to_owned(),
-        revocation: session_revocation(provider, sid, reason, now),
-        deliver_until: Some(now.plus(DELIVERED_WITHIN)),
+        revocation: ending::session(provider, sid, reason, now),
+        deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
         now,
-    }
-}
-
-fn session_revocation(provider: &Provider, sid: &str, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation {
-        tags: vec![provider.secrets().tag(Subject::Session(sid))],
-        reason,
-        not_before: None,
-        until: now.plus(access_token::MAX_LIFETIME),
     }
 }
 

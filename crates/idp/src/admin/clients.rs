@@ -12,6 +12,7 @@ use crate::{
         config::{ClientConfig, ClientFaults, ConfiguredSecret},
         secret::ClientSecret,
     },
+    ending,
     secrets::Subject,
 };
 
@@ -228,7 +229,7 @@ impl Admin<'_> {
     pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
         self.client_row(id).await?;
         let now = self.now();
-        let revocation = super::void(vec![self.tag(Subject::Client(id))], "client deleted", now);
+        let revocation = ending::so_far(vec![self.tag(Subject::Client(id))], "client deleted", now);
         let change = DeleteClient { id: id.to_owned(), revocation, now };
         let entry = self.entry("client.delete", target(id), &Value::Null);
         AdminFault::gone_unless(self.write(change, entry).await?, "client", id)
@@ -263,7 +264,7 @@ impl Admin<'_> {
             version: row.version,
             settings: written(settings)?,
             disabled_at,
-            revocation: super::stale(self.tag(Subject::Client(&row.id)), reason, now),
+            revocation: ending::stale(self.tag(Subject::Client(&row.id)), reason, now),
             now,
         })
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, RemoveMember};
 
 use super::{Admin, AdminFault, Page, check, paging, seconds, users::UserView};
-use crate::{login, secrets::Subject};
+use crate::{ending, secrets::Subject};
 
 /// Members whose tags are read at once.
 const BATCH: u32 = 500;
@@ -93,7 +93,7 @@ impl Admin<'_> {
         let change = RemoveMember {
             group: group.to_owned(),
             user_id: user_id.to_owned(),
-            revocation: login::user_revocation(self.provider, user_id, "left a group", now),
+            revocation: ending::user(self.provider, user_id, "left a group", now),
             now,
         };
         let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
@@ -111,8 +111,11 @@ impl Admin<'_> {
             tags.extend(members.iter().map(|user| self.tag(Subject::User(&user.id))));
         }
         let (members, now) = (tags.len(), self.now());
-        let change =
-            DeleteGroup { name: group.to_owned(), revocation: super::void(tags, "group deleted", now), now };
+        let change = DeleteGroup {
+            name: group.to_owned(),
+            revocation: ending::so_far(tags, "group deleted", now),
+            now,
+        };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
         AdminFault::gone_unless(self.write(change, entry).await?, "group", group)
     }

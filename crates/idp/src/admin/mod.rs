@@ -28,7 +28,7 @@ pub mod users;
 use auth::time::Timestamp;
 use serde_json::Value;
 use store::{
-    Change, Revocation, Tag,
+    Change, Tag,
     audit::{Audited, Entry},
 };
 
@@ -37,7 +37,7 @@ pub use self::{
     paging::Page,
     secret::Secret,
 };
-use crate::{access_token::MAX_LIFETIME, provider::Provider};
+use crate::provider::Provider;
 
 /// Somebody who administers a provider.
 #[derive(Debug, Clone)]
@@ -74,16 +74,6 @@ impl<'p> Admin<'p> {
     fn tag(&self, subject: crate::secrets::Subject<'_>) -> Tag {
         self.provider.secrets().tag(subject)
     }
-}
-
-/// All that was made before now and carries the tags.
-fn void(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_LIFETIME) }
-}
-
-/// Nothing is void; what caches know of it is old.
-fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags: vec![tag], reason, not_before: Some(Timestamp::from_millis(0)), until: now }
 }
 
 /// Two changes in one transaction: the second is made only if the first happened, and its output is not of interest.

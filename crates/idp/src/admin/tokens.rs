@@ -4,7 +4,6 @@ use auth::token::opaque::{self, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
-    Revocation,
     access_tokens::{Revoke, RevokeAccessToken},
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants},
 };
@@ -12,9 +11,12 @@ use store::{
 use super::{Admin, AdminFault, Page, Secret, paging, seconds};
 use crate::{
     access_token::{self, Presented},
-    grants::family_revocation,
+    ending,
     secrets::Subject,
 };
+
+/// What is told of a token that an operator revokes.
+const BY_OPERATOR: &str = "access token revoked by an operator";
 
 /// What kind of token it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -205,7 +207,7 @@ impl Admin<'_> {
         let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(false) };
         let (token, now) = (standing.token, self.now());
         let entry = self.entry("token.revoke", target(&token.jti), &json!({ "client": token.client_id }));
-        let revocation = self.revocation(&token.jti, token.expires_at);
+        let revocation = ending::access_token(self.provider, &token.jti, token.expires_at, BY_OPERATOR);
         let change = RevokeAccessToken { digest, client_id: token.client_id, revocation, now };
         self.write(change, entry).await
     }
@@ -215,14 +217,9 @@ impl Admin<'_> {
         let claims = access_token::read_jwt(self.provider, text);
         let Some(claims) = claims.filter(|claims| now < claims.expires_at) else { return Ok(false) };
         let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
-        let revocation = self.revocation(&claims.jti, claims.expires_at);
+        let revocation = ending::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
         self.write(Revoke { revocation, now }, entry).await?;
         Ok(true)
-    }
-
-    fn revocation(&self, jti: &str, until: auth::time::Timestamp) -> Revocation {
-        let tags = vec![self.tag(Subject::Token(jti))];
-        Revocation { tags, reason: "access token revoked by an operator", not_before: None, until }
     }
 
     /// Families that are alive, in the order of their ids.
@@ -243,7 +240,7 @@ impl Admin<'_> {
     }
 
     async fn end_family(&self, family: &Family) -> Result<bool, AdminFault> {
-        let revocation = family_revocation(self.provider, &family.id, "revoked by an operator");
+        let revocation = ending::family(self.provider, &family.id, "revoked by an operator");
         let change = RevokeFamily { id: family.id.clone(), revocation, now: self.now() };
         let detail = json!({ "client": family.client_id, "user": family.user_id });
         self.write(change, self.entry("family.revoke", format!("family:{}", family.id), &detail)).await
@@ -270,7 +267,7 @@ impl Admin<'_> {
         RevokeGrants {
             client_id: client.to_owned(),
             user_id: user.map(str::to_owned),
-            revocation: super::void(vec![self.tag(subject)], reason, now),
+            revocation: ending::so_far(vec![self.tag(subject)], reason, now),
             now,
         }
     }

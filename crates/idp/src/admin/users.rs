@@ -9,12 +9,7 @@ use store::{
 };
 
 use super::{Admin, AdminFault, Page, Refused, Secret, check, paging, seconds};
-use crate::{
-    login::{self, account_subject},
-    logout::DELIVERED_WITHIN,
-    passwords::Password,
-    secrets::Subject,
-};
+use crate::{ending, login::account_subject, passwords::Password, secrets::Subject};
 
 /// A person's account.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -260,7 +255,7 @@ impl Admin<'_> {
             email,
             email_verified_at: verified,
             claims: change.claims.map_or(user.claims, |claims| Value::Object(claims).to_string()),
-            revocation: super::stale(tag, "account changed", now),
+            revocation: ending::stale(tag, "account changed", now),
             now,
         };
         AdminFault::gone_unless(
@@ -280,7 +275,7 @@ impl Admin<'_> {
             AdminFault::refused("password", "give a password, or have one made with `generate`")
         })?;
         let stored = self.hashed(&password, &user.name, user.email.as_deref()).await?;
-        let change = login::change(self.provider, id, stored);
+        let change = ending::change_password(self.provider, id, stored);
         let entry = self.entry("user.password", target(id), &json!({ "generated": made }));
         AdminFault::gone_unless(self.write(change, entry).await?, "user", id)?;
         self.provider.logins().forget(id);
@@ -304,7 +299,7 @@ impl Admin<'_> {
         action: &str,
         reason: &'static str,
     ) -> Result<UserView, AdminFault> {
-        let change = login::end_user(self.provider, id, ending, reason, self.now());
+        let change = ending::end_user(self.provider, id, ending, reason, self.now());
         let ended = self.write(change, self.entry(action, target(id), &Value::Null)).await?;
         AdminFault::gone_unless(ended, "user", id)?;
         self.provider.logins().forget(id);
@@ -332,8 +327,8 @@ impl Admin<'_> {
         let (user, now) = (self.user_row(id).await?, self.now());
         let change = DeleteUser {
             user_id: id.to_owned(),
-            revocation: login::user_revocation(self.provider, id, "account deleted", now),
-            deliver_until: Some(now.plus(DELIVERED_WITHIN)),
+            revocation: ending::user(self.provider, id, "account deleted", now),
+            deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
             now,
         };
         let entry = self.entry("user.delete", target(id), &json!({ "name": user.name }));

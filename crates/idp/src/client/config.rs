@@ -15,10 +15,10 @@ use super::{
     secret::{SecretDigest, SecretDigests, SecretFault},
 };
 use crate::{
-    access_token::{LifetimeFault, check_lifetime},
     authorization::redirect::{RedirectFault, RedirectUri},
-    grants::GrantType,
+    lifetime::{self, LifetimeFault},
     oauth::{
+        grant_type::GrantType,
         scope::{ScopeFault, ScopeSet},
         target,
     },
@@ -336,7 +336,7 @@ impl ClientConfig {
         }
         let lifetime = self.access_token_lifetime.unwrap_or(defaults.access_token_lifetime);
         if self.access_token_lifetime.is_some() {
-            let checked = check_lifetime(lifetime).map_err(ClientReason::Lifetime);
+            let checked = lifetime::check(lifetime).map_err(ClientReason::Lifetime);
             faults.keep("access_token_lifetime", checked);
         }
         let redirect_uris = check_redirects(&self.redirect_uris, "redirect_uris", faults);

@@ -19,10 +19,10 @@ use store::{Store, StoreError};
 use self::{config::ClientConfig, secret::SecretDigests};
 use crate::{
     authorization::redirect::RedirectUri,
-    grants::GrantType,
     oauth::{
         error::Fault,
         form::Form,
+        grant_type::GrantType,
         scope::ScopeSet,
         target::{self, MAX_TARGETS},
     },

@@ -10,7 +10,6 @@ use axum::{
     routing::{get, post},
 };
 use store::{
-    Revocation,
     audit::{Audited, Entry},
     consents::{Consent as Given, WithdrawConsent},
     families::{Family, RevokeFamily},
@@ -20,11 +19,9 @@ use store::{
 
 use super::{authorize, visit::Visit};
 use crate::{
-    access_token::MAX_LIFETIME,
-    discovery,
+    discovery, ending,
     flow::{Flow, Intent},
-    grants::family_revocation,
-    login::{LoginFault, SetFault, change},
+    login::{LoginFault, SetFault},
     oauth::{error::Fault, form::Form, scope::ScopeSet},
     pages::{
         Account, AccountDone, AccountPaths, ConsentRow, ErrorKind, Page, PasswordForm, PasswordProblem,
@@ -33,7 +30,6 @@ use crate::{
     passwords::{Password, rules::Refusal},
     provider::Provider,
     router::only,
-    secrets::Subject,
     session,
 };
 
@@ -303,12 +299,7 @@ async fn withdraw_one(provider: &Provider, session: &Session, client_id: &str) -
     let change = WithdrawConsent {
         user_id: session.user_id.clone(),
         client_id: client_id.to_owned(),
-        revocation: Revocation {
-            tags: vec![provider.secrets().tag(Subject::Consent(&session.user_id, client_id))],
-            reason: "consent withdrawn",
-            not_before: Some(now),
-            until: now.plus(MAX_LIFETIME),
-        },
+        revocation: ending::consent(provider, &session.user_id, client_id, now),
         now,
     };
     let entry = entry(session, "consent.withdraw", format!("client:{client_id}"), now);
@@ -357,7 +348,7 @@ async fn revoke_all(State(provider): State<Arc<Provider>>, request: Request) -> 
 
 /// Revokes a family of whoever has this session.
 async fn revoke_one(provider: &Provider, session: &Session, id: &str) -> Result<(), Fault> {
-    let revocation = family_revocation(provider, id, "access revoked by its user");
+    let revocation = ending::family(provider, id, "access revoked by its user");
     let change = RevokeFamily { id: id.to_owned(), revocation, now: provider.now() };
     let entry = entry(session, "token.revoke", format!("family:{id}"), change.now);
     provider.store().write(Audited { change, entry }).await?;
@@ -410,7 +401,7 @@ async fn try_password(
         Err(SetFault::Pool(error)) => return Err(error.into()),
         Err(SetFault::Store(error)) => return Err(error.into()),
     };
-    let change = change(provider, &user.id, stored);
+    let change = ending::change_password(provider, &user.id, stored);
     let entry = entry(session, "user.password", format!("user:{}", user.id), change.now);
     provider.store().write(Audited { change, entry }).await?;
     logins.forget(&user.id);

@@ -21,10 +21,9 @@ use crate::{
     device::{Decision, draw_user_code, read_user_code},
     discovery,
     flow::{Flow, Intent},
-    grants::GrantType,
     id_token::Authentication,
     login::LoginFault,
-    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
     pages::{
         DeviceCode as CodePage, DeviceConfirm, DeviceDone, DeviceProblem, ErrorKind, Form as PageForm, Page,
         Scope,

@@ -10,13 +10,12 @@ use axum::{
     http::Method,
     response::Response,
 };
-use serde::{Deserialize, Serialize};
 
 use super::{authorize::path, form, visit::Visit};
 use crate::{
     client::Client,
     discovery,
-    flow::{Flow, Intent},
+    flow::{Afterwards, Flow, Intent},
     id_token::{Hint, read_hint},
     oauth::{
         error::Fault,
@@ -25,14 +24,6 @@ use crate::{
     pages::{ErrorKind, Form as PageForm, FormTarget, Href, Link, Logout, LogoutDone, Page},
     provider::Provider,
 };
-
-/// Where to go after signing out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Afterwards {
-    client_id: Option<String>,
-    redirect_uri: Option<String>,
-    state: Option<String>,
-}
 
 /// `GET` and `POST /logout`.
 pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {

@@ -15,8 +15,7 @@ use super::{
 use crate::{
     authorization::request::read,
     client::authenticate::AuthenticatedClient,
-    grants::GrantType,
-    oauth::{error::Fault, form::Form},
+    oauth::{error::Fault, form::Form, grant_type::GrantType},
     provider::Provider,
 };
 

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use auth::token::opaque::{self, Kind};
 use axum::{body::Body, extract::State, response::Response};
 use store::{
-    Revocation,
     access_tokens::{Revoke, RevokeAccessToken},
     families::RevokeFamily,
 };
 
 use super::client_request::ClientRequest;
 use crate::{
-    access_token, client::authenticate::AuthenticatedClient, grants::family_revocation, oauth::error::Fault,
-    provider::Provider, secrets::Subject,
+    access_token, client::authenticate::AuthenticatedClient, ending, oauth::error::Fault, provider::Provider,
 };
+
+/// What is told of a token that its client revokes.
+const REVOKED: &str = "access token revoked";
 
 /// `POST /revoke`.
 pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
@@ -46,7 +47,7 @@ async fn revoke_opaque(provider: &Provider, client: &AuthenticatedClient, text: 
     let revoke = RevokeAccessToken {
         digest,
         client_id: client.id().to_owned(),
-        revocation: token_revocation(provider, &standing.token.jti, standing.token.expires_at),
+        revocation: ending::access_token(provider, &standing.token.jti, standing.token.expires_at, REVOKED),
         now: provider.now(),
     };
     Ok(provider.store().write(revoke).await?)
@@ -59,7 +60,7 @@ async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: 
     if family.client_id != client.id() {
         return Ok(false);
     }
-    let revocation = family_revocation(provider, &family.id, "refresh token revoked");
+    let revocation = ending::family(provider, &family.id, "refresh token revoked");
     Ok(provider.store().write(RevokeFamily { id: family.id, revocation, now: provider.now() }).await?)
 }
 
@@ -69,16 +70,7 @@ async fn revoke_jwt(provider: &Provider, client: &AuthenticatedClient, text: &st
     if claims.client_id != client.id() || now >= claims.expires_at {
         return Ok(false);
     }
-    let revocation = token_revocation(provider, &claims.jti, claims.expires_at);
+    let revocation = ending::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
     provider.store().write(Revoke { revocation, now }).await?;
     Ok(true)
-}
-
-fn token_revocation(provider: &Provider, jti: &str, until: auth::time::Timestamp) -> Revocation {
-    Revocation {
-        tags: vec![provider.secrets().tag(Subject::Token(jti))],
-        reason: "access token revoked",
-        not_before: None,
-        until,
-    }
 }

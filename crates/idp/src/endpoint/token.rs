@@ -9,8 +9,8 @@ use axum::{Extension, extract::State, http::StatusCode, response::Response};
 
 use super::{answer, client_request::ClientRequest};
 use crate::{
-    grants::{self, GrantType, TokenResponse},
-    oauth::error::Fault,
+    grants::{self, TokenResponse},
+    oauth::{error::Fault, grant_type::GrantType},
     provider::Provider,
     session::Caller,
 };

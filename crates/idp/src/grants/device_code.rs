@@ -7,11 +7,12 @@ use store::{
     families::Family,
 };
 
-use super::{Grant, GrantType, TokenResponse, family_revocation, presented, scopes_of, still_open, words};
+use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
 use crate::{
     client::authenticate::AuthenticatedClient,
     device::Decision,
-    oauth::{error::Fault, form::Form},
+    ending,
+    oauth::{error::Fault, form::Form, grant_type::GrantType},
     provider::Provider,
 };
 
@@ -66,7 +67,7 @@ pub(super) async fn redeem(
         authentication: &decision.authentication,
     };
     let (tokens, successors) = grant.mint(provider)?;
-    let on_replay = family_revocation(provider, &family.id, "device code redeemed twice");
+    let on_replay = ending::family(provider, &family.id, "device code redeemed twice");
     let redeem = RedeemDeviceCode { digest, family, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
     tracing::debug!(approved_in = sid, ?redeemed, "device code tried");

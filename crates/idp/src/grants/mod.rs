@@ -1,11 +1,11 @@
 //! Grants: the ways to a token. One file each.
 //!
-//! Owns: the list of grants ([`GrantType`]) and the path common to all ([`issue`]): the client may use the
-//! grant, the grant says what is granted and keeps it, the answer is formed.
-//! Does not own: client authentication (it is over: an [`AuthenticatedClient`] is an argument) or the shape of
-//! tokens ([`crate::access_token`], [`crate::id_token`]).
+//! Owns: the path common to all ([`issue`]): the client may use the grant, the grant says what is granted and keeps it, the
+//! answer is formed.
+//! Does not own: the list of grants ([`GrantType`]), client authentication (it is over: an [`AuthenticatedClient`] is an
+//! argument) or the shape of tokens ([`crate::access_token`], [`crate::id_token`]).
 //!
-//! A new grant is a variant here and a file beside the others with one function that answers a
+//! A new grant is a variant there and a file beside the others with one function that answers a
 //! [`TokenResponse`]. The compiler names every other place.
 
 pub mod authorization_code;
@@ -18,9 +18,9 @@ use auth::{
     time::Timestamp,
     token::opaque::{self, Kind},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use store::{
-    Digest, Revocation,
+    Digest,
     redeem::{Once, Redeem, Redeemed, Successors},
     refresh_tokens::RefreshToken,
     users::User,
@@ -28,59 +28,15 @@ use store::{
 use zeroize::Zeroizing;
 
 use crate::{
-    access_token::{self, Granted, MAX_LIFETIME, Minted},
+    access_token::{self, Granted, Minted},
     client::authenticate::AuthenticatedClient,
+    ending,
     id_token::{self, Authentication, Login},
-    oauth::{error::Fault, form::Form, scope::ScopeSet},
+    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
     person::{Person, Told},
     provider::Provider,
-    secrets::Subject,
     session::Caller,
 };
-
-/// A grant of the token endpoint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, utoipa::ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum GrantType {
-    /// RFC 6749 §4.1.
-    AuthorizationCode,
-    /// RFC 6749 §6.
-    RefreshToken,
-    /// RFC 6749 §4.4.
-    ClientCredentials,
-    /// RFC 8628.
-    DeviceCode,
-    /// RFC 6749 §4.3.
-    Password,
-}
-
-impl GrantType {
-    /// Every grant there is.
-    pub const ALL: [Self; 5] = [
-        Self::AuthorizationCode,
-        Self::RefreshToken,
-        Self::ClientCredentials,
-        Self::DeviceCode,
-        Self::Password,
-    ];
-
-    /// The value of `grant_type`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::AuthorizationCode => "authorization_code",
-            Self::RefreshToken => "refresh_token",
-            Self::ClientCredentials => "client_credentials",
-            Self::DeviceCode => "urn:ietf:params:oauth:grant-type:device_code",
-            Self::Password => "password",
-        }
-    }
-
-    /// The grant of a `grant_type`, compared exactly.
-    pub fn from_wire(text: &str) -> Result<Self, Fault> {
-        let unknown = || Fault::GrantUnsupported(text.chars().take(64).collect());
-        Self::ALL.into_iter().find(|g| g.as_str() == text).ok_or_else(unknown)
-    }
-}
 
 /// A successful answer of the token endpoint (RFC 6749 §5.1, OpenID Connect Core 1.0 §3.1.3.3).
 #[derive(Serialize)]
@@ -223,7 +179,7 @@ impl Grant<'_> {
         };
         let (tokens, successors) = self.mint(provider)?;
         let (family, _) = self.family.ok_or(Fault::GrantInvalid("it belongs to no family"))?;
-        let on_replay = family_revocation(provider, family, twice);
+        let on_replay = ending::family(provider, family, twice);
         let redeem = Redeem { what, digest, successors, on_replay, now: provider.now() };
         tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
     }
@@ -246,16 +202,6 @@ async fn still_open(provider: &Provider, user: Option<User>, told: Told<'_>) -> 
     }
 }
 
-/// What is told when a family is revoked.
-pub(crate) fn family_revocation(provider: &Provider, family: &str, reason: &'static str) -> Revocation {
-    Revocation {
-        tags: vec![provider.secrets().tag(Subject::Family(family))],
-        reason,
-        not_before: None,
-        until: provider.now().plus(MAX_LIFETIME),
-    }
-}
-
 /// The scopes of a family, which are in the grammar since they were when it was made.
 fn scopes_of(text: &str) -> ScopeSet {
     ScopeSet::parse(text).unwrap_or_default()
@@ -264,20 +210,4 @@ fn scopes_of(text: &str) -> ScopeSet {
 /// What a family's audiences are.
 fn words(text: &str) -> Vec<&str> {
     text.split_ascii_whitespace().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wire_names_go_there_and_back() {
-        for grant in GrantType::ALL {
-            assert_eq!(GrantType::from_wire(grant.as_str()), Ok(grant));
-        }
-        assert_eq!(
-            GrantType::from_wire(&"x".repeat(100)),
-            Err(Fault::GrantUnsupported("x".repeat(64).into()))
-        );
-    }
 }

@@ -8,12 +8,12 @@ use store::{
     redeem::Successors,
 };
 
-use super::{Grant, GrantType, TokenResponse};
+use super::{Grant, TokenResponse};
 use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
     login::{ACR, LoginFault, METHOD},
-    oauth::{error::Fault, form::Form},
+    oauth::{error::Fault, form::Form, grant_type::GrantType},
     passwords::Password,
     person::Person,
     provider::Provider,

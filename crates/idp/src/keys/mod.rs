@@ -41,7 +41,7 @@ use self::{
     ring::{KeyRing, TransitionFault},
 };
 use crate::{
-    Entropy, EntropyFailed, access_token,
+    Entropy, EntropyFailed, lifetime,
     secrets::{Purpose, Secrets, Subject},
 };
 
@@ -52,7 +52,7 @@ pub const JWKS_MAX_AGE: Duration = Duration::from_mins(5);
 pub const LEAD: Duration = Duration::from_secs(2 * JWKS_MAX_AGE.as_secs());
 /// A key stays published for at least this long after its last signature: the longest token and a minute of
 /// clock skew. It goes with the first change of the ring, or start, after that.
-pub const RETENTION: Duration = Duration::from_secs(access_token::MAX_LIFETIME.as_secs() + 60);
+pub const RETENTION: Duration = Duration::from_secs(lifetime::MAX_ACCESS_TOKEN.as_secs() + 60);
 /// How often a change is tried that another node came before.
 const TRIES: usize = 5;
 

@@ -13,7 +13,7 @@ use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use idp::{
     Answered, ClientConfig, Config, ConfiguredSecret, Entropy, Outbound, Parts, Provider, Secrets,
-    grants::GrantType, keys::SigningAlgorithm,
+    keys::SigningAlgorithm, oauth::grant_type::GrantType,
 };
 use serde_json::Value;
 use store::{Epoch, Store};
