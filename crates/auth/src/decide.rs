@@ -6,17 +6,71 @@
 //! Does not own: finding the route or verifying the credential (both are arguments), and forwarding, which
 //! takes a `Permit` and nothing else.
 //!
-//! Flow: `valid at now? → parameters unambiguous? → deny rules → allow rules → Permit | Denial`. Evaluated
-//! on every request from cached facts; without a trace it allocates only for a refusal.
+//! Flow: `valid at now? → parameters unambiguous? → deny rules → allow rules → review, if there is one → Permit | Denial`.
+//! Evaluated on every request from cached facts; without a trace it allocates only for a refusal.
+//!
+//! A review is somebody else's to answer, and takes time. [`Reviews`] tells what is known at once; what is not known is
+//! [`Denial::Unreviewed`] with the questions, and the decision is made again when they have been answered.
 
 pub mod explain;
 
 use crate::identity::{Facts, Identity};
+use crate::policy::review::{OwnedQuestion, Question, ReviewTemplate, Unaskable};
+use crate::policy::route::Captures;
 use crate::policy::rule::{Policy, Rule, RuleSet};
-use crate::request::{Canonical, Malformed, pairs};
+use crate::request::{Canonical, Field, Malformed, pairs};
 use crate::time::Timestamp;
 
 use explain::{Effect, Step, Trace};
+
+/// What a decision may look at beside the request.
+#[derive(Clone)]
+pub struct Court<'c> {
+    /// The request's header fields, which reviews may read.
+    pub fields: &'c [Field<'c>],
+    /// What the route's template captured of the path.
+    pub captures: Captures<'c>,
+    /// What is known of reviews.
+    pub reviews: &'c dyn Reviews,
+}
+
+impl Court<'_> {
+    /// Where nothing is reviewed.
+    pub const fn without_reviews() -> Self {
+        Self { fields: &[], captures: Captures::none(), reviews: &NoReviews }
+    }
+}
+
+/// Answers to reviews that are known at once.
+pub trait Reviews {
+    /// Whether they may; `None`: it is not known.
+    fn verdict(&self, question: &Question<'_>) -> Option<bool>;
+}
+
+/// Knows none.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoReviews;
+
+impl Reviews for NoReviews {
+    fn verdict(&self, _: &Question<'_>) -> Option<bool> {
+        None
+    }
+}
+
+/// [`decide_in`] where nothing is reviewed: a policy that needs a review permits nobody.
+///
+/// # Errors
+/// As there.
+pub fn decide<'r>(
+    policy: &Policy,
+    route: usize,
+    request: &'r Canonical<'r>,
+    facts: Option<&'r Facts>,
+    now: Timestamp,
+    trace: &mut impl Trace,
+) -> Result<Permit<'r>, Denial> {
+    decide_in(&Court::without_reviews(), policy, route, request, facts, now, trace)
+}
 
 /// Decides about one request.
 ///
@@ -26,7 +80,8 @@ use explain::{Effect, Step, Trace};
 ///
 /// # Errors
 /// [`Denial`]; nothing may reach the upstream.
-pub fn decide<'r>(
+pub fn decide_in<'r>(
+    court: &Court<'_>,
     policy: &Policy,
     route: usize,
     request: &'r Canonical<'r>,
@@ -34,7 +89,7 @@ pub fn decide<'r>(
     now: Timestamp,
     trace: &mut impl Trace,
 ) -> Result<Permit<'r>, Denial> {
-    let facts = authorize(policy, request, facts, now, trace)?;
+    let facts = authorize(policy, request, facts, now, Reviewing::In(court), trace)?;
     Ok(Permit { route, request: Request::Received(request), facts })
 }
 
@@ -103,9 +158,9 @@ impl<'r> Permit<'r> {
 
     /// Exchanges the path, and decides again about the request that results.
     ///
-    /// `policy` is the route's, or that of whoever else serves the new path on the same upstream: when one
-    /// upstream stands behind several routes, stripping a prefix can lead from one route's paths into
-    /// another's, and then the other's policy must be asked too ([`Permit::confirm`]).
+    /// `policy` is the route's own. When one upstream stands behind several routes, stripping a prefix can lead from one
+    /// route's paths into another's, and then the other's policy must be asked too ([`Permit::confirm`]). A review was about
+    /// the request as it was received, and is not asked for again.
     ///
     /// # Errors
     /// [`Denial::Rewrite`] when the new path has no canonical form (dot segments among others), else as
@@ -123,16 +178,22 @@ impl<'r> Permit<'r> {
         };
         let request = request.map_err(Denial::Rewrite)?;
         note(trace, || Step::Rewritten { path: request.path() });
-        let facts = authorize(policy, &request, self.facts, now, trace)?;
+        let facts = authorize(policy, &request, self.facts, now, Reviewing::Done, trace)?;
         Ok(Self { route: self.route, request: Request::Rewritten(request), facts })
     }
 
-    /// Asks a further policy about the same request; both have to agree.
+    /// Asks a further policy about the same request; both have to agree. The court is that of the further policy's route.
     ///
     /// # Errors
     /// As [`decide`]. The permit is gone then.
-    pub fn confirm(self, policy: &Policy, now: Timestamp, trace: &mut impl Trace) -> Result<Self, Denial> {
-        let facts = authorize(policy, self.request(), self.facts, now, trace)?;
+    pub fn confirm(
+        self,
+        court: &Court<'_>,
+        policy: &Policy,
+        now: Timestamp,
+        trace: &mut impl Trace,
+    ) -> Result<Self, Denial> {
+        let facts = authorize(policy, self.request(), self.facts, now, Reviewing::In(court), trace)?;
         Ok(Self { facts, ..self })
     }
 }
@@ -174,6 +235,15 @@ pub enum Denial {
         /// The parameter.
         name: Box<str>,
     },
+    /// There is nothing that could be reviewed: the request does not say what it is about, or the caller has no name.
+    #[error(transparent)]
+    Unaskable(#[from] Unaskable),
+    /// The review said no.
+    #[error("Kubernetes says that the caller may not")]
+    Reviewed,
+    /// It is not known yet what the review says.
+    #[error("Kubernetes has to be asked")]
+    Unreviewed(Vec<OwnedQuestion>),
     /// A rewrite of the path led to a request that has no canonical form.
     #[error("the rewritten path is refused: {0}")]
     Rewrite(Malformed),
@@ -220,11 +290,28 @@ impl Denial {
                 (400, Some("invalid_request"), false, "repeated_parameter", "a query parameter is repeated"),
             Self::AmbiguousParameter { .. } =>
                 (400, Some("invalid_request"), false, "ambiguous_parameter", "a query parameter is ambiguous"),
+            Self::Unaskable(Unaskable::Method | Unaskable::Caller) =>
+                (403, None, false, "unaskable", "access is denied"),
+            Self::Unaskable(_) =>
+                (400, Some("invalid_request"), false, "review_incomplete", "the request does not say clearly what it is about"),
+            Self::Reviewed =>
+                (403, None, false, "review_denied", "access is denied"),
+            Self::Unreviewed(_) =>
+                (503, None, false, "unreviewed", "whether this is allowed cannot be found out right now"),
             Self::Rewrite(_) =>
                 (400, Some("invalid_request"), false, "rewrite", "the path cannot be served"),
         };
         Answer { status, error, challenge, code, text }
     }
+}
+
+/// What becomes of a review.
+#[derive(Clone, Copy)]
+enum Reviewing<'c> {
+    /// It is looked up.
+    In(&'c Court<'c>),
+    /// It was, for the same request.
+    Done,
 }
 
 /// The decision itself. Answers the facts that may be passed on.
@@ -233,6 +320,7 @@ fn authorize<'f>(
     request: &Canonical<'_>,
     facts: Option<&'f Facts>,
     now: Timestamp,
+    reviewing: Reviewing<'_>,
     trace: &mut impl Trace,
 ) -> Result<Option<&'f Facts>, Denial> {
     note(trace, || Step::Credential { facts, now });
@@ -241,8 +329,9 @@ fn authorize<'f>(
             note(trace, || Step::Public);
             Ok(facts.filter(|facts| facts.valid_at(now)))
         }
-        Policy::Rules(rules) => valid(facts, now)
-            .and_then(|facts| permitted(rules, &facts.identity, request, trace).map(|()| Some(facts))),
+        Policy::Rules(rules) => valid(facts, now).and_then(|facts| {
+            permitted(rules, &facts.identity, request, reviewing, trace).map(|()| Some(facts))
+        }),
     };
     note(trace, || Step::Verdict(outcome.as_ref().err()));
     outcome
@@ -262,6 +351,7 @@ fn permitted(
     rules: &RuleSet,
     identity: &Identity,
     request: &Canonical<'_>,
+    reviewing: Reviewing<'_>,
     trace: &mut impl Trace,
 ) -> Result<(), Denial> {
     unambiguous(rules, request.query())?;
@@ -272,17 +362,52 @@ fn permitted(
     if first_match(rules.allow(), Effect::Allow, identity, request, trace).is_some() {
         return Ok(());
     }
+    if let Some(review) = rules.review() {
+        return match reviewing {
+            Reviewing::In(court) => reviewed(review, identity, request, court, trace),
+            Reviewing::Done => Ok(()),
+        };
+    }
     match rules.missing_scopes(identity, request) {
         Some(scopes) => Err(Denial::InsufficientScope { needed: scopes.join(" ").into() }),
         None => Err(Denial::Forbidden { deny_rule: None }),
     }
 }
 
+/// Whether every question about the request is answered with yes.
+fn reviewed(
+    review: &ReviewTemplate,
+    identity: &Identity,
+    request: &Canonical<'_>,
+    court: &Court<'_>,
+    trace: &mut impl Trace,
+) -> Result<(), Denial> {
+    let mut unknown = Vec::new();
+    let questions = review.questions(identity, request, &court.captures, court.fields)?;
+    for question in questions {
+        let verdict = court.reviews.verdict(&question);
+        note(trace, || Step::Review { question: &question, verdict });
+        match verdict {
+            Some(true) => {}
+            Some(false) => return Err(Denial::Reviewed),
+            None => unknown.push(question.into_owned()),
+        }
+    }
+    if unknown.is_empty() { Ok(()) } else { Err(Denial::Unreviewed(unknown)) }
+}
+
 /// Every parameter that a condition reads must occur once at most and in one spelling: servers take the
 /// first of two, or the last, or both, and some ignore case, take `ns[]` for `ns`, or split at `;`.
 fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
     let Some(query) = query else { return Ok(()) };
-    for name in rules.parameters() {
+    let once = rules.parameters().iter().map(|name| (&**name, true));
+    // A review is asked for about each.
+    let reviewed = rules
+        .review()
+        .into_iter()
+        .flat_map(super::policy::review::ReviewTemplate::parameters)
+        .map(|name| (name, false));
+    for (name, once) in once.chain(reviewed) {
         let (mut exact, mut similar) = (0, query.contains(';'));
         for (key, _) in pairs(Some(query)) {
             if key.is(name) {
@@ -291,11 +416,11 @@ fn unambiguous(rules: &RuleSet, query: Option<&str>) -> Result<(), Denial> {
                 similar |= key.resembles(name);
             }
         }
-        if exact > 1 {
-            return Err(Denial::RepeatedParameter { name: name.clone() });
+        if once && exact > 1 {
+            return Err(Denial::RepeatedParameter { name: name.into() });
         }
         if similar {
-            return Err(Denial::AmbiguousParameter { name: name.clone() });
+            return Err(Denial::AmbiguousParameter { name: name.into() });
         }
     }
     Ok(())

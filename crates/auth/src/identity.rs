@@ -10,6 +10,8 @@ use crate::time::Timestamp;
 pub enum CredentialKind {
     /// A signed JWT (RFC 7519), an RFC 9068 access token among them.
     Jwt,
+    /// A token that an authority was asked about.
+    Opaque,
     /// A TLS client certificate.
     Certificate,
 }
@@ -19,6 +21,7 @@ impl CredentialKind {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Jwt => "jwt",
+            Self::Opaque => "opaque",
             Self::Certificate => "certificate",
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the one canonical request every other part matches, authorizes, logs and forwards ([`request`]);
 //! finding the credential in a request ([`credential`]); the parsing and verification of tokens ([`token`],
-//! [`keyset`]); what a verified credential says about its holder ([`mapping`], [`identity`]); routes and
+//! [`keyset`]); what somebody says of a token who was asked about it ([`authority`]); what a verified credential says about its holder ([`mapping`], [`identity`]); routes and
 //! rules ([`policy`]); the decision itself ([`decide`]); and what the upstream is told of the caller
 //! ([`headers`]).
 //!
@@ -11,6 +11,7 @@
 //!
 //! Flow: `Canonical::parse → RouteTable::find → jwt::verify → decide → Permit | Denial → IdentityHeaders`.
 
+pub mod authority;
 pub mod credential;
 pub mod decide;
 pub mod headers;

@@ -105,6 +105,7 @@ fn lines() -> Result<(), Box<dyn std::error::Error>> {
         time: Timestamp::from_millis(1_700_000_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 17), 51_234)),
+        client: None,
         protocol: RequestProtocol::Http11,
         target: Some(Target { method: "GET", host: "api.example.com", path: "/v1/items/4711/attachments" }),
         status: 200,

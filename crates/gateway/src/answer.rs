@@ -10,9 +10,11 @@ use auth::credential::CredentialFault;
 use auth::decide::Denial;
 use auth::request::Malformed;
 
+use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
 use crate::metrics::Outcome;
+use crate::review;
 
 /// Why the gateway answers by itself.
 #[derive(Debug)]
@@ -47,6 +49,12 @@ pub(crate) enum Refusal {
         /// Seconds after which to try again.
         retry_after: u64,
     },
+    /// A peer asks about requests of others that is not configured to.
+    NotAsked,
+    /// A proxy asks, and nobody can tell about what.
+    Unclear(Unclear),
+    /// A field of this name would pass for one of ours with the proxy that asks.
+    LookAlike(Box<str>),
     /// The upstream has all the requests it may have.
     Overloaded,
     /// The protocol the client wants to switch to is not allowed on the route.
@@ -73,7 +81,7 @@ pub(crate) struct Answer {
     /// How the request counts.
     pub outcome: Outcome,
     /// Fields beside the framing ones.
-    pub fields: Vec<(&'static str, Cow<'static, str>)>,
+    pub fields: Vec<(Cow<'static, str>, Cow<'static, str>)>,
     /// The body.
     pub body: Cow<'static, [u8]>,
     /// Nothing more can be read from the connection after this.
@@ -87,6 +95,14 @@ impl From<CredentialFault> for Refusal {
 }
 
 impl Refusal {
+    /// What a denial becomes: what nobody can find out is not the client's fault.
+    pub(crate) fn of(denial: Denial) -> Self {
+        match denial {
+            Denial::Unreviewed(_) => Self::AuthUnavailable { retry_after: review::RETRY_AFTER.as_secs() },
+            denial => Self::Denied(denial),
+        }
+    }
+
     /// The answer to send; `realm` is that of the challenge (RFC 9110 §11.5).
     pub(crate) fn answer(&self, realm: &str) -> Answer {
         let row = self.row();
@@ -95,17 +111,17 @@ impl Refusal {
             code: row.code,
             outcome: row.outcome,
             fields: vec![
-                ("content-type", "application/problem+json".into()),
-                ("cache-control", "no-store".into()),
+                ("content-type".into(), "application/problem+json".into()),
+                ("cache-control".into(), "no-store".into()),
             ],
             body: problem(row.status, row.code, &row.text).into(),
             close: row.close,
         };
         if let Some(challenge) = self.challenge(realm) {
-            answer.fields.push(("www-authenticate", challenge.into()));
+            answer.fields.push(("www-authenticate".into(), challenge.into()));
         }
         if let Some(seconds) = self.retry_after() {
-            answer.fields.push(("retry-after", seconds.to_string().into()));
+            answer.fields.push(("retry-after".into(), seconds.to_string().into()));
         }
         answer
     }
@@ -150,6 +166,12 @@ impl Refusal {
             }
             Self::AuthUnavailable { .. } =>
                 (503, "auth_unavailable", O::AuthUnavailable, "who is calling cannot be verified right now".into(), false),
+            Self::NotAsked =>
+                (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
+            Self::Unclear(unclear) =>
+                (400, "unclear_question", O::Malformed, unclear.to_string().into(), false),
+            Self::LookAlike(name) =>
+                (400, "identity_look_alike", O::Malformed, format!("the header {name} could be taken for one that says who calls").into(), false),
             Self::Overloaded =>
                 (503, "overloaded", O::Overloaded, "too many requests are under way".into(), false),
             Self::UpgradeRefused =>
@@ -241,9 +263,9 @@ impl Answer {
             code: "local",
             outcome: Outcome::Local,
             fields: vec![
-                ("content-type", content_type.into()),
-                ("cache-control", cache.into()),
-                ("x-content-type-options", "nosniff".into()),
+                ("content-type".into(), content_type.into()),
+                ("cache-control".into(), cache.into()),
+                ("x-content-type-options".into(), "nosniff".into()),
             ],
             body: body.into(),
             close: false,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use auth::authority::AuthorityConfig;
 use auth::headers::{IdentityHeaders, StripSet};
 use auth::mapping::CertificateMapping;
 use auth::policy::route::{Guards, RouteTable};
@@ -16,6 +17,7 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
+use crate::authenticate::Url;
 use crate::tls::ClientAuthorities;
 
 /// Everything one generation of the gateway runs on.
@@ -30,6 +32,8 @@ pub struct Config {
     pub table: RouteTable,
     /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
     pub guards: Vec<Option<Guards>>,
+    /// Who answers reviews, where some route asks for them.
+    pub kubernetes: Option<Kubernetes>,
     /// What is protected, in file order.
     pub routes: Vec<Route>,
     /// Where requests go.
@@ -44,10 +48,19 @@ pub struct Config {
     pub server_timing: Vec<IpNet>,
 }
 
+impl Config {
+    /// Where a route's requests go.
+    pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
+        route.upstream.map(|upstream| &self.upstreams[upstream])
+    }
+}
+
 /// A socket that accepts requests.
 pub struct Listener {
     /// As in the file; names it in metrics and logs.
     pub name: Box<str>,
+    /// What becomes of the requests.
+    pub service: Service,
     /// IP and port; port 0 asks the kernel for one.
     pub address: SocketAddr,
     /// TLS with its certificate; `None` is plain text (HTTP/1.1, and HTTP/2 with prior knowledge).
@@ -62,6 +75,48 @@ pub struct Listener {
     pub limits: Limits,
     /// How long each step may take.
     pub timeouts: ListenerTimeouts,
+}
+
+/// What becomes of a listener's requests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Service {
+    /// They are forwarded to upstreams.
+    Proxy,
+    /// Other proxies ask whether theirs may pass.
+    Authorization(Authorization),
+}
+
+impl Service {
+    /// The authorization service, if it is one.
+    pub fn authorization(&self) -> Option<&Authorization> {
+        match self {
+            Self::Proxy => None,
+            Self::Authorization(service) => Some(service),
+        }
+    }
+}
+
+/// How other proxies ask whether a request may pass. Envoy may always ask over gRPC, where HTTP/2 is spoken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authorization {
+    /// Who may ask: what they say of a request is believed.
+    pub from: Vec<IpNet>,
+    /// How an HTTP request says which request it is about; `None`: over gRPC alone.
+    pub http: Option<Asking>,
+}
+
+/// How an HTTP request says which request it asks about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Asking {
+    /// It is that request, with a prefix before its path that may be empty (Envoy's HTTP service).
+    Itself {
+        /// In canonical form, without a slash at the end.
+        prefix: Box<str>,
+    },
+    /// `X-Original-Method`, and `X-Original-URL` or `X-Original-URI` (nginx).
+    XOriginal,
+    /// `X-Forwarded-Method`, `-Proto`, `-Host`, `-Uri` (Traefik, Caddy, `HAProxy`).
+    XForwarded,
 }
 
 /// TLS of a listener, ready for the acceptor.
@@ -105,6 +160,8 @@ pub struct ListenerTimeouts {
 pub struct Authentication {
     /// JWT issuers.
     pub issuers: Vec<Issuer>,
+    /// Authorities that are asked about tokens which nobody can verify here.
+    pub authorities: Vec<Authority>,
     /// Client certificates as a credential.
     pub certificates: Option<CertificateMapping>,
     /// Bounds of the decision cache.
@@ -128,6 +185,117 @@ pub struct Issuer {
     pub max_stale: Duration,
     /// CA choice for fetching; `None`: system roots. Ignored for `http://` and files.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Somebody who is asked what a token is worth.
+#[derive(Debug, Clone)]
+pub struct Authority {
+    /// What is expected of its answers.
+    pub config: Arc<AuthorityConfig>,
+    /// How it is asked.
+    pub question: Question,
+    /// About which tokens.
+    pub selection: Selection,
+    /// How it is reached.
+    pub server: Server,
+    /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.
+    pub ttl: Duration,
+}
+
+/// How an authority is asked about a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// RFC 7662, at this URL.
+    Introspection {
+        /// Of the endpoint.
+        url: Url,
+    },
+    /// Kubernetes `TokenReview`, below the API server's URL.
+    TokenReview {
+        /// Of the review endpoint.
+        url: Url,
+    },
+    /// `OpenShift` `users/~`, with the token itself as the credential.
+    OpenShiftUser {
+        /// Of the user.
+        url: Url,
+    },
+}
+
+/// Which tokens an authority is asked about. Each token is asked of one authority at most.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Those that begin so. Of several prefixes that fit, the longest counts.
+    pub prefixes: Vec<Box<str>>,
+    /// JWTs whose `iss` is one of these, which no configured issuer has.
+    pub issuers: Vec<Box<str>>,
+}
+
+impl Selection {
+    /// Whether every token is meant that is nobody else's and no JWT.
+    pub fn is_rest(&self) -> bool {
+        self.prefixes.is_empty() && self.issuers.is_empty()
+    }
+}
+
+/// A server that the gateway asks by itself, and as whom.
+#[derive(Debug, Clone)]
+pub struct Server {
+    /// Trusted authorities and, where there is one, a client certificate; `None` for `http`.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// Changes with what `tls` was made from.
+    pub tls_version: u64,
+    /// As whom.
+    pub credential: Credential,
+    /// From asking to the whole answer. Default 3 s.
+    pub timeout: Duration,
+    /// Requests under way at once; more are refused at once. Default 128.
+    pub max_requests: usize,
+}
+
+/// The Kubernetes API server that answers `SubjectAccessReview`s.
+#[derive(Debug, Clone)]
+pub struct Kubernetes {
+    /// Its URL, without a slash at the end.
+    pub url: Box<str>,
+    /// How it is reached.
+    pub server: Server,
+    /// How long a yes is believed. Default 10 s.
+    pub ttl: Duration,
+    /// How long a no is believed. Default 5 s.
+    pub deny_ttl: Duration,
+    /// Bytes of answers kept.
+    pub cache_bytes: usize,
+    /// How many times no are kept.
+    pub deny_entries: usize,
+    /// Digest over all that shapes a question or how it is asked.
+    pub version: u64,
+}
+
+/// As whom the gateway asks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// As nobody, or by the client certificate.
+    None,
+    /// `client_secret_basic` (RFC 6749 section 2.3.1).
+    Basic {
+        /// Client.
+        id: Box<str>,
+        /// File with its secret, read again while it is in use.
+        secret: PathBuf,
+    },
+    /// `client_secret_post`.
+    Post {
+        /// Client.
+        id: Box<str>,
+        /// File with its secret, read again while it is in use.
+        secret: PathBuf,
+    },
+    /// A bearer token, such as a service account's.
+    Bearer {
+        /// File with the token, read again while it is in use.
+        token: PathBuf,
+    },
 }
 
 /// Where an issuer's keys come from.
@@ -160,8 +328,8 @@ pub struct Route {
     pub name: Box<str>,
     /// Who may.
     pub policy: Policy,
-    /// Index into [`Config::upstreams`].
-    pub upstream: usize,
+    /// Index into [`Config::upstreams`]; `None` where no listener forwards: others do, and ask here.
+    pub upstream: Option<usize>,
     /// How the path changes on its way up.
     pub rewrite: Option<Rewrite>,
     /// Whether the client's `Authorization` passes to the upstream. Default false.

@@ -60,7 +60,7 @@ impl Outbound {
         record: &Record,
     ) -> Result<Self, Refusal> {
         let route = &running.config.routes[permit.route()];
-        let pool = running.pools[route.upstream].clone();
+        let pool = running.pools[route.upstream.ok_or(Refusal::NoRoute)?].clone();
         let draft = Draft { permit: &permit, running, route, peer, inbound, caller, record };
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
@@ -119,17 +119,9 @@ impl Draft<'_, '_> {
     fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         put("x-forwarded-host", self.permit.request().authority().as_bytes());
         put("via", self.inbound.via.as_bytes());
-        if let Some(caller) = self.caller
-            && let (Some(minter), Some(assertion)) = (&self.running.minter, &self.running.config.assertion)
-        {
-            let upstream = &self.running.config.upstreams[self.route.upstream].name;
-            let now = worker.clock.at(self.record.started);
-            // An upstream that was promised a signature must not be asked without one.
-            let token = minter.assertion(caller, upstream, now).map_err(|error| {
-                tracing::error!(%error, "assertion cannot be signed");
-                Refusal::AuthUnavailable { retry_after: 1 }
-            })?;
-            put(&assertion.header, token.as_bytes());
+        let now = worker.clock.at(self.record.started);
+        if let Some((name, token)) = self.running.assertion(self.route, self.caller, now)? {
+            put(name, token.as_bytes());
         }
         if let Some((trace, state)) = &self.record.trace {
             let mut parent = Vec::with_capacity(64);
@@ -217,8 +209,8 @@ impl Draft<'_, '_> {
         {
             append("content-length", n.to_string().as_bytes());
         }
-        let scheme =
-            if self.running.config.upstreams[self.route.upstream].tls.is_some() { "https" } else { "http" };
+        let upstream = self.running.config.upstream_of(self.route);
+        let scheme = if upstream.is_some_and(|upstream| upstream.tls.is_some()) { "https" } else { "http" };
         let uri = Uri::builder()
             .scheme(scheme)
             .authority(canonical.authority())

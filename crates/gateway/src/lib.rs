@@ -1,8 +1,9 @@
 //! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
 //!
 //! Owns: sockets and protocols ([`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
-//! verified and remembered ([`authenticate`], [`cache`]); the way up and back (`pipeline`, `forward`, `relay`,
-//! `upstream`); and what is told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
+//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); what Kubernetes says ([`review`]); the way up and back (`pipeline`, `forward`, `relay`,
+//! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
+//! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
 //!
 //! Does not own: what a request means and who may what (`auth`), the configuration's text (the binary).
 //!
@@ -20,13 +21,16 @@ pub mod cgroup;
 pub mod clock;
 pub mod config;
 mod deadline;
+mod ext_authz;
 mod fault;
 mod forward;
+mod forward_auth;
 pub mod http1;
 mod http2;
 mod io;
 mod leg;
 pub mod metrics;
+pub mod outbound;
 pub mod passage;
 pub mod phases;
 mod pipeline;
@@ -34,9 +38,11 @@ pub mod process;
 pub mod proxy_protocol;
 mod record;
 mod relay;
+pub mod review;
 pub mod server;
 pub mod tls;
 pub mod trace;
 mod under_way;
 mod upstream;
+mod vouch;
 mod worker;

@@ -45,7 +45,8 @@ pub fn rewrite<'r>(
 /// When nobody can say who guards the new path; it must not be forwarded then.
 pub fn guards(config: &Config, permit: &Permit<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
     let own = permit.route();
-    let guards = config.guards[config.routes[own].upstream].as_ref().filter(|_| permit.is_rewritten());
+    let upstream = config.routes[own].upstream.filter(|_| permit.is_rewritten());
+    let guards = upstream.and_then(|upstream| config.guards[upstream].as_ref());
     let Some(guards) = guards else { return Ok(Vec::new()) };
     let mut found = guards.of(permit.request(), fields)?;
     found.retain(|route| *route != own);

@@ -4,17 +4,20 @@
 //! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
 //! ([`crate::authenticate`]), the decision (`auth::decide`), what is sent upstream ([`crate::forward`]).
 //!
-//! Flow: `admit → Forward | Answer | Authenticate`; the last is answered by `Authenticator::authenticate` and
-//! another `admit` of the same bytes, so that a cached decision takes one synchronous call without a future.
+//! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Found::find_out`] and another `admit` of the
+//! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
+//! first two a permit becomes is the listener's: it forwards, or vouches to a proxy that asked and forwards itself.
 
 use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
 use auth::decide::explain::NoTrace;
-use auth::decide::{Permit, decide};
+use auth::decide::{Court, Denial, Permit, decide_in};
+use auth::identity::Facts;
+use auth::policy::review::OwnedQuestion;
 use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
@@ -23,16 +26,20 @@ use rustls::pki_types::CertificateDer;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::clock::Now;
-use crate::config::{Config, Listener, Route};
+use crate::config::{Authorization, Config, Listener, Route};
 use crate::forward::Outbound;
+use crate::forward_auth;
 use crate::http1::head::Framing;
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
+use crate::review;
 use crate::tls::ClientAuthorities;
+use crate::vouch::{Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
+#[derive(Clone, Copy)]
 pub(crate) struct Inbound<'a> {
     pub(crate) method: &'a str,
     /// `:authority`, or the authority of an absolute-form target.
@@ -51,6 +58,12 @@ pub(crate) struct Inbound<'a> {
     pub(crate) nominates: bool,
     /// For `Via` (RFC 9110 §7.6.3): the protocol the request came in on.
     pub(crate) via: &'static str,
+    /// The scheme it was made with.
+    pub(crate) scheme: Scheme,
+    /// It is what somebody asks about, not the asking itself.
+    pub(crate) is_original: bool,
+    /// Whoever sent it, when that is not the peer: as a proxy that asks about it says, for the log.
+    pub(crate) client: Option<IpAddr>,
 }
 
 /// Who is at the other end of a connection.
@@ -127,17 +140,72 @@ impl Certificate {
     }
 }
 
-/// What authentication found for the token of a request, asked for by an earlier [`Admission::Authenticate`].
-pub(crate) type Resolved = Outcome;
+/// What a request has to wait for.
+pub(crate) enum Wanted {
+    /// Who holds this token.
+    Caller(Vec<u8>),
+    /// Whether Kubernetes says yes to all of these.
+    Reviews(Vec<OwnedQuestion>),
+}
+
+impl Wanted {
+    /// The phase that the waiting is part of.
+    pub(crate) fn phase(&self) -> Phase {
+        match self {
+            Self::Caller(_) => Phase::Authenticate,
+            Self::Reviews(_) => Phase::Decide,
+        }
+    }
+}
+
+/// What was found out for a request while it waited.
+#[derive(Default)]
+pub(crate) struct Found {
+    outcome: Option<Outcome>,
+    reviews: Vec<(OwnedQuestion, bool)>,
+    /// Some review cannot be had.
+    unreviewed: bool,
+}
+
+impl Found {
+    /// Finds out what is wanted.
+    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Running) {
+        let now = || worker.clock.refresh();
+        match wanted {
+            Wanted::Caller(token) => {
+                self.outcome = Some(running.authenticator.authenticate(&token, now).await);
+            }
+            Wanted::Reviews(questions) => {
+                let answers = match &running.reviewer {
+                    // Rare and large: apart from the future of every miss.
+                    Some(reviewer) => Box::pin(reviewer.find_out(questions, now)).await,
+                    None => None,
+                };
+                match answers {
+                    Some(answers) => self.reviews.extend(answers),
+                    None => self.unreviewed = true,
+                }
+            }
+        }
+    }
+
+    /// Nobody waits any longer.
+    pub(crate) fn give_up(&mut self, running: &Running) {
+        self.outcome.get_or_insert_with(|| running.authenticator.not_in_time());
+        self.unreviewed = true;
+    }
+}
 
 /// What becomes of a request.
 pub(crate) enum Admission {
     /// It is permitted: here is what to send.
     Forward(Box<Outbound>),
+    /// It is permitted, and whoever asked forwards it: here is what to tell them.
+    Vouch(Box<Voucher>),
     /// It is answered here.
     Answer(Box<Answer>),
-    /// Its token is not known yet: verify it, then admit again.
-    Authenticate(Vec<u8>),
+    /// Something has to be found out; then admit it again.
+    Wait(Wanted),
 }
 
 /// Takes a request to its decision.
@@ -146,13 +214,42 @@ pub(crate) fn admit(
     running: &Rc<Running>,
     peer: &Peer,
     inbound: &Inbound<'_>,
-    resolved: Option<Resolved>,
+    found: &Found,
     record: &mut Record,
 ) -> Admission {
-    match try_admit(worker, running, peer, inbound, resolved, record) {
+    let admission = match peer.listener().service.authorization() {
+        None => try_admit(worker, running, peer, inbound, found, record),
+        Some(service) => asked_about(service, running, peer, inbound).and_then(|inbound| {
+            record.client = inbound.client;
+            try_admit(worker, running, peer, &inbound, found, record)
+        }),
+    };
+    match admission {
         Ok(admission) => admission,
         Err(refusal) => Admission::Answer(Box::new(refusal.answer(&running.config.authentication.realm))),
     }
+}
+
+/// The request that a proxy asks about.
+fn asked_about<'a>(
+    service: &Authorization,
+    running: &Running,
+    peer: &Peer,
+    inbound: &Inbound<'a>,
+) -> Result<Inbound<'a>, Refusal> {
+    let address = peer.address.ip().to_canonical();
+    if !service.from.iter().any(|net| net.contains(&address)) {
+        return Err(Refusal::NotAsked);
+    }
+    if inbound.is_original {
+        return Ok(*inbound);
+    }
+    let asking = service.http.as_ref().ok_or(Refusal::NoRoute)?;
+    // Over HTTP nobody can be told to take a field off.
+    if let Some(name) = look_alike(running, inbound.fields) {
+        return Err(Refusal::LookAlike(name.into()));
+    }
+    forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
 }
 
 fn try_admit(
@@ -160,13 +257,13 @@ fn try_admit(
     running: &Rc<Running>,
     peer: &Peer,
     inbound: &Inbound<'_>,
-    resolved: Option<Resolved>,
+    found: &Found,
     record: &mut Record,
 ) -> Result<Admission, Refusal> {
     let config = &*running.config;
     let raw = RawRequest {
         method: inbound.method,
-        scheme: peer.scheme,
+        scheme: inbound.scheme,
         authority: inbound.authority,
         host: inbound.host,
         target: inbound.target,
@@ -175,24 +272,45 @@ fn try_admit(
     let request = Canonical::parse(&raw).map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
-    if let Some(document) = own_document(running, &request) {
+    let forwards = peer.listener().service.authorization().is_none();
+    if forwards && let Some(document) = own_document(running, &request) {
         return Ok(Admission::Answer(Box::new(document)));
     }
     let index = config.table.find(&request, inbound.fields).ok_or(Refusal::NoRoute)?;
     let route = &config.routes[index];
     record.route = Some(index);
     record.end(Phase::Match);
-    let verified = match credential(worker, running, peer, route, inbound, &request, resolved, record)? {
-        Found::Known(verified) => verified,
-        Found::Unknown(token) => return Ok(Admission::Authenticate(token)),
+    let verified = match credential(worker, running, peer, route, inbound, &request, found, record)? {
+        Caller::Known(verified) => verified,
+        Caller::Unknown(token) => return Ok(Admission::Wait(Wanted::Caller(token))),
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
-    let now = worker.clock.at(record.started).wall;
-    let permit = decide(&route.policy, index, &request, facts, now, &mut NoTrace).map_err(Refusal::Denied);
+    let now = worker.clock.at(record.started);
+    let bench = Bench { running, fields: inbound.fields, found, now };
+    let permit = bench.decide(index, &request, facts);
     // Whom a refusal concerned belongs into the log as well.
     record.caller.clone_from(&verified);
-    let permit = rewritten(config, permit?, inbound.fields, now)?;
+    let permit = match permit {
+        Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
+            return Ok(Admission::Wait(Wanted::Reviews(questions)));
+        }
+        other => other.map_err(Refusal::of)?,
+    };
+    if !forwards {
+        let voucher = Voucher::new(permit, running, verified.as_ref(), now)?;
+        record.end(Phase::Decide);
+        return Ok(Admission::Vouch(Box::new(voucher)));
+    }
+    let permit = match bench.rewritten(permit) {
+        Err(Barred::Denied(Denial::Unreviewed(questions))) if !found.unreviewed => {
+            return Ok(Admission::Wait(Wanted::Reviews(questions)));
+        }
+        other => other.map_err(|barred| match barred {
+            Barred::Denied(denial) => Refusal::of(denial),
+            Barred::Disputed => Refusal::NoRoute,
+        })?,
+    };
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !passage::may_switch(route, protocol)
@@ -208,7 +326,7 @@ fn try_admit(
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
-enum Found {
+enum Caller {
     Known(Option<Arc<Verified>>),
     Unknown(Vec<u8>),
 }
@@ -222,48 +340,89 @@ fn credential(
     route: &Route,
     inbound: &Inbound<'_>,
     request: &Canonical<'_>,
-    resolved: Option<Resolved>,
+    found: &Found,
     record: &mut Record,
-) -> Result<Found, Refusal> {
+) -> Result<Caller, Refusal> {
     if matches!(route.policy, Policy::Public) {
-        return Ok(Found::Known(None));
+        return Ok(Caller::Known(None));
     }
     let Some(token) = credential::bearer(inbound.fields, request.query())? else {
         let now = worker.clock.at(record.started);
-        return Ok(Found::Known(peer.certificate.as_ref().and_then(|c| c.verified(running, peer, now))));
+        return Ok(Caller::Known(peer.certificate.as_ref().and_then(|c| c.verified(running, peer, now))));
     };
-    let (outcome, cache) = match resolved {
-        Some(resolved) => resolved,
+    let (outcome, cache) = match &found.outcome {
+        Some(outcome) => outcome.clone(),
         // Whatever the cache knows passed the check of its characters when it was new.
         None => match running.authenticator.lookup(token.unchecked(), worker.clock.at(record.started)) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
-            Lookup::Unknown => return Ok(Found::Unknown(token.checked()?.to_vec())),
+            Lookup::Unknown => return Ok(Caller::Unknown(token.checked()?.to_vec())),
         },
     };
     record.cache = Some(cache);
-    outcome.map(|verified| Found::Known(Some(verified))).map_err(|rejection| match rejection {
+    outcome.map(|verified| Caller::Known(Some(verified))).map_err(|rejection| match rejection {
         Rejection::Invalid(fault) => {
             Refusal::Credential { error: "invalid_token", code: fault.code(), text: fault.to_string().into() }
         }
         Rejection::Unavailable { retry_after, .. } => {
             Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }
+        Rejection::Silent { .. } => Refusal::AuthUnavailable { retry_after: 1 },
     })
 }
 
-/// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
-fn rewritten<'r>(
-    config: &Config,
-    permit: Permit<'r>,
-    fields: &[Field<'_>],
-    now: auth::time::Timestamp,
-) -> Result<Permit<'r>, Refusal> {
-    let mut permit = passage::rewrite(config, permit, now, &mut NoTrace).map_err(Refusal::Denied)?;
-    for other in passage::guards(config, &permit, fields).map_err(|Disputed| Refusal::NoRoute)? {
-        permit = permit.confirm(&config.routes[other].policy, now, &mut NoTrace).map_err(Refusal::Denied)?;
+/// Where a request is decided.
+struct Bench<'b> {
+    running: &'b Running,
+    fields: &'b [Field<'b>],
+    found: &'b Found,
+    now: Now,
+}
+
+/// Why a request that was permitted does not pass under its new path.
+enum Barred {
+    Denied(Denial),
+    /// Nobody can say who guards the new path.
+    Disputed,
+}
+
+impl Bench<'_> {
+    /// Decides about a request by a route's policy.
+    fn decide<'r>(
+        &self,
+        route: usize,
+        request: &'r Canonical<'r>,
+        facts: Option<&'r Facts>,
+    ) -> Result<Permit<'r>, Denial> {
+        let policy = &self.running.config.routes[route].policy;
+        self.sit(route, request, |court| {
+            decide_in(court, policy, route, request, facts, self.now.wall, &mut NoTrace)
+        })
     }
-    Ok(permit)
+
+    /// What a decision by a route's policy may look at.
+    fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&Court<'_>) -> T) -> T {
+        let Some(reviewer) = &self.running.reviewer else { return decide(&Court::without_reviews()) };
+        let known = review::Known { reviewer, now: self.now, found: &self.found.reviews };
+        let captures = self.running.config.table.captures(route, request);
+        decide(&Court { fields: self.fields, captures, reviews: &known })
+    }
+
+    /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
+    fn rewritten<'r>(&self, permit: Permit<'r>) -> Result<Permit<'r>, Barred> {
+        let config = &self.running.config;
+        let permit = passage::rewrite(config, permit, self.now.wall, &mut NoTrace);
+        let mut permit = permit.map_err(Barred::Denied)?;
+        for other in passage::guards(config, &permit, self.fields).map_err(|Disputed| Barred::Disputed)? {
+            let policy = &config.routes[other].policy;
+            // The permit is used up by asking.
+            let request = permit.request().clone();
+            let confirmed =
+                self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
+            permit = confirmed.map_err(Barred::Denied)?;
+        }
+        Ok(permit)
+    }
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.

@@ -1,5 +1,6 @@
 //! What is remembered of a request until it is counted and logged.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,6 +29,8 @@ pub(crate) struct Record {
     pub(crate) shows_timing: bool,
     /// Index of the route that took it.
     pub(crate) route: Option<usize>,
+    /// Whoever sent it, where that is not the peer.
+    pub(crate) client: Option<IpAddr>,
     /// What the decision cache said.
     pub(crate) cache: Option<CacheUse>,
     /// Who called.
@@ -78,6 +81,7 @@ impl Record {
             phases: timed.then(|| Recorder::start(started)),
             shows_timing: false,
             route: None,
+            client: None,
             cache: None,
             caller: None,
             text: described.then(RequestText::default),
@@ -106,8 +110,30 @@ impl Record {
     pub(crate) fn answered_by_us(&mut self, answer: &Answer, head_request: bool) {
         self.outcome = answer.outcome;
         self.status = answer.status;
-        self.reason = (answer.outcome != Outcome::Local).then_some(answer.code);
+        let as_wished = matches!(answer.outcome, Outcome::Local | Outcome::Allowed);
+        self.reason = (!as_wished).then_some(answer.code);
         self.bytes_down = if head_request { 0 } else { answer.body.len() as u64 };
+    }
+
+    /// Somebody who asked about it may forward it.
+    pub(crate) fn vouched(&mut self) {
+        self.outcome = Outcome::Allowed;
+        self.status = 200;
+    }
+
+    /// A document of our own, or a word about ourselves.
+    pub(crate) fn answered_locally(&mut self) {
+        self.outcome = Outcome::Local;
+        self.status = 200;
+    }
+
+    /// A gRPC call has no answer but a status.
+    pub(crate) fn call_failed(&mut self) {
+        if self.reason.is_none() {
+            self.outcome = Outcome::Malformed;
+            self.reason = Some("unclear_question");
+            self.status = 400;
+        }
     }
 
     /// It has its permit and its place upstream. What was done until here was deciding.

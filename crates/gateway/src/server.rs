@@ -29,6 +29,7 @@ use crate::cache;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
+use crate::review::{ReviewStatus, Reviewer};
 use crate::trace::Tracer;
 
 use worker_thread::{Command, Share};
@@ -82,6 +83,8 @@ pub enum StartError {
 pub struct Gateway {
     workers: Vec<WorkerHandle>,
     applied: Mutex<Applied>,
+    /// For what a reload begins anew.
+    services: Services,
 }
 
 struct WorkerHandle {
@@ -93,6 +96,7 @@ struct WorkerHandle {
 struct Applied {
     config: Arc<Config>,
     authenticator: Arc<Authenticator>,
+    reviewer: Option<Arc<Reviewer>>,
     /// Listening addresses by configured address; those with port 0 have got one.
     addresses: HashMap<SocketAddr, SocketAddr>,
 }
@@ -102,6 +106,7 @@ struct Applied {
 pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) reviewer: Option<Arc<Reviewer>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
 }
 
@@ -119,7 +124,8 @@ impl Gateway {
             generation: services.generation.clone(),
         };
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
-        let generation = generation(&config, &authenticator);
+        let reviewer = reviewer(&config, services, None);
+        let generation = generation(&config, &authenticator, reviewer.clone());
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = HashMap::new();
@@ -148,8 +154,8 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let applied = Mutex::new(Applied { config, authenticator, addresses });
-        Ok(Self { workers: handles, applied })
+        let applied = Mutex::new(Applied { config, authenticator, reviewer, addresses });
+        Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
     /// Puts another configuration into force. Connections stay; each request finishes under the configuration
@@ -169,12 +175,13 @@ impl Gateway {
             sockets.push(bind_new(&config, &kept, &mut addresses)?);
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
-        let generation = generation(&config, &authenticator);
+        let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
+        let generation = generation(&config, &authenticator, reviewer.clone());
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
         }
-        *applied = Applied { config, authenticator, addresses };
+        *applied = Applied { config, authenticator, reviewer, addresses };
         Ok(())
     }
 
@@ -186,6 +193,11 @@ impl Gateway {
     /// The authenticator in force, for readiness and metrics.
     pub fn authenticator(&self) -> Arc<Authenticator> {
         self.applied.lock().authenticator.clone()
+    }
+
+    /// How reviews stand, where some route asks for them.
+    pub fn reviews(&self) -> Option<ReviewStatus> {
+        self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
     }
 
     /// Name and address of each listener; port 0 has become the port that was given.
@@ -217,12 +229,26 @@ impl Gateway {
     }
 }
 
-fn generation(config: &Arc<Config>, authenticator: &Arc<Authenticator>) -> Generation {
+/// Who answers reviews; what is remembered is kept where nothing changed.
+fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>) -> Option<Arc<Reviewer>> {
+    let kubernetes = config.kubernetes.as_ref()?;
+    let same = before.filter(|before| before.is_for(kubernetes)).cloned();
+    Some(same.unwrap_or_else(|| {
+        let (control, generation) = (services.control.clone(), services.generation.clone());
+        Arc::new(Reviewer::new(kubernetes, control, &services.secret, generation))
+    }))
+}
+
+fn generation(
+    config: &Arc<Config>,
+    authenticator: &Arc<Authenticator>,
+    reviewer: Option<Arc<Reviewer>>,
+) -> Generation {
     let minter = config
         .assertion
         .as_ref()
         .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
-    Generation { config: config.clone(), authenticator: authenticator.clone(), minter }
+    Generation { config: config.clone(), authenticator: authenticator.clone(), reviewer, minter }
 }
 
 /// Binds the addresses of `config`, the first time with the configured port and then with the port it got.

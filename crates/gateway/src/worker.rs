@@ -9,15 +9,17 @@ use std::time::{Duration, Instant};
 use auth::request::Field;
 
 use crate::access_log;
+use crate::answer::Refusal;
 use crate::assertion::AssertionMinter;
-use crate::authenticate::Authenticator;
-use crate::clock::CoarseClock;
-use crate::config::Config;
+use crate::authenticate::{Authenticator, Verified};
+use crate::clock::{CoarseClock, Now};
+use crate::config::{Config, Route};
 use crate::deadline::Deadlines;
 use crate::metrics::{self, ListenerMetrics, Protocol, RouteMetrics};
 use crate::phases::nanos_between;
 use crate::pipeline::Peer;
 use crate::record::Record;
+use crate::review::Reviewer;
 use crate::trace::{Finished, IdGenerator, Incoming, Tracer};
 use crate::upstream::pool::Pool;
 
@@ -51,11 +53,40 @@ pub(crate) struct Worker {
 pub(crate) struct Running {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) reviewer: Option<Arc<Reviewer>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
     /// By index of the upstream.
     pub(crate) pools: Vec<Rc<Pool>>,
     /// By index of the route.
     pub(crate) routes: Vec<Arc<RouteMetrics>>,
+}
+
+impl Running {
+    /// The fields that tell a service who calls, set or not.
+    pub(crate) fn names_of_ours(&self) -> impl Iterator<Item = &str> {
+        let assertion = self.config.assertion.iter().map(|assertion| &*assertion.header);
+        self.config.identity_headers.names().chain(assertion)
+    }
+
+    /// The signed statement of who calls for whoever serves a route, and the field that carries it.
+    pub(crate) fn assertion(
+        &self,
+        route: &Route,
+        caller: Option<&Verified>,
+        now: Now,
+    ) -> Result<Option<(&str, Arc<str>)>, Refusal> {
+        let (Some(caller), Some(minter), Some(assertion)) = (caller, &self.minter, &self.config.assertion)
+        else {
+            return Ok(None);
+        };
+        let audience = self.config.upstream_of(route).map_or(&route.name, |upstream| &upstream.name);
+        // An upstream that was promised a signature must not be asked without one.
+        let token = minter.assertion(caller, audience, now).map_err(|error| {
+            tracing::error!(%error, "assertion cannot be signed");
+            Refusal::AuthUnavailable { retry_after: 1 }
+        })?;
+        Ok(Some((&assertion.header, token)))
+    }
 }
 
 /// The phases of one request in this many are timed: reading the clock seven times costs as much as parsing.
@@ -201,7 +232,7 @@ impl Worker {
     /// The line and the spans of a request.
     fn tell(&self, running: &Running, peer: &Peer, record: &Record, total: u64) {
         let route = record.route.map(|at| &running.config.routes[at]);
-        let upstream = route.map(|r| &running.config.upstreams[r.upstream]);
+        let upstream = route.and_then(|r| running.config.upstream_of(r));
         let endpoint = upstream.zip(record.endpoint).and_then(|(u, at)| u.endpoints.get(at));
         let endpoint = endpoint.map(ToString::to_string);
         let forwarded = upstream.zip(endpoint.as_deref()).map(|(upstream, endpoint)| {
@@ -215,6 +246,7 @@ impl Worker {
             time,
             listener: &peer.listener().name,
             peer: peer.address,
+            client: record.client,
             protocol: record.protocol,
             target: target.map(|t| access_log::Target { method: &t.method, host: &t.host, path: &t.path }),
             status: record.status,

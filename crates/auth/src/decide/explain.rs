@@ -6,6 +6,7 @@
 use std::fmt;
 
 use crate::identity::{Facts, Identity};
+use crate::policy::review::{Attributes, Question};
 use crate::policy::rule::{Condition, Rule};
 use crate::request::Canonical;
 use crate::time::Timestamp;
@@ -82,6 +83,13 @@ pub enum Step<'s> {
         /// The request.
         request: &'s Canonical<'s>,
     },
+    /// No rule decides, and a review is looked up.
+    Review {
+        /// What is asked.
+        question: &'s Question<'s>,
+        /// What is known of the answer.
+        verdict: Option<bool>,
+    },
     /// The path was rewritten and everything is decided again.
     Rewritten {
         /// The new path.
@@ -142,12 +150,44 @@ impl Trace for Explanation {
                 };
                 self.push(1, Some(condition.holds(identity, request)), format!("{condition}: {found}"));
             }
+            Step::Review { question, verdict } => {
+                let known = match verdict {
+                    Some(true) => "yes",
+                    Some(false) => "no",
+                    None => "not known yet",
+                };
+                self.push(0, verdict, format!("review: {}: {known}", asked(question)));
+            }
             Step::Rewritten { path } => self.push(0, None, format!("the path is rewritten to {path}")),
             Step::Verdict(None) => self.push(0, Some(true), "allowed".into()),
             Step::Verdict(Some(denial)) => {
                 let status = denial.answer().status;
                 self.push(0, Some(false), format!("denied with {status}: {denial}"));
             }
+        }
+    }
+}
+
+/// A question as a sentence, in the words of `kubectl auth can-i`.
+fn asked(question: &Question<'_>) -> String {
+    let user = quoted(&question.user);
+    match &question.attributes {
+        Attributes::NonResource { path, verb } => format!("may {user} {verb} {path}"),
+        Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+            let mut text = format!("may {user} {verb} {resource}");
+            let more = [
+                (".", group.as_deref().filter(|group| !group.is_empty())),
+                ("/", subresource.as_deref()),
+                (" ", name.as_deref()),
+                (" in namespace ", namespace.as_deref()),
+            ];
+            for (before, part) in more {
+                if let Some(part) = part {
+                    text.push_str(before);
+                    text.push_str(part);
+                }
+            }
+            text
         }
     }
 }

@@ -11,7 +11,7 @@
 //! `a%2Cadmin` and gives nobody the group `admin`. Dropping such values would lose rights silently, and
 //! escaping by backslash is understood by nobody.
 
-use super::{StripSet, fold, is_essential, is_hop_by_hop};
+use super::{StripSet, is_essential, is_hop_by_hop, is_same};
 use crate::identity::Identity;
 use crate::request::is_token;
 
@@ -62,8 +62,10 @@ impl HeaderFault {
         if is_hop_by_hop(name) || is_essential(name) || is_ours(name) {
             return Some(Self::Taken(name.into()));
         }
-        let same = |other: &&str| other.bytes().map(fold).eq(name.bytes().map(fold));
-        others.into_iter().find(same).map(|other| Self::Alias(other.into(), name.into()))
+        others
+            .into_iter()
+            .find(|other| is_same(name, other))
+            .map(|other| Self::Alias(other.into(), name.into()))
     }
 }
 

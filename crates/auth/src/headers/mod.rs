@@ -46,6 +46,36 @@ fn is_alias(name: &str, folded: &str) -> bool {
     name.len() == folded.len() && name.bytes().map(fold).eq(folded.bytes())
 }
 
+/// Whether many servers take one name for the other: both are of one alias class.
+pub fn is_same(name: &str, other: &str) -> bool {
+    name.len() == other.len() && name.bytes().map(fold).eq(other.bytes().map(fold))
+}
+
+/// Whether a field says where a request came from and what it was, as a proxy that asks us about it sets it for whoever is
+/// behind it: [`StripSet`] deletes it, but from there it is none of ours to delete.
+pub fn is_of_the_front(name: &str) -> bool {
+    const FRONT: [&str; 17] = [
+        "forwarded",
+        "x-envoy-*",
+        "x-forwarded",
+        "x-forwarded-client-cert",
+        "x-forwarded-for",
+        "x-forwarded-host",
+        "x-forwarded-method",
+        "x-forwarded-port",
+        "x-forwarded-prefix",
+        "x-forwarded-proto",
+        "x-forwarded-scheme",
+        "x-forwarded-server",
+        "x-forwarded-ssl",
+        "x-forwarded-uri",
+        "x-original-*",
+        "x-real-ip",
+        "x-real-port",
+    ];
+    is_among(name, &FRONT)
+}
+
 /// Whether a field is meant for this hop alone and is never passed on (RFC 9110 §7.6.1), in any alias:
 /// `Transfer_Encoding` must not reach a server that takes it for the real one.
 ///
@@ -99,9 +129,14 @@ const ESSENTIAL: [&str; 15] = [
 ];
 
 fn is_essential(name: &str) -> bool {
-    ESSENTIAL.iter().any(|essential| match essential.strip_suffix('*') {
-        Some(family) => name.len() >= family.len() && is_alias_prefix(name, family),
-        None => is_alias(name, essential),
+    is_among(name, &ESSENTIAL)
+}
+
+/// Whether a name is an alias of one in folded form, where a trailing `*` stands for any ending.
+fn is_among(name: &str, list: &[&str]) -> bool {
+    list.iter().any(|listed| match listed.strip_suffix('*') {
+        Some(family) => is_alias_prefix(name, family),
+        None => is_alias(name, listed),
     })
 }
 

@@ -180,6 +180,31 @@ fn scalar(path: &ClaimPath, value: Value<'_>) -> Result<Box<str>, ClaimError> {
     }
 }
 
+/// The text of a member, if it may be part of an identity; absent, `null` and empty are `None`.
+pub(crate) fn checked_text<'d>(object: Value<'d>, member: &str) -> Result<Option<&'d str>, ClaimError> {
+    let Some(value) = object.get(member).filter(|value| !value.is_null()) else { return Ok(None) };
+    let text = value.as_str().ok_or_else(|| ClaimError::new(member, ClaimFault::NotA("a string")))?;
+    checked(member, text)
+}
+
+/// The texts of an array, in order, without duplicates and empty ones.
+pub(crate) fn checked_list(claim: &str, array: Value<'_>) -> Result<Vec<Box<str>>, ClaimError> {
+    let fault = |fault| ClaimError::new(claim, fault);
+    let wrong = || fault(ClaimFault::NotA("an array of strings"));
+    let mut texts: Vec<Box<str>> = Vec::new();
+    for item in array.items().ok_or_else(wrong)? {
+        let Some(text) = checked(claim, item.as_str().ok_or_else(wrong)?)? else { continue };
+        if texts.iter().any(|known| **known == *text) {
+            continue;
+        }
+        if texts.len() == MAX_VALUES {
+            return Err(fault(ClaimFault::TooMany));
+        }
+        texts.push(text.into());
+    }
+    Ok(texts)
+}
+
 /// Appends `value`; an empty one counts as absent.
 fn push(path: &ClaimPath, values: &mut Vec<Box<str>>, value: Box<str>) -> Result<(), ClaimError> {
     if value.is_empty() {

@@ -1,10 +1,12 @@
 //! What the configuration says about requests: which route takes one, and whom a route lets pass.
 //!
-//! Owns: [`route`], the table from canonical requests to routes; [`rule`], the rules of a route; the faults
+//! Owns: [`route`], the table from canonical requests to routes; [`rule`], the rules of a route; [`review`], what Kubernetes is
+//! asked where no rule decides; the faults
 //! either finds in its input. Both are built once, whole or not at all, and only read afterwards.
 //!
 //! Does not own: the file format (the binary's `config`), the evaluation order of a decision (`decide`).
 
+pub mod review;
 pub mod route;
 pub mod rule;
 

@@ -14,10 +14,12 @@ mod values;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 pub use spec::{ConditionSpec, RuleSpec, TestSpec, Vocabulary};
 use values::Values;
 
+use super::review::ReviewTemplate;
 use crate::identity::Identity;
 use crate::request::{Canonical, pairs};
 
@@ -36,10 +38,28 @@ pub struct RuleSet {
     allow: Box<[Rule]>,
     deny: Box<[Rule]>,
     parameters: Box<[Box<str>]>,
+    review: Option<Arc<ReviewTemplate>>,
 }
 
 impl RuleSet {
-    /// Any of these suffices. Never empty.
+    /// No rules: whoever has a credential is reviewed.
+    pub fn reviewed_only(review: ReviewTemplate) -> Self {
+        let none = || Box::default();
+        Self { allow: none(), deny: none(), parameters: Box::default(), review: Some(Arc::new(review)) }
+    }
+
+    /// The same rules, and a review of whatever none of them decides.
+    #[must_use]
+    pub fn reviewed(self, review: ReviewTemplate) -> Self {
+        Self { review: Some(Arc::new(review)), ..self }
+    }
+
+    /// What Kubernetes is asked when no rule decides.
+    pub fn review(&self) -> Option<&ReviewTemplate> {
+        self.review.as_deref()
+    }
+
+    /// Any of these suffices. Empty only where there is a review.
     pub fn allow(&self) -> &[Rule] {
         &self.allow
     }
@@ -282,6 +302,10 @@ impl fmt::Display for Rule {
 impl fmt::Display for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         joined(f, &self.allow, " or ")?;
+        if self.review.is_some() {
+            f.write_str(if self.allow.is_empty() { "" } else { " or " })?;
+            f.write_str("reviewed by Kubernetes")?;
+        }
         if !self.deny.is_empty() {
             f.write_str(", unless ")?;
             joined(f, &self.deny, " or ")?;

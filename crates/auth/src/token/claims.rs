@@ -50,7 +50,7 @@ pub(super) fn check(
     now: Timestamp,
 ) -> Result<Validity, TokenError> {
     check_kind(claims, typ, config.types())?;
-    check_audience(claims, config)?;
+    check_audience(claims, config.audiences())?;
     for name in ["sub", "jti"] {
         string(claims, name)?;
     }
@@ -62,10 +62,8 @@ pub(super) fn check(
         }
         issued.ok_or_else(|| missing("iat"))?;
     }
-    // Rounded against the token: a fraction of a millisecond never lengthens its life.
-    let expires = date(claims, "exp", f64::floor)?.ok_or_else(|| missing("exp"))?.plus(config.clock_skew());
-    let not_before = date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0));
-    let not_before = not_before.minus(config.clock_skew());
+    let expires = expires(claims)?.ok_or_else(|| missing("exp"))?.plus(config.clock_skew());
+    let not_before = not_before(claims)?.minus(config.clock_skew());
     if now >= expires {
         return Err(TokenError::Expired);
     }
@@ -73,6 +71,16 @@ pub(super) fn check(
         return Err(TokenError::NotYetValid);
     }
     Ok(Validity { not_before, expires })
+}
+
+/// `exp`. Rounded against the token, like its counterpart: a fraction of a millisecond never lengthens a life.
+pub(crate) fn expires(claims: Value<'_>) -> Result<Option<Timestamp>, TokenError> {
+    Ok(date(claims, "exp", f64::floor)?)
+}
+
+/// `nbf`; without it, since ever.
+pub(crate) fn not_before(claims: Value<'_>) -> Result<Timestamp, TokenError> {
+    Ok(date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0)))
 }
 
 /// Access token, or one of its look-alikes?
@@ -83,6 +91,11 @@ fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), T
         | (Typ::Absent, TokenTypes::Untyped) => {}
         _ => return Err(TokenError::WrongType),
     }
+    check_marks(claims, typ == Typ::AccessToken)
+}
+
+/// Whether claims bear the marks of something else than an access token; `declared`: something else says that it is one.
+pub(crate) fn check_marks(claims: Value<'_>, mut declared: bool) -> Result<(), TokenError> {
     // Security events and logout tokens; ID tokens (OpenID Connect Core §3.1.3.6, §3.3.2.11); request objects
     // (RFC 9101 §4). No access token has a use for these.
     for mark in ["events", "at_hash", "c_hash", "s_hash", "response_type"] {
@@ -91,10 +104,10 @@ fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), T
         }
     }
     // Keycloak tells its kinds apart by a claim `typ` (Bearer, ID, Refresh, Logout …), Cognito by `token_use`.
-    let mut declared = typ == Typ::AccessToken;
-    for (name, kind) in [("typ", "bearer"), ("token_use", "access")] {
+    for (name, kinds) in [("typ", &["bearer"][..]), ("token_use", &["access", "access_token"])] {
         if let Some(value) = claims.get(name) {
-            if !value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind)) {
+            let is = |kind: &&str| value.as_str().is_some_and(|v| v.eq_ignore_ascii_case(kind));
+            if !kinds.iter().any(is) {
                 return Err(TokenError::NotAnAccessToken(name));
             }
             declared = true;
@@ -112,9 +125,9 @@ fn check_kind(claims: Value<'_>, typ: Typ, accepted: TokenTypes) -> Result<(), T
 }
 
 /// `aud`: a string or an array of strings (RFC 7519 §4.1.3), one of them ours.
-fn check_audience(claims: Value<'_>, config: &IssuerConfig) -> Result<(), TokenError> {
+pub(crate) fn check_audience(claims: Value<'_>, audiences: &[Box<str>]) -> Result<(), TokenError> {
     let fault = || ClaimError::new("aud", ClaimFault::NotA("a string or an array of strings"));
-    let ours = |audience: &str| config.audiences().iter().any(|a| **a == *audience);
+    let ours = |audience: &str| audiences.iter().any(|a| **a == *audience);
     let aud = claims.get("aud").ok_or_else(|| missing("aud"))?;
     let found = if let Some(audience) = aud.as_str() {
         ours(audience)
@@ -133,7 +146,7 @@ fn missing(name: &str) -> ClaimError {
     ClaimError::new(name, ClaimFault::Missing)
 }
 
-fn string<'d>(claims: Value<'d>, name: &str) -> Result<Option<&'d str>, ClaimError> {
+pub(crate) fn string<'d>(claims: Value<'d>, name: &str) -> Result<Option<&'d str>, ClaimError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     value.as_str().map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a string")))
 }

@@ -106,6 +106,9 @@ pub enum TokenError {
     /// `aud` names none of our audiences.
     #[error("token is for another audience")]
     WrongAudience,
+    /// The authority that was asked about it says that it is worth nothing: never made, expired, or revoked.
+    #[error("token is not active")]
+    Inactive,
     /// now ≥ `exp` + skew.
     #[error("token is expired")]
     Expired,
@@ -146,6 +149,7 @@ impl TokenError {
             Self::Claim(ClaimError { fault: ClaimFault::Missing, .. }) => "missing_claim",
             Self::Claim(_) => "bad_claim",
             Self::WrongAudience => "wrong_audience",
+            Self::Inactive => "inactive",
             Self::Expired => "expired",
             Self::NotYetValid => "not_yet_valid",
         }

@@ -152,6 +152,12 @@ impl<'d> Value<'d> {
         Some(Self { node: &members[at].1, ..self })
     }
 
+    /// The members in the order of their names, if this is an object.
+    pub fn members(self) -> Option<impl ExactSizeIterator<Item = (&'d str, Self)>> {
+        let Node::Object(members) = self.node else { return None };
+        Some(members.iter().map(move |(name, node)| (name.resolve(self.text), Self { node, ..self })))
+    }
+
     /// The elements, if an array.
     pub fn items(self) -> Option<impl ExactSizeIterator<Item = Self>> {
         let Node::Array(items) = self.node else { return None };

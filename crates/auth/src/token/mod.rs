@@ -11,7 +11,7 @@
 //! algorithm, key, signature, token type, audience, times, and maps the claims to `Facts`.
 
 mod algorithm;
-mod claims;
+pub(crate) mod claims;
 mod error;
 mod issuer;
 pub mod json;

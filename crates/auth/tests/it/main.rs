@@ -7,6 +7,7 @@ mod decide_rules;
 mod fixtures;
 mod headers_identity;
 mod headers_strip;
+mod policy_review;
 mod policy_route;
 mod policy_rule;
 mod request_host;

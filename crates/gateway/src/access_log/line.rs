@@ -8,7 +8,7 @@
 //! `\u` escapes in both styles.
 
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use auth::time::Timestamp;
 
@@ -71,6 +71,9 @@ fn fields<const STYLE: bool>(line: &mut Line<'_, STYLE>, time: &str, record: &Re
     line.begin(time);
     line.text(key!("listener"), record.listener);
     line.peer(key!("peer"), record.peer);
+    if let Some(client) = record.client {
+        line.address(key!("client"), client);
+    }
     line.plain(key!("protocol"), record.protocol.as_str());
     if let Some(target) = &record.target {
         line.text(key!("method"), target.method);
@@ -156,6 +159,14 @@ impl<const STYLE: bool> Line<'_, STYLE> {
     fn millis(&mut self, key: Key, nanos: u64) {
         self.key(key);
         push_millis(self.out, nanos);
+    }
+
+    fn address(&mut self, key: Key, address: IpAddr) {
+        self.key(key);
+        self.quote();
+        // writing to a vector does not fail
+        drop(write!(self.out, "{address}"));
+        self.quote();
     }
 
     fn peer(&mut self, key: Key, peer: SocketAddr) {

@@ -15,7 +15,7 @@
 mod line;
 mod writer;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use auth::identity::Identity;
 use auth::time::Timestamp;
@@ -89,6 +89,8 @@ pub struct Record<'a> {
     pub listener: &'a str,
     /// The client's address, from the connection or a PROXY header.
     pub peer: SocketAddr,
+    /// Whoever sent the request that the peer, a proxy, asks about.
+    pub client: Option<IpAddr>,
     /// What it spoke.
     pub protocol: RequestProtocol,
     /// What it asked for; `None` when it was malformed: then nothing it said is trustworthy enough to print.

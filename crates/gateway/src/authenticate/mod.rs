@@ -4,12 +4,14 @@
 //! their refresh, client certificates. Does not own: finding the credential in the request, rules, answers.
 //!
 //! Flow: `lookup` (hot, sync) `→ Hit | Denied`, or `Unknown`, then `authenticate` (verify; for a key that is
-//! unknown or may have changed fetch, wait within bounds, verify again) `→ Verified | Rejection`.
+//! unknown or may have changed fetch, wait within bounds, verify again; for what nobody can verify here ask the one
+//! authority that may know) `→ Verified | Rejection`.
 //!
 //! A token is [`Rejection::Invalid`] when it is known to be bad, and the client is to be told 401. It is
-//! [`Rejection::Unavailable`] when nothing can be said because the issuer's keys cannot be had: 503 with
-//! `Retry-After`, never 403, never cached, never let pass.
+//! [`Rejection::Unavailable`] or [`Rejection::Silent`] when nothing can be said because the issuer's keys cannot be had or
+//! the authority gives no answer: 503 with `Retry-After`, never 403, never cached, never let pass.
 
+mod authority;
 mod certificate;
 mod fetch;
 mod key_source;
@@ -27,6 +29,8 @@ use auth::token::jwt::{self, MAX_TOKEN_BYTES};
 use auth::token::{IssuerConfig, TokenError};
 use rustls_pki_types::CertificateDer;
 
+use self::authority::Authority;
+pub use self::authority::AuthorityStatus;
 pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
 use self::key_source::Source;
@@ -55,13 +59,19 @@ pub enum Rejection {
     /// The token is bad: 401 `invalid_token` (RFC 6750 section 3.1).
     #[error(transparent)]
     Invalid(TokenError),
-    /// Nobody can tell now: 503.
+    /// Nobody can tell now, for the issuer's keys are lacking: 503.
     #[error("the keys of issuer {issuer} cannot be had now; see its source and the log")]
     Unavailable {
         /// The issuer's configured name.
         issuer: Arc<str>,
         /// When to ask again, at least 1 s.
         retry_after: Duration,
+    },
+    /// Nobody can tell now, for the authority that was asked gives no answer: 503.
+    #[error("the authority {authority} does not say what the token is worth; see the log")]
+    Silent {
+        /// The authority's configured name.
+        authority: Arc<str>,
     },
 }
 
@@ -71,6 +81,7 @@ impl Rejection {
         match self {
             Self::Invalid(error) => error.code(),
             Self::Unavailable { .. } => "keys_unavailable",
+            Self::Silent { .. } => "authority_unavailable",
         }
     }
 }
@@ -125,6 +136,7 @@ impl<'a> From<&'a Config> for Setup<'a> {
 /// Answers who is calling. Shared by all workers; replaced as a whole on reload.
 pub struct Authenticator {
     issuers: Box<[Vouching]>,
+    authorities: Box<[Authority]>,
     certificates: Option<CertificateMapping>,
     rendering: Rendering,
     cache: DecisionCache<Verified, Rejection>,
@@ -164,7 +176,8 @@ impl Authenticator {
     }
 
     fn build(setup: Setup<'_>, surroundings: Surroundings, before: Option<&Self>) -> Self {
-        let Authentication { issuers, certificates, cache: limits, version, .. } = setup.authentication;
+        let Authentication { issuers, authorities, certificates, cache: limits, version, .. } =
+            setup.authentication;
         let (headers, reserve) = (setup.identity_headers.clone(), Reserve::of(setup.assertion));
         let variant = before.map_or(0, |before| {
             let old = &before.rendering;
@@ -180,6 +193,14 @@ impl Authenticator {
         );
         Self {
             issuers: issuers.iter().map(|issuer| Vouching::new(issuer, &surroundings, before)).collect(),
+            authorities: authorities
+                .iter()
+                .map(|authority| {
+                    let same = |other: &&Authority| other.config.name == authority.config.name;
+                    let before = before.and_then(|before| before.authorities.iter().find(same));
+                    Authority::new(authority, &surroundings.control, before)
+                })
+                .collect(),
             certificates: certificates.clone(),
             rendering: Rendering { headers, reserve, variant },
             cache,
@@ -229,8 +250,17 @@ impl Authenticator {
             }
         }
         // Flushes outran every attempt: keys change faster than a signature is checked.
+        self.not_in_time()
+    }
+
+    /// What is answered to somebody who waits no longer.
+    pub fn not_in_time(&self) -> Outcome {
+        (Err(self.unavailable()), CacheUse::Miss)
+    }
+
+    fn unavailable(&self) -> Rejection {
         let issuer = self.issuers.first().map_or_else(|| "none".into(), |issuer| issuer.name.clone());
-        (Err(Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }), CacheUse::Miss)
+        Rejection::Unavailable { issuer, retry_after: Duration::from_secs(1) }
     }
 
     /// Who holds a client certificate whose chain was verified in the handshake; the end-entity certificate
@@ -253,6 +283,11 @@ impl Authenticator {
     pub fn key_sets(&self) -> Vec<KeySetStatus> {
         let now = self.surroundings.clock.now();
         self.issuers.iter().map(|issuer| issuer.keys.status(now)).collect()
+    }
+
+    /// How each authority stands, in configured order.
+    pub fn authorities(&self) -> Vec<AuthorityStatus> {
+        self.authorities.iter().map(Authority::status).collect()
     }
 
     /// Returns once keys were asked for at least once for every issuer, with or without success.
@@ -281,7 +316,9 @@ impl Authenticator {
             Err(why) => {
                 match why {
                     // The next key set may know the key, and nothing was computed that is worth keeping.
-                    Rejection::Unavailable { .. } | Rejection::Invalid(TokenError::UnknownKey) => {
+                    Rejection::Unavailable { .. }
+                    | Rejection::Silent { .. }
+                    | Rejection::Invalid(TokenError::UnknownKey) => {
                         ticket.fail(why.clone());
                     }
                     Rejection::Invalid(_) => ticket.deny(why.clone(), now),
@@ -291,23 +328,39 @@ impl Authenticator {
         }
     }
 
+    /// Verifies with the keys at hand, or deals with what is in the way of that.
     async fn verify(
         &self,
         token: &[u8],
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
-        let mut refused = None;
-        for _ in 0..=RENEWALS {
-            let now = now();
-            let (issuer, seen, why) = match self.attempt(token, now) {
-                Ok(verified) => return Ok(verified),
-                Err(Obstacle::Token(error)) => return Err(Rejection::Invalid(error)),
-                Err(Obstacle::Keys { issuer, seen, why }) => (&self.issuers[issuer], seen, why),
-            };
+        match self.attempt(token, now()) {
+            Ok(verified) => Ok(verified),
             // Rare and large: apart from the future of every miss.
-            let retry_after = match Box::pin(issuer.keys.renew(seen, now)).await {
+            Err(obstacle) => Box::pin(self.overcome(obstacle, token, now)).await,
+        }
+    }
+
+    async fn overcome(
+        &self,
+        mut obstacle: Obstacle,
+        token: &[u8],
+        now: &impl Fn() -> Now,
+    ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+        let mut refused = None;
+        for _ in 0..RENEWALS {
+            let (issuer, seen, why) = match obstacle {
+                Obstacle::Token(error) => return Err(Rejection::Invalid(error)),
+                Obstacle::Unknown { authority } => return self.ask(authority, token, now()).await,
+                Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
+            };
+            let retry_after = match issuer.keys.renew(seen, now()).await {
                 Renewal::Newer => {
                     refused = why;
+                    obstacle = match self.attempt(token, now()) {
+                        Ok(verified) => return Ok(verified),
+                        Err(obstacle) => obstacle,
+                    };
                     continue;
                 }
                 Renewal::Fresh => match why {
@@ -323,15 +376,45 @@ impl Authenticator {
             return Err(Rejection::Unavailable { issuer: issuer.name.clone(), retry_after });
         }
         // As many newer sets did not help.
-        Err(Rejection::Invalid(refused.unwrap_or(TokenError::UnknownKey)))
+        Err(Rejection::Invalid(match obstacle {
+            Obstacle::Token(error) => error,
+            _ => refused.unwrap_or(TokenError::UnknownKey),
+        }))
+    }
+
+    /// Has an authority say what a token is worth.
+    async fn ask(&self, at: usize, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+        let authority = &self.authorities[at];
+        let Some(verdict) = authority.ask(token, now.wall).await else {
+            return Err(Rejection::Silent { authority: (*authority.config.name).into() });
+        };
+        let facts = verdict.map_err(Rejection::Invalid)?;
+        // The answer may be as old as the question.
+        let life = Lifetime { expires: facts.expires, until: Some(now.monotonic + authority.ttl) };
+        Ok((Arc::new(self.rendering.verified(facts, None)), life))
     }
 
     /// Parses and verifies with the keys at hand; waits for nothing.
     fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Obstacle> {
-        let unverified = jwt::parse(token)?;
+        if let Some(authority) = authority::of_prefix(&self.authorities, token)? {
+            return Err(Obstacle::Unknown { authority });
+        }
+        let unverified = match jwt::parse(token) {
+            Ok(unverified) => unverified,
+            Err(error) => match authority::of_rest(&self.authorities).filter(|_| error == TokenError::NotJwt)
+            {
+                Some(authority) => return Err(Obstacle::Unknown { authority }),
+                None => return Err(error.into()),
+            },
+        };
         // The unverified `iss` only picks whose keys must have signed it; `verify` compares it again.
         let at = self.issuers.iter().position(|i| i.config.issuer() == unverified.issuer());
-        let at = at.ok_or(TokenError::WrongIssuer)?;
+        let Some(at) = at else {
+            return Err(match authority::of_issuer(&self.authorities, unverified.issuer()) {
+                Some(authority) => Obstacle::Unknown { authority },
+                None => TokenError::WrongIssuer.into(),
+            });
+        };
         let issuer = &self.issuers[at];
         let Some(held) = issuer.keys.current(now) else {
             return Err(Obstacle::Keys { issuer: at, seen: 0, why: None });
@@ -353,6 +436,8 @@ impl Authenticator {
 enum Obstacle {
     /// The token itself.
     Token(TokenError),
+    /// Only an authority can tell.
+    Unknown { authority: usize },
     /// No usable key set, or one that may be older than the token's key: then it says why it refuses the token.
     Keys { issuer: usize, seen: u64, why: Option<TokenError> },
 }

@@ -17,13 +17,12 @@ use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
-use auth::request::Field;
+use auth::request::{Field, Scheme};
 
 use crate::access_log::RequestProtocol;
 use crate::metrics::Protocol;
 use crate::passage::is_offer;
-use crate::phases::Phase;
-use crate::pipeline::{Admission, Inbound, Peer, admit};
+use crate::pipeline::{Admission, Found, Inbound, Peer, admit};
 use crate::record::Record;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Speaking, Worker};
@@ -149,13 +148,17 @@ impl Session {
     }
 
     async fn request(&mut self, head: usize, running: &Rc<Running>, record: &mut Record) -> Next {
-        let mut resolved = None;
+        let mut found = Found::default();
         loop {
-            let (admission, seen) = self.admit(head, running, resolved.take(), record);
+            let (admission, seen) = self.admit(head, running, &found, record);
             match admission {
                 Admission::Forward(outbound) => {
                     self.connection.begin_body(head, seen.framing);
                     return self.forward(*outbound, seen, running, record).await;
+                }
+                Admission::Vouch(voucher) => {
+                    self.connection.begin_body(head, seen.framing);
+                    return self.answer(&voucher.answer(), seen, record).await;
                 }
                 Admission::Answer(answer) => {
                     if seen.len > 0 {
@@ -165,10 +168,10 @@ impl Session {
                     }
                     return self.answer(&answer, seen, record).await;
                 }
-                Admission::Authenticate(token) => {
-                    let now = || self.worker.clock.refresh();
-                    resolved = Some(running.authenticator.authenticate(&token, now).await);
-                    record.end(Phase::Authenticate);
+                Admission::Wait(wanted) => {
+                    let phase = wanted.phase();
+                    found.find_out(wanted, &self.worker, running).await;
+                    record.end(phase);
                 }
             }
         }
@@ -180,7 +183,7 @@ impl Session {
         &self,
         head: usize,
         running: &Rc<Running>,
-        resolved: Option<crate::pipeline::Resolved>,
+        found: &Found,
         record: &mut Record,
     ) -> (Admission, Seen) {
         let bytes = &self.connection.unread()[..head];
@@ -208,8 +211,8 @@ impl Session {
         let Some((authority, target)) = parse_target(parsed.target, self.peer.scheme) else {
             return (refuse(HeadFault::FirstLine), Seen { len: 0, ..seen });
         };
-        let inbound = inbound(&parsed, &fields, authority, target);
-        (admit(&self.worker, running, &self.peer, &inbound, resolved, record), seen)
+        let inbound = inbound(&parsed, &fields, authority, target, self.peer.scheme);
+        (admit(&self.worker, running, &self.peer, &inbound, found, record), seen)
     }
 
     async fn forward(
@@ -324,6 +327,7 @@ fn inbound<'a>(
     fields: &'a [Field<'a>],
     authority: Option<&'a [u8]>,
     target: &'a [u8],
+    scheme: Scheme,
 ) -> Inbound<'a> {
     let connection = &head.connection;
     Inbound {
@@ -339,6 +343,9 @@ fn inbound<'a>(
             .filter(|protocol| connection.upgrade && head.version == Version::Http11 && !is_offer(protocol)),
         nominates: connection.nominates,
         via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
+        scheme,
+        is_original: false,
+        client: None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! The downstream HTTP/2 connection and its streams.
 //!
 //! Owns: the handshake under its deadline, accepting streams, one task per stream and their number, and the end
-//! of the connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay.
+//! of the connection (idle, draining). Does not own: framing and flow control (the `h2` crate), decisions, the relay, gRPC calls
+//! ([`super::call`]).
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -27,8 +28,7 @@ use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::phases::Phase;
-use crate::pipeline::{Admission, Inbound, Peer, Resolved, admit};
+use crate::pipeline::{Admission, Found, Inbound, Peer, Wanted, admit};
 use crate::record::Record;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};
@@ -183,9 +183,9 @@ impl Drop for Open {
     }
 }
 
-struct StreamTask {
-    worker: Rc<Worker>,
-    peer: Rc<Peer>,
+pub(super) struct StreamTask {
+    pub(super) worker: Rc<Worker>,
+    pub(super) peer: Rc<Peer>,
     _open: Open,
 }
 
@@ -194,7 +194,12 @@ impl StreamTask {
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
         let (running, record) = under_way.parts();
-        let mut client = self.request(request, respond, running, record).await;
+        let mut client = if self.is_call(&request) {
+            // Boxed: every stream's future must not be as large as a call's.
+            Box::pin(self.call(request, respond, running, record)).await
+        } else {
+            self.request(request, respond, running, record).await
+        };
         under_way.over();
         self.drain(&mut client.bodies).await;
     }
@@ -214,22 +219,27 @@ impl StreamTask {
             responded: false,
             head_request: head.method == http::Method::HEAD,
         };
-        let mut resolved = None;
+        let mut found = Found::default();
         loop {
-            match self.admit(&head, framing, running, resolved.take(), record) {
+            match self.admit(&head, framing, running, &found, record) {
                 Admission::Forward(outbound) => {
                     drop(head);
                     self.forward(*outbound, &mut client, running, record).await;
+                    return client;
+                }
+                Admission::Vouch(voucher) => {
+                    answer_ourselves(&voucher.answer(), &mut client, record);
                     return client;
                 }
                 Admission::Answer(answer) => {
                     answer_ourselves(&answer, &mut client, record);
                     return client;
                 }
-                Admission::Authenticate(token) => {
-                    resolved = self.authenticate(&token, &mut client, running).await;
-                    record.end(Phase::Authenticate);
-                    if resolved.is_none() {
+                Admission::Wait(wanted) => {
+                    let phase = wanted.phase();
+                    let answer = self.wait(wanted, &mut found, &mut client, running).await;
+                    record.end(phase);
+                    if answer.is_none() {
                         record.failed(&Fault::ClientGone);
                         return client;
                     }
@@ -238,13 +248,18 @@ impl StreamTask {
         }
     }
 
-    /// Finds out about a token; `None` when the client has given the stream up meanwhile. Its place is somebody
+    /// Finds out what is wanted; `None` when the client has given the stream up meanwhile. Its place is somebody
     /// else's by then, and waiting on would keep a head and a token for nobody.
-    async fn authenticate(&self, token: &[u8], client: &mut Client, running: &Running) -> Option<Resolved> {
-        let now = || self.worker.clock.refresh();
-        let mut outcome = pin!(running.authenticator.authenticate(token, now));
-        poll_fn(|cx| match outcome.as_mut().poll(cx) {
-            Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+    pub(super) async fn wait(
+        &self,
+        wanted: Wanted,
+        found: &mut Found,
+        client: &mut Client,
+        running: &Running,
+    ) -> Option<()> {
+        let mut answer = pin!(found.find_out(wanted, &self.worker, running));
+        poll_fn(|cx| match answer.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(())),
             Poll::Pending => client.poll_gone(cx).map(|()| None),
         })
         .await
@@ -255,7 +270,7 @@ impl StreamTask {
         head: &Parts,
         framing: Framing,
         running: &Rc<Running>,
-        resolved: Option<Resolved>,
+        found: &Found,
         record: &mut Record,
     ) -> Admission {
         let refuse = |fault| {
@@ -303,8 +318,11 @@ impl StreamTask {
             upgrade: None,
             nominates: false,
             via: "2.0 postern",
+            scheme: self.peer.scheme,
+            is_original: false,
+            client: None,
         };
-        admit(&self.worker, running, &self.peer, &inbound, resolved, record)
+        admit(&self.worker, running, &self.peer, &inbound, found, record)
     }
 
     async fn forward(
@@ -401,12 +419,12 @@ fn joined_cookies(head: &Parts) -> Option<Vec<u8>> {
 }
 
 /// The client's side of an exchange over HTTP/2.
-struct Client {
-    respond: SendResponse<Bytes>,
-    bodies: Bodies,
+pub(super) struct Client {
+    pub(super) respond: SendResponse<Bytes>,
+    pub(super) bodies: Bodies,
     /// The final head was sent.
-    responded: bool,
-    head_request: bool,
+    pub(super) responded: bool,
+    pub(super) head_request: bool,
 }
 
 impl Client {
@@ -415,8 +433,10 @@ impl Client {
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         for (name, value) in &answer.fields {
-            if let Ok(value) = HeaderValue::from_str(value) {
-                response.headers_mut().append(*name, value);
+            if let (Ok(name), Ok(value)) =
+                (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+            {
+                response.headers_mut().append(name, value);
             }
         }
         response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));

@@ -39,8 +39,10 @@ use local::{Local, LocalGauge, Shard, shards};
 use sources::{CpuPerRequest, Sources};
 
 use crate::access_log;
+use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase, Recorder};
+use crate::review::ReviewStatus;
 use crate::trace;
 
 /// What a worker counts regardless of route.
@@ -164,6 +166,16 @@ impl Metrics {
     /// Asks `sample` for the state of all issuers' keys at each scrape. A reload sets it anew.
     pub fn set_issuers(&self, sample: impl Fn() -> Vec<IssuerSample> + Send + Sync + 'static) {
         self.sources.write().issuers = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how all authorities stand at each scrape.
+    pub fn set_authorities(&self, sample: impl Fn() -> Vec<AuthorityStatus> + Send + Sync + 'static) {
+        self.sources.write().authorities = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.
+    pub fn set_reviews(&self, sample: impl Fn() -> Option<ReviewStatus> + Send + Sync + 'static) {
+        self.sources.write().reviews = Some(Box::new(sample));
     }
 
     /// Shows what the access log wrote and dropped.

@@ -33,6 +33,8 @@ impl Metrics {
         let sources = self.sources.read();
         self.cache(e, &sources);
         issuers(e, &sources);
+        authorities(e, &sources);
+        reviews(e, &sources);
         self.configuration(e);
         outputs(e, &sources);
         if let Some(provider) = &sources.provider {
@@ -368,6 +370,46 @@ fn issuers(e: &mut Encoder, sources: &Sources) {
         for issuer in &issuers {
             family.sample(&[("issuer", &*issuer.name)], read(issuer));
         }
+    }
+}
+
+fn authorities(e: &mut Encoder, sources: &Sources) {
+    let Some(authorities) = sources.authorities.as_ref().map(|sample| sample()) else { return };
+    let help = "Questions to an authority about a token, by what came of them.";
+    let mut family = e.family("postern_authority_questions", Kind::Counter, help);
+    for authority in &authorities {
+        for (result, count) in [
+            ("good", authority.good),
+            ("refused", authority.refused),
+            ("failed", authority.failed),
+            ("busy", authority.busy),
+        ] {
+            family.sample(&[("authority", &*authority.name), ("result", result)], count);
+        }
+    }
+    let help = "Time spent waiting for an authority's answers, all together.";
+    let mut family = e.family("postern_authority_wait_seconds", Kind::Counter, help);
+    for authority in &authorities {
+        family.sample(&[("authority", &*authority.name)], authority.waited.as_secs_f64());
+    }
+}
+
+fn reviews(e: &mut Encoder, sources: &Sources) {
+    let Some(reviews) = sources.reviews.as_ref().and_then(|sample| sample()) else { return };
+    let help = "SubjectAccessReviews asked for, by what came of them.";
+    let mut family = e.family("postern_reviews", Kind::Counter, help);
+    for (result, count) in [
+        ("allowed", reviews.allowed),
+        ("refused", reviews.refused),
+        ("failed", reviews.failed),
+        ("busy", reviews.busy),
+    ] {
+        family.sample(&[("result", result)], count);
+    }
+    let help = "Answers to reviews that are remembered.";
+    let mut family = e.family("postern_reviews_remembered", Kind::Gauge, help);
+    for (answer, count) in [("yes", reviews.remembered.facts), ("no", reviews.remembered.denials)] {
+        family.sample(&[("answer", answer)], count as u64);
     }
 }
 

@@ -11,7 +11,9 @@ use auth::time::Timestamp;
 use parking_lot::Mutex;
 
 use super::provider::ProviderStats;
+use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
+use crate::review::ReviewStatus;
 use crate::{access_log, trace};
 
 /// What a decision cache holds. What came of asking it, the workers count.
@@ -58,6 +60,8 @@ type Source<T> = Option<Box<dyn Fn() -> T + Send + Sync>>;
 pub(super) struct Sources {
     pub(super) cache: Source<CacheSample>,
     pub(super) issuers: Source<Vec<IssuerSample>>,
+    pub(super) authorities: Source<Vec<AuthorityStatus>>,
+    pub(super) reviews: Source<Option<ReviewStatus>>,
     pub(super) access_log: Option<Arc<access_log::Stats>>,
     pub(super) trace: Option<Arc<trace::Stats>>,
     pub(super) provider: Option<Arc<ProviderStats>>,

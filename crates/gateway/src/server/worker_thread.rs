@@ -267,6 +267,7 @@ fn running(
     let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
     Running {
         authenticator: generation.authenticator.clone(),
+        reviewer: generation.reviewer.clone(),
         minter: generation.minter.clone(),
         pools,
         routes,

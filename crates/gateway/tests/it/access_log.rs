@@ -25,6 +25,7 @@ fn record(path: &str) -> Record<'_> {
         time: Timestamp::from_millis(1_700_000_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::LOCALHOST, 4711)),
+        client: None,
         protocol: RequestProtocol::Http11,
         target: Some(Target { method: "GET", host: "a.example", path }),
         status: 200,

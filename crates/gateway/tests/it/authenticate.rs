@@ -40,7 +40,14 @@ pub(crate) fn authentication(issuers: Vec<Issuer>, version: u64) -> Authenticati
         deny_ttl: Duration::from_secs(2),
         deny_entries: 64,
     };
-    Authentication { issuers, certificates: None, cache, realm: "test".into(), version }
+    Authentication {
+        issuers,
+        authorities: Vec::new(),
+        certificates: None,
+        cache,
+        realm: "test".into(),
+        version,
+    }
 }
 
 pub(crate) fn with_certificates(mapping: CertificateMapping) -> World {

@@ -132,6 +132,7 @@ fn record(identity: Option<&Identity>) -> Record<'_> {
         time: Timestamp::from_millis(START / 1_000_000),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1), 4711)),
+        client: None,
         protocol: RequestProtocol::Http2,
         target: Some(Target { method: "GET", host: "api.example", path: "/v1/items" }),
         status: 200,

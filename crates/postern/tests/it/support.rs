@@ -76,6 +76,8 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("no-headers.txt", "Bearer hunter2\n");
     folder.write("shop.secret", "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=\n");
     folder.write("short.secret", "hunter2\n");
+    folder.write("client.secret", "hunter2\n");
+    folder.write("token", "hunter2\n");
     folder.write("no-words.toml", "no words here\n");
     for (name, mode, text) in [
         ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),

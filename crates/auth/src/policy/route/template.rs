@@ -156,7 +156,7 @@ pub struct Captures<'t> {
 }
 
 impl<'t> Captures<'t> {
-    pub(super) const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Self { segments: &[], rest: None }
     }
 

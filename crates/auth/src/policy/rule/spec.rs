@@ -69,7 +69,7 @@ impl RuleSet {
             .filter_map(|c| if let Attribute::Query(name) = &c.attribute { Some(name.clone()) } else { None })
             .collect();
         let parameters = parameters.into_iter().collect();
-        faults.or(Self { allow, deny, parameters })
+        faults.or(Self { allow, deny, parameters, review: None })
     }
 }
 
@@ -140,7 +140,8 @@ fn check_values(
 }
 
 fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<Problem> {
-    const KINDS: [CredentialKind; 2] = [CredentialKind::Jwt, CredentialKind::Certificate];
+    const KINDS: [CredentialKind; 3] =
+        [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate];
     // A parameter may well be there and empty (`?watch=`); nothing else can.
     if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
         return Some(Problem::EmptyValue);

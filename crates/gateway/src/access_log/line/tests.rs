@@ -29,6 +29,7 @@ fn record() -> Record<'static> {
         time: Timestamp::from_millis(1_795_237_811_007),
         listener: "public",
         peer: SocketAddr::from((Ipv4Addr::new(192, 0, 2, 200), 65_535)),
+        client: None,
         protocol: RequestProtocol::Http11,
         target: Some(Target { method: "GET", host: "api.example", path: "/v1/items" }),
         status: 200,
@@ -74,6 +75,7 @@ fn a_text_line() {
     let denied = Record {
         identity: Some(&bob),
         peer: SocketAddr::from((Ipv6Addr::LOCALHOST, 80)),
+        client: None,
         protocol: RequestProtocol::Http2,
         status: 403,
         outcome: Outcome::Forbidden,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use auth::credential::{self, Presented};
 use auth::decide::explain::Explanation;
-use auth::decide::{Denial, Permit, decide};
+use auth::decide::{Court, Denial, Permit, decide_in};
 use auth::identity::{Facts, Identity};
 use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
@@ -18,9 +18,10 @@ use auth::time::Timestamp;
 use auth::token::jwt;
 use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
 use gateway::cache::{Generation, Secret};
-use gateway::clock::{Clock, ManualClock};
+use gateway::clock::{Clock, ManualClock, Now};
 use gateway::config::{Config, KeySource, Route};
 use gateway::passage::{self, Sieve};
+use gateway::review::{Known, Reviewer};
 use rustls::pki_types::CertificateDer;
 
 use super::ask::Question;
@@ -73,8 +74,23 @@ pub(super) fn explain(
         Ok(caller) => caller,
         Err(Ended) => return Ok(story),
     };
-    decision(&mut story, &loaded, index, &request, &fields, (caller.as_deref(), now));
+    let bench = Bench::new(&loaded, &fields, now, &runtime)?;
+    bench.decision(&mut story, index, &request, caller.as_deref());
     Ok(story)
+}
+
+/// What the process would give to those who find something out.
+fn surroundings(now: Timestamp, control: &tokio::runtime::Handle) -> Result<(Surroundings, Now), Failure> {
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(now));
+    let instant = clock.now();
+    let secret = Secret::generate(&aws_lc_rs::rand::SystemRandom::new());
+    let surroundings = Surroundings {
+        clock,
+        control: control.clone(),
+        secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
+        generation: Generation::default(),
+    };
+    Ok((surroundings, instant))
 }
 
 /// The story has come to its end before the decision.
@@ -132,14 +148,8 @@ impl Caller<'_> {
                 return Ok(Err(Ended));
             }
         };
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::new(self.now));
-        let secret = Secret::generate(&aws_lc_rs::rand::SystemRandom::new());
-        let surroundings = Surroundings {
-            clock: clock.clone(),
-            control: tokio::runtime::Handle::current(),
-            secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
-            generation: Generation::default(),
-        };
+        let (surroundings, _) = surroundings(self.now, &tokio::runtime::Handle::current())?;
+        let clock = surroundings.clock.clone();
         let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
         let Some(token) = token else {
             return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
@@ -150,7 +160,11 @@ impl Caller<'_> {
             _ => None,
         };
         let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
-        token::tell(story, self.config, token, verdict, unavailable);
+        // of what is no JWT of a known issuer nothing can be told but what its authority says
+        let ours = jwt::parse(token).is_ok() || self.config.authentication.authorities.is_empty();
+        if ours {
+            token::tell(story, self.config, token, verdict, unavailable);
+        }
         Ok(match answer {
             Ok(verified) => {
                 told_identity(story, &verified.facts, self.now);
@@ -162,6 +176,10 @@ impl Caller<'_> {
                     error.code(),
                     format_args!("{error} (the client is told error=\"invalid_token\")"),
                 );
+                Err(Ended)
+            }
+            Err(rejection @ Rejection::Silent { .. }) => {
+                story.unknown(503, rejection.code(), rejection);
                 Err(Ended)
             }
             Err(rejection @ Rejection::Unavailable { .. }) => {
@@ -223,70 +241,122 @@ fn told_identity(story: &mut Story, facts: &Facts, now: Timestamp) {
     }
 }
 
-fn decision(
-    story: &mut Story,
-    loaded: &Loaded,
-    index: usize,
-    request: &Canonical<'_>,
-    fields: &[Field<'_>],
-    (caller, now): (Option<&Verified>, Timestamp),
-) {
-    let route = &loaded.config.routes[index];
-    let mut explanation = Explanation::default();
-    let outcome = decide(&route.policy, index, request, caller.map(|c| &c.facts), now, &mut explanation);
-    story.part("decision");
-    told_decision(story, &explanation);
-    let outcome =
-        outcome.map_err(Barred::Denied).and_then(|permit| rewritten(story, loaded, permit, fields, now));
-    let permit = match outcome {
-        Ok(permit) => permit,
-        Err(Barred::Denied(denial)) => {
-            let answer = denial.answer();
-            return story.refuse(answer.status, answer.code, answer.text);
-        }
-        Err(Barred::Disputed(disputed)) => return story.refuse(404, "no_route", disputed),
-    };
-    if let Some(protocol) = switched_to(fields).filter(|protocol| !passage::may_switch(route, protocol)) {
-        let protocol = String::from_utf8_lossy(protocol);
-        let why = format!("the route does not let its clients switch to {protocol:?}");
-        return story.refuse(403, "upgrade_refused", why);
+/// Where the decision is made, with all that it may look at.
+struct Bench<'b> {
+    loaded: &'b Loaded,
+    fields: &'b [Field<'b>],
+    now: Timestamp,
+    instant: Now,
+    runtime: &'b tokio::runtime::Runtime,
+    reviewer: Option<Reviewer>,
+}
+
+impl<'b> Bench<'b> {
+    fn new(
+        loaded: &'b Loaded,
+        fields: &'b [Field<'b>],
+        now: Timestamp,
+        runtime: &'b tokio::runtime::Runtime,
+    ) -> Result<Self, Failure> {
+        let (surroundings, instant) = surroundings(now, runtime.handle())?;
+        let Surroundings { control, secret, generation, .. } = surroundings;
+        let reviewer = loaded
+            .config
+            .kubernetes
+            .as_ref()
+            .map(|config| Reviewer::new(config, control, &secret, generation));
+        Ok(Self { loaded, fields, now, instant, runtime, reviewer })
     }
-    let upstream = &loaded.config.upstreams[route.upstream];
-    let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
-    let to = format!("to upstream {} ({})", upstream.name, endpoints.join(", "));
-    story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
+
+    /// Decides by a route's policy as serving does: again and again until every review is answered, or one cannot be.
+    fn sit<T>(
+        &self,
+        story: &mut Story,
+        route: usize,
+        request: &Canonical<'_>,
+        mut decide: impl FnMut(&Court<'_>, &mut Explanation) -> Result<T, Denial>,
+    ) -> Result<T, Denial> {
+        let mut found = Vec::new();
+        loop {
+            let mut explanation = Explanation::default();
+            let outcome = match &self.reviewer {
+                None => decide(&Court::without_reviews(), &mut explanation),
+                Some(reviewer) => {
+                    let known = Known { reviewer, now: self.instant, found: &found };
+                    let captures = self.loaded.config.table.captures(route, request);
+                    decide(&Court { fields: self.fields, captures, reviews: &known }, &mut explanation)
+                }
+            };
+            if let (Err(Denial::Unreviewed(questions)), Some(reviewer)) = (&outcome, &self.reviewer)
+                && let Some(answers) =
+                    self.runtime.block_on(reviewer.find_out(questions.clone(), || self.instant))
+            {
+                found.extend(answers);
+                continue;
+            }
+            told_decision(story, &explanation);
+            return outcome;
+        }
+    }
+
+    fn decision(&self, story: &mut Story, index: usize, request: &Canonical<'_>, caller: Option<&Verified>) {
+        let (loaded, fields) = (self.loaded, self.fields);
+        let route = &loaded.config.routes[index];
+        story.part("decision");
+        let facts = caller.map(|caller| &caller.facts);
+        let outcome = self.sit(story, index, request, |court, explanation| {
+            decide_in(court, &route.policy, index, request, facts, self.now, explanation)
+        });
+        let outcome = outcome.map_err(Barred::Denied).and_then(|permit| self.rewritten(story, permit));
+        let permit = match outcome {
+            Ok(permit) => permit,
+            Err(Barred::Denied(denial)) => {
+                let answer = denial.answer();
+                return story.refuse(answer.status, answer.code, answer.text);
+            }
+            Err(Barred::Disputed(disputed)) => return story.refuse(404, "no_route", disputed),
+        };
+        if let Some(protocol) = switched_to(fields).filter(|protocol| !passage::may_switch(route, protocol)) {
+            let protocol = String::from_utf8_lossy(protocol);
+            let why = format!("the route does not let its clients switch to {protocol:?}");
+            return story.refuse(403, "upgrade_refused", why);
+        }
+        let to = match loaded.config.upstream_of(route) {
+            Some(upstream) => {
+                let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
+                format!("to upstream {} ({})", upstream.name, endpoints.join(", "))
+            }
+            None => "by the proxy that asks".to_owned(),
+        };
+        story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
+    }
+
+    /// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
+    fn rewritten<'r>(&self, story: &mut Story, permit: Permit<'r>) -> Result<Permit<'r>, Barred> {
+        let config = &self.loaded.config;
+        let mut explanation = Explanation::default();
+        let permit = passage::rewrite(config, permit, self.now, &mut explanation);
+        told_decision(story, &explanation);
+        let permit = permit.map_err(Barred::Denied)?;
+        for other in passage::guards(config, &permit, self.fields).map_err(Barred::Disputed)? {
+            let Route { name, policy, .. } = &config.routes[other];
+            let request = permit.request().clone();
+            let what = format!("{name} guards {} on the same upstream, and is asked too", request.path());
+            story.step(0, None, what);
+            let facts = permit.facts();
+            self.sit(story, other, &request, |court, explanation| {
+                decide_in(court, policy, other, &request, facts, self.now, explanation).map(|_| ())
+            })
+            .map_err(Barred::Denied)?;
+        }
+        Ok(permit)
+    }
 }
 
 /// Why a request that has a caller does not pass.
 enum Barred {
     Denied(Denial),
     Disputed(Disputed),
-}
-
-/// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
-fn rewritten<'r>(
-    story: &mut Story,
-    loaded: &Loaded,
-    permit: Permit<'r>,
-    fields: &[Field<'_>],
-    now: Timestamp,
-) -> Result<Permit<'r>, Barred> {
-    let config = &loaded.config;
-    let mut explanation = Explanation::default();
-    let permit = passage::rewrite(config, permit, now, &mut explanation);
-    told_decision(story, &explanation);
-    let mut permit = permit.map_err(Barred::Denied)?;
-    for other in passage::guards(config, &permit, fields).map_err(Barred::Disputed)? {
-        let Route { name, policy, .. } = &config.routes[other];
-        let what =
-            format!("{name} guards {} on the same upstream, and is asked too", permit.request().path());
-        story.step(0, None, what);
-        let mut explanation = Explanation::default();
-        let confirmed = permit.confirm(policy, now, &mut explanation);
-        told_decision(story, &explanation);
-        permit = confirmed.map_err(Barred::Denied)?;
-    }
-    Ok(permit)
 }
 
 fn told_decision(story: &mut Story, explanation: &Explanation) {

@@ -177,8 +177,9 @@ fn who_may(policy: &Policy) -> String {
 }
 
 fn upstream(route: &raw::Route, loaded: &Loaded) -> String {
-    let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == route.upstream);
-    let mut lines = vec![route.upstream.0.clone()];
+    let Some(name) = &route.upstream else { return "(forwarded by whoever asks)".into() };
+    let upstream = loaded.raw.upstream.iter().find(|upstream| upstream.name == *name);
+    let mut lines = vec![name.0.clone()];
     lines.extend(upstream.into_iter().flat_map(|upstream| upstream.endpoints.iter().cloned()));
     if let Some(prefix) = &route.strip_prefix {
         lines.push(format!("without {prefix}"));

@@ -47,7 +47,10 @@ fn step_of(error: &TokenError) -> Step {
         TokenError::WrongAudience => Step::Audience,
         TokenError::Claim(fault) if &*fault.claim == "iss" => Step::Form,
         TokenError::Claim(fault) if &*fault.claim == "aud" => Step::Audience,
-        TokenError::Claim(_) | TokenError::Expired | TokenError::NotYetValid => Step::Claims,
+        // the last only of tokens that somebody is asked about
+        TokenError::Claim(_) | TokenError::Expired | TokenError::NotYetValid | TokenError::Inactive => {
+            Step::Claims
+        }
     }
 }
 

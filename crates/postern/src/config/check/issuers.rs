@@ -193,7 +193,12 @@ fn judge_key_set(json: &[u8], path: &KeyPath, context: &mut Context<'_>) {
     }
 }
 
-fn mapping(raw: &raw::Claims, path: &KeyPath, wanted: &[String], context: &mut Context<'_>) -> Mapping {
+pub(super) fn mapping(
+    raw: &raw::Claims,
+    path: &KeyPath,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Mapping {
     let mut mapping = Mapping { email_must_be_verified: raw.email_must_be_verified, ..Mapping::default() };
     if let Some(subject) = claim(&raw.subject, &path.key("subject"), context) {
         mapping.subject = subject;

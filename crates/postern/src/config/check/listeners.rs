@@ -3,13 +3,14 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use gateway::config::{Limits, Listener, ListenerTimeouts, ListenerTls};
+use gateway::config::{Asking, Authorization, Limits, Listener, ListenerTimeouts, ListenerTls, Service};
 use gateway::tls::Protocols;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
 use super::super::scalar::ByteSize;
 use super::super::sound::Sound;
+use super::routes::plain_path;
 use super::trust::TrustList;
 use super::{Context, unique};
 
@@ -70,6 +71,12 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
         consequence: "could claim to be any address",
     };
     let proxy_protocol = proxy_protocol.check(context);
+    let service = match &raw.authorization {
+        None => Service::Proxy,
+        Some(asked) => {
+            Service::Authorization(authorization(asked, http2, &path.key("authorization"), context))
+        }
+    };
     let limits = limits(&raw.limits, &path.key("limits"), context);
     let at = path.key("timeouts");
     let mut positive = |value, key: &str| context.positive(value, &at.key(key));
@@ -81,6 +88,7 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
     };
     Some(Listener {
         name: raw.name.0.as_str().into(),
+        service,
         address: raw.address.0,
         tls: match tls {
             Some(None) => return None,
@@ -93,6 +101,44 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
         limits,
         timeouts,
     })
+}
+
+/// How other proxies ask, and who may.
+fn authorization(
+    raw: &raw::Authorization,
+    http2: bool,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Authorization {
+    if raw.http.is_none() && !http2 {
+        let what = "nobody could ask: gRPC needs HTTP/2, and no way to ask over HTTP is chosen";
+        let hint = "add \"h2\" to the listener's `protocols`, or say how with `http`";
+        context.faults.add(path, what, hint);
+    }
+    let from = TrustList {
+        networks: &raw.from,
+        path: path.key("from"),
+        anyone: raw.from_anyone,
+        anyone_path: path.key("from_anyone"),
+        consequence: "could ask about any request, in any client's name",
+    };
+    let prefix = match (&raw.path_prefix, raw.http) {
+        (None, _) => String::new(),
+        (Some(prefix), Some(raw::Asking::Envoy)) => {
+            plain_path(prefix, &path.key("path_prefix"), context).unwrap_or_default()
+        }
+        (Some(_), _) => {
+            let what = "only Envoy's HTTP service puts a prefix before the path";
+            context.faults.add(&path.key("path_prefix"), what, "write `http = \"envoy\"`, or take it out");
+            String::new()
+        }
+    };
+    let http = raw.http.map(|asking| match asking {
+        raw::Asking::Envoy => Asking::Itself { prefix: prefix.into() },
+        raw::Asking::XOriginal => Asking::XOriginal,
+        raw::Asking::XForwarded => Asking::XForwarded,
+    });
+    Authorization { from: from.check(context), http }
 }
 
 fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut Context<'_>) {

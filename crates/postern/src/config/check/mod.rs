@@ -3,10 +3,13 @@
 //! Each submodule turns one part of the file into checked values and notes every fault it meets; none stops
 //! at the first. Only when nothing was noted is the whole put together.
 
+mod authorities;
 mod headers;
 mod issuers;
+mod kubernetes;
 mod listeners;
 mod provider;
+mod reach;
 mod routes;
 mod rules;
 mod settings;
@@ -93,7 +96,9 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let wanted = rules::wanted_claims(sound, context);
     let issuers = issuers::check(sound, &wanted, context);
     let certificates = issuers::certificates(sound, &wanted, context);
+    let authorities = authorities::check(sound, &wanted, context);
     let upstreams = upstreams::check(sound, context);
+    let kubernetes = kubernetes::check(sound, context);
     let policies = rules::policies(sound, &wanted, context);
     let routes = routes::check(sound, &policies, &wanted, context);
     let identity = headers::check(sound, context);
@@ -107,12 +112,14 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let (identity_headers, strip) = identity?;
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
+        serde_json::to_vec(&file.authority).unwrap_or_default().as_slice(),
         serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
         wanted.join("\n").as_bytes(),
     ]);
     let cache = &file.cache;
     let authentication = Authentication {
         issuers,
+        authorities,
         certificates,
         cache: CacheLimits {
             bytes: usize::try_from(cache.size.0).unwrap_or(usize::MAX),
@@ -129,6 +136,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         authentication,
         table,
         guards,
+        kubernetes,
         routes,
         upstreams,
         strip,

@@ -1,15 +1,16 @@
 //! What is protected, and where it goes.
 
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
-use auth::policy::rule::Policy;
+use auth::policy::rule::{Policy, RuleSet};
 use auth::request::{Canonical, RawRequest, Scheme};
 use gateway::config::{Rewrite, Route};
 
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
+use super::super::scalar::Name;
 use super::super::sound::Sound;
 use super::rules::{self, Policies};
-use super::{Context, known_names, names, unique};
+use super::{Context, known_names, kubernetes, names, unique};
 
 /// The routes, and what finds them.
 pub(super) struct Routes {
@@ -59,8 +60,11 @@ fn guards(
     context: &mut Context<'_>,
 ) -> Vec<Option<Guards>> {
     let mut of = |upstream: usize| {
-        let here =
-            routes.iter().zip(matchers).enumerate().filter(|(_, (route, _))| route.upstream == upstream);
+        let here = routes
+            .iter()
+            .zip(matchers)
+            .enumerate()
+            .filter(|(_, (route, _))| route.upstream == Some(upstream));
         if !here.clone().any(|(_, (route, _))| route.rewrite.is_some()) {
             return None;
         }
@@ -83,13 +87,21 @@ fn guards(
 /// A policy needs somebody who can say who the caller is.
 fn nobody_vouches(sound: &Sound, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
     let file = &sound.file;
-    let somebody = !file.issuer.is_empty() || file.client_certificates.is_some();
-    if somebody || sound.any_unfit("issuer") || sound.any_unfit("client_certificates") {
+    let somebody =
+        !file.issuer.is_empty() || !file.authority.is_empty() || file.client_certificates.is_some();
+    if somebody
+        || sound.any_unfit("issuer")
+        || sound.any_unfit("authority")
+        || sound.any_unfit("client_certificates")
+    {
         return;
     }
-    if let Some((path, route)) = routes.iter().find(|(_, route)| route.policy.is_some()) {
+    if let Some((path, route)) =
+        routes.iter().find(|(_, route)| route.policy.is_some() || route.review.is_some())
+    {
         let what = format!("the route {:?} asks for a credential, but nobody may issue one", route.name.0);
-        context.faults.add(&path.key("policy"), what, "add [[issuer]] or [client_certificates]");
+        let key = if route.policy.is_some() { "policy" } else { "review" };
+        context.faults.add(&path.key(key), what, "add [[issuer]], [[authority]] or [client_certificates]");
     }
 }
 
@@ -180,6 +192,34 @@ fn policy(
     (policies, wanted): (&Policies, &[String]),
     context: &mut Context<'_>,
 ) -> Option<Policy> {
+    let review = kubernetes::review(route, path, sound.file.kubernetes.as_ref(), context).ok()?;
+    if let (Some(review), false, None) = (&review, route.public, &route.policy) {
+        return Some(Policy::Rules(RuleSet::reviewed_only(review.clone())));
+    }
+    let rules = rules_of(route, path, sound, (policies, wanted), context);
+    match (rules, review) {
+        (Some(Policy::Public), Some(_)) => {
+            let what = format!("the route {:?} is public and has a review", route.name.0);
+            context.faults.add(
+                &path.key("review"),
+                what,
+                "a public route asks for nothing; keep one of the two",
+            );
+            None
+        }
+        (Some(Policy::Rules(rules)), Some(review)) => Some(Policy::Rules(rules.reviewed(review))),
+        (rules, _) => rules,
+    }
+}
+
+/// Whom the rules alone let pass.
+fn rules_of(
+    route: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    (policies, wanted): (&Policies, &[String]),
+    context: &mut Context<'_>,
+) -> Option<Policy> {
     let at = path.key("policy");
     match (&route.policy, route.public) {
         (None, true) => Some(Policy::Public),
@@ -221,12 +261,7 @@ fn one(
     policy: Option<Policy>,
     context: &mut Context<'_>,
 ) -> Option<Route> {
-    let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
-    let upstream = upstreams.iter().position(|name| *name == raw.upstream.0);
-    if upstream.is_none() && !sound.may_be_unfit("upstream", &raw.upstream.0) {
-        let hint = known_names(&raw.upstream.0, &upstreams, sound, "upstream");
-        context.faults.add(&path.key("upstream"), format!("there is no upstream {:?}", raw.upstream.0), hint);
-    }
+    let upstream = upstream(raw, path, sound, context);
     if let Some(timeout) = raw.request_timeout.0 {
         context.positive(timeout.0, &path.key("request_timeout"));
     }
@@ -248,7 +283,7 @@ fn one(
     Some(Route {
         name: raw.name.0.as_str().into(),
         policy: policy?,
-        upstream: upstream?,
+        upstream: upstream.ok()?,
         rewrite: rewrite.ok()?,
         forward_authorization: raw.forward_authorization,
         body_bytes: raw.body_size.0.map(|size| size.0),
@@ -256,6 +291,41 @@ fn one(
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         preserve_host: raw.preserve_host,
     })
+}
+
+/// The index of the route's upstream, if it has one. `Err` when a fault was noted.
+fn upstream(
+    raw: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Result<Option<usize>, ()> {
+    let Some(Name(name)) = &raw.upstream else {
+        if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_none()) {
+            let what = format!("the route {:?} leads to no upstream", raw.name.0);
+            let hint = format!(
+                "name an upstream: the listener {:?} forwards what it gets, for it has no `authorization`",
+                listener.name.0
+            );
+            context.faults.add(path, what, hint);
+            return Err(());
+        }
+        let rewrites =
+            [("strip_prefix", raw.strip_prefix.is_some()), ("replace_prefix", raw.replace_prefix.is_some())];
+        if let Some((key, _)) = rewrites.iter().find(|(_, given)| *given) {
+            let what = "the route leads to no upstream, so nothing is forwarded whose path could change";
+            context.faults.add(&path.key(key), what, "leave that to the proxy in front");
+            return Err(());
+        }
+        return Ok(None);
+    };
+    let upstreams = names(&sound.file.upstream, |upstream| &upstream.name);
+    let at = upstreams.iter().position(|known| known == name);
+    if at.is_none() && !sound.may_be_unfit("upstream", name) {
+        let hint = known_names(name, &upstreams, sound, "upstream");
+        context.faults.add(&path.key("upstream"), format!("there is no upstream {name:?}"), hint);
+    }
+    at.map(Some).ok_or(())
 }
 
 /// `Err` when a fault was noted.
@@ -298,7 +368,7 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
 }
 
 /// A path in canonical form, without the slash at its end.
-fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
     let problem = match canonical(text) {
         Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
         Ok(canonical) => format!("it would be read as {canonical:?}"),

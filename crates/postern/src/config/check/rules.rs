@@ -76,6 +76,7 @@ pub(super) fn build(
     faults: &mut Faults,
 ) -> Option<RuleSet> {
     let mut issuers = names(&sound.file.issuer, |issuer| &issuer.name);
+    issuers.extend(sound.file.authority.iter().map(|authority| authority.name.0.as_str()));
     issuers.extend(sound.file.client_certificates.as_ref().map(|c| c.name.0.as_str()));
     let claims: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let known = Vocabulary { issuers: &issuers, claims: &claims };
@@ -97,7 +98,8 @@ fn note(fault: &Fault, path: &KeyPath, sound: &Sound, issuers: &[&str], faults: 
     let at = path.join(&fault.path);
     match &fault.problem {
         Problem::Issuer { issuer, .. } => {
-            let unfit = sound.may_be_unfit("issuer", issuer) || sound.any_unfit("client_certificates");
+            let unfit = ["issuer", "authority"].iter().any(|section| sound.may_be_unfit(section, issuer))
+                || sound.any_unfit("client_certificates");
             if !unfit {
                 let hint = known_names(issuer, issuers, sound, "issuer");
                 faults.add(&at, format!("there is no issuer {issuer:?}"), hint);
@@ -131,6 +133,7 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
         choices.flat_map(|(attribute, c)| tests(&attribute, c)).collect();
     let credentials = rule.credentials.iter().map(|kind| match kind {
         raw::Credential::Jwt => "jwt".to_owned(),
+        raw::Credential::Opaque => "opaque".to_owned(),
         raw::Credential::Certificate => "certificate".to_owned(),
     });
     let lists = [
@@ -186,7 +189,9 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
 fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, faults: &mut Faults) {
     for (index, rule) in policy.allow.iter().enumerate() {
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
-        let tokens = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
+        let signed = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
+        let asked = if shown(raw::Credential::Opaque) { file.authority.len() } else { 0 };
+        let tokens = signed + asked;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
         // what a certificate never says is a token's issuer's to give
         let by_name = [

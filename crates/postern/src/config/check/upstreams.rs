@@ -18,7 +18,8 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstrea
     unique(upstreams.iter().map(|(path, u)| (path.clone(), &u.name)), "upstreams", &mut context.faults);
     let known = names(&sound.file.upstream, |upstream| &upstream.name);
     for (path, upstream) in &upstreams {
-        let references = sound.file.route.iter().map(|route| route.upstream.0.as_str());
+        let references =
+            sound.file.route.iter().filter_map(|route| Some(route.upstream.as_ref()?.0.as_str()));
         if !used(&upstream.name.0, references, &known) && !sound.any_unfit("route") {
             let what = format!("no route leads to the upstream {:?}", upstream.name.0);
             context.faults.add(&path.key("name"), what, "name it in a route, or take it out");

@@ -32,6 +32,10 @@ pub struct Listener {
     /// address.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub proxy_protocol_from_anyone: bool,
+    /// Other proxies ask here whether their requests may pass: Envoy (`ext_authz`), nginx, Traefik, Caddy, `HAProxy`.
+    /// Nothing that comes in on the listener is forwarded then. Absent: it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<Authorization>,
     /// Bounds on what one connection may hold.
     #[serde(default)]
     pub limits: Limits,
@@ -42,6 +46,38 @@ pub struct Listener {
 
 fn protocols() -> Vec<Protocol> {
     vec![Protocol::Http1, Protocol::Http2]
+}
+
+/// How other proxies ask whether a request may pass. Envoy can always ask over gRPC, where `h2` is spoken.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Authorization {
+    /// Proxies that may ask. What they say of a request, such as who sent it where, is believed; everybody else is
+    /// answered 403.
+    #[schemars(length(min = 1))]
+    pub from: Vec<Network>,
+    /// Says that a `from` that covers every address is meant: whoever reaches the listener may then ask about any request,
+    /// and is told whose token it holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_anyone: bool,
+    /// How HTTP requests say what they ask about. Absent: over gRPC alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Asking>,
+    /// What Envoy's `path_prefix` puts before the path of the request in question. Needs `http = "envoy"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_prefix: Option<String>,
+}
+
+/// How an HTTP request says which request it asks about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Asking {
+    /// It has the method, host, path and headers of that request (Envoy's `http_service`).
+    Envoy,
+    /// `X-Original-Method` with `X-Original-URL` or `X-Original-URI` (nginx).
+    XOriginal,
+    /// `X-Forwarded-Method`, `-Proto`, `-Host` and `-Uri` (Traefik, Caddy, `HAProxy`).
+    XForwarded,
 }
 
 /// What is spoken on a listener.

@@ -4,8 +4,10 @@
 //! and the reference in `docs/configuration.md`). Does not own: whether the values make sense together; that
 //! is the parent's `check`. Nothing here reads a file.
 
+mod authority;
 mod identity;
 mod issuer;
+mod kubernetes;
 mod listener;
 mod provider;
 mod route;
@@ -18,9 +20,13 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use authority::{Authority, AuthorityKind, ClientAuthentication};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
-pub use listener::{ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol};
+pub use kubernetes::{Kubernetes, Review, ReviewedName};
+pub use listener::{
+    Asking, Authorization, ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol,
+};
 pub use provider::{
     Brand, Client, Grant, Lifetimes, Lockout, Passwords, Provider, ProviderTls, RememberVerified,
     SigningAlgorithm, Strength, TokenFormat,
@@ -73,6 +79,9 @@ pub struct File {
     /// Issuers of JSON Web Tokens that may vouch for callers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub issuer: Vec<Issuer>,
+    /// Authorities that are asked about tokens which nobody can verify here: opaque ones, for the most part.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub authority: Vec<Authority>,
     /// TLS client certificates as a credential. Needs a listener that asks for them. A bearer token sent along wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
@@ -83,6 +92,9 @@ pub struct File {
     /// Policies that several routes share: `[policies.NAME]`, named by a route's `policy = "NAME"`.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, Policy>,
+    /// Kubernetes, where it is asked whether callers may.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<Kubernetes>,
     /// What the upstream is told of the caller, as request headers.
     pub identity_headers: IdentityHeaders,
     /// A short-lived signed statement of who calls (JWT, ES256), so that an upstream can verify the caller

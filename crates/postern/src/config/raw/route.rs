@@ -6,10 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Bound, ByteSize, Method, Name, Timespan};
+use super::Review;
 use super::default::{bound_mib, bound_secs, yes};
 
-/// One protected resource: which requests, who may, and where they go. It has a `policy`, or it says
-/// `public = true`; there is no third.
+/// One protected resource: which requests, who may, and where they go. It has a `policy` or a `review`, or both, or it
+/// says `public = true`; there is nothing else.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
@@ -29,14 +30,20 @@ pub struct Route {
     /// Headers that must be there. They choose between routes and protect nothing: clients write them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderValue>,
-    /// Name of the upstream that answers.
-    pub upstream: Name,
+    /// Name of the upstream that answers. Only where every listener has an `authorization` may it be absent: other proxies
+    /// forward then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upstream: Option<Name>,
     /// The only way to be open: no credential is asked for. Excludes `policy`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
     /// Who may: the name of a policy, or a policy written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyChoice>,
+    /// What Kubernetes is asked when no rule of the policy decides. Without a policy, it is asked about every caller with a valid
+    /// credential. Needs `[kubernetes]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<Review>,
     /// Leading path taken off before forwarding, on a segment boundary. Routes that guard the new path on the
     /// same upstream, for any host, have to agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,6 +222,8 @@ pub struct Sets {
 pub enum Credential {
     /// A signed JSON Web Token.
     Jwt,
+    /// A token that an authority was asked about.
+    Opaque,
     /// A TLS client certificate.
     Certificate,
 }

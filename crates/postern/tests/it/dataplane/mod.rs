@@ -2,6 +2,8 @@
 
 mod canonical;
 mod exchange;
+mod ext_authz;
+mod forward_auth;
 mod framing;
 mod harness;
 mod http2;
@@ -9,6 +11,8 @@ mod http2_frames;
 mod identity;
 mod lifecycle;
 mod limits;
+mod opaque;
+mod review;
 mod telemetry;
 mod tls;
 mod tokens;

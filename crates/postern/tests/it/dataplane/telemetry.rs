@@ -368,3 +368,24 @@ fn telemetry_a_tunnel_is_counted_as_one() {
     drop(client);
     until("the tunnel ends", || both() == "0 0");
 }
+
+#[test]
+fn telemetry_a_proxys_question_is_logged_as_the_request_it_is_about() {
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"x-forwarded\" }".into();
+    let (f, lines) =
+        logged(&Setup { listener, ..Setup::default() }, Upstream::start(), Arc::new(SystemClock));
+    let about = "X-Forwarded-Method: DELETE\r\nX-Forwarded-Host: App.test\r\nX-Forwarded-Uri: /a?b\r\n\
+                 X-Forwarded-For: 198.51.100.1, 203.0.113.9\r\n";
+    assert_eq!(f.send(f.request("/", about)).status, 200);
+    assert_eq!(f.send(format!("GET / HTTP/1.1\r\nHost: x\r\n{about}\r\n")).status, 401);
+    let (allowed, refused) = (lines.next(), lines.next());
+    assert_eq!(allowed["client"], "203.0.113.9", "{allowed}");
+    assert!(allowed["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{allowed}");
+    let what = |line: &Value| ["method", "host", "path", "route", "outcome"].map(|key| line[key].clone());
+    assert_eq!(what(&allowed), ["DELETE", "app.test", "/a", "protected", "allowed"]);
+    assert_eq!(
+        (&allowed["user"], allowed.get("upstream"), allowed.get("reason")),
+        (&"alice".into(), None, None)
+    );
+    assert_eq!(what(&refused), ["DELETE", "app.test", "/a", "protected", "unauthenticated"]);
+}

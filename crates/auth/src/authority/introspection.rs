@@ -1,0 +1,147 @@
+//! Token introspection (RFC 7662 §2.2).
+
+use super::{AuthorityConfig, Unclear, Verdict, object};
+use crate::identity::{CredentialKind, Facts};
+use crate::time::Timestamp;
+use crate::token::TokenError;
+use crate::token::claims;
+use crate::token::json::{Document, Value};
+
+/// Reads an answer.
+///
+/// `active` must be the boolean `true`. A token that is active and expired, not valid yet, for somebody else or no access
+/// token is refused, whatever the authority thinks of it. Without `exp` it is good for as long as it is not asked about again.
+///
+/// # Errors
+/// [`Unclear`], when it does not say whether the token is active.
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
+    let document = Document::parse(answer)?;
+    let root = object(&document)?;
+    match root.get("active").and_then(Value::as_bool) {
+        Some(true) => Ok(judge(root, config, now)),
+        Some(false) => Ok(Err(TokenError::Inactive)),
+        None => Err(Unclear::Member("active")),
+    }
+}
+
+fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Verdict {
+    let issuer = claims::string(root, "iss")?;
+    if let (Some(expected), Some(found)) = (&config.issuer, issuer)
+        && **expected != *found
+    {
+        return Err(TokenError::WrongIssuer);
+    }
+    // Refresh tokens are active as well, and some servers tell them apart by these alone.
+    claims::check_marks(root, false)?;
+    if let Some(kind) = claims::string(root, "token_type")?
+        && !kind.eq_ignore_ascii_case("bearer")
+        && !kind.eq_ignore_ascii_case("access_token")
+    {
+        return Err(TokenError::NotAnAccessToken("token_type"));
+    }
+    if let Some(audiences) = &config.audiences {
+        claims::check_audience(root, audiences)?;
+    }
+    let (not_before, expires) = (claims::not_before(root)?, claims::expires(root)?);
+    let expires = expires.unwrap_or(Timestamp::MAX);
+    if now >= expires {
+        return Err(TokenError::Expired);
+    }
+    if now < not_before {
+        return Err(TokenError::NotYetValid);
+    }
+    let mut identity = config.mapping.identity(&config.name, root)?;
+    identity.kind = CredentialKind::Opaque;
+    Ok(Facts { identity, expires, not_before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Mapping;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+    fn config() -> AuthorityConfig {
+        AuthorityConfig {
+            name: "id".into(),
+            audiences: Some(vec!["api".into(), "other".into()]),
+            issuer: Some("https://id.example".into()),
+            mapping: Mapping::default(),
+        }
+    }
+
+    fn said(answer: &str) -> Result<Verdict, Unclear> {
+        read(answer.as_bytes().to_vec(), &config(), NOW)
+    }
+
+    const GOOD: &str =
+        r#""iss":"https://id.example","sub":"u1","aud":"api","exp":1800000060,"token_type":"Bearer""#;
+
+    fn active(further: &str) -> Verdict {
+        said(&format!(r#"{{"active":true,{GOOD}{further}}}"#)).unwrap()
+    }
+
+    #[test]
+    fn an_active_token_says_who_holds_it() {
+        let facts =
+            active(r#","username":"ada","groups":["dev"],"scope":"read write","client_id":"cli""#).unwrap();
+        assert_eq!(&*facts.identity.subject, "u1");
+        assert_eq!(facts.identity.kind, CredentialKind::Opaque);
+        assert_eq!(&*facts.identity.issuer, "id");
+        assert_eq!(facts.identity.groups, ["dev".into()]);
+        assert_eq!(facts.identity.scopes, ["read".into(), "write".into()]);
+        assert_eq!(facts.expires, Timestamp::from_secs(1_800_000_060));
+    }
+
+    #[test]
+    fn only_the_boolean_true_is_active() {
+        assert_eq!(said(r#"{"active":false}"#), Ok(Err(TokenError::Inactive)));
+        assert_eq!(said(r#"{"active":false,"sub":"u1"}"#), Ok(Err(TokenError::Inactive)));
+        for unclear in
+            ["{}", r#"{"active":"true"}"#, r#"{"active":1}"#, r#"{"active":null}"#, r#"{"Active":true}"#]
+        {
+            assert_eq!(said(unclear), Err(Unclear::Member("active")), "{unclear}");
+        }
+        assert_eq!(said("[]"), Err(Unclear::NotAnObject));
+        for broken in
+            ["", "<html>", r#"{"active":true"#, r#"{"active":true}x"#, r#"{"active":true,"active":false}"#]
+        {
+            assert!(matches!(said(broken), Err(Unclear::Json(_))), "{broken}");
+        }
+    }
+
+    #[test]
+    fn what_is_active_is_judged_all_the_same() {
+        let with = |answer: &str| said(answer).unwrap().unwrap_err();
+        let wrong = |member: &str, value: &str| {
+            let mut members: Vec<String> = GOOD.split(',').map(str::to_owned).collect();
+            members.retain(|m| !m.starts_with(&format!("\"{member}\"")));
+            if !value.is_empty() {
+                members.push(format!("\"{member}\":{value}"));
+            }
+            with(&format!("{{\"active\":true,{}}}", members.join(",")))
+        };
+        assert_eq!(wrong("iss", r#""https://evil.example""#), TokenError::WrongIssuer);
+        assert_eq!(wrong("aud", r#""somebody""#), TokenError::WrongAudience);
+        assert_eq!(wrong("aud", r#"["somebody","else"]"#), TokenError::WrongAudience);
+        assert!(matches!(wrong("aud", ""), TokenError::Claim(_)), "for nobody in particular");
+        assert_eq!(wrong("exp", "1800000000"), TokenError::Expired);
+        assert!(matches!(wrong("exp", r#""soon""#), TokenError::Claim(_)));
+        assert_eq!(wrong("nbf", "1800000001"), TokenError::NotYetValid);
+        assert!(matches!(wrong("sub", ""), TokenError::Claim(_)));
+        assert_eq!(wrong("token_type", r#""refresh_token""#), TokenError::NotAnAccessToken("token_type"));
+        assert_eq!(wrong("token_use", r#""refresh_token""#), TokenError::NotAnAccessToken("token_use"));
+        assert_eq!(wrong("typ", r#""Refresh""#), TokenError::NotAnAccessToken("typ"));
+        assert_eq!(wrong("cnf", r#"{"jkt":"x"}"#), TokenError::SenderConstrained);
+    }
+
+    #[test]
+    fn without_an_end_it_has_none() {
+        let open = said(r#"{"active":true,"iss":"https://id.example","sub":"u1","aud":["x","other"]}"#);
+        assert_eq!(open.unwrap().unwrap().expires, Timestamp::MAX);
+        let any = AuthorityConfig { audiences: None, issuer: None, ..config() };
+        let verdict = read(br#"{"active":true,"sub":"u1"}"#.to_vec(), &any, NOW);
+        assert!(verdict.unwrap().is_ok());
+    }
+}

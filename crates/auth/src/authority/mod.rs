@@ -1,0 +1,52 @@
+//! What an authority says of a token that it was asked about: the strict reading of its answer.
+//!
+//! Owns: the three kinds of answer ([`introspection`], [`token_review`], [`openshift_user`]) and what they prove
+//! ([`Facts`]). Does not own: which authority is asked about which token, asking it, and remembering what it said.
+//!
+//! An answer either says clearly that the token is good, or clearly that it is not ([`TokenError`], the client's fault, 401), or
+//! it says nothing ([`Unclear`]): then nobody knows who is calling, which is 503, never remembered and never let through.
+
+pub mod introspection;
+pub mod openshift_user;
+pub mod token_review;
+
+use crate::identity::Facts;
+use crate::mapping::Mapping;
+use crate::token::TokenError;
+use crate::token::json::{Document, JsonError, Value};
+
+/// What is expected of an authority's answers.
+#[derive(Debug, Clone)]
+pub struct AuthorityConfig {
+    /// The configured name, which rules and metrics use.
+    pub name: Box<str>,
+    /// A token must be for one of these; `None`: whomever it is for, it is good here.
+    pub audiences: Option<Vec<Box<str>>>,
+    /// Exact `iss` of an introspection, where it says one.
+    pub issuer: Option<Box<str>>,
+    /// How the members of an introspection become an identity.
+    pub mapping: Mapping,
+}
+
+/// What an answer proves.
+pub type Verdict = Result<Facts, TokenError>;
+
+/// An answer that proves nothing either way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unclear {
+    /// It cannot be read.
+    #[error("the answer is {0}")]
+    Json(#[from] JsonError),
+    /// It is no object.
+    #[error("the answer is not a json object")]
+    NotAnObject,
+    /// A member that decides is missing, or of another type.
+    #[error("the answer has no usable member `{0}`")]
+    Member(&'static str),
+}
+
+/// The object of an answer.
+fn object(document: &Document) -> Result<Value<'_>, Unclear> {
+    let root = document.root();
+    if root.is_object() { Ok(root) } else { Err(Unclear::NotAnObject) }
+}

@@ -1,0 +1,163 @@
+//! Kubernetes `TokenReview` (`authentication.k8s.io/v1`).
+
+use super::{AuthorityConfig, Unclear, Verdict, object};
+use crate::identity::{CredentialKind, Facts, Identity};
+use crate::mapping::{checked_list, checked_text};
+use crate::time::Timestamp;
+use crate::token::json::{Document, Value};
+use crate::token::{ClaimError, ClaimFault, TokenError};
+
+/// Reads an answer: the review with its status.
+///
+/// The user name becomes subject and user, `uid` and `extra` are kept as the claims `uid` and `extra.KEY`. A review says nothing
+/// of a token's end.
+///
+/// # Errors
+/// [`Unclear`], when it is no review, or has no status.
+pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclear> {
+    let document = Document::parse(answer)?;
+    let root = object(&document)?;
+    if root.get("kind").and_then(Value::as_str) != Some("TokenReview") {
+        return Err(Unclear::Member("kind"));
+    }
+    let status = root.get("status").filter(|status| status.is_object()).ok_or(Unclear::Member("status"))?;
+    // Absent is false (`omitempty`); anything but a boolean is nonsense.
+    match status.get("authenticated") {
+        None => return Ok(Err(TokenError::Inactive)),
+        Some(value) => match value.as_bool() {
+            Some(true) => {}
+            Some(false) => return Ok(Err(TokenError::Inactive)),
+            None => return Err(Unclear::Member("status.authenticated")),
+        },
+    }
+    let user = status.get("user").filter(|user| user.is_object()).ok_or(Unclear::Member("status.user"))?;
+    Ok(audience(status, config).and_then(|()| identity(user, config)).map(|identity| Facts {
+        identity,
+        expires: Timestamp::MAX,
+        not_before: Timestamp::from_millis(0),
+    }))
+}
+
+/// An authenticator that knows nothing of audiences answers none; then the token is the API server's own.
+fn audience(status: Value<'_>, config: &AuthorityConfig) -> Result<(), TokenError> {
+    let Some(ours) = &config.audiences else { return Ok(()) };
+    let fault = || ClaimError::new("status.audiences", ClaimFault::NotA("an array of strings"));
+    let Some(audiences) = status.get("audiences") else { return Err(TokenError::WrongAudience) };
+    let mut found = false;
+    for audience in audiences.items().ok_or_else(fault)? {
+        let audience = audience.as_str().ok_or_else(fault)?;
+        found |= ours.iter().any(|own| **own == *audience);
+    }
+    if found { Ok(()) } else { Err(TokenError::WrongAudience) }
+}
+
+fn identity(user: Value<'_>, config: &AuthorityConfig) -> Result<Identity, TokenError> {
+    let name =
+        checked_text(user, "username")?.ok_or_else(|| ClaimError::new("username", ClaimFault::Missing))?;
+    let mut claims = Vec::new();
+    if let Some(uid) = checked_text(user, "uid")? {
+        claims.push(("uid".into(), vec![uid.into()]));
+    }
+    if let Some(extra) = user.get("extra") {
+        let fault = || ClaimError::new("extra", ClaimFault::NotA("an object"));
+        for (key, values) in extra.members().ok_or_else(fault)? {
+            let values = checked_list("extra", values)?;
+            if !values.is_empty() {
+                claims.push((format!("extra.{key}").into(), values));
+            }
+        }
+    }
+    claims.sort_unstable_by(|(a, _): &(Box<str>, _), (b, _)| a.cmp(b));
+    Ok(Identity {
+        kind: CredentialKind::Opaque,
+        issuer: config.name.clone(),
+        subject: name.into(),
+        user: Some(name.into()),
+        email: None,
+        client: None,
+        groups: user.get("groups").map_or(Ok(Vec::new()), |groups| checked_list("groups", groups))?,
+        scopes: Vec::new(),
+        claims,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mapping::Mapping;
+
+    fn config(audiences: Option<&[&str]>) -> AuthorityConfig {
+        AuthorityConfig {
+            name: "cluster".into(),
+            audiences: audiences.map(|list| list.iter().map(|a| (*a).into()).collect()),
+            issuer: None,
+            mapping: Mapping::default(),
+        }
+    }
+
+    fn said(status: &str, audiences: Option<&[&str]>) -> Result<Verdict, Unclear> {
+        let answer =
+            format!(r#"{{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","status":{status}}}"#);
+        read(answer.into_bytes(), &config(audiences))
+    }
+
+    const ADA: &str = r#""user":{"username":"ada","uid":"7","groups":["dev","system:authenticated"],"extra":{"scopes.x/y":["a","b"]}}"#;
+
+    #[test]
+    fn a_review_names_the_user() {
+        let facts = said(&format!(r#"{{"authenticated":true,{ADA}}}"#), None).unwrap().unwrap();
+        let identity = facts.identity;
+        assert_eq!((&*identity.subject, identity.user.as_deref()), ("ada", Some("ada")));
+        assert_eq!(identity.groups, ["dev".into(), "system:authenticated".into()]);
+        assert_eq!(identity.claim("extra.scopes.x/y"), ["a".into(), "b".into()]);
+        assert_eq!(identity.claim("uid"), ["7".into()]);
+        assert_eq!(facts.expires, Timestamp::MAX);
+    }
+
+    #[test]
+    fn whoever_is_not_authenticated_is_nobody() {
+        for status in
+            ["{}", r#"{"authenticated":false}"#, r#"{"authenticated":false,"error":"token expired"}"#]
+        {
+            assert_eq!(said(status, None), Ok(Err(TokenError::Inactive)), "{status}");
+        }
+        for status in [
+            r#"{"authenticated":"true"}"#,
+            r#"{"authenticated":true}"#,
+            "[]",
+            "null",
+            r#"{"authenticated":1}"#,
+        ] {
+            assert!(matches!(said(status, None), Err(Unclear::Member(_))), "{status}");
+        }
+        let other = br#"{"kind":"Status","status":"Failure"}"#.to_vec();
+        assert_eq!(read(other, &config(None)), Err(Unclear::Member("kind")));
+    }
+
+    #[test]
+    fn a_token_for_somebody_else_is_refused() {
+        let with = |audiences: &str| {
+            said(&format!(r#"{{"authenticated":true,{ADA}{audiences}}}"#), Some(&["postern"])).unwrap()
+        };
+        assert!(with(r#","audiences":["x","postern"]"#).is_ok());
+        assert_eq!(with(r#","audiences":["x"]"#).unwrap_err(), TokenError::WrongAudience);
+        assert_eq!(with("").unwrap_err(), TokenError::WrongAudience);
+        assert!(matches!(with(r#","audiences":"postern""#).unwrap_err(), TokenError::Claim(_)));
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_written_down_is_refused() {
+        for user in [
+            r#"{"username":""}"#,
+            r"{}",
+            r#"{"username":7}"#,
+            r#"{"username":"a\nb"}"#,
+            r#"{"username":"ada","groups":"dev"}"#,
+            r#"{"username":"ada","groups":["a\u0000"]}"#,
+            r#"{"username":"ada","extra":["x"]}"#,
+        ] {
+            let verdict = said(&format!(r#"{{"authenticated":true,"user":{user}}}"#), None).unwrap();
+            assert!(matches!(verdict, Err(TokenError::Claim(_))), "{user}: {verdict:?}");
+        }
+    }
+}

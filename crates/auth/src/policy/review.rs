@@ -1,0 +1,555 @@
+//! Kubernetes `SubjectAccessReviews`: what is asked about a request that no rule decides.
+//!
+//! Owns: [`ReviewSpec`] as configured, [`ReviewTemplate`] as checked, and the [`Question`]s it makes of a request. Does not own:
+//! who answers them, and what an answer leads to (`decide`).
+//!
+//! A question is about what the request says: a value may come from the route's path template, a query parameter, a header or the
+//! method. What comes from outside is taken as it is or not at all. An attribute that would be empty although it is asked for
+//! denies, because to Kubernetes an empty namespace means all of them; a value that occurs more than once is asked about as often, and
+//! every answer has to be yes.
+//!
+//! Nobody becomes somebody else on the way: a name that Kubernetes keeps for itself (`system:…`) is only believed of an
+//! authority that is Kubernetes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use super::route::Captures;
+use crate::identity::Identity;
+use crate::request::{Canonical, Field, pairs};
+
+/// The most questions that one request may lead to.
+pub const MAX_QUESTIONS: usize = 16;
+/// What Kubernetes keeps for its own.
+const RESERVED: &str = "system:";
+/// Whom Kubernetes counts every authenticated user among.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// A review as configured. Texts are templates: `{path.NAME}`, `{query.NAME}`, `{header.NAME}`, `{method}`, `{path}`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ReviewSpec {
+    /// About a resource, or about a path that is none.
+    pub attributes: Attributes<String>,
+    /// How callers are called in the cluster.
+    pub subject: Subject,
+}
+
+/// What a review is about (`resourceAttributes` or `nonResourceAttributes`).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Attributes<T> {
+    /// An object of the API.
+    Resource {
+        /// Namespace; `None`: of no namespace, or of all.
+        namespace: Option<T>,
+        /// Verb: `get`, `list`, `create` …
+        verb: T,
+        /// API group; `None`: the core group.
+        group: Option<T>,
+        /// Resource, in the plural.
+        resource: T,
+        /// Subresource.
+        subresource: Option<T>,
+        /// Name of the object; `None`: all of them.
+        name: Option<T>,
+    },
+    /// A path of the API server that is no object's.
+    NonResource {
+        /// Path.
+        path: T,
+        /// Verb: the method, in lower case.
+        verb: T,
+    },
+}
+
+impl<T: Default> Default for Attributes<T> {
+    fn default() -> Self {
+        Self::NonResource { path: T::default(), verb: T::default() }
+    }
+}
+
+/// How callers are called in the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Subject {
+    /// Which name of theirs.
+    pub name: NameSource,
+    /// Put before the name of whoever is not known by the cluster itself.
+    pub user_prefix: Box<str>,
+    /// Put before the groups of whoever is not known by the cluster itself.
+    pub group_prefix: Box<str>,
+    /// Names of the authorities that are this cluster: their names are taken as they are.
+    pub own: Vec<Box<str>>,
+}
+
+/// Which name of a caller.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum NameSource {
+    /// The user name, or the subject where there is none.
+    #[default]
+    User,
+    /// The subject.
+    Subject,
+    /// The e-mail address; whoever has none may not.
+    Email,
+}
+
+/// What is wrong with a template.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateFault {
+    /// A brace without its other half, or nothing between them.
+    #[error(
+        "{0:?} is no template: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
+    )]
+    Braces(String),
+    /// A placeholder of another kind.
+    #[error(
+        "there is no placeholder {0:?}: write {{path.NAME}}, {{query.NAME}}, {{header.NAME}}, {{method}} or {{path}}"
+    )]
+    Unknown(String),
+    /// It captures what the route's path does not.
+    #[error(
+        "the route's path has no {0:?}: capture it there, such as `path = {{ template = \"/apps/{{{0}}}\" }}`"
+    )]
+    NoCapture(String),
+    /// The text is empty.
+    #[error("the text is empty: leave the key out if nothing is meant")]
+    Empty,
+    /// Two values that may occur more than once.
+    #[error(
+        "{0:?} may be repeated too, and only one part of a review may be: take all from one parameter or header"
+    )]
+    Several(String),
+}
+
+/// A checked review.
+#[derive(Debug, Clone)]
+pub struct ReviewTemplate {
+    attributes: Attributes<Template>,
+    subject: Subject,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Template(Box<[Part]>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Text(Box<str>),
+    Capture(Box<str>),
+    Query(Box<str>),
+    Header(Box<str>),
+    Verb,
+    Path,
+}
+
+/// Who may do what, as an authority is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Question<'q> {
+    /// User name.
+    pub user: Cow<'q, str>,
+    /// Groups.
+    pub groups: Cow<'q, [Box<str>]>,
+    /// Further attributes of the user, from the same authority.
+    pub extra: Vec<(&'q str, &'q [Box<str>])>,
+    /// Identifier of the user, from the same authority.
+    pub uid: Option<&'q str>,
+    /// What they want to do.
+    pub attributes: Attributes<Cow<'q, str>>,
+}
+
+/// Why there is no question to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unaskable {
+    /// A value that the question needs is not there, or empty.
+    #[error("the review needs {0}, and the request does not say it")]
+    Missing(Needed),
+    /// A value that cannot be meant.
+    #[error("the {0} of the request cannot be part of a review")]
+    Unusable(Needed),
+    /// The method stands for no verb.
+    #[error("the method stands for no verb of Kubernetes")]
+    Method,
+    /// The caller has no name, or one that the cluster keeps for itself.
+    #[error("the caller has no name that can be asked about")]
+    Caller,
+    /// More values than can be asked about.
+    #[error("the request names more than {MAX_QUESTIONS} objects")]
+    TooMany,
+}
+
+/// What a question needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needed {
+    /// A part of the path.
+    Path,
+    /// A query parameter.
+    Query,
+    /// A header.
+    Header,
+}
+
+impl fmt::Display for Needed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Path => "a part of the path",
+            Self::Query => "a query parameter",
+            Self::Header => "a header",
+        })
+    }
+}
+
+impl ReviewTemplate {
+    /// Checks a review against what the route's path template captures.
+    ///
+    /// # Errors
+    /// Every fault, with the key it is in.
+    pub fn build(spec: &ReviewSpec, captures: &[String]) -> Result<Self, Vec<(&'static str, TemplateFault)>> {
+        let mut faults = Vec::new();
+        let mut repeated = Vec::new();
+        let mut template = |key: &'static str, text: &str| {
+            let built = Template::parse(text, captures).and_then(|template| {
+                for part in &template.0 {
+                    if let Part::Query(name) | Part::Header(name) = part {
+                        // The same value twice is the same value.
+                        if !repeated.is_empty() && !repeated.contains(part) {
+                            return Err(TemplateFault::Several(name.to_string()));
+                        }
+                        repeated.push(part.clone());
+                    }
+                }
+                Ok(template)
+            });
+            built.map_err(|fault| faults.push((key, fault))).unwrap_or(Template(Box::default()))
+        };
+        let attributes = match &spec.attributes {
+            Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+                let mut optional =
+                    |key, text: &Option<String>| text.as_deref().map(|text| template(key, text));
+                Attributes::Resource {
+                    namespace: optional("namespace", namespace),
+                    group: optional("api_group", group),
+                    subresource: optional("subresource", subresource),
+                    name: optional("name", name),
+                    verb: template("verb", verb),
+                    resource: template("resource", resource),
+                }
+            }
+            Attributes::NonResource { path, verb } => {
+                Attributes::NonResource { path: template("path", path), verb: template("verb", verb) }
+            }
+        };
+        if faults.is_empty() { Ok(Self { attributes, subject: spec.subject.clone() }) } else { Err(faults) }
+    }
+
+    /// The query parameters that it reads.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.parts().filter_map(|part| if let Part::Query(name) = part { Some(&**name) } else { None })
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &Part> {
+        self.attributes.each().into_iter().flatten().flat_map(|template| &*template.0)
+    }
+
+    /// The questions about a request: every one has to be answered with yes.
+    ///
+    /// # Errors
+    /// When there is none that could be asked; the request is to be refused.
+    pub fn questions<'q>(
+        &'q self,
+        identity: &'q Identity,
+        request: &'q Canonical<'_>,
+        captures: &Captures<'q>,
+        fields: &'q [Field<'q>],
+    ) -> Result<Vec<Question<'q>>, Unaskable> {
+        let (user, groups) = self.subject.of(identity)?;
+        let own = self.subject.is_own(identity);
+        let extra = if own { extra(identity) } else { Vec::new() };
+        let uid = identity.claim("uid").first().map(|uid| &**uid).filter(|_| own);
+        let values = self.values(request, fields)?;
+        let seen = Seen { request, captures, verb: self.verb(request) };
+        let rounds = values.as_ref().map_or(1, |(_, values)| values.len());
+        let mut questions = Vec::with_capacity(rounds);
+        for round in 0..rounds {
+            let value = values.as_ref().map(|(part, values)| (*part, &values[round]));
+            let attributes = self.attributes.try_map(|template| template.render(&seen, value))?;
+            questions.push(Question {
+                user: user.clone(),
+                groups: groups.clone(),
+                extra: extra.clone(),
+                uid,
+                attributes,
+            });
+        }
+        Ok(questions)
+    }
+
+    /// The values of the one parameter or header that may be repeated.
+    fn values<'q>(
+        &'q self,
+        request: &'q Canonical<'_>,
+        fields: &'q [Field<'q>],
+    ) -> Result<Option<Repeated<'q>>, Unaskable> {
+        let Some(part) = self.parts().find(|part| matches!(part, Part::Query(_) | Part::Header(_))) else {
+            return Ok(None);
+        };
+        let (needed, values): (_, Vec<Cow<'q, str>>) = match part {
+            Part::Query(name) => {
+                let values = pairs(request.query()).filter(|(key, _)| key.is(name));
+                (Needed::Query, values.map(|(_, value)| value.decode()).collect())
+            }
+            Part::Header(name) => {
+                let of = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+                let texts = of.map(|field| std::str::from_utf8(field.value).map(Cow::Borrowed));
+                (
+                    Needed::Header,
+                    texts.collect::<Result<_, _>>().map_err(|_| Unaskable::Unusable(Needed::Header))?,
+                )
+            }
+            _ => return Ok(None),
+        };
+        if values.is_empty() {
+            return Err(Unaskable::Missing(needed));
+        }
+        if values.len() > MAX_QUESTIONS {
+            return Err(Unaskable::TooMany);
+        }
+        for value in &values {
+            if value.is_empty() {
+                return Err(Unaskable::Missing(needed));
+            }
+            if !is_plain(value) {
+                return Err(Unaskable::Unusable(needed));
+            }
+        }
+        Ok(Some((part, values)))
+    }
+
+    /// What Kubernetes calls what the request's method does.
+    fn verb(&self, request: &Canonical<'_>) -> Option<&'static str> {
+        let resource = matches!(self.attributes, Attributes::Resource { .. });
+        Some(match (request.method(), resource) {
+            ("GET" | "HEAD", _) => "get",
+            ("POST", true) => "create",
+            ("PUT", true) => "update",
+            ("POST", false) => "post",
+            ("PUT", false) => "put",
+            ("PATCH", _) => "patch",
+            ("DELETE", _) => "delete",
+            ("OPTIONS", false) => "options",
+            _ => return None,
+        })
+    }
+}
+
+/// The parameter or header that may be repeated, and its values.
+type Repeated<'q> = (&'q Part, Vec<Cow<'q, str>>);
+/// A user name, and groups.
+type Named<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
+
+/// Text that means the same wherever it is read: no control characters, no spaces around it, no second path in it.
+fn is_plain(text: &str) -> bool {
+    text.len() <= 253
+        && !text.contains(|c: char| c.is_control() || c == '/' || c == '%')
+        && text.trim() == text
+}
+
+/// Whatever an authority of the cluster told beside name and groups.
+fn extra(identity: &Identity) -> Vec<(&str, &[Box<str>])> {
+    let claims = identity.claims.iter();
+    claims.filter_map(|(path, values)| Some((path.strip_prefix("extra.")?, &**values))).collect()
+}
+
+impl Subject {
+    fn is_own(&self, identity: &Identity) -> bool {
+        self.own.iter().any(|own| **own == *identity.issuer)
+    }
+
+    fn of<'q>(&self, identity: &'q Identity) -> Result<Named<'q>, Unaskable> {
+        let name = match self.name {
+            NameSource::User => Some(identity.display_name()),
+            NameSource::Subject => Some(&*identity.subject),
+            NameSource::Email => identity.email.as_deref(),
+        };
+        let name = name.filter(|name| !name.is_empty()).ok_or(Unaskable::Caller)?;
+        if self.is_own(identity) {
+            return Ok((Cow::Borrowed(name), Cow::Borrowed(&identity.groups)));
+        }
+        let prefixed = |prefix: &str, name: &'q str| match prefix {
+            "" => Cow::Borrowed(name),
+            prefix => Cow::Owned(format!("{prefix}{name}")),
+        };
+        let user = prefixed(&self.user_prefix, name);
+        if user.starts_with(RESERVED) {
+            return Err(Unaskable::Caller);
+        }
+        // Rights only add up in Kubernetes: a group that is left out takes nothing from anybody else.
+        let groups = identity.groups.iter().map(|group| prefixed(&self.group_prefix, group));
+        let groups = groups.filter(|group| !group.starts_with(RESERVED)).map(|group| Box::from(&*group));
+        Ok((user, Cow::Owned(groups.chain([AUTHENTICATED.into()]).collect())))
+    }
+}
+
+struct Seen<'s, 'q> {
+    request: &'q Canonical<'q>,
+    captures: &'s Captures<'q>,
+    verb: Option<&'static str>,
+}
+
+impl Template {
+    fn parse(text: &str, captures: &[String]) -> Result<Self, TemplateFault> {
+        if text.is_empty() {
+            return Err(TemplateFault::Empty);
+        }
+        let mut parts = Vec::new();
+        let mut rest = text;
+        while let Some(open) = rest.find(['{', '}']) {
+            let braces = || TemplateFault::Braces(text.to_owned());
+            if rest[open..].starts_with('}') {
+                return Err(braces());
+            }
+            if open > 0 {
+                parts.push(Part::Text(rest[..open].into()));
+            }
+            let (placeholder, behind) = rest[open + 1..].split_once('}').ok_or_else(braces)?;
+            parts.push(Part::parse(placeholder, captures)?);
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            parts.push(Part::Text(rest.into()));
+        }
+        Ok(Self(parts.into()))
+    }
+
+    /// The text for a request; `value` is that of the parameter or header that may be repeated.
+    fn render<'q>(
+        &'q self,
+        seen: &Seen<'_, 'q>,
+        value: Option<(&Part, &Cow<'q, str>)>,
+    ) -> Result<Cow<'q, str>, Unaskable> {
+        let one = |part: &'q Part| -> Result<Cow<'q, str>, Unaskable> {
+            match part {
+                Part::Text(text) => Ok(Cow::Borrowed(text)),
+                Part::Capture(name) => {
+                    let text = seen.captures.get(name).filter(|text| !text.is_empty());
+                    let text = text.ok_or(Unaskable::Missing(Needed::Path))?;
+                    if is_plain(text) {
+                        Ok(Cow::Borrowed(text))
+                    } else {
+                        Err(Unaskable::Unusable(Needed::Path))
+                    }
+                }
+                Part::Query(_) | Part::Header(_) => match value {
+                    Some((of, value)) if of == part => Ok(value.clone()),
+                    _ => Err(Unaskable::Missing(Needed::Query)),
+                },
+                Part::Verb => seen.verb.map(Cow::Borrowed).ok_or(Unaskable::Method),
+                Part::Path => Ok(Cow::Borrowed(seen.request.path())),
+            }
+        };
+        match &*self.0 {
+            [part] => one(part),
+            parts => {
+                let mut text = String::new();
+                for part in parts {
+                    text.push_str(&one(part)?);
+                }
+                Ok(Cow::Owned(text))
+            }
+        }
+    }
+}
+
+impl Part {
+    fn parse(placeholder: &str, captures: &[String]) -> Result<Self, TemplateFault> {
+        let unknown = || TemplateFault::Unknown(placeholder.to_owned());
+        let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(Box::from(name)) };
+        match placeholder.split_once('.') {
+            None if placeholder == "method" => Ok(Self::Verb),
+            None if placeholder == "path" => Ok(Self::Path),
+            Some(("query", name)) => Ok(Self::Query(named(name)?)),
+            Some(("header", name)) if crate::request::is_token(name) => Ok(Self::Header(named(name)?)),
+            Some(("path", name)) if captures.iter().any(|capture| capture == name) => {
+                Ok(Self::Capture(named(name)?))
+            }
+            Some(("path", name)) => Err(TemplateFault::NoCapture(name.to_owned())),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl<T> Attributes<T> {
+    /// Every text there may be, in a fixed order.
+    pub fn each(&self) -> [Option<&T>; 6] {
+        match self {
+            Self::Resource { namespace, verb, group, resource, subresource, name } => [
+                namespace.as_ref(),
+                Some(verb),
+                group.as_ref(),
+                Some(resource),
+                subresource.as_ref(),
+                name.as_ref(),
+            ],
+            Self::NonResource { path, verb } => [Some(path), Some(verb), None, None, None, None],
+        }
+    }
+
+    /// The same of other texts.
+    pub fn try_map<'t, U, E>(&'t self, mut f: impl FnMut(&'t T) -> Result<U, E>) -> Result<Attributes<U>, E> {
+        Ok(match self {
+            Self::Resource { namespace, verb, group, resource, subresource, name } => Attributes::Resource {
+                namespace: namespace.as_ref().map(&mut f).transpose()?,
+                verb: f(verb)?,
+                group: group.as_ref().map(&mut f).transpose()?,
+                resource: f(resource)?,
+                subresource: subresource.as_ref().map(&mut f).transpose()?,
+                name: name.as_ref().map(&mut f).transpose()?,
+            },
+            Self::NonResource { path, verb } => Attributes::NonResource { path: f(path)?, verb: f(verb)? },
+        })
+    }
+}
+
+impl Question<'_> {
+    /// The same, of its own.
+    pub fn into_owned(self) -> OwnedQuestion {
+        let attributes =
+            self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Box::from(&**text)));
+        let Ok(attributes) = attributes;
+        OwnedQuestion {
+            user: self.user.into(),
+            groups: self.groups.into_owned(),
+            extra: self.extra.into_iter().map(|(key, values)| (key.into(), values.to_vec())).collect(),
+            uid: self.uid.map(Into::into),
+            attributes,
+        }
+    }
+}
+
+/// A [`Question`] that outlives its request.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OwnedQuestion {
+    /// User name.
+    pub user: Box<str>,
+    /// Groups.
+    pub groups: Vec<Box<str>>,
+    /// Further attributes of the user.
+    pub extra: Vec<(Box<str>, Vec<Box<str>>)>,
+    /// Identifier of the user.
+    pub uid: Option<Box<str>>,
+    /// What they want to do.
+    pub attributes: Attributes<Box<str>>,
+}
+
+impl OwnedQuestion {
+    /// As it is asked.
+    pub fn borrowed(&self) -> Question<'_> {
+        let attributes =
+            self.attributes.try_map(|text| Ok::<_, std::convert::Infallible>(Cow::Borrowed(&**text)));
+        let Ok(attributes) = attributes;
+        Question {
+            user: Cow::Borrowed(&self.user),
+            groups: Cow::Borrowed(&self.groups),
+            extra: self.extra.iter().map(|(key, values)| (&**key, &**values)).collect(),
+            uid: self.uid.as_deref(),
+            attributes,
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! What Kubernetes is asked about a request, and what its answers lead to.
+
+use std::cell::RefCell;
+
+use auth::decide::explain::NoTrace;
+use auth::decide::{Court, Denial, Permit, Reviews, decide, decide_in};
+use auth::identity::Facts;
+use auth::policy::review::{
+    Attributes, NameSource, OwnedQuestion, Question, ReviewSpec, ReviewTemplate, Subject, TemplateFault,
+    Unaskable,
+};
+use auth::policy::route::{PathMatch, RouteMatch, RouteTable};
+use auth::policy::rule::{Attribute, Policy, RuleSet};
+use auth::request::{Canonical, Field};
+
+use crate::fixtures::{self, NOW, any, facts, identity, parse, rule, rules};
+
+/// Answers from a list, and writes down what it was asked.
+#[derive(Default)]
+struct Oracle {
+    says: Option<bool>,
+    asked: RefCell<Vec<OwnedQuestion>>,
+}
+
+impl Reviews for Oracle {
+    fn verdict(&self, question: &Question<'_>) -> Option<bool> {
+        self.asked.borrow_mut().push(question.clone().into_owned());
+        self.says
+    }
+}
+
+fn resource() -> Attributes<String> {
+    Attributes::Resource {
+        namespace: Some("{path.ns}".into()),
+        verb: "{method}".into(),
+        group: Some("kubeflow.org".into()),
+        resource: "notebooks".into(),
+        subresource: None,
+        name: Some("{path.name}".into()),
+    }
+}
+
+fn named(namespace: &str) -> Attributes<String> {
+    match resource() {
+        Attributes::Resource { verb, group, resource, subresource, .. } => Attributes::Resource {
+            namespace: Some(namespace.into()),
+            verb,
+            group,
+            resource,
+            subresource,
+            name: None,
+        },
+        other @ Attributes::NonResource { .. } => other,
+    }
+}
+
+const CAPTURES: [&str; 2] = ["ns", "name"];
+
+fn template(attributes: Attributes<String>, subject: Subject) -> ReviewTemplate {
+    let captures = CAPTURES.map(str::to_owned);
+    ReviewTemplate::build(&ReviewSpec { attributes, subject }, &captures).expect("sound")
+}
+
+fn request<'a>(method: &'a str, target: &'a str) -> Canonical<'a> {
+    fixtures::request(method, "app.test", target)
+}
+
+fn table() -> RouteTable {
+    let path = PathMatch::Template("/notebook/{ns}/{name}".into());
+    RouteTable::build(vec![RouteMatch { name: "n".into(), path, ..RouteMatch::default() }]).expect("sound")
+}
+
+/// Decides with an oracle; the verdict, and what was asked.
+fn decided(
+    policy: &Policy,
+    (method, target): (&str, &str),
+    fields: &[Field<'_>],
+    facts: &Facts,
+    says: Option<bool>,
+) -> (Result<(), Denial>, Vec<OwnedQuestion>) {
+    let (table, request, oracle) = (table(), request(method, target), Oracle { says, ..Oracle::default() });
+    let court = Court { fields, captures: table.captures(0, &request), reviews: &oracle };
+    let verdict = decide_in(&court, policy, 0, &request, Some(facts), NOW, &mut NoTrace);
+    let verdict = verdict.map(|_: Permit<'_>| ());
+    (verdict, oracle.asked.into_inner())
+}
+
+fn reviewed(attributes: Attributes<String>) -> Policy {
+    Policy::Rules(RuleSet::reviewed_only(template(attributes, Subject::default())))
+}
+
+const NOTEBOOK: (&str, &str) = ("GET", "/notebook/team-a/mine?x=y");
+
+fn texts(question: &OwnedQuestion) -> Vec<Option<&str>> {
+    question.attributes.each().into_iter().map(|part| part.map(|part| &**part)).collect()
+}
+
+#[test]
+fn a_question_says_what_the_request_says() {
+    let (verdict, asked) = decided(&reviewed(resource()), NOTEBOOK, &[], &facts(), Some(true));
+    assert_eq!(verdict, Ok(()));
+    let [question] = &asked[..] else { panic!("{asked:?}") };
+    let expected = [Some("team-a"), Some("get"), Some("kubeflow.org"), Some("notebooks"), None, Some("mine")];
+    assert_eq!(texts(question), expected);
+    assert_eq!(&*question.user, "alice");
+    assert!(question.groups.iter().any(|group| **group == *"system:authenticated"));
+}
+
+#[test]
+fn no_is_no_and_unknown_is_neither() {
+    let policy = reviewed(resource());
+    assert_eq!(decided(&policy, NOTEBOOK, &[], &facts(), Some(false)).0, Err(Denial::Reviewed));
+    let (verdict, asked) = decided(&policy, NOTEBOOK, &[], &facts(), None);
+    assert_eq!(verdict, Err(Denial::Unreviewed(asked)));
+    assert_eq!(Denial::Reviewed.answer().status, 403);
+    assert_eq!(Denial::Unreviewed(Vec::new()).answer().status, 503);
+    let request = request("GET", "/");
+    assert!(matches!(
+        decide(&policy, 0, &request, Some(&facts()), NOW, &mut NoTrace),
+        Err(Denial::Unaskable(_))
+    ));
+    assert_eq!(decide(&policy, 0, &request, None, NOW, &mut NoTrace).unwrap_err(), Denial::Unauthenticated);
+}
+
+#[test]
+fn rules_decide_first() {
+    let with = |allow: Vec<_>, deny: Vec<_>| {
+        let template = template(resource(), Subject::default());
+        Policy::Rules(rules(allow, deny).reviewed(template))
+    };
+    let allowed = with(vec![rule(vec![any(Attribute::Groups, &["dev"])])], vec![]);
+    let (verdict, asked) = decided(&allowed, NOTEBOOK, &[], &facts(), None);
+    assert_eq!((verdict, asked.len()), (Ok(()), 0), "an allow rule needs no call");
+    let denied = with(
+        vec![rule(vec![any(Attribute::Groups, &["x"])])],
+        vec![rule(vec![any(Attribute::Users, &["alice"])])],
+    );
+    let (verdict, asked) = decided(&denied, NOTEBOOK, &[], &facts(), Some(true));
+    assert!(matches!(verdict, Err(Denial::Forbidden { deny_rule: Some(0) })) && asked.is_empty());
+    let open = with(vec![rule(vec![any(Attribute::Groups, &["x"])])], vec![]);
+    assert_eq!(decided(&open, NOTEBOOK, &[], &facts(), Some(true)).0, Ok(()));
+}
+
+#[test]
+fn methods_are_verbs_and_some_are_none() {
+    let verb = |attributes: Attributes<String>, method: &str| {
+        let (verdict, asked) =
+            decided(&reviewed(attributes), (method, "/notebook/a/b"), &[], &facts(), Some(true));
+        verdict.map(|()| asked[0].attributes.each()[1].map(ToString::to_string).unwrap())
+    };
+    for (method, expected) in [
+        ("GET", "get"),
+        ("HEAD", "get"),
+        ("POST", "create"),
+        ("PUT", "update"),
+        ("PATCH", "patch"),
+        ("DELETE", "delete"),
+    ] {
+        assert_eq!(verb(resource(), method).unwrap(), expected);
+    }
+    for method in ["OPTIONS", "PROPFIND", "LIST"] {
+        assert_eq!(verb(resource(), method), Err(Denial::Unaskable(Unaskable::Method)));
+    }
+    let path = || Attributes::NonResource { path: "{path}".into(), verb: "{method}".into() };
+    assert_eq!(verb(path(), "POST").unwrap(), "post");
+    let (_, asked) = decided(&reviewed(path()), ("GET", "/notebook/a/b?c"), &[], &facts(), Some(true));
+    assert_eq!(asked[0].attributes.each()[0].map(|text| &**text), Some("/notebook/a/b"));
+}
+
+#[test]
+fn what_renders_empty_denies() {
+    let query = reviewed(named("{query.ns}"));
+    for target in ["/notebook/a/b", "/notebook/a/b?ns=", "/notebook/a/b?ns", "/notebook/a/b?other=x"] {
+        let (verdict, asked) = decided(&query, ("GET", target), &[], &facts(), Some(true));
+        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Missing(_)))), "{target}: {verdict:?}");
+        assert!(asked.is_empty(), "nobody is asked about all namespaces");
+        assert_eq!(verdict.unwrap_err().answer().status, 400);
+    }
+    let header = reviewed(named("{header.x-namespace}"));
+    for fields in [&[][..], &[Field { name: "X-Namespace", value: b"" }]] {
+        let (verdict, _) = decided(&header, NOTEBOOK, fields, &facts(), Some(true));
+        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Missing(_)))));
+    }
+}
+
+#[test]
+fn a_value_that_reads_differently_elsewhere_denies() {
+    let query = reviewed(named("{query.ns}"));
+    for target in ["?ns=a%2Fb", "?ns=a%00", "?ns=%20a", "?ns=a%0A", "?ns=a%25"] {
+        let target = format!("/notebook/a/b{target}");
+        if parse("GET", "app.test", &target).is_ok() {
+            let (verdict, _) = decided(&query, ("GET", &target), &[], &facts(), Some(true));
+            assert!(
+                matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))),
+                "{target}: {verdict:?}"
+            );
+        }
+    }
+    for target in ["?NS=b&ns=a", "?ns[]=b&ns=a", "?ns=a;ns=b"] {
+        let target = format!("/notebook/a/b{target}");
+        let (verdict, _) = decided(&query, ("GET", &target), &[], &facts(), Some(true));
+        assert!(matches!(verdict, Err(Denial::AmbiguousParameter { .. })), "{target}: {verdict:?}");
+    }
+    let path = reviewed(resource());
+    let (verdict, _) = decided(&path, ("GET", "/notebook/a%25b/c"), &[], &facts(), Some(true));
+    assert!(verdict.is_err(), "{verdict:?}");
+}
+
+#[test]
+fn every_value_of_a_repeated_one_is_asked_about() {
+    let query = reviewed(named("{query.ns}"));
+    let target = ("GET", "/notebook/a/b?ns=one&ns=two&ns=one");
+    let (verdict, asked) = decided(&query, target, &[], &facts(), Some(true));
+    let asked: Vec<_> = asked.iter().map(|question| texts(question)[0].unwrap()).collect();
+    assert_eq!((verdict, asked), (Ok(()), vec!["one", "two", "one"]));
+    assert_eq!(decided(&query, target, &[], &facts(), Some(false)).0, Err(Denial::Reviewed));
+    let many = format!("/notebook/a/b?{}", vec!["ns=x"; 17].join("&"));
+    assert_eq!(
+        decided(&query, ("GET", &many), &[], &facts(), Some(true)).0,
+        Err(Denial::Unaskable(Unaskable::TooMany))
+    );
+    let header = reviewed(named("team-{header.x-ns}"));
+    let fields = [Field { name: "x-ns", value: b"a" }, Field { name: "X-NS", value: b"b" }];
+    let (_, asked) = decided(&header, NOTEBOOK, &fields, &facts(), Some(true));
+    let asked: Vec<_> = asked.iter().map(|question| texts(question)[0].unwrap()).collect();
+    assert_eq!(asked, ["team-a", "team-b"]);
+}
+
+#[test]
+fn nobody_becomes_somebody_of_the_cluster() {
+    let subject = |change: fn(&mut Subject)| {
+        let mut subject = Subject { own: vec!["cluster".into()], ..Subject::default() };
+        change(&mut subject);
+        Policy::Rules(RuleSet::reviewed_only(template(resource(), subject)))
+    };
+    let somebody = |issuer: &str, user: &str, groups: &[&str]| Facts {
+        identity: auth::identity::Identity {
+            issuer: issuer.into(),
+            user: Some(user.into()),
+            groups: groups.iter().map(|group| (*group).into()).collect(),
+            claims: vec![("extra.scopes".into(), vec!["x".into()]), ("uid".into(), vec!["7".into()])],
+            ..identity()
+        },
+        ..facts()
+    };
+    let ask = |policy: &Policy, facts: &Facts| decided(policy, NOTEBOOK, &[], facts, Some(true));
+    let plain = subject(|_| {});
+    let (verdict, _) = ask(&plain, &somebody("main", "system:admin", &[]));
+    assert_eq!(verdict, Err(Denial::Unaskable(Unaskable::Caller)));
+    let (_, asked) = ask(&plain, &somebody("main", "ada", &["system:masters", "dev"]));
+    assert_eq!(asked[0].groups, ["dev".into(), "system:authenticated".into()]);
+    assert!(
+        asked[0].extra.is_empty() && asked[0].uid.is_none(),
+        "what others call extra is not the cluster's"
+    );
+    let (_, asked) = ask(&plain, &somebody("cluster", "system:serviceaccount:a:b", &["system:masters"]));
+    assert_eq!(&*asked[0].user, "system:serviceaccount:a:b");
+    assert_eq!(asked[0].groups, ["system:masters".into()], "the cluster's own names are its own");
+    assert_eq!((asked[0].extra.len(), asked[0].uid.as_deref()), (1, Some("7")));
+    let prefixed =
+        subject(|subject| (subject.user_prefix, subject.group_prefix) = ("oidc:".into(), "oidc:".into()));
+    let (_, asked) = ask(&prefixed, &somebody("main", "system:admin", &["system:masters"]));
+    assert_eq!(&*asked[0].user, "oidc:system:admin");
+    assert_eq!(asked[0].groups, ["oidc:system:masters".into(), "system:authenticated".into()]);
+    let by_mail = subject(|subject| subject.name = NameSource::Email);
+    let nameless = Facts { identity: auth::identity::Identity { email: None, ..identity() }, ..facts() };
+    assert_eq!(ask(&by_mail, &nameless).0, Err(Denial::Unaskable(Unaskable::Caller)));
+}
+
+#[test]
+fn a_rewrite_keeps_the_answer_and_another_guard_asks_its_own() {
+    let policy = reviewed(resource());
+    let (table, request) = (table(), request("GET", NOTEBOOK.1));
+    let (yes, no) =
+        (Oracle { says: Some(true), ..Oracle::default() }, Oracle { says: Some(false), ..Oracle::default() });
+    let facts = facts();
+    let permit = || {
+        let court = Court { fields: &[], captures: table.captures(0, &request), reviews: &yes };
+        decide_in(&court, &policy, 0, &request, Some(&facts), NOW, &mut NoTrace).unwrap()
+    };
+    let rewritten = permit().rewrite(&policy, "/mine", NOW, &mut NoTrace).unwrap();
+    assert_eq!(rewritten.request().path(), "/mine");
+    let court = Court { fields: &[], captures: table.captures(0, &request), reviews: &no };
+    assert_eq!(rewritten.confirm(&court, &policy, NOW, &mut NoTrace).unwrap_err(), Denial::Reviewed);
+}
+
+#[test]
+fn templates_that_mean_nothing_are_refused() {
+    let fault = |text: &str| {
+        let spec = ReviewSpec { attributes: named(text), subject: Subject::default() };
+        let captures = CAPTURES.map(str::to_owned);
+        ReviewTemplate::build(&spec, &captures).map(|_| ()).map_err(|faults| faults[0].1.clone())
+    };
+    assert_eq!(fault(""), Err(TemplateFault::Empty));
+    for text in ["{", "}", "a{b", "a}b", "{a}}"] {
+        assert!(matches!(fault(text), Err(TemplateFault::Braces(_) | TemplateFault::Unknown(_))), "{text}");
+    }
+    for text in ["{}", "{x}", "{query}", "{query.}", "{header.a b}", "{cookie.x}"] {
+        assert!(matches!(fault(text), Err(TemplateFault::Unknown(_))), "{text}");
+    }
+    assert_eq!(fault("{path.nope}"), Err(TemplateFault::NoCapture("nope".into())));
+    assert!(matches!(fault("{query.a}-{query.b}"), Err(TemplateFault::Several(_))));
+    for text in ["fixed", "{path.ns}", "{query.a}-{query.a}", "x-{path.ns}-{path.name}", "{header.x-ns}"] {
+        assert_eq!(fault(text), Ok(()), "{text}");
+    }
+}

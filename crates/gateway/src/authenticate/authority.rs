@@ -1,0 +1,273 @@
+//! Authorities: who is asked about a token that cannot be verified here.
+//!
+//! Owns: which authority is asked about which token, the question in each one's words, what its status means, the counts of it
+//! all. Does not own: the reading of an answer (`auth::authority`), connections ([`crate::outbound`]), what is remembered.
+//!
+//! Each token is asked of one authority at most: a token of one party must not be shown to another, and asking all of them in
+//! turn is what made others slow. A JWT of a configured issuer is asked of nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
+use auth::time::Timestamp;
+use auth::token::{TokenError, opaque};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderValue, Request, StatusCode};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::config::{self, Credential, Question, Selection};
+use crate::outbound::{Answered, CallError, Outbound, form_encoded};
+
+/// An authority with the way to it.
+pub(super) struct Authority {
+    pub(super) config: Arc<AuthorityConfig>,
+    pub(super) ttl: Duration,
+    question: Question,
+    selection: Selection,
+    server: config::Server,
+    outbound: Arc<Outbound>,
+    counts: Arc<Counts>,
+}
+
+/// How often an authority was asked, and what came of it.
+#[derive(Debug, Default)]
+struct Counts {
+    good: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    busy: AtomicU64,
+    nanos: AtomicU64,
+    /// Milliseconds of the process when a failure was last logged, plus one.
+    logged: AtomicU64,
+}
+
+/// How an authority stands, for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuthorityStatus {
+    /// The configured name.
+    pub name: Box<str>,
+    /// Answers that vouched for a token.
+    pub good: u64,
+    /// Answers that refused one.
+    pub refused: u64,
+    /// Questions without an answer that says either.
+    pub failed: u64,
+    /// Questions not asked, because as many were under way as may be.
+    pub busy: u64,
+    /// Time spent waiting for answers, all together.
+    pub waited: Duration,
+}
+
+/// Why nobody knows what a token is worth.
+#[derive(Debug, thiserror::Error)]
+enum Silent {
+    #[error(transparent)]
+    Call(#[from] CallError),
+    #[error(transparent)]
+    Unclear(#[from] Unclear),
+    #[error("it answered {status}{hint}")]
+    Status { status: StatusCode, hint: &'static str },
+    #[error("the token cannot be put into a question")]
+    Token,
+}
+
+impl Authority {
+    /// Takes over the connections and counts of the authority of that name before, if it is asked the same way.
+    pub(super) fn new(config: &config::Authority, control: &Handle, before: Option<&Self>) -> Self {
+        let before = before.filter(|before| before.is_asked_like(config));
+        Self {
+            config: config.config.clone(),
+            ttl: config.ttl,
+            question: config.question.clone(),
+            selection: config.selection.clone(),
+            server: config.server.clone(),
+            outbound: before.map_or_else(
+                || Arc::new(Outbound::new(&config.server, control.clone())),
+                |before| before.outbound.clone(),
+            ),
+            counts: before.map(|before| before.counts.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn is_asked_like(&self, other: &config::Authority) -> bool {
+        let (a, b) = (&self.server, &other.server);
+        self.config.name == other.config.name
+            && self.question == other.question
+            && a.tls_version == b.tls_version
+            && a.credential == b.credential
+            && a.timeout == b.timeout
+            && a.max_requests == b.max_requests
+    }
+
+    pub(super) fn status(&self) -> AuthorityStatus {
+        let counts = &self.counts;
+        AuthorityStatus {
+            name: self.config.name.clone(),
+            good: counts.good.load(Relaxed),
+            refused: counts.refused.load(Relaxed),
+            failed: counts.failed.load(Relaxed),
+            busy: counts.busy.load(Relaxed),
+            waited: Duration::from_nanos(counts.nanos.load(Relaxed)),
+        }
+    }
+
+    /// Asks about a token. `None`: nobody knows; that was logged.
+    pub(super) async fn ask(&self, token: &[u8], now: Timestamp) -> Option<Verdict> {
+        let began = Instant::now();
+        let verdict = self.try_ask(token, now).await;
+        let counts = &self.counts;
+        counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        match &verdict {
+            Ok(Ok(_)) => &counts.good,
+            Ok(Err(_)) => &counts.refused,
+            Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
+            Err(_) => &counts.failed,
+        }
+        .fetch_add(1, Relaxed);
+        verdict.map_err(|why| self.tell(&why, began)).ok()
+    }
+
+    /// One line in a while: an authority that is down is asked by every request.
+    fn tell(&self, why: &Silent, now: Instant) {
+        const APART: u64 = 10_000;
+        let millis = u64::try_from(now.duration_since(*START).as_millis()).unwrap_or(u64::MAX) + 1;
+        let last = self.counts.logged.load(Relaxed);
+        if last != 0 && millis.saturating_sub(last) < APART {
+            return;
+        }
+        if self.counts.logged.compare_exchange(last, millis, Relaxed, Relaxed).is_ok() {
+            tracing::warn!(
+                authority = &*self.config.name,
+                %why,
+                "nobody can say what a token is worth: answered 503, said once in 10 s"
+            );
+        }
+    }
+
+    async fn try_ask(&self, token: &[u8], now: Timestamp) -> Result<Verdict, Silent> {
+        let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
+        let answer = self.outbound.ask(self.question(token)?).await?;
+        match &self.question {
+            Question::Introspection { .. } => match answer.status {
+                StatusCode::OK => Ok(introspection::read(answer.body.to_vec(), &self.config, now)?),
+                status => Err(self.refused(status)),
+            },
+            Question::TokenReview { .. } => match answer.status {
+                StatusCode::CREATED | StatusCode::OK => {
+                    Ok(token_review::read(answer.body.to_vec(), &self.config)?)
+                }
+                status => Err(self.refused(status)),
+            },
+            Question::OpenShiftUser { .. } => self.user(&answer),
+        }
+    }
+
+    /// The token is the credential here: it is what 401 is about. A token without the scope `user:info` gets 403, and proves
+    /// nobody's name.
+    fn user(&self, answer: &Answered) -> Result<Verdict, Silent> {
+        match answer.status {
+            StatusCode::OK => Ok(openshift_user::read(answer.body.to_vec(), &self.config)?),
+            StatusCode::UNAUTHORIZED => Ok(Err(TokenError::Inactive)),
+            StatusCode::FORBIDDEN => Ok(Err(TokenError::NotAnAccessToken("scope"))),
+            status => Err(self.refused(status)),
+        }
+    }
+
+    fn refused(&self, status: StatusCode) -> Silent {
+        let ours = matches!(self.outbound.credential(), Credential::None);
+        let hint = match status {
+            StatusCode::UNAUTHORIZED if ours => ": it wants to know who asks; configure a credential",
+            StatusCode::UNAUTHORIZED => ": it does not accept the gateway's own credential",
+            StatusCode::FORBIDDEN => ": the gateway may not ask; give its account the right to",
+            StatusCode::NOT_FOUND => ": nothing is there; check the URL",
+            status if status.is_redirection() => ": redirects are not followed; configure the final URL",
+            _ => "",
+        };
+        Silent::Status { status, hint }
+    }
+
+    fn question(&self, token: &str) -> Result<Request<Bytes>, Silent> {
+        let (request, body) = match &self.question {
+            Question::Introspection { url } => {
+                let form = format!("token={}&token_type_hint=access_token", &*form_encoded(token));
+                let request = Request::post(url.to_string());
+                (request.header(CONTENT_TYPE, "application/x-www-form-urlencoded"), form)
+            }
+            Question::TokenReview { url } => {
+                // A bearer token consists of characters that JSON writes as they are.
+                let audiences = self.config.audiences.iter().flatten();
+                let audiences: Vec<String> = audiences.map(|audience| json_text(audience)).collect();
+                let audiences = match audiences.as_slice() {
+                    [] => String::new(),
+                    some => format!(",\"audiences\":[{}]", some.join(",")),
+                };
+                let review = format!(
+                    "{{\"apiVersion\":\"authentication.k8s.io/v1\",\"kind\":\"TokenReview\",\"spec\":{{\"token\":{}{audiences}}}}}",
+                    json_text(token)
+                );
+                (Request::post(url.to_string()).header(CONTENT_TYPE, "application/json"), review)
+            }
+            Question::OpenShiftUser { url } => {
+                let mut bearer =
+                    HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| Silent::Token)?;
+                bearer.set_sensitive(true);
+                (Request::get(url.to_string()).header(AUTHORIZATION, bearer), String::new())
+            }
+        };
+        request.body(body.into()).map_err(|_| Silent::Token)
+    }
+}
+
+/// What a moment is counted from: any will do.
+static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+
+/// A text as JSON writes it (RFC 8259 section 7).
+pub(super) fn json_text(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c < ' ' => {
+                use std::fmt::Write as _;
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Which authority is asked about tokens that begin like this one.
+///
+/// # Errors
+/// When the token is known to be nobody's without asking: one of our own provider's that is mistyped or cut.
+pub(super) fn of_prefix(authorities: &[Authority], token: &[u8]) -> Result<Option<usize>, TokenError> {
+    let fits = |prefix: &&str| token.starts_with(prefix.as_bytes());
+    let length = |authority: &Authority| {
+        authority.selection.prefixes.iter().map(|prefix| &**prefix).filter(fits).map(str::len).max()
+    };
+    let found = authorities.iter().enumerate().filter_map(|(at, a)| Some((length(a)?, at))).max();
+    let kind = || std::str::from_utf8(token).ok().and_then(opaque::kind);
+    if token.starts_with(b"ptn_") && kind() != Some(opaque::Kind::Access) {
+        return Err(TokenError::Inactive);
+    }
+    Ok(found.map(|(_, at)| at))
+}
+
+/// Which authority is asked about tokens that are nobody else's.
+pub(super) fn of_rest(authorities: &[Authority]) -> Option<usize> {
+    authorities.iter().position(|authority| authority.selection.is_rest())
+}
+
+/// Which authority is asked about a JWT of this issuer.
+pub(super) fn of_issuer(authorities: &[Authority], issuer: &str) -> Option<usize> {
+    authorities.iter().position(|authority| authority.selection.issuers.iter().any(|own| **own == *issuer))
+}

@@ -1,0 +1,231 @@
+//! Envoy's external authorization over gRPC (`envoy.service.auth.v3.Authorization`).
+//!
+//! Owns: the service's one method on an HTTP/2 stream, and health for whoever checks it. Does not own: the stream's codec
+//! ([`crate::http2`]), the decision, what is vouched for ([`crate::vouch`]).
+//!
+//! Flow: `grpc::read → CheckRequest → Inbound → pipeline::admit → CheckResponse → grpc::reply`.
+//!
+//! Every answer is given with gRPC status OK, a refusal too: anything else is a failure to Envoy, which it answers as it is
+//! configured to, 403 unless somebody changed that. An authority that cannot be asked is a 503 of ours for the same reason, and
+//! it comes before Envoy's own deadline, which it tells us, has passed.
+
+pub(crate) mod grpc;
+mod message;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+use std::time::Duration;
+
+use auth::identity::Identity;
+use auth::request::{Field, Scheme};
+use bytes::Bytes;
+use prost::Message as _;
+
+use self::message::{
+    CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse, HttpStatus,
+    OVERWRITE, OkResponse, Status, Struct, Value,
+};
+use crate::answer::Answer;
+use crate::http1::head::{Fields, Framing};
+use crate::pipeline::Inbound;
+use crate::vouch::{Voucher, to_remove};
+use crate::worker::Running;
+
+/// The method that Envoy calls.
+const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+/// The standard health check (`grpc.health.v1`).
+const HEALTH: &str = "/grpc.health.v1.Health/Check";
+/// `HealthCheckResponse { status: SERVING }`.
+const SERVING: &[u8] = &[0x08, 0x01];
+/// Largest question: a request head, and the body that some configurations send along and nobody reads here.
+pub(crate) const MAX_QUESTION: usize = 1 << 20;
+
+/// What a gRPC call asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    /// Whether a request may pass.
+    Check,
+    /// Whether this service is well.
+    Health,
+    /// Something that is not there.
+    Unknown,
+}
+
+/// What a call of this path asks for.
+pub(crate) fn call(path: &str) -> Call {
+    match path {
+        CHECK => Call::Check,
+        HEALTH => Call::Health,
+        _ => Call::Unknown,
+    }
+}
+
+/// The answer of a service that is well.
+pub(crate) fn serving() -> Bytes {
+    Bytes::from_static(SERVING)
+}
+
+/// A question that came, in the shape the pipeline reads.
+pub(crate) struct Question(CheckRequest);
+
+/// Why a question cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    /// It is no message of this kind.
+    #[error("not a CheckRequest")]
+    Message,
+    /// It is about no HTTP request.
+    #[error("the CheckRequest has no attributes.request.http")]
+    NoHttp,
+    /// A text is not UTF-8. Envoy once sent such on (CVE-2024-23324); what reads differently elsewhere is refused.
+    #[error("a text of the CheckRequest is not UTF-8")]
+    NotText,
+    /// More fields than a request may have.
+    #[error("the request has too many fields")]
+    TooManyFields,
+}
+
+impl Question {
+    /// Reads a message.
+    pub(crate) fn decode(bytes: Bytes) -> Result<Self, Unreadable> {
+        let request = CheckRequest::decode(bytes).map_err(|_| Unreadable::Message)?;
+        let question = Self(request);
+        question.http().ok_or(Unreadable::NoHttp)?;
+        Ok(question)
+    }
+
+    fn http(&self) -> Option<&message::HttpRequest> {
+        self.0.attributes.as_ref()?.request.as_ref()?.http.as_ref()
+    }
+
+    /// The fields of the request in question, as Envoy got them when it sends them raw, else joined by name.
+    pub(crate) fn fields(&self) -> Result<Fields<'_>, Unreadable> {
+        let http = self.http().ok_or(Unreadable::NoHttp)?;
+        let mut fields = Fields::new();
+        let raw = http.header_map.iter().flat_map(|map| &map.headers).map(|header| {
+            // One of the two is set.
+            (&header.key, if header.raw_value.is_empty() { &header.value } else { &header.raw_value })
+        });
+        let joined = http.headers.iter().map(|entry| (&entry.key, &entry.value));
+        for (name, value) in raw.chain(joined) {
+            let name = text(name)?;
+            // Pseudo-header fields have members of their own.
+            if name.starts_with(':') {
+                continue;
+            }
+            let field = Field { name, value };
+            fields.try_push(field).map_err(|_| Unreadable::TooManyFields)?;
+        }
+        Ok(fields)
+    }
+
+    /// The request in question with these fields.
+    pub(crate) fn inbound<'a>(&'a self, fields: &'a [Field<'a>]) -> Result<Inbound<'a>, Unreadable> {
+        let http = self.http().ok_or(Unreadable::NoHttp)?;
+        let scheme = match &*http.scheme {
+            b"https" => Scheme::Https,
+            _ => Scheme::Http,
+        };
+        Ok(Inbound {
+            method: text(&http.method)?,
+            scheme,
+            authority: Some(&http.host),
+            host: None,
+            target: &http.path,
+            fields,
+            framing: Framing::Length(0),
+            has_length: false,
+            upgrade: None,
+            nominates: false,
+            via: "2.0 postern",
+            is_original: true,
+            client: self.client(),
+        })
+    }
+
+    /// The address of the client, for the log.
+    fn client(&self) -> Option<std::net::IpAddr> {
+        let source = self.0.attributes.as_ref()?.source.as_ref()?;
+        let address = source.address.as_ref()?.socket_address.as_ref()?;
+        std::str::from_utf8(&address.address).ok()?.parse().ok()
+    }
+}
+
+fn text(bytes: &Bytes) -> Result<&str, Unreadable> {
+    std::str::from_utf8(bytes).map_err(|_| Unreadable::NotText)
+}
+
+/// The request may pass.
+pub(crate) fn allowed(
+    voucher: Voucher,
+    running: &Rc<Running>,
+    fields: &[Field<'_>],
+    route: Option<usize>,
+) -> Bytes {
+    let forwards = route.is_some_and(|route| running.config.routes[route].forward_authorization);
+    let mut remove: Vec<String> = Vec::new();
+    for name in to_remove(running, fields, forwards) {
+        let is_set = voucher.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+        if !is_set && !remove.iter().any(|known| known == name) {
+            remove.push(name.to_owned());
+        }
+    }
+    let identity = voucher.caller.as_ref().map(|caller| &caller.facts.identity);
+    let response = CheckResponse {
+        status: Some(Status { code: grpc::OK, message: String::new() }),
+        dynamic_metadata: identity.map(metadata),
+        http_response: Some(HttpResponse::Ok(OkResponse {
+            headers: voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect(),
+            headers_to_remove: remove,
+        })),
+    };
+    response.encode_to_vec().into()
+}
+
+/// The request is answered in the proxy, with this.
+pub(crate) fn denied(answer: &Answer) -> Bytes {
+    let code = match answer.status {
+        401 => grpc::UNAUTHENTICATED,
+        503 => grpc::UNAVAILABLE,
+        _ => grpc::PERMISSION_DENIED,
+    };
+    let response = CheckResponse {
+        status: Some(Status { code, message: answer.code.to_owned() }),
+        dynamic_metadata: None,
+        http_response: Some(HttpResponse::Denied(DeniedResponse {
+            status: Some(HttpStatus { code: answer.status.into() }),
+            headers: answer.fields.iter().map(|(name, value)| option(name, value.clone())).collect(),
+            body: String::from_utf8_lossy(&answer.body).into_owned(),
+        })),
+    };
+    response.encode_to_vec().into()
+}
+
+fn option(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
+    let header = HeaderValue { key: name.to_ascii_lowercase(), value: value.into_owned() };
+    HeaderValueOption { header: Some(header), append_action: OVERWRITE }
+}
+
+/// Who calls, for Envoy's logs and further filters.
+fn metadata(identity: &Identity) -> Struct {
+    let list = |list: &[Box<str>]| Value::list(list.iter().map(std::string::ToString::to_string));
+    let one = |name: &str, text: &Option<Box<str>>| {
+        text.as_deref().map(|text| (name.to_owned(), Value::text(text)))
+    };
+    let mut fields = vec![
+        ("subject".to_owned(), Value::text(&identity.subject)),
+        ("issuer".to_owned(), Value::text(&identity.issuer)),
+        ("credential".to_owned(), Value::text(identity.kind.as_str())),
+        ("groups".to_owned(), list(&identity.groups)),
+        ("scopes".to_owned(), list(&identity.scopes)),
+    ];
+    fields.extend(one("user", &identity.user));
+    fields.extend(one("email", &identity.email));
+    fields.extend(one("client", &identity.client));
+    Struct::of(fields)
+}
+
+/// The part of a caller's deadline that is left for finding out, so that the answer still arrives.
+pub(crate) fn patience(timeout: Option<Duration>) -> Option<Duration> {
+    timeout.map(|timeout| timeout / 8 * 7)
+}

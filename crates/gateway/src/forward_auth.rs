@@ -1,0 +1,240 @@
+//! Requests by which another proxy asks over HTTP whether a request may pass: Envoy's HTTP service, nginx `auth_request`,
+//! Traefik's and Caddy's forward authentication.
+//!
+//! Owns: which request is asked about. Does not own: the decision, the answer ([`crate::vouch`]), who may ask (the pipeline
+//! looks that up before).
+//!
+//! What the proxy says is believed, because it is configured to be asked by that peer; so each thing must be said once. A
+//! proxy that does not say which request it means, or says it twice, has let a client speak in its place, or is not
+//! configured as it should be: 400, and nothing passes.
+
+use std::net::IpAddr;
+
+use auth::request::{Field, Scheme};
+
+use crate::config::Asking;
+use crate::pipeline::Inbound;
+
+/// Why nobody can tell which request is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unclear {
+    /// The proxy does not say it.
+    #[error("the proxy in front does not send the header {0}, which says what it asks about")]
+    Missing(&'static str),
+    /// It is said twice.
+    #[error("the header {0} is there twice; the proxy in front has to replace what clients send")]
+    Repeated(&'static str),
+    /// It says nothing.
+    #[error("the header {0} of the proxy in front cannot be read")]
+    Unreadable(&'static str),
+    /// The path does not begin with the prefix that the proxy is configured to put there.
+    #[error("the path does not begin with the configured prefix")]
+    Prefix,
+}
+
+/// The request that is asked about.
+pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbound<'a>, Unclear> {
+    let about = About { fields: asked.fields };
+    let (method, target, url) = match asking {
+        Asking::Itself { prefix } => {
+            let rest = asked.target.strip_prefix(prefix.as_bytes()).ok_or(Unclear::Prefix)?;
+            // `/checks/x` is not below `/check`.
+            if !prefix.is_empty() && !rest.starts_with(b"/") {
+                return Err(Unclear::Prefix);
+            }
+            (asked.method, rest, None)
+        }
+        Asking::XOriginal => {
+            let method = about.text("X-Original-Method")?.ok_or(Unclear::Missing("X-Original-Method"))?;
+            match (about.one("X-Original-URL")?, about.one("X-Original-URI")?) {
+                (Some(url), None) => {
+                    let (scheme, authority, target) =
+                        split(url).ok_or(Unclear::Unreadable("X-Original-URL"))?;
+                    (method, target, Some((scheme, authority)))
+                }
+                (None, Some(target)) => (method, target, None),
+                (None, None) => return Err(Unclear::Missing("X-Original-URI")),
+                (Some(_), Some(_)) => return Err(Unclear::Repeated("X-Original-URL or X-Original-URI")),
+            }
+        }
+        Asking::XForwarded => {
+            let method = about.text("X-Forwarded-Method")?.ok_or(Unclear::Missing("X-Forwarded-Method"))?;
+            let target = about.one("X-Forwarded-Uri")?.ok_or(Unclear::Missing("X-Forwarded-Uri"))?;
+            (method, target, None)
+        }
+    };
+    let (scheme, host) = match url {
+        Some((scheme, authority)) => (scheme, Some(authority)),
+        None => (about.scheme()?.unwrap_or(asked.scheme), about.one("X-Forwarded-Host")?),
+    };
+    let (authority, host) = match (asking, host) {
+        (_, Some(host)) => (None, Some(host)),
+        (Asking::XForwarded, None) => return Err(Unclear::Missing("X-Forwarded-Host")),
+        (_, None) => (asked.authority, asked.host),
+    };
+    Ok(Inbound {
+        method,
+        target,
+        scheme,
+        authority,
+        host,
+        client: about.client().or(asked.client),
+        is_original: true,
+        ..*asked
+    })
+}
+
+/// What the proxy says beside the client's own fields.
+struct About<'f, 'a> {
+    fields: &'f [Field<'a>],
+}
+
+impl<'a> About<'_, 'a> {
+    /// The one value of a field.
+    fn one(&self, name: &'static str) -> Result<Option<&'a [u8]>, Unclear> {
+        let mut found = self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        match (found.next(), found.next()) {
+            (Some(_), Some(_)) => Err(Unclear::Repeated(name)),
+            (Some(field), None) if field.value.is_empty() => Err(Unclear::Unreadable(name)),
+            (field, _) => Ok(field.map(|field| field.value)),
+        }
+    }
+
+    fn text(&self, name: &'static str) -> Result<Option<&'a str>, Unclear> {
+        let value = self.one(name)?;
+        value.map(|value| std::str::from_utf8(value).map_err(|_| Unclear::Unreadable(name))).transpose()
+    }
+
+    /// `X-Forwarded-Proto`. A WebSocket begins as an HTTP request, and Traefik calls it by its own name.
+    fn scheme(&self) -> Result<Option<Scheme>, Unclear> {
+        match self.one("X-Forwarded-Proto")? {
+            None => Ok(None),
+            Some(b"https" | b"wss") => Ok(Some(Scheme::Https)),
+            Some(b"http" | b"ws") => Ok(Some(Scheme::Http)),
+            Some(_) => Err(Unclear::Unreadable("X-Forwarded-Proto")),
+        }
+    }
+
+    /// The client's address as the proxy saw it, for the log: it adds it at the end.
+    fn client(&self) -> Option<IpAddr> {
+        let last = self.fields.iter().rfind(|field| field.name.eq_ignore_ascii_case("x-forwarded-for"))?;
+        let text = std::str::from_utf8(last.value).ok()?;
+        text.rsplit(',').next()?.trim().parse().ok()
+    }
+}
+
+/// The scheme, authority and target of an absolute URL.
+fn split(url: &[u8]) -> Option<(Scheme, &[u8], &[u8])> {
+    let (scheme, rest) = match url {
+        [b'h', b't', b't', b'p', b's', b':', b'/', b'/', rest @ ..] => (Scheme::Https, rest),
+        [b'h', b't', b't', b'p', b':', b'/', b'/', rest @ ..] => (Scheme::Http, rest),
+        _ => return None,
+    };
+    let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#'))?;
+    let (authority, target) = rest.split_at(end);
+    (!authority.is_empty() && target.starts_with(b"/")).then_some((scheme, authority, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http1::head::Framing;
+
+    fn asked<'a>(target: &'a str, fields: &'a [Field<'a>]) -> Inbound<'a> {
+        Inbound {
+            method: "GET",
+            scheme: Scheme::Http,
+            authority: None,
+            host: Some(b"auth.internal"),
+            target: target.as_bytes(),
+            fields,
+            framing: Framing::Length(0),
+            has_length: false,
+            upgrade: None,
+            nominates: false,
+            via: "1.1 postern",
+            client: None,
+            is_original: false,
+        }
+    }
+
+    fn about(asking: &Asking, target: &str, fields: &[(&str, &str)]) -> Result<String, Unclear> {
+        let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+        let original = original(asking, &asked(target, &fields))?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let host = text(original.host.unwrap_or_default());
+        let scheme = original.scheme.as_str();
+        let client = original.client.map_or(String::new(), |client| format!(" for {client}"));
+        Ok(format!("{} {scheme}://{host}{}{client}", original.method, text(original.target)))
+    }
+
+    #[test]
+    fn envoy_asks_with_the_request_itself() {
+        let bare = Asking::Itself { prefix: "".into() };
+        assert_eq!(about(&bare, "/a?b", &[]).unwrap(), "GET http://auth.internal/a?b");
+        let proto = [("x-forwarded-proto", "https"), ("x-forwarded-for", "203.0.113.9, 10.0.0.1")];
+        assert_eq!(about(&bare, "/a", &proto).unwrap(), "GET https://auth.internal/a for 10.0.0.1");
+        let below = Asking::Itself { prefix: "/check".into() };
+        assert_eq!(about(&below, "/check/a", &[]).unwrap(), "GET http://auth.internal/a");
+        for target in ["/checks", "/check", "/a", "/"] {
+            assert_eq!(about(&below, target, &[]), Err(Unclear::Prefix), "{target}");
+        }
+    }
+
+    #[test]
+    fn nginx_names_method_and_address() {
+        let asking = Asking::XOriginal;
+        let uri = [("X-Original-Method", "POST"), ("X-Original-URI", "/a?b=c")];
+        assert_eq!(about(&asking, "/auth", &uri).unwrap(), "POST http://auth.internal/a?b=c");
+        let url = [("x-original-method", "PUT"), ("X-Original-URL", "https://app.example:8443/a")];
+        assert_eq!(about(&asking, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
+        let missing = about(&asking, "/auth", &[("X-Original-Method", "GET")]);
+        assert_eq!(missing, Err(Unclear::Missing("X-Original-URI")));
+        let missing = about(&asking, "/auth", &[("X-Original-URI", "/a")]);
+        assert_eq!(missing, Err(Unclear::Missing("X-Original-Method")));
+        for url in ["app.example/a", "https://", "https:///a", "ftp://a/b", "https://app.example?x"] {
+            let fields = [("X-Original-Method", "GET"), ("X-Original-URL", url)];
+            assert_eq!(about(&asking, "/auth", &fields), Err(Unclear::Unreadable("X-Original-URL")), "{url}");
+        }
+        let both = [
+            ("X-Original-Method", "GET"),
+            ("X-Original-URI", "/a"),
+            ("X-Original-URL", "https://app.example/b"),
+        ];
+        assert!(matches!(about(&asking, "/auth", &both), Err(Unclear::Repeated(_))));
+    }
+
+    #[test]
+    fn traefik_and_caddy_name_every_part() {
+        let asking = Asking::XForwarded;
+        let whole = [
+            ("X-Forwarded-Method", "DELETE"),
+            ("X-Forwarded-Proto", "wss"),
+            ("X-Forwarded-Host", "app.example"),
+            ("X-Forwarded-Uri", "/a/b?c"),
+            ("X-Forwarded-For", "2001:db8::7"),
+        ];
+        let expected = "DELETE https://app.example/a/b?c for 2001:db8::7";
+        assert_eq!(about(&asking, "/", &whole).unwrap(), expected);
+        for missing in ["X-Forwarded-Method", "X-Forwarded-Host", "X-Forwarded-Uri"] {
+            let rest: Vec<_> = whole.iter().copied().filter(|(name, _)| *name != missing).collect();
+            assert_eq!(about(&asking, "/", &rest), Err(Unclear::Missing(missing)));
+        }
+    }
+
+    #[test]
+    fn what_is_said_twice_is_not_believed() {
+        let whole =
+            [("X-Forwarded-Method", "GET"), ("X-Forwarded-Host", "app.example"), ("X-Forwarded-Uri", "/a")];
+        for (name, value) in [
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-host", "other.example"),
+            ("x-forwarded-uri", "/admin"),
+        ] {
+            let twice: Vec<_> = whole.iter().copied().chain([(name, value)]).collect();
+            assert!(matches!(about(&Asking::XForwarded, "/", &twice), Err(Unclear::Repeated(_))), "{name}");
+        }
+        let odd = [whole[0], whole[1], whole[2], ("X-Forwarded-Proto", "gopher")];
+        assert_eq!(about(&Asking::XForwarded, "/", &odd), Err(Unclear::Unreadable("X-Forwarded-Proto")));
+    }
+}

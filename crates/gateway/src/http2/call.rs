@@ -1,0 +1,170 @@
+//! A gRPC call on a stream of a listener that other proxies ask.
+//!
+//! Owns: reading the call's message within its deadline, the way to the decision and back. Does not own: what the messages
+//! say ([`crate::ext_authz`]).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::request::Parts;
+use http::{HeaderValue, Request, Response};
+
+use super::server::{Client, StreamTask};
+use super::stream::Stream as Bodies;
+use crate::ext_authz::grpc::{self, Framed};
+use crate::ext_authz::{self, Call};
+use crate::fault::Fault;
+use crate::leg::{Fill, Leg as _, LegError};
+use crate::pipeline::{Admission, Found, admit};
+use crate::record::Record;
+use crate::worker::Running;
+
+/// A gRPC call that has no message for an answer: its status, and why.
+#[derive(Debug, Clone, Copy)]
+struct Failed(i32, &'static str);
+
+impl StreamTask {
+    /// Whether a request is a gRPC call to the authorization service that this listener is.
+    pub(super) fn is_call(&self, request: &Request<RecvStream>) -> bool {
+        let content_type = request.headers().get(http::header::CONTENT_TYPE);
+        self.peer.listener().service.authorization().is_some()
+            && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()))
+    }
+
+    /// Answers a gRPC call.
+    pub(super) async fn call(
+        &self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) -> Client {
+        let (head, body) = request.into_parts();
+        let mut client =
+            Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
+        let answer = match ext_authz::call(head.uri.path()) {
+            Call::Check => self.check(&head, &mut client, running, record).await,
+            Call::Health => {
+                record.answered_locally();
+                Ok(ext_authz::serving())
+            }
+            Call::Unknown => Err(Failed(grpc::UNIMPLEMENTED, "no such method")),
+        };
+        if answer.is_err() {
+            record.call_failed();
+        }
+        // Fails when the caller is gone; the log says what it would have got.
+        let _ = client.reply(answer);
+        client
+    }
+
+    /// Whether the request that the call asks about may pass.
+    async fn check(
+        &self,
+        head: &Parts,
+        client: &mut Client,
+        running: &Rc<Running>,
+        record: &mut Record,
+    ) -> Result<Bytes, Failed> {
+        let patience = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
+        let patience = ext_authz::patience(patience);
+        let unreadable = |fault: ext_authz::Unreadable| {
+            tracing::warn!(%fault, peer = %self.peer.address, "question of a proxy refused");
+            Failed(grpc::INVALID_ARGUMENT, "the question cannot be read; see the log")
+        };
+        let question = self.question(&mut client.bodies).await?;
+        let question = ext_authz::Question::decode(question).map_err(unreadable)?;
+        let fields = question.fields().map_err(unreadable)?;
+        let inbound = question.inbound(&fields).map_err(unreadable)?;
+        let mut found = Found::default();
+        loop {
+            match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
+                Admission::Vouch(voucher) => {
+                    record.vouched();
+                    return Ok(ext_authz::allowed(*voucher, running, &fields, record.route));
+                }
+                Admission::Answer(answer) => {
+                    record.answered_by_us(&answer, false);
+                    return Ok(ext_authz::denied(&answer));
+                }
+                Admission::Wait(wanted) => {
+                    let phase = wanted.phase();
+                    let answer = self.wait(wanted, &mut found, client, running);
+                    let answer = match patience {
+                        Some(patience) => tokio::time::timeout(patience, answer).await.ok(),
+                        None => Some(answer.await),
+                    };
+                    record.end(phase);
+                    match answer {
+                        Some(Some(())) => {}
+                        Some(None) => {
+                            record.failed(&Fault::ClientGone);
+                            return Err(Failed(grpc::DEADLINE_EXCEEDED, "the caller has gone away"));
+                        }
+                        // Somebody may still find out for those who come after.
+                        None => found.give_up(running),
+                    }
+                }
+                // What a listener of this kind permits is vouched for.
+                Admission::Forward(_) => {
+                    return Err(Failed(grpc::UNIMPLEMENTED, "nothing is forwarded here"));
+                }
+            }
+        }
+    }
+
+    /// The message of a call.
+    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Failed> {
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.peer.listener().timeouts.header);
+        let mut whole = BytesMut::new();
+        loop {
+            let more = poll_fn(|cx| match bodies.poll_fill(cx) {
+                Poll::Ready(Ok(Fill::Data(data))) => {
+                    whole.extend_from_slice(data);
+                    Poll::Ready(Ok(Some(data.len())))
+                }
+                Poll::Ready(Ok(Fill::End(_))) => Poll::Ready(Ok(None)),
+                Poll::Ready(Err(_)) => Poll::Ready(Err(Failed(grpc::INVALID_ARGUMENT, "the call broke off"))),
+                Poll::Pending => deadline
+                    .poll_due(cx)
+                    .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive"))),
+            });
+            let Some(n) = more.await? else { break };
+            bodies.consume(n);
+            if whole.len() > ext_authz::MAX_QUESTION {
+                return Err(Failed(grpc::RESOURCE_EXHAUSTED, "the question is too large"));
+            }
+        }
+        grpc::message(&whole.freeze()).map_err(|framed| match framed {
+            Framed::Length => Failed(grpc::INVALID_ARGUMENT, "the call holds no message"),
+            Framed::Compressed => Failed(grpc::UNIMPLEMENTED, "compressed messages are not read here"),
+        })
+    }
+}
+
+impl Client {
+    /// Answers a gRPC call.
+    fn reply(&mut self, answer: Result<Bytes, Failed>) -> Result<(), LegError> {
+        let mut response = Response::new(());
+        response
+            .headers_mut()
+            .insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let message = match answer {
+            Ok(message) => message,
+            Err(Failed(status, text)) => {
+                response.headers_mut().extend(grpc::trailers(status, text));
+                self.respond.send_response(response, true)?;
+                return Ok(());
+            }
+        };
+        let mut send = self.respond.send_response(response, false)?;
+        send.send_data(grpc::framed(&message), false)?;
+        send.send_trailers(grpc::trailers(grpc::OK, ""))?;
+        Ok(())
+    }
+}

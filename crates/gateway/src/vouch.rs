@@ -1,0 +1,93 @@
+//! What another proxy is told of a request that may pass, so that whoever is behind it knows who calls.
+//!
+//! Owns: [`Voucher`], which only a [`Permit`] can make, and its form as an HTTP answer. Does not own: how the proxy asked
+//! ([`crate::forward_auth`], [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
+//!
+//! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
+//! what to remove; the others are given every name of ours, those without a value empty, to put in place of what the client
+//! sent.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use auth::decide::Permit;
+use auth::headers::{is_hop_by_hop, is_of_the_front, is_same};
+use auth::request::Field;
+
+use crate::answer::{Answer, Refusal};
+use crate::authenticate::Verified;
+use crate::clock::Now;
+use crate::metrics::Outcome;
+use crate::worker::Running;
+
+/// Somebody may pass, and this is who it is.
+pub(crate) struct Voucher {
+    /// Fields for the service, each in place of whatever the client sent under that name.
+    pub(crate) set: Vec<(Box<str>, Cow<'static, str>)>,
+    /// Names that the service must not hear from the client, besides those in `set`.
+    pub(crate) absent: Vec<Box<str>>,
+    /// Who; `None` on a public route.
+    pub(crate) caller: Option<Arc<Verified>>,
+}
+
+impl Voucher {
+    /// Vouches for what a permit permits.
+    #[allow(clippy::needless_pass_by_value, reason = "a permit is used up by what it permits")]
+    pub(crate) fn new(
+        permit: Permit<'_>,
+        running: &Running,
+        caller: Option<&Arc<Verified>>,
+        now: Now,
+    ) -> Result<Self, Refusal> {
+        let route = &running.config.routes[permit.route()];
+        let mut set: Vec<(Box<str>, Cow<'static, str>)> = Vec::new();
+        for (name, value) in caller.iter().flat_map(|caller| &caller.upstream_fields) {
+            // Rendered as visible ASCII.
+            set.push((name.clone(), String::from_utf8_lossy(value).into_owned().into()));
+        }
+        if let Some((name, token)) = running.assertion(route, caller.map(|c| &**c), now)? {
+            set.push((name.into(), token.to_string().into()));
+        }
+        let absent = running.names_of_ours().filter(|name| set.iter().all(|(known, _)| **known != **name));
+        let absent = absent.map(Box::from).collect();
+        Ok(Self { set, absent, caller: caller.cloned() })
+    }
+
+    /// For a proxy that asked over HTTP.
+    pub(crate) fn answer(self) -> Answer {
+        let mut fields = vec![("cache-control".into(), "no-store".into())];
+        fields.extend(self.set.into_iter().map(|(name, value)| (String::from(name).into(), value)));
+        fields.extend(self.absent.into_iter().map(|name| (String::from(name).into(), Cow::Borrowed(""))));
+        Answer {
+            status: 200,
+            code: "allowed",
+            outcome: Outcome::Allowed,
+            fields,
+            body: Cow::Borrowed(b""),
+            close: false,
+        }
+    }
+}
+
+/// The names among the client's fields that the proxy must take off before it forwards: whatever a service could take for
+/// ours, and what says who calls in somebody else's words.
+pub(crate) fn to_remove<'f>(
+    running: &'f Running,
+    fields: &'f [Field<'f>],
+    forwards_authorization: bool,
+) -> impl Iterator<Item = &'f str> {
+    let is_to_go = move |name: &str| {
+        let ours = running.names_of_ours().any(|own| is_same(own, name));
+        let claimed = || running.config.strip.strips(name) && !is_of_the_front(name);
+        let credential = || !forwards_authorization && is_same("authorization", name);
+        !is_hop_by_hop(name) && (ours || claimed() || credential())
+    };
+    fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
+}
+
+/// A field that a service could take for one of ours although the proxy, which replaces fields by name, would let it pass.
+pub(crate) fn look_alike<'f>(running: &Running, fields: &'f [Field<'f>]) -> Option<&'f str> {
+    let names = fields.iter().map(|field| field.name);
+    let is_alias = |name: &str, own: &str| is_same(own, name) && !own.eq_ignore_ascii_case(name);
+    names.into_iter().find(|name| running.names_of_ours().any(|own| is_alias(name, own)))
+}

@@ -1,0 +1,276 @@
+//! Envoy asks over gRPC whether a request may pass; its side is played with the types made from its own files.
+
+use std::collections::HashMap;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use envoy_types::pb::envoy::service::auth::v3::attribute_context::{HttpRequest, Peer, Request as About};
+use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
+use envoy_types::pb::envoy::service::auth::v3::{
+    AttributeContext, CheckRequest, CheckResponse, OkHttpResponse,
+};
+use envoy_types::pb::google::protobuf::value::Kind;
+use http::{HeaderMap, Request};
+use prost::Message as _;
+
+use super::harness::{Fixture, Setup, Upstream};
+use super::http2::{connect, run};
+
+const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+
+fn asked() -> Fixture {
+    let listener = "authorization = { from = [\"127.0.0.1/32\"] }".to_owned();
+    Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start())
+}
+
+fn question(path: &str, headers: &[(&str, &str)]) -> CheckRequest {
+    let headers: HashMap<String, String> =
+        headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let http = HttpRequest {
+        method: "GET".into(),
+        path: path.into(),
+        host: "app.test".into(),
+        scheme: "https".into(),
+        protocol: "HTTP/1.1".into(),
+        headers,
+        ..HttpRequest::default()
+    };
+    let request = About { http: Some(http), ..About::default() };
+    let source = Peer::default();
+    let attributes =
+        AttributeContext { source: Some(source), request: Some(request), ..AttributeContext::default() };
+    CheckRequest { attributes: Some(attributes) }
+}
+
+fn framed(message: &[u8]) -> Bytes {
+    let mut out = BytesMut::new();
+    out.put_u8(0);
+    out.put_u32(u32::try_from(message.len()).unwrap());
+    out.put_slice(message);
+    out.freeze()
+}
+
+/// Calls a method; the status of the call, and its message.
+fn call(f: &Fixture, path: &str, body: Bytes) -> (i32, Option<Bytes>) {
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let request = Request::post(format!("http://postern{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("grpc-timeout", "200m")
+            .body(())
+            .unwrap();
+        let (response, mut stream) = send.send_request(request, false).unwrap();
+        stream.send_data(body, true).unwrap();
+        let (head, mut body) = response.await.unwrap().into_parts();
+        assert_eq!(head.status, 200);
+        assert_eq!(head.headers["content-type"], "application/grpc");
+        let status =
+            |fields: &HeaderMap| fields.get("grpc-status").map(|s| s.to_str().unwrap().parse().unwrap());
+        if let Some(status) = status(&head.headers) {
+            return (status, None);
+        }
+        let mut whole = BytesMut::new();
+        while let Some(data) = body.data().await {
+            whole.extend_from_slice(&data.unwrap());
+        }
+        let trailers = body.trailers().await.unwrap().expect("trailers");
+        (status(&trailers).expect("a status"), Some(whole.freeze().slice(5..)))
+    })
+}
+
+fn check(f: &Fixture, question: &CheckRequest) -> CheckResponse {
+    let (status, message) = call(f, CHECK, framed(&question.encode_to_vec()));
+    assert_eq!(status, 0, "an answer is given with status OK, whatever it says");
+    CheckResponse::decode(message.expect("a message")).unwrap()
+}
+
+fn allowed(response: CheckResponse) -> OkHttpResponse {
+    assert_eq!(response.status.unwrap().code, 0);
+    match response.http_response {
+        Some(HttpResponse::OkResponse(ok)) => ok,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Status, fields and body of a refusal.
+fn denied(response: CheckResponse) -> (i32, HashMap<String, String>, String, i32) {
+    let code = response.status.unwrap().code;
+    let Some(HttpResponse::DeniedResponse(denied)) = response.http_response else { panic!("not denied") };
+    let headers = denied.headers.into_iter().map(|option| option.header.unwrap());
+    let headers = headers.map(|header| (header.key, header.value)).collect();
+    (denied.status.unwrap().code, headers, denied.body, code)
+}
+
+fn bearer(f: &Fixture) -> String {
+    format!("Bearer {}", f.issuer.token(|_| {}))
+}
+
+#[test]
+fn whoever_may_is_named_in_fields_and_metadata() {
+    let f = asked();
+    let response = check(&f, &question("/a?b=c", &[("authorization", &bearer(&f)), ("accept", "*/*")]));
+    let metadata = response.dynamic_metadata.clone().unwrap().fields;
+    let text = |name: &str| match metadata[name].kind.clone().unwrap() {
+        Kind::StringValue(text) => text,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(
+        (text("subject"), text("user"), text("issuer")),
+        ("alice-id".into(), "alice".into(), "test".into())
+    );
+    assert!(matches!(&metadata["groups"].kind, Some(Kind::ListValue(list)) if list.values.len() == 2));
+    let ok = allowed(response);
+    let set: HashMap<String, String> =
+        ok.headers.iter().map(|o| o.header.clone().unwrap()).map(|h| (h.key, h.value)).collect();
+    assert_eq!(set["x-forwarded-user"], "alice");
+    assert_eq!(set["x-forwarded-groups"], "dev,ops");
+    assert!(ok.headers.iter().all(|option| option.append_action == 2), "in place of whatever is there");
+    assert_eq!(ok.headers_to_remove, ["authorization"], "the token is not the service's");
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
+fn what_a_service_could_take_for_ours_is_removed() {
+    let f = asked();
+    let claimed = [
+        ("x-forwarded-user", "root"),
+        ("x_forwarded_groups", "admin"),
+        ("x-auth-request-user", "root"),
+        ("x-remote-user", "root"),
+        ("x-http-method-override", "DELETE"),
+        ("x-forwarded-for", "203.0.113.9"),
+        ("x-forwarded-proto", "https"),
+        ("x-envoy-attempt-count", "1"),
+        ("accept", "*/*"),
+    ];
+    let mut ok = allowed(check(&f, &question("/open", &claimed)));
+    ok.headers_to_remove.sort();
+    let expected = [
+        "x-auth-request-user",
+        "x-forwarded-user",
+        "x-http-method-override",
+        "x-remote-user",
+        "x_forwarded_groups",
+    ];
+    assert_eq!(ok.headers_to_remove, expected, "and what Envoy itself sets stays");
+    assert!(ok.headers.is_empty());
+}
+
+#[test]
+fn a_refusal_is_the_answer_to_send() {
+    let f = asked();
+    let (status, headers, body, code) = denied(check(&f, &question("/a", &[])));
+    assert_eq!((status, code), (401, 16));
+    assert_eq!(headers["www-authenticate"], "Bearer realm=\"postern\"");
+    assert_eq!(headers["cache-control"], "no-store");
+    assert!(body.contains("\"unauthenticated\""), "{body}");
+    let guest = f.issuer.token(|claims| claims["groups"] = serde_json::json!([]));
+    let (status, _, _, code) =
+        denied(check(&f, &question("/a", &[("authorization", &format!("Bearer {guest}"))])));
+    assert_eq!((status, code), (403, 7));
+    let (status, _, body, _) = denied(check(&f, &question("/open/../a", &[])));
+    assert_eq!(status, 400, "{body}");
+    let joined = format!("{0},{0}", bearer(&f));
+    let (status, _, body, _) = denied(check(&f, &question("/a", &[("authorization", &joined)])));
+    assert_eq!(status, 400, "two credentials that Envoy joined are none: {body}");
+}
+
+#[test]
+fn raw_headers_are_read_as_they_came() {
+    use envoy_types::pb::envoy::config::core::v3::{HeaderMap as Raw, HeaderValue};
+    let f = asked();
+    let header = |key: &str, value: &[u8]| HeaderValue {
+        key: key.into(),
+        raw_value: value.to_vec(),
+        ..HeaderValue::default()
+    };
+    let with = |headers: Vec<HeaderValue>| {
+        let mut question = question("/a", &[]);
+        let http = question.attributes.as_mut().unwrap().request.as_mut().unwrap().http.as_mut().unwrap();
+        http.header_map = Some(Raw { headers });
+        question
+    };
+    let token = bearer(&f);
+    allowed(check(&f, &with(vec![header(":path", b"/open"), header("authorization", token.as_bytes())])));
+    let twice = with(vec![header("authorization", token.as_bytes()), header("authorization", b"Bearer x")]);
+    let (status, _, body, _) = denied(check(&f, &twice));
+    assert!(status == 400 && body.contains("repeated_authorization"), "{body}");
+}
+
+#[test]
+fn what_is_no_question_has_a_status_and_no_answer() {
+    let f = asked();
+    for (body, expected) in [
+        (Bytes::new(), 3),
+        (Bytes::from_static(b"\0\0\0\0\x05ab"), 3),
+        (Bytes::from_static(b"\x01\0\0\0\0"), 12),
+        (framed(b"\xff\xff\xff"), 3),
+        (framed(b""), 3),
+        (framed(&CheckRequest::default().encode_to_vec()), 3),
+        (framed(&vec![0; 2 << 20]), 8),
+    ] {
+        let (status, message) = call(&f, CHECK, body.clone());
+        assert_eq!((status, message), (expected, None), "{} bytes", body.len());
+    }
+    assert_eq!(call(&f, "/envoy.service.auth.v3.Authorization/Uncheck", framed(b"")), (12, None));
+    let (status, health) = call(&f, "/grpc.health.v1.Health/Check", framed(b""));
+    assert_eq!((status, health.unwrap().as_ref()), (0, b"\x08\x01".as_slice()));
+}
+
+#[test]
+fn a_text_that_is_not_utf8_is_refused() {
+    let f = asked();
+    let mut bytes = question("/a", &[("x-odd", "12345")]).encode_to_vec();
+    let at = bytes.windows(5).position(|w| w == b"x-odd").unwrap();
+    bytes[at] = 0xff;
+    assert_eq!(call(&f, CHECK, framed(&bytes)), (3, None));
+}
+
+#[test]
+fn nobody_asks_who_is_not_configured_to() {
+    let listener = "authorization = { from = [\"192.0.2.0/24\"] }".to_owned();
+    let f = Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start());
+    let (status, _, body, _) = denied(check(&f, &question("/open", &[])));
+    assert!(status == 403 && body.contains("untrusted_peer"), "{body}");
+}
+
+#[test]
+fn what_cannot_be_found_out_in_time_is_503_before_the_caller_gives_up() {
+    let silent = Upstream::answering(|_, _| {
+        std::thread::sleep(std::time::Duration::from_secs(5));
+        false
+    });
+    let listener = "authorization = { from = [\"127.0.0.1/32\"] }".to_owned();
+    let more = format!(
+        "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://{}/\"\nany_audience = true",
+        silent.address
+    );
+    let f = Fixture::with(Setup { listener, more, ..Setup::default() }, Upstream::start());
+    // the call says that it waits for 200 ms; the authority may take 3 s
+    let (status, headers, body, code) =
+        denied(check(&f, &question("/a", &[("authorization", "Bearer opaque")])));
+    assert_eq!((status, code), (503, 14), "{body}");
+    assert_eq!(headers["retry-after"], "1");
+}
+
+#[test]
+fn a_listener_for_questions_forwards_nothing() {
+    let f = asked();
+    let plain = f.get("/open");
+    assert_eq!(plain.status, 404, "no way to ask over HTTP is configured");
+    assert!(f.upstream.seen().is_empty());
+    let proxy = Fixture::new();
+    run(async {
+        let mut send = connect(proxy.address).await.ready().await.unwrap();
+        let request = Request::post(format!("http://postern{CHECK}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        let (response, _) = send.send_request(request, true).unwrap();
+        assert_eq!(
+            response.await.unwrap().status(),
+            401,
+            "a call to somebody behind, like any other request"
+        );
+    });
+}
