@@ -7,58 +7,13 @@
 # PostgreSQL's programs must be there (Debian: postgresql). The program is built, or named by POSTERN. Exit codes: 0 ended by
 # Ctrl-C or the tour went as expected, 1 the tour found a difference, 2 the command line is not understood, 3 it cannot run here.
 
-set -euo pipefail
-
-HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-ROOT=$(cd "$HERE/../.." && pwd)
-
-fail() {
-    printf 'cluster: %s\n' "$*" >&2
-    exit 3
-}
-
-case ${1-} in
-    '') check= ;;
-    --check) check=yes ;;
-    *) sed -n '2,/^$/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
-esac
+# shellcheck source=examples/shared/lib.bash
+source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
 
 # A database server of its own, which ends with this script.
 [[ -n ${POSTERN_TEST_POSTGRES-} ]] || exec "$ROOT/dev/with-postgres" "${BASH_SOURCE[0]}" "$@"
-
-if [[ -z ${POSTERN-} ]]; then
-    cargo build --release --locked --manifest-path "$ROOT/Cargo.toml" -p postern
-    POSTERN=${CARGO_TARGET_DIR:-$ROOT/target}/release/postern
-fi
-command -v "$POSTERN" >/dev/null || fail "$POSTERN is not there"
-for tool in curl python3; do command -v "$tool" >/dev/null || fail "$tool is not there"; done
-
-work=$(mktemp -d "${TMPDIR:-/tmp}/postern-cluster.XXXXXX")
-declare -A pids=()
-stop() {
-    trap '' INT TERM HUP
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
-    rm -rf "$work"
-}
-trap stop EXIT
-trap 'exit 0' INT TERM HUP
-
-random() { head -c 32 /dev/urandom | base64 -w0; }
-# A secret that stands for itself in a URL: HTTP Basic carries client secrets URL-encoded (RFC 6749, section 2.3.1), which
-# curl leaves to its caller.
-word() { random | tr '+/' '-_' | tr -d '='; }
-
-# The files of this folder; the tour takes ports that are free.
-cp "$HERE"/*.toml "$work"
-if [[ -n $check ]]; then
-    for port in 9000 9001 9002 9910 9911 9912; do
-        free=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
-        sed -i "s/127\.0\.0\.1:$port/127.0.0.1:$free/g" "$work"/*.toml
-    done
-fi
-mkdir -m 700 "$work/run"
-umask 077
+begin "$@"
+ports 9000 9001 9002 9910 9911 9912
 random >"$work/run/provider.secret"
 secret=$(word)
 printf '%s\n' "$secret" >"$work/run/client.secret"
@@ -74,22 +29,10 @@ declare -A at=([a]=http://$(value address node-a) [b]=http://$(value address nod
 "$POSTERN" admin --config "$work/node-a.toml" user add ada --password-file "$work/run/password" >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; fail "no user could be added"; }
 
-start() {
-    "$POSTERN" serve --config "$work/$1.toml" >>"$work/$1.log" 2>&1 &
-    pids[$1]=$!
-}
-answers() {
-    for _ in {1..100}; do
-        curl -fs -o /dev/null "$1/.well-known/openid-configuration" && return
-        sleep 0.1
-    done
-    cat "$work"/*.log >&2
-    fail "nobody answers at $1"
-}
-start node-a
-start node-b
-start front
-for url in "${at[@]}" "$issuer"; do answers "$url"; done
+serve node-a
+serve node-b
+serve front
+for url in "${at[@]}" "$issuer"; do ready "$url/.well-known/openid-configuration"; done
 
 if [[ -z $check ]]; then
     cat <<END
@@ -113,18 +56,10 @@ if [[ -z $check ]]; then
   Ctrl-C ends everything.
 
 END
-    wait
-    exit 0
+    stay
 fi
 
 # The tour.
-differences=0
-step() {
-    local mark=✓
-    [[ $2 == "$3" ]] || { mark=✗ differences=$((differences + 1)); }
-    printf '  %s %-72s %s%s\n' "$mark" "$1" "$3" "$([[ $2 == "$3" ]] || printf '   expected %s' "$2")"
-}
-member() { python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
 ask() { # URL CLIENT FIELD...
     local url=$1 client=$2 field fields=()
     shift 2
@@ -154,13 +89,9 @@ for _ in {1..10}; do
     [[ $(login "$issuer" | member token_type) == Bearer ]] && served=$((served + 1))
 done
 step "with node a killed, ten logins at the front" "10 served" "$served served"
-start node-a
-answers "${at[a]}"
+serve node-a
+ready "${at[a]}/.well-known/openid-configuration"
 step "started again, node a still knows what was revoked" False "$(active "${at[a]}" "$token")"
 verified=$("$POSTERN" admin --config "$work/node-b.toml" audit verify >/dev/null 2>&1 && echo whole || echo broken)
 step "the audit log" whole "$verified"
-if ((differences)); then
-    echo "  $differences differ"
-    exit 1
-fi
-echo "  all as expected"
+finish

@@ -1,0 +1,55 @@
+-- Asks Postern whether a request may pass. The verdict and who calls are left in variables of the transaction; without a
+-- verdict nothing passes.
+
+local POSTERN = "http://127.0.0.1:9002/"
+-- What Postern needs of the client's own fields.
+local PASSED = { "authorization", "cookie" }
+local TOLD = {
+    user = "x-forwarded-user",
+    email = "x-forwarded-email",
+    groups = "x-forwarded-groups",
+    name = "x-forwarded-preferred-username",
+}
+
+-- The values of a field by their order; HAProxy counts from 0.
+local function values(field)
+    local list = {}
+    local at = 0
+    while field and field[at] do
+        list[#list + 1] = field[at]
+        at = at + 1
+    end
+    return list
+end
+
+core.register_action("ask", { "http-req" }, function(txn)
+    local fields = txn.http:req_get_headers()
+    local headers = {
+        ["x-forwarded-method"] = { txn.sf:method() },
+        ["x-forwarded-proto"] = { txn.sf:ssl_fc() == 1 and "https" or "http" },
+        -- Two hosts are none: Postern refuses what cannot be told.
+        ["x-forwarded-host"] = values(fields["host"]),
+        ["x-forwarded-uri"] = { txn.sf:pathq() },
+        ["x-forwarded-for"] = { txn.sf:src() },
+    }
+    for _, name in ipairs(PASSED) do
+        if fields[name] then
+            headers[name] = values(fields[name])
+        end
+    end
+    local answer = core.httpclient():get({ url = POSTERN, headers = headers, timeout = 5000 })
+    if not answer or not answer.status or answer.status == 0 then
+        return
+    end
+    txn:set_var("txn.verdict", tostring(answer.status))
+    local told = answer.headers or {}
+    if told["www-authenticate"] then
+        txn:set_var("txn.challenge", told["www-authenticate"][0])
+    end
+    for variable, name in pairs(TOLD) do
+        local value = told[name] and told[name][0]
+        if value and value ~= "" then
+            txn:set_var("txn." .. variable, value)
+        end
+    end
+end)

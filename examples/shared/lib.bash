@@ -1,0 +1,131 @@
+# shellcheck shell=bash
+# What the examples share: their command line, a work folder, programs that end with them, and the lines of a tour. Each
+# sources this, and calls `begin "$@"` first.
+
+set -euo pipefail
+
+HERE=$(cd "$(dirname "${BASH_SOURCE[1]}")" && pwd)
+ROOT=$(cd "$HERE/../.." && pwd)
+NAME=$(basename "$HERE")
+
+fail() {
+    printf '%s: %s\n' "$NAME" "$*" >&2
+    exit 3
+}
+
+# need PROGRAM SOURCE: ends the example when a program is not there; exit code 3.
+need() {
+    command -v "$1" >/dev/null || fail "$1 is not there; it comes with $2"
+}
+
+# begin ARGUMENT...: reads the command line (`check` is set in a tour), builds the program unless POSTERN names one, makes
+# the work folder, and copies the example's files there.
+begin() {
+    case ${1-} in
+        '') check='' ;;
+        --check) check=yes ;;
+        *)
+            sed -n '2,/^$/s/^# \{0,1\}//p' "$HERE/run.sh" >&2
+            exit 2
+            ;;
+    esac
+    if [[ -z ${POSTERN-} ]]; then
+        cargo build --release --locked --manifest-path "$ROOT/Cargo.toml" -p postern
+        POSTERN=${CARGO_TARGET_DIR:-$ROOT/target}/release/postern
+    fi
+    command -v "$POSTERN" >/dev/null || fail "$POSTERN is not there"
+    need curl "the package curl"
+    need python3 "the package python3"
+    work=$(mktemp -d "${TMPDIR:-/tmp}/postern-$NAME.XXXXXX")
+    declare -gA pids=()
+    trap stop_all EXIT
+    trap 'exit 0' INT TERM HUP
+    find "$HERE" -maxdepth 1 -type f ! -name run.sh -exec cp {} "$work" \;
+    mkdir -m 700 "$work/run"
+    umask 077
+    differences=0
+}
+
+stop_all() {
+    trap '' INT TERM HUP
+    local pid
+    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${pids[@]}"; do wait "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+
+# ports PORT...: in a tour, other ports that are free take their place in the copied files. `port PORT` is what it became.
+declare -A port_of=()
+ports() {
+    local port free
+    for port in "$@"; do
+        port_of[$port]=$port
+        [[ -n $check ]] || continue
+        free=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+        port_of[$port]=$free
+        find "$work" -maxdepth 1 -type f -exec sed -i "s/\b$port\b/$free/g" {} +
+    done
+}
+port() { printf '%s' "${port_of[$1]}"; }
+
+random() { head -c 32 /dev/urandom | base64 -w0; }
+# A secret that stands for itself in a URL: HTTP Basic carries client secrets URL-encoded (RFC 6749, section 2.3.1), which
+# curl leaves to its caller.
+word() { random | tr '+/' '-_' | tr -d '='; }
+
+# start NAME COMMAND...: a program that ends with the example; its output is in NAME.log.
+start() {
+    local name=$1
+    shift
+    "$@" >>"$work/$name.log" 2>&1 &
+    pids[$name]=$!
+}
+# serve NAME: the gateway, or provider, of NAME.toml.
+serve() { start "$1" "$POSTERN" serve --config "$work/$1.toml"; }
+# echo_at PORT [ARGUMENT...]: a service that tells what it was sent.
+echo_at() {
+    local port=$1
+    shift
+    start "echo-$port" "$POSTERN" echo --reflect --listen "127.0.0.1:$port" "$@"
+}
+
+# ready URL: waits until something answers there, whatever it says.
+ready() {
+    local pid
+    for _ in {1..200}; do
+        curl -ks -o /dev/null "$1" && return
+        for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || break 2; done
+        sleep 0.1
+    done
+    tail -n 20 "$work"/*.log >&2
+    fail "nobody answers at $1"
+}
+
+# member NAME: a member of the JSON object on standard input.
+member() { python3 -c 'import json, sys; print(json.load(sys.stdin).get(sys.argv[1]))' "$1"; }
+# status ARGUMENT...: the status that curl is answered with.
+status() { curl -ks -o /dev/null -w '%{http_code}' "$@"; }
+
+# step WHAT EXPECTED SEEN: a line of the tour.
+step() {
+    local mark=✓
+    [[ $2 == "$3" ]] || { mark=✗ differences=$((differences + 1)); }
+    printf '  %s %-72s %s%s\n' "$mark" "$1" "$3" "$([[ $2 == "$3" ]] || printf '   expected %s' "$2")"
+}
+
+# finish: the last line of a tour, and its exit code.
+finish() {
+    if ((differences)); then
+        printf '  %s differ\n' "$differences"
+        tail -n 20 "$work"/*.log >&2
+        exit 1
+    fi
+    printf '  all as expected\n'
+    exit 0
+}
+
+# stay: until Ctrl-C.
+stay() {
+    wait
+    exit 0
+}
