@@ -16,6 +16,7 @@ use auth::token::{TokenError, opaque};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -43,6 +44,7 @@ struct Counts {
     nanos: AtomicU64,
     /// Milliseconds of the process when a failure was last logged, plus one.
     logged: AtomicU64,
+    last_error: Mutex<Option<Arc<str>>>,
 }
 
 /// How an authority stands, for metrics.
@@ -60,6 +62,8 @@ pub struct AuthorityStatus {
     pub busy: u64,
     /// Time spent waiting for answers, all together.
     pub waited: Duration,
+    /// What the last question without an answer failed of; `None` when the last one was answered.
+    pub last_error: Option<Arc<str>>,
 }
 
 /// Why nobody knows what a token is worth.
@@ -112,6 +116,7 @@ impl Authority {
             failed: counts.failed.load(Relaxed),
             busy: counts.busy.load(Relaxed),
             waited: Duration::from_nanos(counts.nanos.load(Relaxed)),
+            last_error: counts.last_error.lock().clone(),
         }
     }
 
@@ -128,6 +133,7 @@ impl Authority {
             Err(_) => &counts.failed,
         }
         .fetch_add(1, Relaxed);
+        *counts.last_error.lock() = verdict.as_ref().err().map(|why| why.to_string().into());
         verdict.map_err(|why| self.tell(&why, began)).ok()
     }
 

@@ -179,6 +179,9 @@ impl Caller<'_> {
                 Err(Ended)
             }
             Err(rejection @ Rejection::Silent { .. }) => {
+                for error in authenticator.authorities().into_iter().filter_map(|status| status.last_error) {
+                    story.step(1, None, error);
+                }
                 story.unknown(503, rejection.code(), rejection);
                 Err(Ended)
             }

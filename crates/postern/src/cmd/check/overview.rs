@@ -36,8 +36,14 @@ pub(super) fn print(loaded: &Loaded) -> String {
         );
         section(&mut out, "issuer", issuer.config.name(), &text);
     }
+    for authority in &loaded.raw.authority {
+        section(&mut out, "asks", &authority.name.0, &describe_authority(authority));
+    }
     if let Some(certificates) = &loaded.raw.client_certificates {
         section(&mut out, "issuer", &certificates.name.0, "TLS client certificates");
+    }
+    if let Some(kubernetes) = &loaded.raw.kubernetes {
+        section(&mut out, "reviews", "", &format!("Kubernetes at {}", kubernetes.url));
     }
     if let Some(provider) = &loaded.provider {
         section(&mut out, "provider", "", &describe_provider(provider));
@@ -110,7 +116,33 @@ fn describe_listener(listener: &raw::Listener) -> String {
         },
     };
     let proxy = if listener.proxy_protocol_from.is_empty() { "" } else { ", behind PROXY protocol" };
-    format!("{}, {tls}, {}{proxy}", listener.address, protocols.join(" and "))
+    let asked = match listener.authorization.as_ref().map(|authorization| authorization.http) {
+        None => "",
+        Some(None) => ", asked by Envoy over gRPC: forwards nothing",
+        Some(Some(raw::Asking::Envoy)) => ", asked by Envoy: forwards nothing",
+        Some(Some(raw::Asking::XOriginal)) => ", asked by nginx: forwards nothing",
+        Some(Some(raw::Asking::XForwarded)) => ", asked by another proxy: forwards nothing",
+    };
+    format!("{}, {tls}, {}{proxy}{asked}", listener.address, protocols.join(" and "))
+}
+
+/// How an authority is asked, and about what.
+fn describe_authority(authority: &raw::Authority) -> String {
+    let how = match authority.kind {
+        raw::AuthorityKind::Introspection => "introspection",
+        raw::AuthorityKind::TokenReview => "TokenReview",
+        raw::AuthorityKind::OpenshiftUser => "OpenShift's users/~",
+    };
+    let prefixes = authority.prefixes.iter().map(|prefix| format!("{prefix}…"));
+    let issuers = authority.issuers.iter().map(|issuer| format!("JWTs of {issuer}"));
+    let tokens: Vec<_> = prefixes.chain(issuers).collect();
+    let tokens = if tokens.is_empty() { "tokens of nobody else".to_owned() } else { tokens.join(", ") };
+    let audience = match (authority.kind, authority.audiences.as_slice()) {
+        (raw::AuthorityKind::OpenshiftUser, _) => String::new(),
+        (_, []) => ", for anybody".into(),
+        (_, audiences) => format!(", audience {}", audiences.join(" or ")),
+    };
+    format!("{how} at {}: {tokens}{audience}", authority.url)
 }
 
 fn table(loaded: &Loaded) -> Table {
@@ -172,8 +204,10 @@ fn who_may(policy: &Policy) -> String {
     };
     let allow = rules.allow().iter().enumerate();
     let allow = allow.map(|(index, rule)| format!("{}{rule}", if index == 0 { "" } else { "or " }));
+    let or = if rules.allow().is_empty() { "" } else { "or " };
+    let review = rules.review().map(|_| format!("{or}whom Kubernetes lets"));
     let deny = rules.deny().iter().map(|rule| format!("never {rule}"));
-    allow.chain(deny).collect::<Vec<_>>().join("\n")
+    allow.chain(review).chain(deny).collect::<Vec<_>>().join("\n")
 }
 
 fn upstream(route: &raw::Route, loaded: &Loaded) -> String {
