@@ -2,8 +2,13 @@
 -- verdict nothing passes.
 
 local POSTERN = "http://127.0.0.1:9002/"
--- What Postern needs of the client's own fields.
-local PASSED = { "authorization", "cookie" }
+-- What speaks of the asking itself; all else of the client's own is shown to Postern, which refuses what a service could
+-- take for a header of ours.
+local NOT_PASSED = {
+    ["host"] = true, ["connection"] = true, ["keep-alive"] = true, ["te"] = true, ["upgrade"] = true,
+    ["transfer-encoding"] = true, ["content-length"] = true, ["expect"] = true, ["x-forwarded-method"] = true,
+    ["x-forwarded-proto"] = true, ["x-forwarded-host"] = true, ["x-forwarded-uri"] = true, ["x-forwarded-for"] = true,
+}
 local TOLD = {
     user = "x-forwarded-user",
     email = "x-forwarded-email",
@@ -32,9 +37,9 @@ core.register_action("ask", { "http-req" }, function(txn)
         ["x-forwarded-uri"] = { txn.sf:pathq() },
         ["x-forwarded-for"] = { txn.sf:src() },
     }
-    for _, name in ipairs(PASSED) do
-        if fields[name] then
-            headers[name] = values(fields[name])
+    for name, field in pairs(fields) do
+        if not NOT_PASSED[name] then
+            headers[name] = values(field)
         end
     end
     local answer = core.httpclient():get({ url = POSTERN, headers = headers, timeout = 5000 })

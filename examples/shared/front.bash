@@ -72,6 +72,10 @@ tour_of_front() {
     step "nobody can say they are somebody else" visitor \
         "$(seen x-forwarded-user -H "$visitor" -H 'X-Forwarded-User: root' "$url/x")"
     step "nor without a token" "" "$(seen x-forwarded-user -H 'X-Forwarded-User: root' "$url/public/x")"
+    step "nor by a name that looks alike" "not root" \
+        "$([[ $(seen x_forwarded_user -H 'X_Forwarded_User: root' "$url/public/x") == root ]] && echo root || echo "not root")"
+    step "what a request says of its body opens nothing" "no answer of the service" \
+        "$(seen host -H 'Content-Type: application/grpc' "$url/x")"
     step "operators' pages are not for visitors" 403 "$(status -H "$visitor" "$url/admin/x")"
     step "but for operators" 200 "$(status -H "$operator" "$url/admin/x")"
     step "a way around does not lead there" "not 200" \

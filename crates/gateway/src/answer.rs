@@ -14,7 +14,6 @@ use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
 use crate::metrics::Outcome;
-use crate::review;
 
 /// Why the gateway answers by itself.
 #[derive(Debug)]
@@ -95,14 +94,6 @@ impl From<CredentialFault> for Refusal {
 }
 
 impl Refusal {
-    /// What a denial becomes: what nobody can find out is not the client's fault.
-    pub(crate) fn of(denial: Denial) -> Self {
-        match denial {
-            Denial::Unreviewed(_) => Self::AuthUnavailable { retry_after: review::RETRY_AFTER.as_secs() },
-            denial => Self::Denied(denial),
-        }
-    }
-
     /// The answer to send; `realm` is that of the challenge (RFC 9110 §11.5).
     pub(crate) fn answer(&self, realm: &str) -> Answer {
         let row = self.row();
@@ -160,6 +151,7 @@ impl Refusal {
                 let outcome = match answer.status {
                     401 => O::Unauthenticated,
                     403 => O::Forbidden,
+                    503 => O::AuthUnavailable,
                     _ => O::Malformed,
                 };
                 (answer.status, answer.code, outcome, answer.text.into(), false)
@@ -221,7 +213,7 @@ impl Refusal {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::AuthUnavailable { retry_after } => Some((*retry_after).max(1)),
-            Self::Overloaded => Some(1),
+            Self::Overloaded | Self::Denied(Denial::Unreviewed(_)) => Some(1),
             _ => None,
         }
     }

@@ -96,12 +96,12 @@ impl Service {
     }
 }
 
-/// How other proxies ask whether a request may pass. Envoy may always ask over gRPC, where HTTP/2 is spoken.
+/// How other proxies ask whether a request may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Authorization {
     /// Who may ask: what they say of a request is believed.
     pub from: Vec<IpNet>,
-    /// How an HTTP request says which request it is about; `None`: over gRPC alone.
+    /// How an HTTP request says which request it is about; `None`: they ask over gRPC.
     pub http: Option<Asking>,
 }
 

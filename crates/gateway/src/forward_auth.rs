@@ -63,14 +63,14 @@ pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbou
             (method, target, None)
         }
     };
-    let (scheme, host) = match url {
-        Some((scheme, authority)) => (scheme, Some(authority)),
-        None => (about.scheme()?.unwrap_or(asked.scheme), about.one("X-Forwarded-Host")?),
-    };
-    let (authority, host) = match (asking, host) {
-        (_, Some(host)) => (None, Some(host)),
-        (Asking::XForwarded, None) => return Err(Unclear::Missing("X-Forwarded-Host")),
-        (_, None) => (asked.authority, asked.host),
+    // Where nobody is to set it, it is the client that says `X-Forwarded-Host`.
+    let (scheme, authority, host) = match (url, asking) {
+        (Some((scheme, authority)), _) => (scheme, None, Some(authority)),
+        (None, Asking::XForwarded) => {
+            let host = about.one("X-Forwarded-Host")?.ok_or(Unclear::Missing("X-Forwarded-Host"))?;
+            (about.scheme()?.unwrap_or(asked.scheme), None, Some(host))
+        }
+        (None, _) => (asked.scheme, asked.authority, asked.host),
     };
     Ok(Inbound {
         method,
@@ -172,8 +172,8 @@ mod tests {
     fn envoy_asks_with_the_request_itself() {
         let bare = Asking::Itself { prefix: "".into() };
         assert_eq!(about(&bare, "/a?b", &[]).unwrap(), "GET http://auth.internal/a?b");
-        let proto = [("x-forwarded-proto", "https"), ("x-forwarded-for", "203.0.113.9, 10.0.0.1")];
-        assert_eq!(about(&bare, "/a", &proto).unwrap(), "GET https://auth.internal/a for 10.0.0.1");
+        let more = [("x-forwarded-host", "other.example"), ("x-forwarded-for", "203.0.113.9, 10.0.0.1")];
+        assert_eq!(about(&bare, "/a", &more).unwrap(), "GET http://auth.internal/a for 10.0.0.1");
         let below = Asking::Itself { prefix: "/check".into() };
         assert_eq!(about(&below, "/check/a", &[]).unwrap(), "GET http://auth.internal/a");
         for target in ["/checks", "/check", "/a", "/"] {
@@ -186,6 +186,8 @@ mod tests {
         let asking = Asking::XOriginal;
         let uri = [("X-Original-Method", "POST"), ("X-Original-URI", "/a?b=c")];
         assert_eq!(about(&asking, "/auth", &uri).unwrap(), "POST http://auth.internal/a?b=c");
+        let from_the_client = [uri[0], uri[1], ("X-Forwarded-Host", "public.example")];
+        assert_eq!(about(&asking, "/auth", &from_the_client).unwrap(), "POST http://auth.internal/a?b=c");
         let url = [("x-original-method", "PUT"), ("X-Original-URL", "https://app.example:8443/a")];
         assert_eq!(about(&asking, "/auth", &url).unwrap(), "PUT https://app.example:8443/a");
         let missing = about(&asking, "/auth", &[("X-Original-Method", "GET")]);

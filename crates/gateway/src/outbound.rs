@@ -87,6 +87,22 @@ pub struct Answered {
     pub body: Bytes,
 }
 
+/// Lets one in ten seconds pass: a server that is down is asked by every request, and says the same each time.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(Mutex<Option<Instant>>);
+
+impl Throttle {
+    /// Whether it is time to say it again.
+    pub(crate) fn is_due(&self) -> bool {
+        let (mut last, now) = (self.0.lock(), Instant::now());
+        let due = last.is_none_or(|last| now.duration_since(last) >= REREAD);
+        if due {
+            *last = Some(now);
+        }
+        due
+    }
+}
+
 /// A server that is asked, with the connections to it.
 pub struct Outbound {
     inner: Arc<Inner>,
@@ -190,6 +206,10 @@ impl Inner {
             let request = self.authenticated(request).await?;
             let response = self.client.request(request).await.map_err(|error| exchange_error(&error))?;
             let (head, body) = response.into_parts();
+            if head.status == StatusCode::UNAUTHORIZED {
+                // The secret may have been exchanged a moment ago: the next question reads it again.
+                *self.secret.lock() = None;
+            }
             Ok(Answered { status: head.status, headers: head.headers, body: whole(body).await? })
         };
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| CallError::Timeout(self.timeout))?
@@ -254,6 +274,8 @@ impl Inner {
             Err(error) => match held {
                 Some((last, _)) => {
                     tracing::warn!(%error, "the last secret stays in use");
+                    // Not read again, and not said again, with every request.
+                    *self.secret.lock() = Some(Held { secret: last.clone(), at: Instant::now() });
                     Ok(last)
                 }
                 None => Err(error),

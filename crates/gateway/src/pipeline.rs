@@ -165,12 +165,15 @@ pub(crate) struct Found {
     reviews: Vec<(OwnedQuestion, bool)>,
     /// Some review cannot be had.
     unreviewed: bool,
+    /// It has waited.
+    waited: bool,
 }
 
 impl Found {
     /// Finds out what is wanted.
     pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Running) {
         let now = || worker.clock.refresh();
+        self.waited = true;
         match wanted {
             Wanted::Caller(token) => {
                 self.outcome = Some(running.authenticator.authenticate(&token, now).await);
@@ -189,10 +192,14 @@ impl Found {
         }
     }
 
-    /// Nobody waits any longer.
-    pub(crate) fn give_up(&mut self, running: &Running) {
-        self.outcome.get_or_insert_with(|| running.authenticator.not_in_time());
-        self.unreviewed = true;
+    /// The same, for when what is wanted is not found out in time.
+    pub(crate) fn given_up(&self, wanted: &Wanted, running: &Running) -> Self {
+        let outcome = match wanted {
+            Wanted::Caller(_) => Some(running.authenticator.not_in_time()),
+            Wanted::Reviews(_) => self.outcome.clone(),
+        };
+        let unreviewed = matches!(wanted, Wanted::Reviews(_));
+        Self { outcome, reviews: self.reviews.clone(), unreviewed, waited: true }
     }
 }
 
@@ -217,12 +224,13 @@ pub(crate) fn admit(
     found: &Found,
     record: &mut Record,
 ) -> Admission {
-    let admission = match peer.listener().service.authorization() {
-        None => try_admit(worker, running, peer, inbound, found, record),
-        Some(service) => asked_about(service, running, peer, inbound).and_then(|inbound| {
+    let admission = if peer.listener().service.authorization().is_none() {
+        try_admit(worker, running, peer, inbound, found, record)
+    } else {
+        asked_about(running, peer, inbound).and_then(|inbound| {
             record.client = inbound.client;
             try_admit(worker, running, peer, &inbound, found, record)
-        }),
+        })
     };
     match admission {
         Ok(admission) => admission,
@@ -230,17 +238,18 @@ pub(crate) fn admit(
     }
 }
 
-/// The request that a proxy asks about.
-fn asked_about<'a>(
-    service: &Authorization,
-    running: &Running,
-    peer: &Peer,
-    inbound: &Inbound<'a>,
-) -> Result<Inbound<'a>, Refusal> {
+/// The authorization service that a peer may ask: by the configuration in force, for a connection may outlive the trust it
+/// was accepted with.
+pub(crate) fn authorization<'r>(running: &'r Running, peer: &Peer) -> Option<&'r Authorization> {
+    let listener = running.config.listeners.iter().find(|l| l.name == peer.listener().name)?;
     let address = peer.address.ip().to_canonical();
-    if !service.from.iter().any(|net| net.contains(&address)) {
-        return Err(Refusal::NotAsked);
-    }
+    let trusts = |service: &&Authorization| service.from.iter().any(|net| net.contains(&address));
+    listener.service.authorization().filter(trusts)
+}
+
+/// The request that a proxy asks about.
+fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Result<Inbound<'a>, Refusal> {
+    let service = authorization(running, peer).ok_or(Refusal::NotAsked)?;
     if inbound.is_original {
         return Ok(*inbound);
     }
@@ -286,7 +295,8 @@ fn try_admit(
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
-    let now = worker.clock.at(record.started);
+    // Waiting makes the first reading old.
+    let now = if found.waited { worker.clock.refresh() } else { worker.clock.at(record.started) };
     let bench = Bench { running, fields: inbound.fields, found, now };
     let permit = bench.decide(index, &request, facts);
     // Whom a refusal concerned belongs into the log as well.
@@ -295,7 +305,7 @@ fn try_admit(
         Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
             return Ok(Admission::Wait(Wanted::Reviews(questions)));
         }
-        other => other.map_err(Refusal::of)?,
+        other => other.map_err(Refusal::Denied)?,
     };
     if !forwards {
         let voucher = Voucher::new(permit, running, verified.as_ref(), now)?;
@@ -307,7 +317,7 @@ fn try_admit(
             return Ok(Admission::Wait(Wanted::Reviews(questions)));
         }
         other => other.map_err(|barred| match barred {
-            Barred::Denied(denial) => Refusal::of(denial),
+            Barred::Denied(denial) => Refusal::Denied(denial),
             Barred::Disputed => Refusal::NoRoute,
         })?,
     };
@@ -347,6 +357,10 @@ fn credential(
         return Ok(Caller::Known(None));
     }
     let Some(token) = credential::bearer(inbound.fields, request.query())? else {
+        // The certificate of a connection that questions come over is the asking proxy's.
+        if inbound.is_original {
+            return Ok(Caller::Known(None));
+        }
         let now = worker.clock.at(record.started);
         return Ok(Caller::Known(peer.certificate.as_ref().and_then(|c| c.verified(running, peer, now))));
     };

@@ -10,7 +10,6 @@
 //! An answer that cannot be had is 503. It is never remembered and never taken for a yes or a no.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use auth::decide::Reviews;
 use auth::policy::review::{Attributes, OwnedQuestion, Question};
@@ -28,7 +27,7 @@ use crate::cache::{
 };
 use crate::clock::Now;
 use crate::config::{CacheLimits, Kubernetes};
-use crate::outbound::{CallError, Outbound};
+use crate::outbound::{CallError, Outbound, Throttle};
 
 /// Where reviews are made.
 const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
@@ -59,6 +58,7 @@ pub struct Reviewer {
     cache: DecisionCache<Allowed, No>,
     scope: Scope,
     counts: Counts,
+    told: Throttle,
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +134,7 @@ impl Reviewer {
             cache: DecisionCache::new(&limits, generation),
             scope: secret.scope(config.version, 0),
             counts: Counts::default(),
+            told: Throttle::default(),
             config: config.clone(),
         }
     }
@@ -161,15 +162,19 @@ impl Reviewer {
         questions: Vec<OwnedQuestion>,
         now: impl Fn() -> Now,
     ) -> Option<Vec<(OwnedQuestion, bool)>> {
-        let mut found = Vec::with_capacity(questions.len());
-        for question in questions {
-            let verdict = self.verdict(&question, &now).await?;
-            found.push((question, verdict));
-            if !verdict {
-                break; // one no is enough
+        let finding = async {
+            let mut found = Vec::with_capacity(questions.len());
+            for question in questions {
+                let verdict = self.verdict(&question, &now).await?;
+                found.push((question, verdict));
+                if !verdict {
+                    break; // one no is enough
+                }
             }
-        }
-        Some(found)
+            Some(found)
+        };
+        // Many questions of one request wait no longer than one may.
+        tokio::time::timeout(self.config.server.timeout, finding).await.ok().flatten()
     }
 
     async fn verdict(&self, question: &OwnedQuestion, now: &impl Fn() -> Now) -> Option<bool> {
@@ -202,7 +207,9 @@ impl Reviewer {
                         }
                         Err(why) => {
                             ticket.fail(No::Unknown);
-                            tracing::warn!(%why, "a SubjectAccessReview is not answered: the request is answered 503");
+                            if self.told.is_due() {
+                                tracing::warn!(%why, "a SubjectAccessReview is not answered: 503, said once in 10 s");
+                            }
                             return None;
                         }
                     }
@@ -401,9 +408,6 @@ impl<'q> Spec<'q> {
         }
     }
 }
-
-/// How long to wait before the next try, told with a 503.
-pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

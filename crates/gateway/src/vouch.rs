@@ -4,8 +4,8 @@
 //! ([`crate::forward_auth`], [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
 //!
 //! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
-//! what to remove; the others are given every name of ours, those without a value empty, to put in place of what the client
-//! sent.
+//! what to remove; the others are given every name of ours, those without a value empty. Some put that in place of what the
+//! client sent, others do not: their configuration has to take the client's off first.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -71,16 +71,15 @@ impl Voucher {
 
 /// The names among the client's fields that the proxy must take off before it forwards: whatever a service could take for
 /// ours, and what says who calls in somebody else's words.
-pub(crate) fn to_remove<'f>(
-    running: &'f Running,
-    fields: &'f [Field<'f>],
-    forwards_authorization: bool,
-) -> impl Iterator<Item = &'f str> {
+pub(crate) fn to_remove<'f>(running: &'f Running, fields: &'f [Field<'f>]) -> impl Iterator<Item = &'f str> {
+    // Its own the proxy takes off by itself, and none that only looks like one.
+    const LEFT: [&str; 6] =
+        ["connection", "keep-alive", "te", "transfer-encoding", "upgrade", "proxy-connection"];
     let is_to_go = move |name: &str| {
         let ours = running.names_of_ours().any(|own| is_same(own, name));
         let claimed = || running.config.strip.strips(name) && !is_of_the_front(name);
-        let credential = || !forwards_authorization && is_same("authorization", name);
-        !is_hop_by_hop(name) && (ours || claimed() || credential())
+        let of_the_hop = || is_hop_by_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name));
+        ours || claimed() || of_the_hop()
     };
     fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
 }

@@ -15,6 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::route::Captures;
+use crate::headers::is_same;
 use crate::identity::Identity;
 use crate::request::{Canonical, Field, pairs};
 
@@ -263,6 +264,11 @@ impl ReviewTemplate {
         let own = self.subject.is_own(identity);
         let extra = if own { extra(identity) } else { Vec::new() };
         let uid = identity.claim("uid").first().map(|uid| &**uid).filter(|_| own);
+        // Behind us such a path may be read as another, which was not asked about.
+        let of_path = self.parts().any(|part| matches!(part, Part::Capture(_) | Part::Path));
+        if of_path && !request.other_readings().is_empty() {
+            return Err(Unaskable::Unusable(Needed::Path));
+        }
         let values = self.values(request, fields)?;
         let seen = Seen { request, captures, verb: self.verb(request) };
         let rounds = values.as_ref().map_or(1, |(_, values)| values.len());
@@ -296,6 +302,12 @@ impl ReviewTemplate {
                 (Needed::Query, values.map(|(_, value)| value.decode()).collect())
             }
             Part::Header(name) => {
+                // Some servers take one for the other, and one that is meant for this hop alone does not travel on.
+                let alias =
+                    |field: &Field<'_>| is_same(field.name, name) && !field.name.eq_ignore_ascii_case(name);
+                if fields.iter().any(alias) || is_nominated(fields, name) {
+                    return Err(Unaskable::Unusable(Needed::Header));
+                }
                 let of = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
                 let texts = of.map(|field| std::str::from_utf8(field.value).map(Cow::Borrowed));
                 (
@@ -344,11 +356,17 @@ type Repeated<'q> = (&'q Part, Vec<Cow<'q, str>>);
 /// A user name, and groups.
 type Named<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
 
-/// Text that means the same wherever it is read: no control characters, no spaces around it, no second path in it.
+/// Text of the characters that names of Kubernetes have: it means the same wherever it is read.
 fn is_plain(text: &str) -> bool {
-    text.len() <= 253
-        && !text.contains(|c: char| c.is_control() || c == '/' || c == '%')
-        && text.trim() == text
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@".contains(&byte);
+    text.len() <= 253 && text.bytes().all(plain) && !matches!(text, "." | "..")
+}
+
+/// Whether a `Connection` field keeps a field of this name to this hop (RFC 9110 §7.6.1).
+fn is_nominated(fields: &[Field<'_>], name: &str) -> bool {
+    let connection = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("connection"));
+    let mut options = connection.flat_map(|field| field.value.split(|byte| *byte == b','));
+    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Whatever an authority of the cluster told beside name and groups.

@@ -207,6 +207,33 @@ fn a_value_that_reads_differently_elsewhere_denies() {
 }
 
 #[test]
+fn a_header_that_the_service_may_not_get_denies() {
+    let header = reviewed(named("{header.x-namespace}"));
+    let own = Field { name: "X-Namespace", value: b"mine" };
+    for (more, what) in [
+        (Field { name: "X_Namespace", value: b"victim" }, "another spelling"),
+        (Field { name: "Connection", value: b"close, x-namespace" }, "kept to this hop"),
+    ] {
+        let (verdict, asked) = decided(&header, NOTEBOOK, &[own, more], &facts(), Some(true));
+        assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))), "{what}: {verdict:?}");
+        assert!(asked.is_empty());
+    }
+    let (verdict, _) = decided(&header, NOTEBOOK, &[own], &facts(), Some(true));
+    assert_eq!(verdict, Ok(()));
+}
+
+#[test]
+fn a_path_with_two_readings_is_not_asked_about() {
+    for target in ["/notebook/victim;x/mine", "/notebook/team,a/mine", "/notebook/a*/mine"] {
+        let (verdict, asked) = decided(&reviewed(resource()), ("GET", target), &[], &facts(), Some(true));
+        assert!(verdict.is_err() && asked.is_empty(), "{target}: {verdict:?}");
+    }
+    let path = reviewed(Attributes::NonResource { path: "{path}".into(), verb: "get".into() });
+    let (verdict, _) = decided(&path, ("GET", "/notebook/a;x/b"), &[], &facts(), Some(true));
+    assert!(matches!(verdict, Err(Denial::Unaskable(Unaskable::Unusable(_)))), "{verdict:?}");
+}
+
+#[test]
 fn every_value_of_a_repeated_one_is_asked_about() {
     let query = reviewed(named("{query.ns}"));
     let target = ("GET", "/notebook/a/b?ns=one&ns=two&ns=one");

@@ -4,7 +4,7 @@
 //! all. Does not own: the reading of an answer (`auth::authority`), connections ([`crate::outbound`]), what is remembered.
 //!
 //! Each token is asked of one authority at most: a token of one party must not be shown to another, and asking all of them in
-//! turn is what made others slow. A JWT of a configured issuer is asked of nobody.
+//! turn is what made others slow. A JWT of a configured issuer is asked of nobody, unless a prefix says otherwise.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -21,7 +21,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::config::{self, Credential, Question, Selection};
-use crate::outbound::{Answered, CallError, Outbound, form_encoded};
+use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
 
 /// An authority with the way to it.
 pub(super) struct Authority {
@@ -42,8 +42,7 @@ struct Counts {
     failed: AtomicU64,
     busy: AtomicU64,
     nanos: AtomicU64,
-    /// Milliseconds of the process when a failure was last logged, plus one.
-    logged: AtomicU64,
+    told: Throttle,
     last_error: Mutex<Option<Arc<str>>>,
 }
 
@@ -134,24 +133,16 @@ impl Authority {
         }
         .fetch_add(1, Relaxed);
         *counts.last_error.lock() = verdict.as_ref().err().map(|why| why.to_string().into());
-        verdict.map_err(|why| self.tell(&why, began)).ok()
-    }
-
-    /// One line in a while: an authority that is down is asked by every request.
-    fn tell(&self, why: &Silent, now: Instant) {
-        const APART: u64 = 10_000;
-        let millis = u64::try_from(now.duration_since(*START).as_millis()).unwrap_or(u64::MAX) + 1;
-        let last = self.counts.logged.load(Relaxed);
-        if last != 0 && millis.saturating_sub(last) < APART {
-            return;
-        }
-        if self.counts.logged.compare_exchange(last, millis, Relaxed, Relaxed).is_ok() {
+        if let Err(why) = &verdict
+            && counts.told.is_due()
+        {
             tracing::warn!(
                 authority = &*self.config.name,
                 %why,
                 "nobody can say what a token is worth: answered 503, said once in 10 s"
             );
         }
+        verdict.ok()
     }
 
     async fn try_ask(&self, token: &[u8], now: Timestamp) -> Result<Verdict, Silent> {
@@ -227,9 +218,6 @@ impl Authority {
         request.body(body.into()).map_err(|_| Silent::Token)
     }
 }
-
-/// What a moment is counted from: any will do.
-static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
 
 /// A text as JSON writes it (RFC 8259 section 7).
 pub(super) fn json_text(text: &str) -> String {

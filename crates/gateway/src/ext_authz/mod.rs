@@ -38,7 +38,7 @@ const HEALTH: &str = "/grpc.health.v1.Health/Check";
 /// `HealthCheckResponse { status: SERVING }`.
 const SERVING: &[u8] = &[0x08, 0x01];
 /// Largest question: a request head, and the body that some configurations send along and nobody reads here.
-pub(crate) const MAX_QUESTION: usize = 1 << 20;
+pub(crate) const MAX_QUESTION: usize = 256 << 10;
 
 /// What a gRPC call asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,16 +47,14 @@ pub(crate) enum Call {
     Check,
     /// Whether this service is well.
     Health,
-    /// Something that is not there.
-    Unknown,
 }
 
-/// What a call of this path asks for.
-pub(crate) fn call(path: &str) -> Call {
+/// What a call of this path asks for; `None`: nothing that is there.
+pub(crate) fn call(path: &str) -> Option<Call> {
     match path {
-        CHECK => Call::Check,
-        HEALTH => Call::Health,
-        _ => Call::Unknown,
+        CHECK => Some(Call::Check),
+        HEALTH => Some(Call::Health),
+        _ => None,
     }
 }
 
@@ -99,7 +97,7 @@ impl Question {
     }
 
     /// The fields of the request in question, as Envoy got them when it sends them raw, else joined by name.
-    pub(crate) fn fields(&self) -> Result<Fields<'_>, Unreadable> {
+    pub(crate) fn fields(&self, most: usize) -> Result<Fields<'_>, Unreadable> {
         let http = self.http().ok_or(Unreadable::NoHttp)?;
         let mut fields = Fields::new();
         let raw = http.header_map.iter().flat_map(|map| &map.headers).map(|header| {
@@ -107,11 +105,17 @@ impl Question {
             (&header.key, if header.raw_value.is_empty() { &header.value } else { &header.raw_value })
         });
         let joined = http.headers.iter().map(|entry| (&entry.key, &entry.value));
+        for (_, value) in joined.clone() {
+            text(value)?;
+        }
         for (name, value) in raw.chain(joined) {
             let name = text(name)?;
             // Pseudo-header fields have members of their own.
             if name.starts_with(':') {
                 continue;
+            }
+            if fields.len() >= most {
+                return Err(Unreadable::TooManyFields);
             }
             let field = Field { name, value };
             fields.try_push(field).map_err(|_| Unreadable::TooManyFields)?;
@@ -164,7 +168,10 @@ pub(crate) fn allowed(
 ) -> Bytes {
     let forwards = route.is_some_and(|route| running.config.routes[route].forward_authorization);
     let mut remove: Vec<String> = Vec::new();
-    for name in to_remove(running, fields, forwards) {
+    // What Envoy did not show us may be there all the same, under the names that are known beforehand.
+    let unseen = voucher.absent.iter().map(|name| &**name).chain((!forwards).then_some("authorization"));
+    for name in to_remove(running, fields).chain(unseen) {
+        let name = &*name.to_ascii_lowercase();
         let is_set = voucher.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
         if !is_set && !remove.iter().any(|known| known == name) {
             remove.push(name.to_owned());

@@ -12,14 +12,16 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::request::Parts;
 use http::{HeaderValue, Request, Response};
+use tokio::time::Instant;
 
 use super::server::{Client, StreamTask};
 use super::stream::Stream as Bodies;
+use crate::answer::Refusal;
 use crate::ext_authz::grpc::{self, Framed};
-use crate::ext_authz::{self, Call};
-use crate::fault::Fault;
+use crate::ext_authz::{self, Call, Unreadable};
+use crate::http1::head::HeadFault;
 use crate::leg::{Fill, Leg as _, LegError};
-use crate::pipeline::{Admission, Found, admit};
+use crate::pipeline::{Admission, Found, Wanted, admit, authorization};
 use crate::record::Record;
 use crate::worker::Running;
 
@@ -28,10 +30,13 @@ use crate::worker::Running;
 struct Failed(i32, &'static str);
 
 impl StreamTask {
-    /// Whether a request is a gRPC call to the authorization service that this listener is.
+    /// Whether a request is a gRPC call to the authorization service that this listener is. A listener that is asked over
+    /// HTTP has no calls: there the content type is the client's, and whoever asks takes the 200 of a call for a yes.
     pub(super) fn is_call(&self, request: &Request<RecvStream>) -> bool {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
-        self.peer.listener().service.authorization().is_some()
+        self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
+            && request.method() == http::Method::POST
+            && ext_authz::call(request.uri().path()).is_some()
             && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()))
     }
 
@@ -47,12 +52,12 @@ impl StreamTask {
         let mut client =
             Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
         let answer = match ext_authz::call(head.uri.path()) {
-            Call::Check => self.check(&head, &mut client, running, record).await,
-            Call::Health => {
+            Some(Call::Check) => self.check(&head, &mut client, running, record).await,
+            Some(Call::Health) => {
                 record.answered_locally();
                 Ok(ext_authz::serving())
             }
-            Call::Unknown => Err(Failed(grpc::UNIMPLEMENTED, "no such method")),
+            None => Err(Failed(grpc::UNIMPLEMENTED, "no such method")),
         };
         if answer.is_err() {
             record.call_failed();
@@ -70,16 +75,46 @@ impl StreamTask {
         running: &Rc<Running>,
         record: &mut Record,
     ) -> Result<Bytes, Failed> {
-        let patience = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
-        let patience = ext_authz::patience(patience);
-        let unreadable = |fault: ext_authz::Unreadable| {
-            tracing::warn!(%fault, peer = %self.peer.address, "question of a proxy refused");
-            Failed(grpc::INVALID_ARGUMENT, "the question cannot be read; see the log")
+        let timeout = head.headers.get("grpc-timeout").and_then(|text| grpc::timeout(text.as_bytes()));
+        // Of all that is waited for here together; so far ahead means never.
+        let until = ext_authz::patience(timeout).and_then(|patience| Instant::now().checked_add(patience));
+        let refuse = |refusal: &Refusal, record: &mut Record| {
+            let answer = refusal.answer(&running.config.authentication.realm);
+            record.answered_by_us(&answer, false);
+            Ok(ext_authz::denied(&answer))
         };
-        let question = self.question(&mut client.bodies).await?;
-        let question = ext_authz::Question::decode(question).map_err(unreadable)?;
-        let fields = question.fields().map_err(unreadable)?;
-        let inbound = question.inbound(&fields).map_err(unreadable)?;
+        // Nothing of a stranger's is read.
+        if authorization(running, &self.peer).is_none() {
+            return refuse(&Refusal::NotAsked, record);
+        }
+        let question = match self.question(&mut client.bodies).await {
+            Err(Failed(grpc::RESOURCE_EXHAUSTED, _)) => {
+                return refuse(&Refusal::Head(HeadFault::TooLarge), record);
+            }
+            question => question?,
+        };
+        let unreadable = |fault: Unreadable| {
+            tracing::debug!(%fault, peer = %self.peer.address, "question of a proxy refused");
+            match fault {
+                Unreadable::Message | Unreadable::NoHttp => None,
+                Unreadable::NotText => Some(Refusal::Head(HeadFault::FieldLine)),
+                Unreadable::TooManyFields => Some(Refusal::Head(HeadFault::TooManyFields)),
+            }
+        };
+        let failed = Failed(grpc::INVALID_ARGUMENT, "the message is no question about an HTTP request");
+        let question = ext_authz::Question::decode(question).map_err(|fault| {
+            unreadable(fault);
+            failed
+        })?;
+        let most = self.peer.listener().limits.header_fields;
+        let fields = match question.fields(most) {
+            Ok(fields) => fields,
+            Err(fault) => return unreadable(fault).map_or(Err(failed), |refusal| refuse(&refusal, record)),
+        };
+        let inbound = match question.inbound(&fields) {
+            Ok(inbound) => inbound,
+            Err(fault) => return unreadable(fault).map_or(Err(failed), |refusal| refuse(&refusal, record)),
+        };
         let mut found = Found::default();
         loop {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
@@ -93,21 +128,8 @@ impl StreamTask {
                 }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();
-                    let answer = self.wait(wanted, &mut found, client, running);
-                    let answer = match patience {
-                        Some(patience) => tokio::time::timeout(patience, answer).await.ok(),
-                        None => Some(answer.await),
-                    };
+                    found = self.find_out(wanted, found, running, until).await;
                     record.end(phase);
-                    match answer {
-                        Some(Some(())) => {}
-                        Some(None) => {
-                            record.failed(&Fault::ClientGone);
-                            return Err(Failed(grpc::DEADLINE_EXCEEDED, "the caller has gone away"));
-                        }
-                        // Somebody may still find out for those who come after.
-                        None => found.give_up(running),
-                    }
                 }
                 // What a listener of this kind permits is vouched for.
                 Admission::Forward(_) => {
@@ -115,6 +137,30 @@ impl StreamTask {
                 }
             }
         }
+    }
+
+    /// Finds out what is wanted, until then. What takes longer goes on without this call: those who come after need it
+    /// as well, and would begin anew.
+    async fn find_out(
+        &self,
+        wanted: Wanted,
+        found: Found,
+        running: &Rc<Running>,
+        until: Option<Instant>,
+    ) -> Found {
+        let late = found.given_up(&wanted, running);
+        let (worker, running) = (self.worker.clone(), running.clone());
+        let finding = tokio::task::spawn_local(async move {
+            let mut found = found;
+            found.find_out(wanted, &worker, &running).await;
+            found
+        });
+        let found = match until {
+            Some(until) => tokio::time::timeout_at(until, finding).await.ok(),
+            None => Some(finding.await),
+        };
+        // A task that panicked found nothing.
+        found.and_then(Result::ok).unwrap_or(late)
     }
 
     /// The message of a call.

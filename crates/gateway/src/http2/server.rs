@@ -250,7 +250,7 @@ impl StreamTask {
 
     /// Finds out what is wanted; `None` when the client has given the stream up meanwhile. Its place is somebody
     /// else's by then, and waiting on would keep a head and a token for nobody.
-    pub(super) async fn wait(
+    async fn wait(
         &self,
         wanted: Wanted,
         found: &mut Found,

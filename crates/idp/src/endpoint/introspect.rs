@@ -46,6 +46,9 @@ struct Active<'a> {
     username: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sid: Option<&'a str>,
+    /// As a JWT tells them: a person's if their scope was granted, or a client's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    groups: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -66,15 +69,34 @@ async fn tell(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fa
         return Err(Fault::ClientNotAllowed("introspect: it proves nothing"));
     }
     let found = access_token::present(provider, asked.required("token")?).await?;
-    Ok(told(provider, found.filter(|token| may_hear(&asked.client, token))))
+    let Some(token) = found.filter(|token| may_hear(&asked.client, token)) else {
+        return Ok(answer::json(StatusCode::OK, &Inactive { active: false }));
+    };
+    let groups = groups(provider, &token).await?;
+    Ok(told(provider, &token, groups))
+}
+
+/// The groups that the token tells of.
+async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, Fault> {
+    match &token.user_id {
+        Some(user) if token.scopes.split_ascii_whitespace().any(|scope| scope == "groups") => {
+            Ok(provider.store().groups_of(user).await?)
+        }
+        Some(_) => Ok(Vec::new()),
+        None => {
+            let client = provider.clients().find(provider.store(), &token.client_id).await?;
+            Ok(client
+                .map(|client| client.groups().iter().map(ToString::to_string).collect())
+                .unwrap_or_default())
+        }
+    }
 }
 
 fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
     client.introspects || token.client_id == client.id()
 }
 
-fn told(provider: &Provider, token: Option<Presented>) -> Response {
-    let Some(token) = token else { return answer::json(StatusCode::OK, &Inactive { active: false }) };
+fn told(provider: &Provider, token: &Presented, groups: Vec<String>) -> Response {
     let mut audiences: Vec<&str> = token.audiences.split_ascii_whitespace().collect();
     let active = Active {
         active: true,
@@ -92,6 +114,7 @@ fn told(provider: &Provider, token: Option<Presented>) -> Response {
         scope: &token.scopes,
         username: token.user_name.as_deref(),
         sid: token.sid.as_deref(),
+        groups,
     };
     let mut response = answer::json(StatusCode::OK, &active);
     response.headers_mut().insert(AS_OF, HeaderValue::from(token.as_of));

@@ -381,6 +381,11 @@ async fn introspection_tells_those_who_may_hear() {
         assert!(
             told["exp"].as_u64() > told["iat"].as_u64() && told["jti"].is_string() && told["sid"].is_string()
         );
+        assert_eq!(told.get("groups"), None, "nobody granted them");
+        let more = world.tokens(client, "openid groups").await;
+        let token_with_groups = more["access_token"].as_str().unwrap();
+        let groups = world.introspect(token_with_groups).await["groups"].clone();
+        assert!(groups.as_array().is_some_and(|groups| !groups.is_empty()), "{groups}");
         // its own client may ask, others hear what everybody hears of nonsense
         let own = world.call("/introspect", client, &format!("token={token}")).await.json();
         assert_eq!(own, told);

@@ -161,7 +161,9 @@ impl Caller<'_> {
         };
         let unavailable = matches!(answer, Err(Rejection::Unavailable { .. }));
         // of what is no JWT of a known issuer nothing can be told but what its authority says
-        let ours = jwt::parse(token).is_ok() || self.config.authentication.authorities.is_empty();
+        let issuers = &self.config.authentication.issuers;
+        let ours = self.config.authentication.authorities.is_empty()
+            || jwt::parse(token).is_ok_and(|jwt| issuers.iter().any(|i| i.config.issuer() == jwt.issuer()));
         if ours {
             token::tell(story, self.config, token, verdict, unavailable);
         }

@@ -211,6 +211,15 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
         context.faults.add(&path.key("client_id"), what, "name a service account's token with `token_file`");
         return None;
     }
+    if raw.client_id.is_none() && raw.client_authentication != ClientAuthentication::default() {
+        let hint = "name `client_id` and `client_secret_file`, or take it out";
+        context.faults.add(
+            &path.key("client_authentication"),
+            "there is no client that could authenticate",
+            hint,
+        );
+        return None;
+    }
     match (client, token) {
         (Some(_), Some(_)) => {
             let what = "both a client and a token say who asks";

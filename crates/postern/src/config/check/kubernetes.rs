@@ -35,7 +35,16 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
     }
     own_authorities(raw, &path, sound, context);
     let in_pod = |file: &str| PathBuf::from(format!("{POD}/{file}"));
-    let ca = raw.ca.clone().or_else(|| raw.url.starts_with("https").then(|| in_pod("ca.crt")));
+    // What pods find is their own cluster's, and nobody else's business.
+    let own_cluster = raw.url == raw::Kubernetes::in_cluster();
+    let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
+    if raw.url.contains('?') {
+        context.faults.add(
+            &path.key("url"),
+            "the API server's URL has a query",
+            "write it up to the port or path",
+        );
+    }
     let reach = Reach {
         url: &raw.url,
         ca: ca.as_deref(),
@@ -53,7 +62,12 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
         }
         (Some(file), None) => Some(Some(file.clone())),
         (None, Some(_)) => Some(None),
-        (None, None) => Some(Some(in_pod("token"))),
+        (None, None) if own_cluster => Some(Some(in_pod("token"))),
+        (None, None) => {
+            let hint = "name `token_file`, or `certificate` and `key`";
+            context.faults.add(&path, "it is not said as whom another cluster is asked", hint);
+            None
+        }
     };
     let credential = token.and_then(|token| credential(token.as_deref(), &path, context));
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
@@ -87,6 +101,11 @@ fn own_authorities(raw: &raw::Kubernetes, path: &KeyPath, sound: &Sound, context
                 let what = format!("{:?} is no Kubernetes", name.0);
                 let hint =
                     "its names could be anybody's; set it off with `user_prefix` and `group_prefix` instead";
+                context.faults.add(&at, what, hint);
+            }
+            Some(authority) if authority.kind == AuthorityKind::OpenshiftUser => {
+                let what = "a user's name says nothing of what the token may";
+                let hint = "OpenShift restricts tokens by scopes, which only a `token-review` tells";
                 context.faults.add(&at, what, hint);
             }
             Some(_) => {}

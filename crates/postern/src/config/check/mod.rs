@@ -113,6 +113,10 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let version = version([
         serde_json::to_vec(&file.issuer).unwrap_or_default().as_slice(),
         serde_json::to_vec(&file.authority).unwrap_or_default().as_slice(),
+        // Whom a changed CA would not have believed is not believed any longer.
+        serde_json::to_vec(&authorities.iter().map(|a| a.server.tls_version).collect::<Vec<_>>())
+            .unwrap_or_default()
+            .as_slice(),
         serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
         wanted.join("\n").as_bytes(),
     ]);

@@ -13,10 +13,10 @@ use super::default::{count, secs};
 #[serde(deny_unknown_fields)]
 pub struct Kubernetes {
     /// Of the API server.
-    #[serde(default = "in_cluster")]
+    #[serde(default = "Kubernetes::in_cluster")]
     pub url: String,
     /// File with a bearer token of an account that may `create` `subjectaccessreviews`. Read again while it is in use. Absent,
-    /// without `certificate`: where pods find the token of their service account.
+    /// without `certificate`, and with the default `url`: where pods find the token of their service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
     /// PEM file with a client certificate of the gateway's own, in place of a token. Needs `key`.
@@ -25,7 +25,8 @@ pub struct Kubernetes {
     /// PEM file with the certificate's private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// PEM file with the authorities that the server's certificate must come from. Absent: where pods find their cluster's.
+    /// PEM file with the authorities that the server's certificate must come from. Absent: the system's; with the
+    /// default `url`, where pods find their cluster's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<PathBuf>,
     /// Says that asking over plain `http` at another machine is meant: whoever sits in between says who may.
@@ -40,8 +41,7 @@ pub struct Kubernetes {
     /// Put before each group, as `--oidc-groups-prefix` of the API server is.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub group_prefix: String,
-    /// Authorities (`token-review`, `openshift-user`) that are this cluster: names they tell are taken without a prefix, `system:`
-    /// ones too, with what they tell beside. From others, names that Kubernetes keeps for itself are not believed.
+    /// Authorities (`token-review`) that are this cluster: names they tell are taken without a prefix, `system:` ones too, with what they tell beside. From others, names that Kubernetes keeps for itself are not believed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub authorities: Vec<Name>,
@@ -63,8 +63,11 @@ pub struct Kubernetes {
     pub cache_size: ByteSize,
 }
 
-fn in_cluster() -> String {
-    "https://kubernetes.default.svc".into()
+impl Kubernetes {
+    /// The cluster that a pod runs in.
+    pub fn in_cluster() -> String {
+        "https://kubernetes.default.svc".into()
+    }
 }
 
 fn cache_size() -> ByteSize {

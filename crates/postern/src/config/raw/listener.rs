@@ -48,7 +48,7 @@ fn protocols() -> Vec<Protocol> {
     vec![Protocol::Http1, Protocol::Http2]
 }
 
-/// How other proxies ask whether a request may pass. Envoy can always ask over gRPC, where `h2` is spoken.
+/// How other proxies ask whether a request may pass: over HTTP in the way that `http` says, or else Envoy over gRPC.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Authorization {
@@ -60,7 +60,8 @@ pub struct Authorization {
     /// and is told whose token it holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub from_anyone: bool,
-    /// How HTTP requests say what they ask about. Absent: over gRPC alone.
+    /// How HTTP requests say what they ask about. Absent: Envoy asks over gRPC, and nobody over HTTP. One listener is for one or
+    /// the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Asking>,
     /// What Envoy's `path_prefix` puts before the path of the request in question. Needs `http = "envoy"`.

@@ -125,7 +125,14 @@ fn whoever_may_is_named_in_fields_and_metadata() {
     assert_eq!(set["x-forwarded-user"], "alice");
     assert_eq!(set["x-forwarded-groups"], "dev,ops");
     assert!(ok.headers.iter().all(|option| option.append_action == 2), "in place of whatever is there");
-    assert_eq!(ok.headers_to_remove, ["authorization"], "the token is not the service's");
+    let absent = ["x-forwarded-email", "authorization"];
+    assert!(
+        ok.headers_to_remove.iter().any(|name| name == "authorization"),
+        "the token is not the service's"
+    );
+    assert!(
+        ok.headers_to_remove.iter().all(|name| absent.contains(&name.as_str()) || !set.contains_key(name))
+    );
     assert!(f.upstream.seen().is_empty());
 }
 
@@ -141,14 +148,26 @@ fn what_a_service_could_take_for_ours_is_removed() {
         ("x-forwarded-for", "203.0.113.9"),
         ("x-forwarded-proto", "https"),
         ("x-envoy-attempt-count", "1"),
+        ("forwarded", "for=1.2.3.4"),
+        ("x-forwarded-host", "other.test"),
+        ("x-original-url", "/admin"),
+        ("transfer_encoding", "chunked"),
         ("accept", "*/*"),
     ];
     let mut ok = allowed(check(&f, &question("/open", &claimed)));
     ok.headers_to_remove.sort();
     let expected = [
+        "authorization",
+        "forwarded",
+        "transfer_encoding",
         "x-auth-request-user",
+        "x-forwarded-email",
+        "x-forwarded-groups",
+        "x-forwarded-host",
+        "x-forwarded-preferred-username",
         "x-forwarded-user",
         "x-http-method-override",
+        "x-original-url",
         "x-remote-user",
         "x_forwarded_groups",
     ];
@@ -207,23 +226,111 @@ fn what_is_no_question_has_a_status_and_no_answer() {
         (framed(b"\xff\xff\xff"), 3),
         (framed(b""), 3),
         (framed(&CheckRequest::default().encode_to_vec()), 3),
-        (framed(&vec![0; 2 << 20]), 8),
     ] {
         let (status, message) = call(&f, CHECK, body.clone());
         assert_eq!((status, message), (expected, None), "{} bytes", body.len());
     }
-    assert_eq!(call(&f, "/envoy.service.auth.v3.Authorization/Uncheck", framed(b"")), (12, None));
     let (status, health) = call(&f, "/grpc.health.v1.Health/Check", framed(b""));
     assert_eq!((status, health.unwrap().as_ref()), (0, b"\x08\x01".as_slice()));
 }
 
 #[test]
-fn a_text_that_is_not_utf8_is_refused() {
+fn a_question_that_cannot_be_used_is_denied_and_no_error() {
     let f = asked();
-    let mut bytes = question("/a", &[("x-odd", "12345")]).encode_to_vec();
-    let at = bytes.windows(5).position(|w| w == b"x-odd").unwrap();
-    bytes[at] = 0xff;
-    assert_eq!(call(&f, CHECK, framed(&bytes)), (3, None));
+    let denied_with = |bytes: Vec<u8>| {
+        let (status, message) = call(&f, CHECK, framed(&bytes));
+        assert_eq!(status, 0, "an error may be let pass, as Envoy is configured");
+        denied(CheckResponse::decode(message.unwrap()).unwrap()).0
+    };
+    for text in ["x-odd", "12345"] {
+        let mut bytes = question("/open", &[("x-odd", "12345")]).encode_to_vec();
+        let at = bytes.windows(5).position(|w| w == text.as_bytes()).unwrap();
+        bytes[at] = 0xff;
+        assert_eq!(denied_with(bytes), 400, "{text}");
+    }
+    let many: Vec<String> = (0..101).map(|n| format!("x-{n}")).collect();
+    let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "1")).collect();
+    assert_eq!(denied_with(question("/open", &many).encode_to_vec()), 431);
+    let long = "x".repeat(300 << 10);
+    assert_eq!(denied_with(question("/open", &[("x-long", &long)]).encode_to_vec()), 431);
+}
+
+#[test]
+fn what_envoy_does_not_show_is_removed_by_name() {
+    let f = asked();
+    let ok = allowed(check(&f, &question("/open", &[])));
+    for name in ["x-forwarded-user", "x-forwarded-email", "x-forwarded-groups", "authorization"] {
+        assert!(ok.headers_to_remove.iter().any(|removed| removed == name), "{name}");
+    }
+}
+
+/// An answer over HTTP/2 to a request that is no call, however much it looks like one.
+fn plainly(f: &Fixture, method: &str, path: &str) -> u16 {
+    run(async {
+        let mut send = connect(f.address).await.ready().await.unwrap();
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://app.test{path}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        let (response, _) = send.send_request(request, true).unwrap();
+        response.await.unwrap().status().as_u16()
+    })
+}
+
+#[test]
+fn a_content_type_opens_no_door() {
+    // whoever asks over HTTP takes 200 for a yes, and passes the client's content type on
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }".to_owned();
+    let f = Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start());
+    for path in ["/secret", CHECK, "/grpc.health.v1.Health/Check"] {
+        for method in ["GET", "POST"] {
+            assert_eq!(plainly(&f, method, path), 401, "{method} {path}");
+        }
+    }
+    let f = asked();
+    for (method, path) in [("POST", "/secret"), ("GET", CHECK), ("GET", "/open"), ("POST", "/x/Check")] {
+        assert_eq!(plainly(&f, method, path), 404, "{method} {path}: no such method");
+    }
+}
+
+#[test]
+fn trust_that_is_taken_back_holds_for_connections_too() {
+    let trusting = |from: &str| Setup {
+        listener: format!("authorization = {{ from = [\"{from}\"] }}"),
+        ..Setup::default()
+    };
+    let f = Fixture::with(trusting("127.0.0.1"), Upstream::start());
+    let about = framed(&question("/open", &[]).encode_to_vec());
+    let ask = async |send: &h2::client::SendRequest<Bytes>| {
+        let mut send = send.clone().ready().await.unwrap();
+        let request = Request::post(format!("http://postern{CHECK}"))
+            .header("content-type", "application/grpc")
+            .body(())
+            .unwrap();
+        let (response, mut stream) = send.send_request(request, false).unwrap();
+        stream.send_data(about.clone(), true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        let mut whole = BytesMut::new();
+        while let Some(data) = body.data().await {
+            whole.extend_from_slice(&data.unwrap());
+        }
+        CheckResponse::decode(whole.freeze().slice(5..)).unwrap().status.unwrap().code
+    };
+    run(async {
+        let send = connect(f.address).await;
+        assert_eq!(ask(&send).await, 0);
+        f.reload(&trusting("192.0.2.1"));
+        // the worker hears of it in its own time
+        for _ in 0..100 {
+            if ask(&send).await == 7 {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("still trusted");
+    });
 }
 
 #[test]
@@ -247,10 +354,12 @@ fn what_cannot_be_found_out_in_time_is_503_before_the_caller_gives_up() {
     );
     let f = Fixture::with(Setup { listener, more, ..Setup::default() }, Upstream::start());
     // the call says that it waits for 200 ms; the authority may take 3 s
+    let began = std::time::Instant::now();
     let (status, headers, body, code) =
         denied(check(&f, &question("/a", &[("authorization", "Bearer opaque")])));
     assert_eq!((status, code), (503, 14), "{body}");
     assert_eq!(headers["retry-after"], "1");
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "the authority's own time is 3 s");
 }
 
 #[test]

@@ -169,6 +169,29 @@ fn tls_a_client_certificate_is_a_credential() {
 }
 
 #[test]
+fn tls_the_certificate_of_a_proxy_that_asks_is_nobodys_credential() {
+    let t = tls_fixture(Upstream::start());
+    let asked = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";
+    let Setup { listener, more, .. } = &t.setup;
+    let setup = Setup { listener: format!("{listener}\n{asked}"), more: more.clone(), ..Setup::default() };
+    t.fixture.reload(&setup);
+    let (certificate, key) = t.clients.issue(&[], "robot-7");
+    let mut last = 0;
+    // the worker hears of it in its own time
+    for _ in 0..100 {
+        let mut stream = t.connect(&[], Some((&certificate, &key)));
+        last = status(&mut stream, "GET /machines HTTP/1.1\r\nHost: app.test\r\n\r\n").unwrap();
+        if last == 401 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(last, 401, "the proxy has a certificate, and the request in question has nothing");
+    let mut stream = t.connect(&[], Some((&certificate, &key)));
+    assert_eq!(status(&mut stream, &t.fixture.request("/", "")).unwrap(), 200);
+}
+
+#[test]
 fn tls_a_failed_handshake_is_told_by_an_alert() {
     let t = tls_fixture(Upstream::start());
     let (certificate, key) = t.authority.issue(&[], "robot-7");
