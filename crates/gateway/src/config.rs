@@ -17,8 +17,8 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
-use crate::authenticate::Url;
 use crate::tls::ClientAuthorities;
+use crate::url::Url;
 
 /// Everything one generation of the gateway runs on.
 pub struct Config {

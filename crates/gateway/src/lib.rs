@@ -44,5 +44,6 @@ pub mod tls;
 pub mod trace;
 mod under_way;
 mod upstream;
+pub mod url;
 mod vouch;
 mod worker;

@@ -101,10 +101,10 @@ struct OauthMetadata<'a> {
     response_types_supported: [&'a str; 1],
     response_modes_supported: [&'a str; ResponseMode::ALL.len()],
     grant_types_supported: Vec<&'a str>,
-    token_endpoint_auth_methods_supported: [&'a str; client::authenticate::METHODS.len()],
+    token_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     token_endpoint_auth_signing_alg_values_supported: Vec<&'a str>,
     introspection_endpoint_auth_methods_supported: [&'a str; 3],
-    revocation_endpoint_auth_methods_supported: [&'a str; client::authenticate::METHODS.len()],
+    revocation_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     code_challenge_methods_supported: [&'a str; 1],
     authorization_response_iss_parameter_supported: bool,
     ui_locales_supported: Vec<&'a str>,
@@ -165,7 +165,7 @@ impl<'a> Facts<'a> {
 
     fn oauth(self) -> OauthMetadata<'a> {
         let issuer = self.issuer;
-        let methods = client::authenticate::METHODS;
+        let methods = client::METHODS;
         // the password grant is named where somebody has it: it is no offer to others
         let passwords = self.clients.with_passwords().next().is_some();
         let grants = GrantType::ALL.into_iter().filter(|grant| passwords || *grant != GrantType::Password);

@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use gateway::authenticate::Url;
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::tls::Protocols;
+use gateway::url::Url;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::url::Url;
+use crate::url::Url;
 
 /// What one fetch may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use tokio::io::AsyncReadExt as _;
 use tokio::sync::OnceCell;
 
 use super::fetch::{self, Bounds, FetchError};
-use super::url::{Url, UrlFault};
 use crate::config::KeySource;
 use crate::tls::{self, TlsError};
+use crate::url::{Url, UrlFault};
 
 /// Why no keys could be had from a source.
 #[derive(Debug, thiserror::Error)]

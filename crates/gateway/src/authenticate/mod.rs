@@ -16,7 +16,6 @@ mod certificate;
 mod fetch;
 mod key_source;
 mod key_store;
-mod url;
 mod verified;
 
 use std::sync::Arc;
@@ -37,7 +36,6 @@ use self::key_source::Source;
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
 use self::key_store::{KeyStore, Means, Renewal, Schedule};
-pub use self::url::{Url, UrlFault};
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
 use crate::cache::{

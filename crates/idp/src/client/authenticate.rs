@@ -24,9 +24,6 @@ use crate::{
     provider::Provider,
 };
 
-/// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
-pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
-
 /// A client that proved itself in this request, or has nothing to prove. Grants take one; only [`authenticate`] makes it.
 #[derive(Debug, Clone)]
 pub struct AuthenticatedClient(Arc<Client>);

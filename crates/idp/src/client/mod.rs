@@ -28,6 +28,9 @@ use crate::{
     },
 };
 
+/// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
+pub const METHODS: [&str; 4] = ["client_secret_basic", "client_secret_post", "private_key_jwt", "none"];
+
 /// What an access token looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "lowercase")]

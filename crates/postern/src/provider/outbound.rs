@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::authenticate::Url;
+use gateway::url::Url;
 use http::Method;
 use idp::{Answered, Outbound};
 

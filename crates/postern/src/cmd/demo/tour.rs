@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Attribute, Cell, Color, Table};
-use gateway::authenticate::Url;
+use gateway::url::Url;
 use http::Method;
 
 use super::provider::{ADA, MANAGER, READER};

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use gateway::authenticate::Url;
+use gateway::url::Url;
 use http::Method;
 
 use super::provider::DESK;

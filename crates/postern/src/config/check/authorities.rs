@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use auth::authority::AuthorityConfig;
 use auth::mapping::Mapping;
-use gateway::authenticate::Url;
 use gateway::config::{Authority, Credential, Question, Selection, Server};
+use gateway::url::Url;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, AuthorityKind as Kind, ClientAuthentication};

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use auth::keyset::KeySet;
 use auth::mapping::{CertificateField, CertificateMapping, ClaimPath, Mapping};
 use auth::token::{Algorithm, AlgorithmSet, IssuerConfig, IssuerConfigError, TokenTypes};
-use gateway::authenticate::{Url, check_source};
+use gateway::authenticate::check_source;
 use gateway::config::{Issuer, KeySource};
 use gateway::tls::Protocols;
+use gateway::url::Url;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use gateway::authenticate::Url;
 use gateway::tls::Protocols;
+use gateway::url::Url;
 use rustls::ClientConfig;
 
 use super::super::fault::KeyPath;

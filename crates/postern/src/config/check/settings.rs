@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gateway::authenticate::Url;
 use gateway::tls::Protocols;
 use gateway::trace::{Endpoint, EndpointFault};
+use gateway::url::Url;
 use ipnet::IpNet;
 
 use super::super::fault::{Faults, KeyPath};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gateway::authenticate::{Url, UrlFault};
 use gateway::config::{Endpoint, Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 use gateway::tls::Protocols;
+use gateway::url::{Url, UrlFault};
 use rustls::pki_types::ServerName;
 
 use super::super::fault::KeyPath;

@@ -1,4 +1,4 @@
-//! The addresses keys are fetched from.
+//! The addresses that the gateway asks by itself.
 
 use std::net::IpAddr;
 
