@@ -95,7 +95,7 @@ pub fn decide_in<'r>(
 
 /// The proof that a request may be forwarded: what was decided about, and for whom.
 ///
-/// Only [`decide`] makes one:
+/// Only [`decide`] and [`decide_in`] make one:
 ///
 /// ```compile_fail,E0451
 /// fn forge<'r>() -> auth::decide::Permit<'r> {

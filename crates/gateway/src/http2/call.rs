@@ -30,19 +30,21 @@ use crate::worker::Running;
 struct Failed(i32, &'static str);
 
 impl StreamTask {
-    /// Whether a request is a gRPC call to the authorization service that this listener is. A listener that is asked over
+    /// The gRPC call to the authorization service of this listener that a request is, if it is one. A listener that is asked over
     /// HTTP has no calls: there the content type is the client's, and whoever asks takes the 200 of a call for a yes.
-    pub(super) fn is_call(&self, request: &Request<RecvStream>) -> bool {
+    pub(super) fn asked_for(&self, request: &Request<RecvStream>) -> Option<Call> {
         let content_type = request.headers().get(http::header::CONTENT_TYPE);
-        self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
-            && request.method() == http::Method::POST
-            && ext_authz::call(request.uri().path()).is_some()
-            && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()))
+        let asked =
+            self.peer.listener().service.authorization().is_some_and(|service| service.http.is_none())
+                && request.method() == http::Method::POST
+                && content_type.is_some_and(|content_type| grpc::is_grpc(content_type.as_bytes()));
+        if asked { ext_authz::call(request.uri().path()) } else { None }
     }
 
     /// Answers a gRPC call.
     pub(super) async fn call(
         &self,
+        call: Call,
         request: Request<RecvStream>,
         respond: SendResponse<Bytes>,
         running: &Rc<Running>,
@@ -51,13 +53,12 @@ impl StreamTask {
         let (head, body) = request.into_parts();
         let mut client =
             Client { respond, bodies: Bodies::new(None, Some(body)), responded: false, head_request: false };
-        let answer = match ext_authz::call(head.uri.path()) {
-            Some(Call::Check) => self.check(&head, &mut client, running, record).await,
-            Some(Call::Health) => {
+        let answer = match call {
+            Call::Check => self.check(&head, &mut client, running, record).await,
+            Call::Health => {
                 record.answered_locally();
                 Ok(ext_authz::serving())
             }
-            None => Err(Failed(grpc::UNIMPLEMENTED, "no such method")),
         };
         if answer.is_err() {
             record.call_failed();

@@ -194,9 +194,9 @@ impl StreamTask {
         let timed = self.peer.sees_timing || self.worker.times_phases();
         let mut under_way = UnderWay::begin(&self.worker, &self.peer, RequestProtocol::Http2, timed);
         let (running, record) = under_way.parts();
-        let mut client = if self.is_call(&request) {
+        let mut client = if let Some(call) = self.asked_for(&request) {
             // Boxed: every stream's future must not be as large as a call's.
-            Box::pin(self.call(request, respond, running, record)).await
+            Box::pin(self.call(call, request, respond, running, record)).await
         } else {
             self.request(request, respond, running, record).await
         };
