@@ -66,6 +66,14 @@ impl Dialect {
         }
     }
 
+    /// Appended to a `SELECT`: like [`Dialect::alone`], but rows that somebody else is changing are left out, not waited for.
+    pub(crate) fn unless_busy(self) -> &'static str {
+        match self {
+            Self::Sqlite => "",
+            Self::Postgres => " FOR UPDATE SKIP LOCKED",
+        }
+    }
+
     /// Begins a transaction that reads, all of it as of one moment.
     pub(crate) fn snapshot(self) -> &'static str {
         match self {

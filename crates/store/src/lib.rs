@@ -17,7 +17,8 @@
 //! [`clients`], [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
 //! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`]; how they follow from
 //! each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever an operator should find later is
-//! told in the [`audit`] log, in the same transaction. All of it at once is a [`mod@copy`].
+//! told in the [`audit`] log, in the same transaction. All of that is the provider's; a gateway that logs people in keeps
+//! [`login_sessions`], in the same database or in one of its own. All of it at once is a [`mod@copy`].
 
 pub mod access_tokens;
 pub mod attempts;
@@ -34,6 +35,7 @@ pub mod families;
 pub mod groups;
 pub mod invalidation;
 pub mod key_ring;
+pub mod login_sessions;
 mod migrations;
 pub mod pushed_requests;
 mod readers;

@@ -15,7 +15,10 @@ use crate::error::StoreError;
 use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 1] = [("initial", include_str!("../schema/0001_initial.sql"))];
+const VERSIONS: [(&str, &str); 2] = [
+    ("initial", include_str!("../schema/0001_initial.sql")),
+    ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
+];
 
 /// The last version.
 pub(crate) const LATEST: u64 = VERSIONS.len() as u64;

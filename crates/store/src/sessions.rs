@@ -1,4 +1,5 @@
-//! Sessions: who logged in with which browser.
+//! Sessions: who logged in with which browser, at the provider. Those of a gateway that logs people in are another thing:
+//! [`crate::login_sessions`].
 
 use auth::time::Timestamp;
 use sqlx::Row as _;

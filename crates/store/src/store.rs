@@ -127,4 +127,9 @@ impl Store {
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
     }
+
+    /// For what is no [`Change`]: its steps are transactions of their own.
+    pub(crate) fn writers(&self) -> &AnyPool {
+        &self.writers
+    }
 }

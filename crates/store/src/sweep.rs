@@ -20,7 +20,7 @@ const STEPS: u32 = 40;
 /// How many rows a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Tokens, codes, sessions, families, attempts.
+    /// Tokens, codes, sessions of either kind, families, attempts.
     pub expired: u64,
     /// Events of the log.
     pub events: u64,
@@ -32,9 +32,12 @@ const ALWAYS: &str = "";
 const KEPT: &str = " AND NOT EXISTS \
      (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL)";
 
+type Table = (&'static str, &'static str, &'static str, &'static str);
+/// Those of a gateway, which has no more to sweep when the database is its own.
+pub(crate) const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
 /// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
 /// they belong to, and sessions too.
-const TABLES: [(&str, &str, &str, &str); 11] = [
+const TABLES: [Table; 12] = [
     ("codes", "digest", "kept_until", ALWAYS),
     ("device_codes", "digest", "kept_until", ALWAYS),
     ("pushed_requests", "digest", "expires_at", ALWAYS),
@@ -46,6 +49,7 @@ const TABLES: [(&str, &str, &str, &str); 11] = [
     ("attempts", "subject", "expires_at", ALWAYS),
     ("denials", "tag", "expires_at", ALWAYS),
     ("families", "id", "expires_at", KEPT),
+    LOGIN_SESSIONS,
 ];
 
 pub(crate) async fn run(
@@ -63,10 +67,11 @@ pub(crate) async fn run(
     Ok(swept)
 }
 
-async fn steps(
+/// Deletes from one table what is of no use from `before` on, and says how many rows that were.
+pub(crate) async fn steps(
     pool: &AnyPool,
     dialect: Dialect,
-    (table, key, column, condition): (&str, &str, &str, &str),
+    (table, key, column, condition): Table,
     before: i64,
 ) -> Result<u64, StoreError> {
     let statement = format!(

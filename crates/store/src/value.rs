@@ -17,7 +17,16 @@ pub struct Digest(pub [u8; 32]);
 impl Digest {
     /// From a column.
     pub(crate) fn read(row: &AnyRow, column: usize) -> Result<Self, StoreError> {
-        let bytes: Vec<u8> = row.try_get(column)?;
+        Self::of_bytes(row.try_get(column)?, column)
+    }
+
+    /// From a column that may be empty.
+    pub(crate) fn read_optional(row: &AnyRow, column: usize) -> Result<Option<Self>, StoreError> {
+        let bytes: Option<Vec<u8>> = row.try_get(column)?;
+        bytes.map(|bytes| Self::of_bytes(bytes, column)).transpose()
+    }
+
+    fn of_bytes(bytes: Vec<u8>, column: usize) -> Result<Self, StoreError> {
         let malformed = |_| sqlx::Error::ColumnDecode {
             index: column.to_string(),
             source: "a digest has another length".into(),

@@ -16,6 +16,7 @@ use store::device_codes::IssueDeviceCode;
 use store::families::Family;
 use store::groups::{AddGroup, AddMember};
 use store::key_ring::ReplaceKeyRing;
+use store::login_sessions::{BeginLoginSession, LoginSession};
 use store::pushed_requests::PushRequest;
 use store::seen::UseOnce;
 use store::sessions::Session;
@@ -26,6 +27,7 @@ use crate::databases::{
     Database, NOW, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
 };
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
+use crate::login_sessions::login_session;
 use crate::people::{begin, session};
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -86,6 +88,9 @@ async fn fill(store: &Store) {
     }
     let ring = ReplaceKeyRing { from: None, content: (0..=255).collect(), revocation: None, now: NOW };
     assert!(store.write(ring).await.unwrap());
+    store.write(BeginLoginSession(login_session("l"))).await.unwrap();
+    let of_session = LoginSession { sid: Some(digest("sid")), ..login_session("m") };
+    store.write(BeginLoginSession(of_session)).await.unwrap();
     let mut writes = tokio::task::JoinSet::new();
     for n in 0..1_203 {
         let (store, user_id) = (store.clone(), ada.id.clone());
@@ -176,6 +181,10 @@ async fn goes_over(from: &Database, to: &Database) {
     assert_eq!(new.key_ring().await.unwrap(), old.key_ring().await.unwrap());
     assert_eq!(new.user_by_login("ada@example.com").await.unwrap(), old.user_by_login("ada").await.unwrap());
     assert_eq!(new.session(&digest("s"), NOW).await.unwrap(), old.session(&digest("s"), NOW).await.unwrap());
+    for name in ["l", "m"] {
+        let kept = old.login_session(&digest(name), NOW).await.unwrap();
+        assert!(kept.is_some() && new.login_session(&digest(name), NOW).await.unwrap() == kept, "{name}");
+    }
     assert_eq!(new.attempts(TEXT).await.unwrap().unwrap().expires_at, Timestamp::MAX);
     assert!(new.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 2));
 
@@ -292,7 +301,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":1"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":2"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -307,6 +316,21 @@ on_both! {
             assert!(refused.starts_with(&expected), "{refused}, not {expected}");
         }
         is_untouched(&store, crate::databases::EPOCH).await;
+    }
+
+    async fn a_copy_of_the_version_before_is_read(database: Database) {
+        let store = database.open().await;
+        let source = Database::sqlite().open().await;
+        let ada = add_user(&source, "ada").await;
+        let copy = String::from_utf8(export(&source).await).unwrap();
+        let without = copy.lines().filter(|line| !line.contains(r#""table":"login_sessions""#));
+        let before = sealed(without).replacen(r#""schema":2"#, r#""schema":1"#, 1);
+        let before = sealed(before.lines());
+        assert!(before.contains(r#""schema":1"#) && !before.contains("login_sessions"));
+        import(&store, before.as_bytes()).await.unwrap();
+        assert_eq!(store.user(&ada.id).await.unwrap(), Some(ada));
+        store.write(BeginLoginSession(login_session("l"))).await.unwrap();
+        assert_eq!(store.login_session(&digest("l"), NOW).await.unwrap(), Some(login_session("l")));
     }
 
     async fn a_copy_is_not_added_to_a_database(database: Database) {

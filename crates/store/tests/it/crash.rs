@@ -188,7 +188,7 @@ async fn a_disk_that_is_full_refuses_and_keeps_what_it_has() {
     drop(database.open().await);
     // No file may grow beyond this, and the signal that says so is ignored: writing fails as on a full disk.
     let cramped = Command::new("env")
-        .args(["--ignore-signal=XFSZ", "prlimit", "--fsize=400000"])
+        .args(["--ignore-signal=XFSZ", "prlimit", "--fsize=500000"])
         .arg(std::env::current_exe().unwrap())
         .args(["--exact", "crash::a_node_that_will_run_out_of_room", "--nocapture"])
         .env(CRAMPED, &database.url)

@@ -9,6 +9,7 @@ mod databases;
 mod endings;
 mod grants;
 mod log;
+mod login_sessions;
 mod operators;
 mod people;
 mod writes;
