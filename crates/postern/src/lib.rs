@@ -1,7 +1,8 @@
 //! Postern, the binary: reads the configuration, wires the rooms together, runs the commands.
 //!
 //! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the process
-//! ([`lifecycle`]), serving the provider ([`provider`]). Does not own: anything that happens to a request.
+//! ([`lifecycle`]), serving the provider ([`provider`]), where the gateway's sessions are kept ([`sessions`]). Does not own:
+//! anything that happens to a request.
 
 pub mod cli;
 mod client;
@@ -11,6 +12,7 @@ pub mod lifecycle;
 pub mod logging;
 pub mod process;
 pub mod provider;
+pub mod sessions;
 pub mod terminal;
 
 /// Bytes as lower-case hexadecimal digits.

@@ -1,0 +1,253 @@
+//! Where the gateway keeps the sessions of those it logs in: a database.
+//!
+//! Owns: opening it, and passing on what the gateway asks in the words of the store. Does not own: what a session is
+//! (`gateway::login`), how it is kept (`store::login_sessions`).
+//!
+//! Flow: `open → Sessions::new → gateway::login`, which asks on its workers' threads. A connection lives and waits with the
+//! runtime it was made in, and workers' runtimes have requests to serve, and end before the database is closed: so a question
+//! is put in the runtime that is named to [`Sessions::new`], as every change is made in the one where the database was opened.
+
+use auth::time::Timestamp;
+use aws_lc_rs::rand::SystemRandom;
+use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+use idp::Entropy as _;
+use store::login_sessions::{
+    BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSession, LoginSessionsOf,
+    ReleaseLoginSession, ReplaceLoginSession,
+};
+use store::{Change, Epoch, OpenError, Store, StoreError};
+use tokio::runtime::Handle;
+
+use crate::cli::Failure;
+use crate::config::Database;
+
+/// Opens the database and brings its schema up to date. Call it within a tokio runtime of several threads, where changes are
+/// then made. It may be the provider's, which then has its history from whoever was first.
+///
+/// # Errors
+/// In one line, with a remedy.
+pub async fn open(database: &Database) -> Result<Store, Failure> {
+    let mut epoch = [0; 16];
+    SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
+    Store::open(&database.url, Epoch(epoch)).await.map_err(|error| unopened(database, &error))
+}
+
+/// The URL may hold a password, so it is not shown.
+fn unopened(database: &Database, error: &OpenError) -> Failure {
+    let (place, hint) = match &database.file {
+        Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
+        None => (String::new(), "is it running, and may this user connect and create tables?"),
+    };
+    Failure::new(format!("the sessions' database{place} cannot be opened: {error}; {hint}"))
+}
+
+/// Sessions in a database.
+#[derive(Clone)]
+pub struct Sessions {
+    store: Store,
+    runtime: Handle,
+}
+
+impl Sessions {
+    /// Those in `store`, which is asked in `runtime`: the one it was opened in.
+    pub fn new(store: Store, runtime: Handle) -> Self {
+        Self { store, runtime }
+    }
+
+    /// Asks, where the connections are. A question that nobody waits for any more is answered all the same, and its connection
+    /// is well.
+    fn ask<T, Asked>(&self, question: impl FnOnce(Store) -> Asked + Send + 'static) -> Answer<'_, T>
+    where
+        T: Send + 'static,
+        Asked: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        Box::pin(async move {
+            match self.runtime.spawn(question(self.store.clone())).await {
+                Ok(answer) => answer.map_err(fault),
+                Err(ended) => Err(StoreFault(format!("the question was given up: {ended}"))),
+            }
+        })
+    }
+
+    fn write<C: Change>(&self, change: C) -> Answer<'_, C::Output> {
+        Box::pin(async move { self.store.write(change).await.map_err(fault) })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
+fn fault(error: StoreError) -> StoreFault {
+    StoreFault(error.to_string())
+}
+
+impl SessionStore for Sessions {
+    fn insert(&self, session: Kept) -> Answer<'_, ()> {
+        let Kept { id, subject, sid, began, ends, version, content } = session;
+        self.write(BeginLoginSession(LoginSession {
+            id: store::Digest(id),
+            subject: store::Digest(subject),
+            sid: sid.map(store::Digest),
+            began,
+            ends,
+            version,
+            content,
+        }))
+    }
+
+    fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+        self.ask(async move |store: Store| {
+            let found = store.login_session(&store::Digest(id), now).await?;
+            Ok(found.map(|LoginSession { id, subject, sid, began, ends, version, content }| Kept {
+                id: id.0,
+                subject: subject.0,
+                sid: sid.map(|sid| sid.0),
+                began,
+                ends,
+                version,
+                content,
+            }))
+        })
+    }
+
+    fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
+        self.write(ClaimLoginSession { id: store::Digest(id), version, now, until })
+    }
+
+    fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
+        self.write(ReplaceLoginSession { id: store::Digest(id), version, content })
+    }
+
+    fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
+        let released = self.write(ReleaseLoginSession { id: store::Digest(id), version });
+        Box::pin(async move { released.await.map(|_| ()) })
+    }
+
+    fn remove(&self, id: Digest) -> Answer<'_, bool> {
+        self.write(EndLoginSession { id: store::Digest(id) })
+    }
+
+    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
+        let of = match whose {
+            Whose::Sid(sid) => LoginSessionsOf::Sid(store::Digest(sid)),
+            Whose::Subject(subject) => LoginSessionsOf::Subject(store::Digest(subject)),
+        };
+        let ended = self.write(EndLoginSessions { of, began });
+        Box::pin(async move { Ok(ended.await?.into_iter().map(|id| id.0).collect()) })
+    }
+
+    fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+        self.ask(async move |store: Store| store.sweep_login_sessions(now).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const MINUTE: Duration = Duration::from_mins(1);
+
+    fn database(folder: &tempfile::TempDir) -> Database {
+        let file = folder.path().join("sessions.db");
+        Database { url: store::sqlite_url(&file), file: Some(file) }
+    }
+
+    fn kept(name: u8) -> Kept {
+        Kept {
+            id: [name; 32],
+            subject: [b's'; 32],
+            sid: Some([b'p'; 32]),
+            began: NOW,
+            ends: NOW.plus(MINUTE * 60),
+            version: 0,
+            content: vec![0, name, 255],
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_the_gateway_asks_is_what_the_store_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&database(&folder)).await.unwrap();
+        let sessions: &dyn SessionStore = &Sessions::new(store, Handle::current());
+        let (one, id) = (kept(1), [1; 32]);
+        sessions.insert(one.clone()).await.unwrap();
+        sessions.insert(Kept { sid: None, subject: [b't'; 32], ..kept(2) }).await.unwrap();
+        assert_eq!(sessions.find(id, NOW).await.unwrap(), Some(one.clone()));
+        assert_eq!(sessions.find(id, one.ends).await.unwrap(), None);
+        assert_eq!(sessions.find([9; 32], NOW).await.unwrap(), None);
+        let again = sessions.insert(one.clone()).await.unwrap_err();
+        assert_eq!(
+            again.to_string(),
+            "sessions cannot be looked up: the name of a login session is taken already"
+        );
+
+        let until = NOW.plus(MINUTE);
+        assert!(sessions.claim(id, 0, NOW, until).await.unwrap());
+        assert!(!sessions.claim(id, 0, NOW, until).await.unwrap());
+        sessions.release(id, 0).await.unwrap();
+        assert!(sessions.claim(id, 0, NOW, until).await.unwrap());
+        assert!(!sessions.replace(id, 1, vec![]).await.unwrap());
+        assert!(sessions.replace(id, 0, vec![7]).await.unwrap());
+        let next = Kept { version: 1, content: vec![7], ..one };
+        assert_eq!(sessions.find(id, NOW).await.unwrap(), Some(next));
+
+        for n in 3..6 {
+            sessions.insert(kept(n)).await.unwrap();
+        }
+        assert!(sessions.remove(id).await.unwrap());
+        assert!(!sessions.remove(id).await.unwrap());
+        let before = Timestamp::from_millis(NOW.as_millis() - 1);
+        assert_eq!(sessions.remove_of(Whose::Sid([b'p'; 32]), before).await.unwrap(), Vec::<Digest>::new());
+        let mut ended = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW).await.unwrap();
+        ended.sort_unstable();
+        assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
+        assert_eq!(sessions.remove_of(Whose::Subject([b't'; 32]), NOW).await.unwrap(), [[2; 32]]);
+        sessions.insert(kept(6)).await.unwrap();
+        assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);
+        assert_eq!(sessions.sweep(NOW.plus(MINUTE * 60)).await.unwrap(), 1);
+    }
+
+    #[test]
+    fn workers_ask_from_runtimes_that_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let home =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let store = home.block_on(open(&database(&folder))).unwrap();
+        let sessions = Sessions::new(store.clone(), home.handle().clone());
+        for n in 0..3 {
+            let sessions = sessions.clone();
+            let worker = std::thread::spawn(move || {
+                let worker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                worker.block_on(async {
+                    sessions.insert(kept(n)).await.unwrap();
+                    assert_eq!(sessions.find([n; 32], NOW).await.unwrap(), Some(kept(n)));
+                    assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);
+                });
+            });
+            worker.join().unwrap();
+        }
+        home.block_on(store.close());
+        let worker = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let closed = worker.block_on(sessions.find([0; 32], NOW)).unwrap_err();
+        assert!(closed.0.starts_with("the database is not available"), "{closed}");
+        assert!(worker.block_on(sessions.remove([0; 32])).is_err());
+        home.shutdown_background();
+        let gone = worker.block_on(sessions.find([0; 32], NOW)).unwrap_err();
+        assert!(gone.0.starts_with("the question was given up"), "{gone}");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn what_cannot_be_opened_is_named_without_its_password() {
+        let file = std::path::PathBuf::from("/nonexistent/sessions.db");
+        let nowhere = Database { url: store::sqlite_url(&file), file: Some(file) };
+        let refused = open(&nowhere).await.err().unwrap().to_string();
+        assert!(
+            refused.starts_with("the sessions' database /nonexistent/sessions.db cannot be opened"),
+            "{refused}"
+        );
+        let server = Database { url: "postgres://p:hunter2@127.0.0.1:1/p".into(), file: None };
+        let refused = open(&server).await.err().unwrap().to_string();
+        assert!(refused.contains("is it running") && !refused.contains("hunter2"), "{refused}");
+    }
+}
