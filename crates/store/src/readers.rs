@@ -14,6 +14,7 @@ use sqlx::any::{AnyArguments, AnyRow};
 use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Executor as _};
+use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -39,6 +40,16 @@ struct Shared {
     places: Semaphore,
     /// What answered well a moment ago, the last one on top: the fewer are in use, the warmer they are.
     rested: Mutex<Vec<Held>>,
+    /// Where they were opened.
+    runtime: Handle,
+}
+
+impl Drop for Shared {
+    /// The pool takes a connection back within a runtime only; whoever lets go of the last store may be in none.
+    fn drop(&mut self) {
+        let _within = self.runtime.enter();
+        self.rested.get_mut().clear();
+    }
 }
 
 struct Held {
@@ -57,7 +68,8 @@ impl Readers {
     pub(crate) async fn open(url: &str, dialect: Dialect) -> Result<Self, StoreError> {
         let pool = dialect.pool(url, READERS + SNAPSHOTS).await?;
         let places = Semaphore::new(READERS as usize);
-        Ok(Self(Arc::new(Shared { pool, places, rested: Mutex::default() })))
+        let (rested, runtime) = (Mutex::default(), Handle::current());
+        Ok(Self(Arc::new(Shared { pool, places, rested, runtime })))
     }
 
     /// The one row there is, if there is one.

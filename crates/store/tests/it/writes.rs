@@ -86,6 +86,19 @@ async fn a_database_that_is_not_there_is_unavailable() {
     assert!(unknown.to_string().contains("sqlite: or postgres:"), "{unknown}");
 }
 
+#[test]
+fn a_store_may_be_let_go_of_anywhere() {
+    let database = Database::sqlite();
+    for ended in [false, true] {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let store = runtime.block_on(database.open());
+        runtime.block_on(store.head()).unwrap();
+        let runtime = (!ended).then_some(runtime);
+        drop(store);
+        drop(runtime);
+    }
+}
+
 #[tokio::test]
 async fn a_store_that_is_closed_says_so() {
     let store = Database::sqlite().open().await;
