@@ -14,6 +14,8 @@ pub enum CredentialKind {
     Opaque,
     /// A TLS client certificate.
     Certificate,
+    /// A session of a browser, begun at a provider.
+    Session,
 }
 
 impl CredentialKind {
@@ -23,6 +25,7 @@ impl CredentialKind {
             Self::Jwt => "jwt",
             Self::Opaque => "opaque",
             Self::Certificate => "certificate",
+            Self::Session => "session",
         }
     }
 }

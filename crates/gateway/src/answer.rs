@@ -265,11 +265,20 @@ impl Answer {
     }
 
     /// Appends the HTTP/1.1 form. `head` leaves the body out, as HEAD wants it; `connection` is the value of
-    /// that field, if one is needed.
-    pub(crate) fn put_http1(&self, out: &mut Vec<u8>, head: bool, connection: Option<&str>) {
+    /// that field, if one is needed, and `cookie` that of `Set-Cookie`.
+    pub(crate) fn put_http1(
+        &self,
+        out: &mut Vec<u8>,
+        head: bool,
+        connection: Option<&str>,
+        cookie: Option<&str>,
+    ) {
         put_status_line(out, self.status);
         for (name, value) in &self.fields {
             put_field(out, name, value.as_bytes());
+        }
+        if let Some(cookie) = cookie {
+            put_field(out, "set-cookie", cookie.as_bytes());
         }
         out.extend_from_slice(b"content-length: ");
         put_decimal(out, self.body.len() as u64);
@@ -290,7 +299,7 @@ mod tests {
 
     fn wire(refusal: &Refusal) -> String {
         let mut out = Vec::new();
-        refusal.answer("postern").put_http1(&mut out, false, None);
+        refusal.answer("postern").put_http1(&mut out, false, None, None);
         String::from_utf8(out).unwrap()
     }
 

@@ -4,6 +4,8 @@
 //! `config` module, which alone builds these values. Nothing here can be wrong in itself: indices are in
 //! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
 
+mod login;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
+pub use self::login::{Login, LoginKind, LoginProvider, Origin};
 use crate::tls::ClientAuthorities;
 use crate::url::Url;
 
@@ -32,6 +35,8 @@ pub struct Config {
     pub table: RouteTable,
     /// For each of [`Config::upstreams`] that a rewriting route leads to: who guards what stands behind it.
     pub guards: Vec<Option<Guards>>,
+    /// Logging in with a browser, where that is configured.
+    pub login: Option<Arc<Login>>,
     /// Who answers reviews, where some route asks for them.
     pub kubernetes: Option<Kubernetes>,
     /// What is protected, in file order.
@@ -323,6 +328,10 @@ pub struct CacheLimits {
 }
 
 /// One protected resource.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the file, and means nothing to the others"
+)]
 pub struct Route {
     /// Names it in metrics, logs and `check`.
     pub name: Box<str>,
@@ -332,8 +341,12 @@ pub struct Route {
     pub upstream: Option<usize>,
     /// How the path changes on its way up.
     pub rewrite: Option<Rewrite>,
+    /// Whether a browser's session is a credential here, and whoever has none is sent to log in.
+    pub login: bool,
     /// Whether the client's `Authorization` passes to the upstream. Default false.
     pub forward_authorization: bool,
+    /// Whether the upstream is given the access token of a session, as `X-Forwarded-Access-Token`. Default false.
+    pub forward_access_token: bool,
     /// Largest request body; `None`: unbounded. Default 64 MiB.
     pub body_bytes: Option<u64>,
     /// From the decision to forward a request to the last byte of its response; `None`: unbounded (streams).

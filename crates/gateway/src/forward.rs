@@ -28,7 +28,7 @@ use crate::record::Record;
 use crate::relay::{Progress, Relayed, Terms, relay};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::pool::{Lease, Link, Place, Pool};
-use crate::worker::{Running, Worker};
+use crate::worker::{Running, Worker, access_token};
 
 /// A permitted request, ready to be sent.
 pub(crate) struct Outbound {
@@ -119,6 +119,9 @@ impl Draft<'_, '_> {
     fn own_fields(&self, worker: &Worker, mut put: impl FnMut(&str, &[u8])) -> Result<(), Refusal> {
         put("x-forwarded-host", self.permit.request().authority().as_bytes());
         put("via", self.inbound.via.as_bytes());
+        if let Some((name, token)) = access_token(self.route, self.caller) {
+            put(name, token.as_bytes());
+        }
         let now = worker.clock.at(self.record.started);
         if let Some((name, token)) = self.running.assertion(self.route, self.caller, now)? {
             put(name, token.as_bytes());
@@ -155,8 +158,10 @@ impl Draft<'_, '_> {
         };
         let sieve = self.sieve();
         for field in self.inbound.fields {
-            if sieve.passes(field.name) && !self.replaces_trace(field.name) {
-                put_field(&mut out, field.name, field.value);
+            if !self.replaces_trace(field.name)
+                && let Some(value) = sieve.passed(field)
+            {
+                put_field(&mut out, field.name, &value);
             }
         }
         out.extend_from_slice(&self.peer.forwarded_http1);
@@ -196,8 +201,11 @@ impl Draft<'_, '_> {
         };
         let sieve = self.sieve();
         for field in self.inbound.fields {
-            if sieve.passes(field.name) && !self.replaces_trace(field.name) {
-                append(field.name, field.value);
+            if self.replaces_trace(field.name) {
+                continue;
+            }
+            if let Some(value) = sieve.passed(field) {
+                append(field.name, &value);
             } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)
             }

@@ -32,6 +32,16 @@ pub(crate) enum Unclear {
     Prefix,
 }
 
+/// Whether a request asks about another one, as far as that can be told from it.
+pub(crate) fn is_question(asking: &Asking, asked: &Inbound<'_>) -> bool {
+    let says: &[&str] = match asking {
+        Asking::Itself { .. } => return true,
+        Asking::XOriginal => &["x-original-method", "x-original-url", "x-original-uri"],
+        Asking::XForwarded => &["x-forwarded-method", "x-forwarded-uri"],
+    };
+    asked.fields.iter().any(|field| says.iter().any(|name| field.name.eq_ignore_ascii_case(name)))
+}
+
 /// The request that is asked about.
 pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbound<'a>, Unclear> {
     let about = About { fields: asked.fields };

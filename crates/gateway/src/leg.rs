@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use auth::request::Field;
 use http::HeaderMap;
 
+use crate::answer::Refusal;
 use crate::http1::chunked::ChunkFault;
 use crate::http1::head::HeadFault;
 
@@ -47,11 +48,14 @@ pub(crate) trait Downstream {
     fn leg(&mut self) -> &mut Self::Leg;
     /// Sends an interim response (RFC 9110 §15.2).
     fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
-    /// Starts the final response; `timing` is the value of `Server-Timing` for a client that may see it.
-    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError>;
+    /// Starts the final response, with further fields of our own.
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError>;
     /// Ready when the client has gone away although it is our turn to speak.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
 }
+
+/// A field that the gateway adds to a response.
+pub(crate) type OwnField = (&'static str, Vec<u8>);
 
 /// The upstream's side.
 pub(crate) trait Upstream: Leg {
@@ -109,6 +113,29 @@ pub(crate) enum LegError {
     /// The peer sent what its protocol does not allow at this point.
     #[error("{0}")]
     Protocol(&'static str),
+}
+
+/// Reads a body to its end, if that is near.
+pub(crate) fn poll_collect(
+    leg: &mut impl Leg,
+    cx: &mut Context<'_>,
+    body: &mut Vec<u8>,
+    most: usize,
+) -> Poll<Result<(), Refusal>> {
+    loop {
+        let n = match std::task::ready!(leg.poll_fill(cx)) {
+            Ok(Fill::End(_)) => return Poll::Ready(Ok(())),
+            Ok(Fill::Data(data)) if body.len() + data.len() > most => {
+                return Poll::Ready(Err(Refusal::BodyTooLarge));
+            }
+            Ok(Fill::Data(data)) => {
+                body.extend_from_slice(data);
+                data.len()
+            }
+            Err(_) => return Poll::Ready(Err(Refusal::Body)),
+        };
+        leg.consume(n);
+    }
 }
 
 /// Whether a response field passes on to the client: not when it speaks of the hop behind us, nor when it

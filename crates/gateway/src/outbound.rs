@@ -168,8 +168,20 @@ impl Outbound {
     /// # Errors
     /// When there is no whole answer; whatever status one has, it is an answer.
     pub async fn ask(&self, request: Request<Bytes>) -> Result<Answered, CallError> {
+        self.send(request, true).await
+    }
+
+    /// Asks as nobody in particular, or by the client certificate: for what is everybody's, or has its own credential.
+    ///
+    /// # Errors
+    /// As [`Outbound::ask`].
+    pub async fn ask_as_nobody(&self, request: Request<Bytes>) -> Result<Answered, CallError> {
+        self.send(request, false).await
+    }
+
+    async fn send(&self, request: Request<Bytes>, as_us: bool) -> Result<Answered, CallError> {
         let inner = self.inner.clone();
-        let asking = self.control.spawn(async move { inner.ask(request).await });
+        let asking = self.control.spawn(async move { inner.ask(request, as_us).await });
         match GivenUpOnDrop(asking).wait().await {
             Ok(answer) => answer,
             // Panicked, or the runtime ends with the process.
@@ -200,10 +212,10 @@ impl<T> Drop for GivenUpOnDrop<T> {
 }
 
 impl Inner {
-    async fn ask(&self, request: Request<Bytes>) -> Result<Answered, CallError> {
+    async fn ask(&self, request: Request<Bytes>, as_us: bool) -> Result<Answered, CallError> {
         let _place = self.places.try_acquire().map_err(|_| CallError::Busy(self.max_requests))?;
         let exchange = async {
-            let request = self.authenticated(request).await?;
+            let request = self.prepared(request, as_us).await?;
             let response = self.client.request(request).await.map_err(|error| exchange_error(&error))?;
             let (head, body) = response.into_parts();
             if head.status == StatusCode::UNAUTHORIZED {
@@ -215,12 +227,16 @@ impl Inner {
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| CallError::Timeout(self.timeout))?
     }
 
-    /// The request with our credential.
-    async fn authenticated(&self, request: Request<Bytes>) -> Result<Request<Full<Bytes>>, CallError> {
+    /// The request with what all of ours have, and with our credential where it is asked as us.
+    async fn prepared(
+        &self,
+        request: Request<Bytes>,
+        as_us: bool,
+    ) -> Result<Request<Full<Bytes>>, CallError> {
         let (mut head, mut body) = request.into_parts();
         head.headers.entry(ACCEPT).or_insert(HeaderValue::from_static("application/json"));
         head.headers.insert(USER_AGENT, HeaderValue::from_static("postern"));
-        if !head.headers.contains_key(AUTHORIZATION) {
+        if as_us && !head.headers.contains_key(AUTHORIZATION) {
             let authorization = match &self.credential {
                 Credential::None => None,
                 Credential::Basic { id, secret } => {

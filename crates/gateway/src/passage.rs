@@ -4,6 +4,8 @@
 //! Owns: these answers, for serving and for whoever explains what serving would do. Does not own: the decision
 //! (`auth::decide`), what the gateway sets itself ([`crate::forward`]).
 
+use std::borrow::Cow;
+
 use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
 use auth::headers::{is_hop_by_hop, may_be_nominated};
@@ -13,6 +15,7 @@ use auth::time::Timestamp;
 
 use crate::config::{Config, Rewrite, Route};
 use crate::leg::is_nominated;
+use crate::login::cookies::{is_cookie, without_ours};
 
 /// Whether the gateway answers the request itself, whatever the routes say: the keys of its assertions.
 pub fn is_own_document(config: &Config, request: &Canonical<'_>) -> bool {
@@ -82,6 +85,17 @@ impl<'a> Sieve<'a> {
     /// options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
         Self { config, route, nominating: nominates.then_some(fields) }
+    }
+
+    /// What passes of a field; `None`: nothing. Cookies of the login's stay here.
+    pub fn passed<'v>(&self, field: &Field<'v>) -> Option<Cow<'v, [u8]>> {
+        if !self.passes(field.name) {
+            return None;
+        }
+        if self.config.login.is_some() && is_cookie(field.name) {
+            return without_ours(field.value);
+        }
+        Some(Cow::Borrowed(field.value))
     }
 
     /// Whether a field of this name passes. `Host` and `Content-Length` do not: they are written anew from the

@@ -30,6 +30,9 @@ use crate::config::{Authorization, Config, Listener, Route};
 use crate::forward::Outbound;
 use crate::forward_auth;
 use crate::http1::head::Framing;
+use crate::login::call::{Call, MAX_BODY};
+use crate::login::cookies::Cookie;
+use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
@@ -144,6 +147,8 @@ impl Certificate {
 pub(crate) enum Wanted {
     /// Who holds this token.
     Caller(Vec<u8>),
+    /// Whose session a cookie is at an origin.
+    Session(usize, Vec<u8>),
     /// Whether Kubernetes says yes to all of these.
     Reviews(Vec<OwnedQuestion>),
 }
@@ -152,7 +157,7 @@ impl Wanted {
     /// The phase that the waiting is part of.
     pub(crate) fn phase(&self) -> Phase {
         match self {
-            Self::Caller(_) => Phase::Authenticate,
+            Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
             Self::Reviews(_) => Phase::Decide,
         }
     }
@@ -162,6 +167,7 @@ impl Wanted {
 #[derive(Default)]
 pub(crate) struct Found {
     outcome: Option<Outcome>,
+    session: Option<SessionOutcome>,
     reviews: Vec<(OwnedQuestion, bool)>,
     /// Some review cannot be had.
     unreviewed: bool,
@@ -177,6 +183,13 @@ impl Found {
         match wanted {
             Wanted::Caller(token) => {
                 self.outcome = Some(running.authenticator.authenticate(&token, now).await);
+            }
+            Wanted::Session(origin, cookie) => {
+                // Rare and large: apart from the future of every miss.
+                self.session = Some(match &running.login {
+                    Some(login) => Box::pin(login.find_out(origin, &cookie)).await,
+                    None => (Err(Rejected::Silent), CacheUse::Miss),
+                });
             }
             Wanted::Reviews(questions) => {
                 let answers = match &running.reviewer {
@@ -196,10 +209,14 @@ impl Found {
     pub(crate) fn given_up(&self, wanted: &Wanted, running: &Running) -> Self {
         let outcome = match wanted {
             Wanted::Caller(_) => Some(running.authenticator.not_in_time()),
-            Wanted::Reviews(_) => self.outcome.clone(),
+            Wanted::Session(..) | Wanted::Reviews(_) => self.outcome.clone(),
+        };
+        let session = match wanted {
+            Wanted::Session(..) => Some((Err(Rejected::Silent), CacheUse::Miss)),
+            Wanted::Caller(_) | Wanted::Reviews(_) => self.session.clone(),
         };
         let unreviewed = matches!(wanted, Wanted::Reviews(_));
-        Self { outcome, reviews: self.reviews.clone(), unreviewed, waited: true }
+        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, waited: true }
     }
 }
 
@@ -211,8 +228,28 @@ pub(crate) enum Admission {
     Vouch(Box<Voucher>),
     /// It is answered here.
     Answer(Box<Answer>),
+    /// It is for the login, which answers it.
+    Serve(Box<Served>),
     /// Something has to be found out; then admit it again.
     Wait(Wanted),
+}
+
+/// A request for the login.
+pub(crate) struct Served {
+    login: Arc<Login>,
+    call: Call,
+}
+
+impl Served {
+    /// How much of a body is to be read first; `None`: nothing of it.
+    pub(crate) fn wants_body(&self) -> Option<usize> {
+        self.call.wants_body().then_some(MAX_BODY)
+    }
+
+    /// Answers it.
+    pub(crate) async fn answer(self, body: Vec<u8>) -> Answer {
+        self.login.serve(self.call, body).await
+    }
 }
 
 /// Takes a request to its decision.
@@ -226,6 +263,8 @@ pub(crate) fn admit(
 ) -> Admission {
     let admission = if peer.listener().service.authorization().is_none() {
         try_admit(worker, running, peer, inbound, found, record)
+    } else if let Some(admission) = for_the_login(running, peer, inbound) {
+        Ok(admission)
     } else {
         asked_about(running, peer, inbound).and_then(|inbound| {
             record.client = inbound.client;
@@ -245,6 +284,28 @@ pub(crate) fn authorization<'r>(running: &'r Running, peer: &Peer) -> Option<&'r
     let address = peer.address.ip().to_canonical();
     let trusts = |service: &&Authorization| service.from.iter().any(|net| net.contains(&address));
     listener.service.authorization().filter(trusts)
+}
+
+/// What a proxy passes on that asks about nothing: its client's request for the login, of which it could not follow the answer
+/// to a question (nginx, `HAProxy`).
+fn for_the_login(running: &Running, peer: &Peer, inbound: &Inbound<'_>) -> Option<Admission> {
+    let login = running.login.as_ref()?;
+    let asking = authorization(running, peer)?.http.as_ref()?;
+    if inbound.is_original || forward_auth::is_question(asking, inbound) {
+        return None;
+    }
+    let raw = RawRequest {
+        method: inbound.method,
+        scheme: inbound.scheme,
+        authority: inbound.authority,
+        host: inbound.host,
+        target: inbound.target,
+    };
+    let request = Canonical::parse(&raw).ok()?;
+    Some(match login.call(&request, inbound.fields)? {
+        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+        Err(answer) => Admission::Answer(Box::new(answer)),
+    })
 }
 
 /// The request that a proxy asks about.
@@ -285,13 +346,21 @@ fn try_admit(
     if forwards && let Some(document) = own_document(running, &request) {
         return Ok(Admission::Answer(Box::new(document)));
     }
+    if let Some(login) = &running.login
+        && let Some(call) = login.call(&request, inbound.fields)
+    {
+        return Ok(match call {
+            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+            Err(answer) => Admission::Answer(Box::new(answer)),
+        });
+    }
     let index = config.table.find(&request, inbound.fields).ok_or(Refusal::NoRoute)?;
     let route = &config.routes[index];
     record.route = Some(index);
     record.end(Phase::Match);
     let verified = match credential(worker, running, peer, route, inbound, &request, found, record)? {
         Caller::Known(verified) => verified,
-        Caller::Unknown(token) => return Ok(Admission::Wait(Wanted::Caller(token))),
+        Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
     record.end(Phase::Authenticate);
     let facts = verified.as_ref().map(|v| &v.facts);
@@ -305,10 +374,15 @@ fn try_admit(
         Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
             return Ok(Admission::Wait(Wanted::Reviews(questions)));
         }
+        Err(Denial::Unauthenticated)
+            if let Some(invitation) = invitation(running, route, inbound, &request) =>
+        {
+            return Ok(Admission::Answer(Box::new(invitation)));
+        }
         other => other.map_err(Refusal::Denied)?,
     };
     if !forwards {
-        let voucher = Voucher::new(permit, running, verified.as_ref(), now)?;
+        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?;
         record.end(Phase::Decide);
         return Ok(Admission::Vouch(Box::new(voucher)));
     }
@@ -338,7 +412,7 @@ fn try_admit(
 
 enum Caller {
     Known(Option<Arc<Verified>>),
-    Unknown(Vec<u8>),
+    Unknown(Wanted),
 }
 
 /// What the request's credential proves: nothing on a public route, where nobody asks.
@@ -357,6 +431,9 @@ fn credential(
         return Ok(Caller::Known(None));
     }
     let Some(token) = credential::bearer(inbound.fields, request.query())? else {
+        if let Some(session) = session(worker, running, route, inbound, request, found, record)? {
+            return Ok(session);
+        }
         // The certificate of a connection that questions come over is the asking proxy's.
         if inbound.is_original {
             return Ok(Caller::Known(None));
@@ -370,7 +447,7 @@ fn credential(
         None => match running.authenticator.lookup(token.unchecked(), worker.clock.at(record.started)) {
             Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
             Lookup::Denied(rejection) => (Err(rejection), CacheUse::Denied),
-            Lookup::Unknown => return Ok(Caller::Unknown(token.checked()?.to_vec())),
+            Lookup::Unknown => return Ok(Caller::Unknown(Wanted::Caller(token.checked()?.to_vec()))),
         },
     };
     record.cache = Some(cache);
@@ -383,6 +460,50 @@ fn credential(
         }
         Rejection::Silent { .. } => Refusal::AuthUnavailable { retry_after: 1 },
     })
+}
+
+/// What the request's session proves, on a route where one is a credential; `None`: there is no session.
+fn session(
+    worker: &Worker,
+    running: &Running,
+    route: &Route,
+    inbound: &Inbound<'_>,
+    request: &Canonical<'_>,
+    found: &Found,
+    record: &mut Record,
+) -> Result<Option<Caller>, Refusal> {
+    let Some(login) = running.login.as_ref().filter(|_| route.login) else { return Ok(None) };
+    let Some(origin) = login.origin(request.authority()) else { return Ok(None) };
+    let Some(cookie) = Cookie::Session.find(login.is_https(origin), inbound.fields) else { return Ok(None) };
+    let (outcome, cache) = match &found.session {
+        Some(outcome) => outcome.clone(),
+        None => match login.lookup(origin, cookie, worker.clock.at(record.started)) {
+            login::Lookup::Hit(verified) => (Ok(verified), CacheUse::Hit),
+            login::Lookup::Denied(rejected) => (Err(rejected), CacheUse::Denied),
+            login::Lookup::Unknown => {
+                return Ok(Some(Caller::Unknown(Wanted::Session(origin, cookie.to_vec()))));
+            }
+        },
+    };
+    record.cache = Some(cache);
+    match outcome {
+        Ok(verified) => Ok(Some(Caller::Known(Some(verified)))),
+        // As if there were none: whoever it was can log in again, or show a certificate.
+        Err(Rejected::Over) => Ok(None),
+        Err(Rejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
+    }
+}
+
+/// What somebody is answered who has to log in first; `None`: no page helps whoever it is.
+fn invitation(
+    running: &Running,
+    route: &Route,
+    inbound: &Inbound<'_>,
+    request: &Canonical<'_>,
+) -> Option<Answer> {
+    let login = running.login.as_ref().filter(|_| route.login)?;
+    let origin = login.origin(request.authority())?;
+    login.invite(origin, request, inbound.fields, inbound.upgrade.is_some())
 }
 
 /// Where a request is decided.

@@ -12,6 +12,7 @@ use crate::answer::Answer;
 use crate::authenticate::Verified;
 use crate::clock::CoarseClock;
 use crate::fault::Fault;
+use crate::leg::OwnField;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
 
@@ -184,8 +185,26 @@ impl Record {
         }
     }
 
+    /// The `Set-Cookie` for a client that still has the cookie before, whatever it is answered: what that led to is only
+    /// remembered for a while.
+    pub(crate) fn renewed(&self) -> Option<&str> {
+        self.caller.as_ref()?.session.as_ref()?.renewed.as_deref()
+    }
+
+    /// What the gateway adds to a response from upstream.
+    pub(crate) fn own_fields(&self) -> Vec<OwnField> {
+        let mut fields = Vec::new();
+        fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
+        if let Some(cookie) = self.renewed() {
+            fields.push(("set-cookie", cookie.as_bytes().to_vec()));
+            // A shared cache may keep the answer, and never this (RFC 9111 section 5.2.2.4).
+            fields.push(("cache-control", b"no-cache=\"set-cookie\"".to_vec()));
+        }
+        fields
+    }
+
     /// The value of `Server-Timing` as far as is known, for a client that may see it.
-    pub(crate) fn server_timing(&self) -> Option<Vec<u8>> {
+    fn server_timing(&self) -> Option<Vec<u8>> {
         let phases = self.phases.as_ref().filter(|_| self.shows_timing)?;
         let authority = self.caller.as_ref().map(|c| c.facts.identity.issuer.as_ref());
         let mut line = Vec::new();

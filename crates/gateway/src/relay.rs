@@ -211,7 +211,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                     100 | 102..=199 => down.inform(response),
                     _ => {
                         record.end(Phase::Upstream);
-                        down.respond(response, record.server_timing().as_deref())
+                        down.respond(response, &record.own_fields())
                     }
                 };
                 sent.map(|()| response.status).map_err(|e| match e {

@@ -28,6 +28,8 @@ use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::cache;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::login::store::SessionStore;
+use crate::login::{Login, LoginStatus};
 use crate::metrics::Metrics;
 use crate::review::{ReviewStatus, Reviewer};
 use crate::trace::Tracer;
@@ -54,6 +56,8 @@ pub struct Services {
     pub secret: cache::Secret,
     /// Voids cached facts when it advances.
     pub generation: cache::Generation,
+    /// Keeps sessions of browsers, where the configuration says that a database does.
+    pub sessions: Option<Arc<dyn SessionStore>>,
 }
 
 /// Why the gateway did not start, or did not take a configuration.
@@ -97,6 +101,7 @@ struct Applied {
     config: Arc<Config>,
     authenticator: Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
+    login: Option<Arc<Login>>,
     /// Listening addresses by configured address; those with port 0 have got one.
     addresses: HashMap<SocketAddr, SocketAddr>,
 }
@@ -107,6 +112,7 @@ pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
+    pub(crate) login: Option<Arc<Login>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
 }
 
@@ -117,15 +123,11 @@ impl Gateway {
     /// [`StartError`]; nothing is left running then.
     pub fn start(config: Config, workers: usize, services: &Services) -> Result<Self, StartError> {
         let config = Arc::new(config);
-        let surroundings = Surroundings {
-            clock: services.clock.clone(),
-            control: services.control.clone(),
-            secret: services.secret.clone(),
-            generation: services.generation.clone(),
-        };
+        let surroundings = surroundings(services);
+        let login = Login::new(&config, &surroundings, services.sessions.clone(), None);
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
-        let generation = generation(&config, &authenticator, reviewer.clone());
+        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = HashMap::new();
@@ -154,7 +156,7 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let applied = Mutex::new(Applied { config, authenticator, reviewer, addresses });
+        let applied = Mutex::new(Applied { config, authenticator, reviewer, login, addresses });
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
@@ -176,12 +178,15 @@ impl Gateway {
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
-        let generation = generation(&config, &authenticator, reviewer.clone());
+        let surroundings = surroundings(&self.services);
+        let login =
+            Login::new(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
+        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
         }
-        *applied = Applied { config, authenticator, reviewer, addresses };
+        *applied = Applied { config, authenticator, reviewer, login, addresses };
         Ok(())
     }
 
@@ -198,6 +203,11 @@ impl Gateway {
     /// How reviews stand, where some route asks for them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
+    }
+
+    /// How logging in stands, where that is configured.
+    pub fn logins(&self) -> Option<LoginStatus> {
+        self.applied.lock().login.as_ref().map(|login| login.status())
     }
 
     /// Name and address of each listener; port 0 has become the port that was given.
@@ -229,6 +239,16 @@ impl Gateway {
     }
 }
 
+/// What is the same for every configuration.
+fn surroundings(services: &Services) -> Surroundings {
+    Surroundings {
+        clock: services.clock.clone(),
+        control: services.control.clone(),
+        secret: services.secret.clone(),
+        generation: services.generation.clone(),
+    }
+}
+
 /// Who answers reviews; what is remembered is kept where nothing changed.
 fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>) -> Option<Arc<Reviewer>> {
     let kubernetes = config.kubernetes.as_ref()?;
@@ -243,12 +263,13 @@ fn generation(
     config: &Arc<Config>,
     authenticator: &Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
+    login: Option<Arc<Login>>,
 ) -> Generation {
     let minter = config
         .assertion
         .as_ref()
         .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
-    Generation { config: config.clone(), authenticator: authenticator.clone(), reviewer, minter }
+    Generation { config: config.clone(), authenticator: authenticator.clone(), reviewer, login, minter }
 }
 
 /// Binds the addresses of `config`, the first time with the configured port and then with the port it got.

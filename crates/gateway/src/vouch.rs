@@ -17,8 +17,9 @@ use auth::request::Field;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
+use crate::login::cookies::{is_cookie, without_ours};
 use crate::metrics::Outcome;
-use crate::worker::Running;
+use crate::worker::{Running, access_token};
 
 /// Somebody may pass, and this is who it is.
 pub(crate) struct Voucher {
@@ -28,6 +29,8 @@ pub(crate) struct Voucher {
     pub(crate) absent: Vec<Box<str>>,
     /// Who; `None` on a public route.
     pub(crate) caller: Option<Arc<Verified>>,
+    /// What the service is to be shown of the client's cookies, when some are ours.
+    pub(crate) cookies: Option<String>,
 }
 
 impl Voucher {
@@ -37,6 +40,7 @@ impl Voucher {
         permit: Permit<'_>,
         running: &Running,
         caller: Option<&Arc<Verified>>,
+        fields: &[Field<'_>],
         now: Now,
     ) -> Result<Self, Refusal> {
         let route = &running.config.routes[permit.route()];
@@ -48,9 +52,13 @@ impl Voucher {
         if let Some((name, token)) = running.assertion(route, caller.map(|c| &**c), now)? {
             set.push((name.into(), token.to_string().into()));
         }
+        if let Some((name, token)) = access_token(route, caller.map(|c| &**c)) {
+            set.push((name.into(), token.to_owned().into()));
+        }
         let absent = running.names_of_ours().filter(|name| set.iter().all(|(known, _)| **known != **name));
         let absent = absent.map(Box::from).collect();
-        Ok(Self { set, absent, caller: caller.cloned() })
+        let cookies = running.login.as_ref().and_then(|_| cookies_left(fields));
+        Ok(Self { set, absent, caller: caller.cloned(), cookies })
     }
 
     /// For a proxy that asked over HTTP.
@@ -67,6 +75,18 @@ impl Voucher {
             close: false,
         }
     }
+}
+
+/// All cookies but ours; `None` when none is ours.
+fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
+    let mut ours = false;
+    let mut left: Vec<Cow<'_, [u8]>> = Vec::new();
+    for field in fields.iter().filter(|field| is_cookie(field.name)) {
+        let others = without_ours(field.value);
+        ours |= !matches!(others, Some(Cow::Borrowed(_)));
+        left.extend(others);
+    }
+    ours.then(|| left.iter().map(|value| String::from_utf8_lossy(value)).collect::<Vec<_>>().join("; "))
 }
 
 /// The names among the client's fields that the proxy must take off before it forwards: whatever a service could take for

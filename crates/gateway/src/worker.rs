@@ -15,6 +15,7 @@ use crate::authenticate::{Authenticator, Verified};
 use crate::clock::{CoarseClock, Now};
 use crate::config::{Config, Route};
 use crate::deadline::Deadlines;
+use crate::login::Login;
 use crate::metrics::{self, ListenerMetrics, Protocol, RouteMetrics};
 use crate::phases::nanos_between;
 use crate::pipeline::Peer;
@@ -49,11 +50,24 @@ pub(crate) struct Worker {
     sample: Cell<u32>,
 }
 
+/// The access token of a session, for an upstream that is to have it, and the field that carries it.
+pub(crate) fn access_token<'v>(
+    route: &Route,
+    caller: Option<&'v Verified>,
+) -> Option<(&'static str, &'v str)> {
+    let session = caller.filter(|_| route.forward_access_token)?.session.as_ref()?;
+    Some((ACCESS_TOKEN, session.access_token.as_ref()?.as_str()))
+}
+
+/// What carries the access token of a session, as oauth2-proxy calls it.
+const ACCESS_TOKEN: &str = "x-forwarded-access-token";
+
 /// A configuration in force on one worker.
 pub(crate) struct Running {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
+    pub(crate) login: Option<Arc<Login>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
     /// By index of the upstream.
     pub(crate) pools: Vec<Rc<Pool>>,
@@ -65,7 +79,8 @@ impl Running {
     /// The fields that tell a service who calls, set or not.
     pub(crate) fn names_of_ours(&self) -> impl Iterator<Item = &str> {
         let assertion = self.config.assertion.iter().map(|assertion| &*assertion.header);
-        self.config.identity_headers.names().chain(assertion)
+        let tokens = self.config.routes.iter().any(|route| route.forward_access_token);
+        self.config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
     }
 
     /// The signed statement of who calls for whoever serves a route, and the field that carries it.

@@ -15,6 +15,7 @@ use gateway::authenticate::Authenticator;
 use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
 use gateway::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
@@ -25,8 +26,9 @@ use tokio::task::JoinHandle;
 
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
-use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
+use crate::config::{AtStart, Database, InForce, Loaded, Otlp, Settings};
 use crate::provider::Running;
+use crate::sessions::{self, Sessions};
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
 /// have ended.
@@ -103,7 +105,7 @@ impl Process {
     /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, provider, digest, .. } = loaded;
+        let Loaded { config, settings, provider, sessions, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
@@ -131,6 +133,7 @@ impl Process {
             control: control.handle().clone(),
             secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
             generation: Generation::default(),
+            sessions: sessions.map(|database| keeper(&database, &control)).transpose()?,
         };
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, &services);
@@ -281,6 +284,12 @@ fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
 }
 
+/// Opens the database that sessions of browsers are kept in.
+fn keeper(database: &Database, control: &tokio::runtime::Runtime) -> Result<Arc<dyn SessionStore>, Failure> {
+    let store = control.block_on(sessions::open(database))?;
+    Ok(Arc::new(Sessions::new(store, control.handle().clone())))
+}
+
 fn bind_admin(address: SocketAddr, control: &tokio::runtime::Runtime) -> Result<TcpListener, Failure> {
     control.block_on(TcpListener::bind(address)).map_err(|error| {
         let hint = "is another process using the port? `[admin]` in the configuration moves it";
@@ -327,6 +336,8 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     let (authorities, reviews) = (shared.clone(), shared.clone());
     metrics.set_cache(move || cache.cache());
     metrics.set_issuers(move || issuers.issuers());
+    let logins = shared.clone();
+    metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
     metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
     metrics.set_authorities(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
     if let Some(log) = access_log {

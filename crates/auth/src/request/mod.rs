@@ -22,6 +22,7 @@ mod readings;
 use std::borrow::Cow;
 
 pub use malformed::Malformed;
+pub use query::form_pairs;
 pub(crate) use query::pairs;
 
 /// Longest accepted target (path and query) in bytes. RFC 9112 §3 asks for at least 8000.

@@ -27,6 +27,11 @@ pub(super) fn validate(query: &str) -> Result<(), Malformed> {
 #[derive(Clone, Copy)]
 pub(crate) struct Encoded<'a>(&'a str);
 
+/// The decoded names and values of a form (`application/x-www-form-urlencoded`), in order.
+pub fn form_pairs(body: &str) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+    pairs(Some(body)).map(|(name, value)| (name.decode(), value.decode()))
+}
+
 /// The `name=value` pairs of a query, in order; the empty ones between two `&` are skipped.
 pub(crate) fn pairs(query: Option<&str>) -> impl Iterator<Item = (Encoded<'_>, Encoded<'_>)> {
     query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()).map(|pair| {

@@ -96,6 +96,15 @@ pub enum TokenError {
     /// A claim shows that this is an ID token, a logout token, a request object, a refresh token …
     #[error("token is not an access token, as its claim `{0}` shows")]
     NotAnAccessToken(&'static str),
+    /// A claim shows that this is something else than an ID token, which was expected.
+    #[error("token is not an id token, as its claim `{0}` shows")]
+    NotAnIdToken(&'static str),
+    /// A claim shows that this is something else than a logout token, which was expected.
+    #[error("token is not a logout token, as its claim `{0}` shows")]
+    NotALogoutToken(&'static str),
+    /// An ID token answers another question than ours.
+    #[error("token answers another login: its `nonce` is not ours")]
+    WrongNonce,
     /// The token is bound to a key of its holder (`cnf`, RFC 7800); presenting it as a bearer token proves
     /// nothing (RFC 8705 §3, RFC 9449 §7.2).
     #[error("token is bound to a key (`cnf`) and cannot be used as a bearer token")]
@@ -145,6 +154,9 @@ impl TokenError {
             Self::BadSignature => "bad_signature",
             Self::WrongType => "wrong_type",
             Self::NotAnAccessToken(_) => "not_an_access_token",
+            Self::NotAnIdToken(_) => "not_an_id_token",
+            Self::NotALogoutToken(_) => "not_a_logout_token",
+            Self::WrongNonce => "wrong_nonce",
             Self::SenderConstrained => "sender_constrained",
             Self::Claim(ClaimError { fault: ClaimFault::Missing, .. }) => "missing_claim",
             Self::Claim(_) => "bad_claim",

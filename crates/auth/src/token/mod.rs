@@ -1,4 +1,5 @@
-//! Tokens: signed JSON Web Tokens, read strictly, believed reluctantly, and made; and opaque ones ([`opaque`]).
+//! Tokens: signed JSON Web Tokens, read strictly, believed reluctantly, and made; those of a login
+//! ([`id_token`]); and opaque ones ([`opaque`]).
 //!
 //! Owns: the strict JSON of tokens and key sets ([`json`]); the signature algorithms ([`Algorithm`]); what
 //! is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification ([`jwt`]); signing
@@ -13,6 +14,7 @@
 mod algorithm;
 pub(crate) mod claims;
 mod error;
+pub mod id_token;
 mod issuer;
 pub mod json;
 pub mod jws;

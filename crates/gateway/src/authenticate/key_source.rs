@@ -110,7 +110,7 @@ pub(super) struct Found {
 }
 
 /// A source and what it needs to be asked.
-pub(super) struct Source {
+pub(crate) struct Source {
     issuer: Box<str>,
     keys: KeySource,
     tls: Option<Arc<ClientConfig>>,
@@ -149,7 +149,7 @@ pub(super) fn parse(found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceEr
 }
 
 impl Source {
-    pub(super) fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
+    pub(crate) fn new(issuer: &str, keys: KeySource, tls: Option<Arc<ClientConfig>>) -> Self {
         let bounds = Bounds { bytes: MAX_KEY_SET_BYTES, ..Bounds::default() };
         Self { issuer: issuer.into(), keys, tls, bounds }
     }
@@ -232,7 +232,7 @@ impl Source {
 }
 
 /// OpenID's address appends to the issuer, RFC 8414's is inserted between host and path.
-fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
+pub(crate) fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
     let bad = |fault| SourceError::Url { what: "issuer", fault };
     let base = Url::parse(issuer).map_err(bad)?;
     if base.target().contains('?') {
@@ -247,7 +247,7 @@ fn metadata_urls(issuer: &str) -> Result<[Url; 2], SourceError> {
 }
 
 /// A key set's address: as well protected as the issuer's own.
-fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
+pub(crate) fn key_url(what: &'static str, text: &str, issuer: &str) -> Result<Url, SourceError> {
     let url = Url::parse(text).map_err(|fault| SourceError::Url { what, fault })?;
     let development = Url::parse(issuer).is_ok_and(|issuer| !issuer.is_https());
     if !url.is_https() && !development {

@@ -41,7 +41,7 @@ const LAST_RETRY: Duration = Duration::from_secs(30);
 
 /// When to ask, and how long an answer holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     /// Pause between good attempts.
     pub refresh: Duration,
     /// How long a set may be used after it was last confirmed.
@@ -50,7 +50,7 @@ pub(super) struct Schedule {
 
 /// What one issuer's store needs of the process.
 #[derive(Clone)]
-pub(super) struct Means {
+pub(crate) struct Means {
     pub clock: Arc<dyn Clock>,
     pub control: Handle,
     /// Spreads timers.
@@ -60,7 +60,7 @@ pub(super) struct Means {
 }
 
 /// A key set and when it was last confirmed.
-pub(super) struct Held {
+pub(crate) struct Held {
     pub set: Arc<KeySet>,
     /// The attempt that confirmed it.
     pub attempt: u64,
@@ -92,7 +92,7 @@ pub struct KeySetStatus {
 }
 
 /// What came of a demand.
-pub(super) enum Renewal {
+pub(crate) enum Renewal {
     /// There is a set newer than the one seen.
     Newer,
     /// The set was confirmed a moment ago; asking again would bring the same.
@@ -126,7 +126,7 @@ struct Progress {
 }
 
 /// The keys of one issuer. Dropping it ends its task.
-pub(super) struct KeyStore {
+pub(crate) struct KeyStore {
     shared: Arc<Shared>,
     task: AbortHandle,
 }
@@ -153,7 +153,7 @@ impl KeyStore {
     /// Starts asking at once. `earlier` is what this one replaces: when nothing about it changed it is kept,
     /// and when the keys come from the same place its set and its record are taken over, and its pace: reloads
     /// in quick succession ask no more often than demands may.
-    pub(super) fn start(
+    pub(crate) fn start(
         name: &str,
         source: Source,
         schedule: Schedule,
@@ -194,7 +194,7 @@ impl KeyStore {
     }
 
     /// The set, while it may be used.
-    pub(super) fn current(&self, now: Now) -> Option<Arc<Held>> {
+    pub(crate) fn current(&self, now: Now) -> Option<Arc<Held>> {
         let held = self.shared.held.read().clone()?;
         (now.monotonic < self.usable_until(&held)).then_some(held)
     }
@@ -205,7 +205,7 @@ impl KeyStore {
     }
 
     /// Sees to it that a set newer than that of attempt `seen` is there, if one can be had in time.
-    pub(super) async fn renew(&self, seen: u64, now: Now) -> Renewal {
+    pub(crate) async fn renew(&self, seen: u64, now: Now) -> Renewal {
         let mut done = self.shared.done.subscribe();
         let completed = {
             let mut progress = self.shared.progress.lock();
@@ -249,7 +249,7 @@ impl KeyStore {
         let _ = done.wait_for(|&done| done > 0).await;
     }
 
-    pub(super) fn status(&self, now: Now) -> KeySetStatus {
+    pub(crate) fn status(&self, now: Now) -> KeySetStatus {
         let progress = self.shared.progress.lock();
         let held = self.shared.held.read().clone();
         KeySetStatus {

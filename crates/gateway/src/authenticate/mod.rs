@@ -32,10 +32,11 @@ use self::authority::Authority;
 pub use self::authority::AuthorityStatus;
 pub use self::certificate::CertificateError;
 pub use self::fetch::FetchError;
-use self::key_source::Source;
+pub(crate) use self::key_source::Source;
 pub use self::key_source::{SourceError, check as check_source, read_file as read_key_file};
+pub(crate) use self::key_source::{key_url, metadata_urls};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
-use self::key_store::{KeyStore, Means, Renewal, Schedule};
+pub(crate) use self::key_store::{KeyStore, Means, Renewal, Schedule};
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
 use crate::cache::{
@@ -43,6 +44,7 @@ use crate::cache::{
 };
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
+use crate::login::OfSession;
 use crate::phases::CacheUse;
 
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
@@ -152,7 +154,7 @@ struct Vouching {
 }
 
 /// What shapes a cached value beside the facts.
-struct Rendering {
+pub(crate) struct Rendering {
     headers: IdentityHeaders,
     reserve: Reserve,
     /// Counts the changes of the other two within this process.
@@ -179,7 +181,7 @@ impl Authenticator {
         let (headers, reserve) = (setup.identity_headers.clone(), Reserve::of(setup.assertion));
         let variant = before.map_or(0, |before| {
             let old = &before.rendering;
-            old.variant + u64::from(old.headers != headers || old.reserve != reserve)
+            old.variant + u64::from(!old.is_like(&headers, reserve))
         });
         // Keys of another version or variant are never looked up again; an own cache frees their bytes.
         let kept = before.filter(|before| {
@@ -447,6 +449,25 @@ impl From<TokenError> for Obstacle {
 }
 
 impl Rendering {
+    /// `variant` tells renderings of one process apart.
+    pub(crate) fn new(headers: IdentityHeaders, reserve: Reserve, variant: u64) -> Self {
+        Self { headers, reserve, variant }
+    }
+
+    /// Whether it renders as these do.
+    pub(crate) fn is_like(&self, headers: &IdentityHeaders, reserve: Reserve) -> bool {
+        self.headers == *headers && self.reserve == reserve
+    }
+
+    pub(crate) fn variant(&self) -> u64 {
+        self.variant
+    }
+
+    /// What a session proves.
+    pub(crate) fn verified_session(&self, facts: Facts, session: OfSession) -> Verified {
+        self.verified(facts, None).of_session(session)
+    }
+
     fn verified(&self, facts: Facts, issuer: Option<usize>) -> Verified {
         let reserve = self.reserve.bytes(&facts.identity);
         Verified::new(facts, &self.headers, issuer, reserve)

@@ -5,6 +5,7 @@ use auth::identity::{Facts, Identity};
 
 use crate::assertion::Assertions;
 use crate::cache::Weigh;
+use crate::login::OfSession;
 
 /// A verified credential. Shared by all requests that present it.
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub struct Verified {
     /// Index into [`crate::config::Authentication::issuers`]; `None` for a client certificate. Metrics only:
     /// after a reload it may be an index of the configuration before.
     pub issuer: Option<usize>,
+    /// What a session has to tell beside; `None` for every other credential.
+    pub(crate) session: Option<Box<OfSession>>,
     /// Signed statements for upstreams, made when first needed.
     pub(crate) assertions: Assertions,
     /// Bytes set aside for those statements.
@@ -39,7 +42,15 @@ impl Verified {
             }
         }
         let http1_block = block.into();
-        Self { facts, upstream_fields, http1_block, issuer, assertions: Assertions::default(), reserve }
+        let assertions = Assertions::default();
+        Self { facts, upstream_fields, http1_block, issuer, session: None, assertions, reserve }
+    }
+}
+
+impl Verified {
+    /// The same, from a session.
+    pub(super) fn of_session(self, session: OfSession) -> Self {
+        Self { session: Some(Box::new(session)), ..self }
     }
 }
 
@@ -52,6 +63,7 @@ impl Weigh for Verified {
         size_of::<Self>() + 2 * size_of::<usize>() + self.facts.identity.weight() - size_of::<Identity>()
             + self.upstream_fields.iter().map(field).sum::<usize>()
             + self.http1_block.len()
+            + self.session.as_ref().map_or(0, |session| size_of::<OfSession>() + session.weight())
             + self.reserve
     }
 }

@@ -142,6 +142,9 @@ pub(super) struct OkResponse {
     pub(super) headers: Vec<HeaderValueOption>,
     #[prost(string, repeated, tag = "5")]
     pub(super) headers_to_remove: Vec<String>,
+    /// For the client, whatever the service answers.
+    #[prost(message, repeated, tag = "6")]
+    pub(super) response_headers_to_add: Vec<HeaderValueOption>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -152,6 +155,8 @@ pub(super) struct HeaderValueOption {
     pub(super) append_action: i32,
 }
 
+/// `APPEND_IF_EXISTS_OR_ADD`.
+pub(super) const APPEND: i32 = 0;
 /// `OVERWRITE_IF_EXISTS_OR_ADD`.
 pub(super) const OVERWRITE: i32 = 2;
 

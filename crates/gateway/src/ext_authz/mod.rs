@@ -22,12 +22,13 @@ use bytes::Bytes;
 use prost::Message as _;
 
 use self::message::{
-    CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse, HttpStatus,
-    OVERWRITE, OkResponse, Status, Struct, Value,
+    APPEND, CheckRequest, CheckResponse, DeniedResponse, HeaderValue, HeaderValueOption, HttpResponse,
+    HttpStatus, OVERWRITE, OkResponse, Status, Struct, Value,
 };
 use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
 use crate::pipeline::Inbound;
+use crate::record::Record;
 use crate::vouch::{Voucher, to_remove};
 use crate::worker::Running;
 
@@ -164,9 +165,9 @@ pub(crate) fn allowed(
     voucher: Voucher,
     running: &Rc<Running>,
     fields: &[Field<'_>],
-    route: Option<usize>,
+    record: &Record,
 ) -> Bytes {
-    let forwards = route.is_some_and(|route| running.config.routes[route].forward_authorization);
+    let forwards = record.route.is_some_and(|route| running.config.routes[route].forward_authorization);
     let mut remove: Vec<String> = Vec::new();
     // What Envoy did not show us may be there all the same, under the names that are known beforehand.
     let unseen = voucher.absent.iter().map(|name| &**name).chain((!forwards).then_some("authorization"));
@@ -177,20 +178,31 @@ pub(crate) fn allowed(
             remove.push(name.to_owned());
         }
     }
+    let mut set: Vec<_> = voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect();
+    match voucher.cookies {
+        Some(left) if left.is_empty() => remove.push("cookie".to_owned()),
+        Some(left) => set.push(option("cookie", left.into())),
+        None => {}
+    }
     let identity = voucher.caller.as_ref().map(|caller| &caller.facts.identity);
     let response = CheckResponse {
         status: Some(Status { code: grpc::OK, message: String::new() }),
         dynamic_metadata: identity.map(metadata),
         http_response: Some(HttpResponse::Ok(OkResponse {
-            headers: voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect(),
+            headers: set,
             headers_to_remove: remove,
+            response_headers_to_add: record
+                .renewed()
+                .map(|cookie| added("set-cookie", cookie.to_owned().into()))
+                .into_iter()
+                .collect(),
         })),
     };
     response.encode_to_vec().into()
 }
 
 /// The request is answered in the proxy, with this.
-pub(crate) fn denied(answer: &Answer) -> Bytes {
+pub(crate) fn denied(answer: &Answer, cookie: Option<&str>) -> Bytes {
     let code = match answer.status {
         401 => grpc::UNAUTHENTICATED,
         503 => grpc::UNAVAILABLE,
@@ -201,16 +213,31 @@ pub(crate) fn denied(answer: &Answer) -> Bytes {
         dynamic_metadata: None,
         http_response: Some(HttpResponse::Denied(DeniedResponse {
             status: Some(HttpStatus { code: answer.status.into() }),
-            headers: answer.fields.iter().map(|(name, value)| option(name, value.clone())).collect(),
+            // A login and its end set several cookies.
+            headers: answer
+                .fields
+                .iter()
+                .map(|(name, value)| denied_field(name, value.clone()))
+                .chain(cookie.map(|cookie| added("set-cookie", cookie.to_owned().into())))
+                .collect(),
             body: String::from_utf8_lossy(&answer.body).into_owned(),
         })),
     };
     response.encode_to_vec().into()
 }
 
+fn denied_field(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
+    if name.eq_ignore_ascii_case("set-cookie") { added(name, value) } else { option(name, value) }
+}
+
 fn option(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
     let header = HeaderValue { key: name.to_ascii_lowercase(), value: value.into_owned() };
     HeaderValueOption { header: Some(header), append_action: OVERWRITE }
+}
+
+/// Beside what there is of that name: another service's cookie is not ours to take away.
+fn added(name: &str, value: Cow<'static, str>) -> HeaderValueOption {
+    HeaderValueOption { append_action: APPEND, ..option(name, value) }
 }
 
 /// Who calls, for Envoy's logs and further filters.

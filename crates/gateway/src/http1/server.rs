@@ -16,13 +16,14 @@ use crate::answer::{Answer, Refusal};
 use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
-use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView};
+use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView, poll_collect};
 use auth::request::{Field, Scheme};
 
 use crate::access_log::RequestProtocol;
 use crate::metrics::Protocol;
 use crate::passage::is_offer;
-use crate::pipeline::{Admission, Found, Inbound, Peer, admit};
+use crate::phases::Phase;
+use crate::pipeline::{Admission, Found, Inbound, Peer, Served, admit};
 use crate::record::Record;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Speaking, Worker};
@@ -168,6 +169,15 @@ impl Session {
                     }
                     return self.answer(&answer, seen, record).await;
                 }
+                Admission::Serve(served) => {
+                    self.connection.begin_body(head, seen.framing);
+                    let answer = match self.body_for(&served, &seen).await {
+                        Ok(body) => Box::pin(served.answer(body)).await,
+                        Err(refusal) => refusal.answer(&running.config.authentication.realm),
+                    };
+                    record.end(Phase::Authenticate);
+                    return self.answer(&answer, seen, record).await;
+                }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();
                     found.find_out(wanted, &self.worker, running).await;
@@ -175,6 +185,25 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// The body of a request that is answered here, if that wants it.
+    async fn body_for(&mut self, served: &Served, seen: &Seen) -> Result<Vec<u8>, Refusal> {
+        let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
+        if seen.expects && !self.connection.body_read() {
+            self.connection.out().extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
+        }
+        self.deadline.set(self.peer.listener().timeouts.header);
+        let mut body = Vec::new();
+        let read = self.before_deadline(|connection, cx| {
+            if let Poll::Ready(Err(_)) = connection.poll_flush_io(cx) {
+                return Poll::Ready(Err(Refusal::Body));
+            }
+            poll_collect(connection, cx, &mut body, most)
+        });
+        let read = read.await.unwrap_or(Err(Refusal::ClientStalled));
+        self.deadline.clear();
+        read.map(|()| body)
     }
 
     /// Parses the head at the front of the buffer and takes it to its decision. All of it borrows from the
@@ -278,7 +307,8 @@ impl Session {
             (true, Version::Http10) => Some("keep-alive"),
             (true, Version::Http11) => None,
         };
-        answer.put_http1(self.connection.out(), seen.head_request, connection);
+        let out = self.connection.out();
+        answer.put_http1(out, seen.head_request, connection, record.renewed());
         self.deadline.set(self.peer.listener().timeouts.stall);
         let sent = self.before_deadline(Connection::poll_flush_io).await;
         if !matches!(sent, Some(Ok(()))) {
@@ -393,7 +423,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError> {
         let status = response.status;
         let framing =
             response_framing(status, response.body, self.head_request, self.version == Version::Http11);
@@ -401,8 +431,8 @@ impl Downstream for Client<'_> {
         self.connection.begin_message();
         let out = self.connection.out();
         put_response(out, response);
-        if let Some(timing) = timing {
-            put_field(out, "server-timing", timing);
+        for (name, value) in own {
+            put_field(out, name, value);
         }
         match (framing, response.body) {
             (Framing::Chunked, _) => out.extend_from_slice(b"transfer-encoding: chunked\r\n"),

@@ -21,6 +21,7 @@ use crate::ext_authz::grpc::{self, Framed};
 use crate::ext_authz::{self, Call, Unreadable};
 use crate::http1::head::HeadFault;
 use crate::leg::{Fill, Leg as _, LegError};
+use crate::phases::Phase;
 use crate::pipeline::{Admission, Found, Wanted, admit, authorization};
 use crate::record::Record;
 use crate::worker::Running;
@@ -82,7 +83,7 @@ impl StreamTask {
         let refuse = |refusal: &Refusal, record: &mut Record| {
             let answer = refusal.answer(&running.config.authentication.realm);
             record.answered_by_us(&answer, false);
-            Ok(ext_authz::denied(&answer))
+            Ok(ext_authz::denied(&answer, record.renewed()))
         };
         // Nothing of a stranger's is read.
         if authorization(running, &self.peer).is_none() {
@@ -121,11 +122,18 @@ impl StreamTask {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
                 Admission::Vouch(voucher) => {
                     record.vouched();
-                    return Ok(ext_authz::allowed(*voucher, running, &fields, record.route));
+                    return Ok(ext_authz::allowed(*voucher, running, &fields, record));
                 }
                 Admission::Answer(answer) => {
                     record.answered_by_us(&answer, false);
-                    return Ok(ext_authz::denied(&answer));
+                    return Ok(ext_authz::denied(&answer, record.renewed()));
+                }
+                // Whoever asks sends no body of its client's along that would be read.
+                Admission::Serve(served) => {
+                    let answer = served.answer(Vec::new()).await;
+                    record.end(Phase::Authenticate);
+                    record.answered_by_us(&answer, false);
+                    return Ok(ext_authz::denied(&answer, record.renewed()));
                 }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();

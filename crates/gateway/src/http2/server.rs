@@ -27,8 +27,11 @@ use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
 use crate::io::Stream;
-use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, ResponseView, passing};
-use crate::pipeline::{Admission, Found, Inbound, Peer, Wanted, admit};
+use crate::leg::{
+    BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing, poll_collect,
+};
+use crate::phases::Phase;
+use crate::pipeline::{Admission, Found, Inbound, Peer, Served, Wanted, admit};
 use crate::record::Record;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};
@@ -235,6 +238,15 @@ impl StreamTask {
                     answer_ourselves(&answer, &mut client, record);
                     return client;
                 }
+                Admission::Serve(served) => {
+                    let answer = match self.body_for(&served, &mut client).await {
+                        Ok(body) => Box::pin(served.answer(body)).await,
+                        Err(refusal) => refusal.answer(&running.config.authentication.realm),
+                    };
+                    record.end(Phase::Authenticate);
+                    answer_ourselves(&answer, &mut client, record);
+                    return client;
+                }
                 Admission::Wait(wanted) => {
                     let phase = wanted.phase();
                     let answer = self.wait(wanted, &mut found, &mut client, running).await;
@@ -246,6 +258,20 @@ impl StreamTask {
                 }
             }
         }
+    }
+
+    /// The body of a request that is answered here, if that wants it.
+    async fn body_for(&self, served: &Served, client: &mut Client) -> Result<Vec<u8>, Refusal> {
+        let Some(most) = served.wants_body() else { return Ok(Vec::new()) };
+        let deadline = self.worker.deadlines.register();
+        deadline.set(self.peer.listener().timeouts.header);
+        let mut body = Vec::new();
+        poll_fn(|cx| match poll_collect(&mut client.bodies, cx, &mut body, most) {
+            Poll::Ready(read) => Poll::Ready(read),
+            Poll::Pending => deadline.poll_due(cx).map(|()| Err(Refusal::ClientStalled)),
+        })
+        .await?;
+        Ok(body)
     }
 
     /// Finds out what is wanted; `None` when the client has given the stream up meanwhile. Its place is somebody
@@ -370,7 +396,7 @@ impl StreamTask {
 fn answer_ourselves(answer: &Answer, client: &mut Client, record: &mut Record) {
     record.answered_by_us(answer, client.head_request);
     // Fails when the client is gone; the log says what it would have got.
-    let _ = client.answer(answer);
+    let _ = client.answer(answer, record.renewed());
 }
 
 /// Reads a body and forgets it, until its end or a fault.
@@ -428,7 +454,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn answer(&mut self, answer: &Answer) -> Result<(), LegError> {
+    fn answer(&mut self, answer: &Answer, cookie: Option<&str>) -> Result<(), LegError> {
         let mut response = Response::new(());
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -438,6 +464,9 @@ impl Client {
             {
                 response.headers_mut().append(name, value);
             }
+        }
+        if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(cookie).ok()) {
+            response.headers_mut().append(http::header::SET_COOKIE, cookie);
         }
         response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
         let end = self.head_request || answer.body.is_empty();
@@ -483,10 +512,12 @@ impl Downstream for Client {
         Ok(self.respond.send_informational(response_head(response)?)?)
     }
 
-    fn respond(&mut self, response: &ResponseView<'_>, timing: Option<&[u8]>) -> Result<(), LegError> {
+    fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError> {
         let mut head = response_head(response)?;
-        if let Some(timing) = timing.and_then(|timing| HeaderValue::from_bytes(timing).ok()) {
-            head.headers_mut().append("server-timing", timing);
+        for (name, value) in own {
+            if let Ok(value) = HeaderValue::from_bytes(value) {
+                head.headers_mut().append(*name, value);
+            }
         }
         let framing = response_framing(response.status, response.body, self.head_request, true);
         if let BodyLength::Known(n) = response.body

@@ -41,6 +41,7 @@ use sources::{CpuPerRequest, Sources};
 use crate::access_log;
 use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
+use crate::login::LoginStatus;
 use crate::phases::{CacheUse, Phase, Recorder};
 use crate::review::ReviewStatus;
 use crate::trace;
@@ -176,6 +177,11 @@ impl Metrics {
     /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.
     pub fn set_reviews(&self, sample: impl Fn() -> Option<ReviewStatus> + Send + Sync + 'static) {
         self.sources.write().reviews = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how logging in stands at each scrape; `None` while nobody can.
+    pub fn set_logins(&self, sample: impl Fn() -> Option<LoginStatus> + Send + Sync + 'static) {
+        self.sources.write().logins = Some(Box::new(sample));
     }
 
     /// Shows what the access log wrote and dropped.

@@ -35,6 +35,7 @@ impl Metrics {
         issuers(e, &sources);
         authorities(e, &sources);
         reviews(e, &sources);
+        logins(e, &sources);
         self.configuration(e);
         outputs(e, &sources);
         if let Some(provider) = &sources.provider {
@@ -411,6 +412,33 @@ fn reviews(e: &mut Encoder, sources: &Sources) {
     for (answer, count) in [("yes", reviews.remembered.facts), ("no", reviews.remembered.denials)] {
         family.sample(&[("answer", answer)], count as u64);
     }
+}
+
+fn logins(e: &mut Encoder, sources: &Sources) {
+    let Some(logins) = sources.logins.as_ref().and_then(|sample| sample()) else { return };
+    let help = "Logins that came back from a provider, by what came of them.";
+    let mut family = e.family("postern_logins", Kind::Counter, help);
+    for (result, count) in
+        [("good", logins.logins), ("refused", logins.login_refused), ("failed", logins.login_failed)]
+    {
+        family.sample(&[("result", result)], count);
+    }
+    let help = "Times that a provider was asked whether a session holds, by its answer.";
+    let mut family = e.family("postern_session_renewals", Kind::Counter, help);
+    for (result, count) in
+        [("good", logins.renewed), ("refused", logins.renewal_refused), ("failed", logins.renewal_failed)]
+    {
+        family.sample(&[("result", result)], count);
+    }
+    let help = "Sessions that were ended before their time, by whom; by a provider, messages of it.";
+    let mut family = e.family("postern_logouts", Kind::Counter, help);
+    for (by, count) in [("holder", logins.logouts), ("provider", logins.provider_logouts)] {
+        family.sample(&[("by", by)], count);
+    }
+    e.family("postern_sessions_ended", Kind::Gauge, "Entries in the list of sessions that were ended.")
+        .sample(&[], logins.ended as u64);
+    e.family("postern_sessions_remembered", Kind::Gauge, "Sessions whose facts are remembered.")
+        .sample(&[], logins.cache.facts as u64);
 }
 
 fn outputs(e: &mut Encoder, sources: &Sources) {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::provider::ProviderStats;
 use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
+use crate::login::LoginStatus;
 use crate::review::ReviewStatus;
 use crate::{access_log, trace};
 
@@ -62,6 +63,7 @@ pub(super) struct Sources {
     pub(super) issuers: Source<Vec<IssuerSample>>,
     pub(super) authorities: Source<Vec<AuthorityStatus>>,
     pub(super) reviews: Source<Option<ReviewStatus>>,
+    pub(super) logins: Source<Option<LoginStatus>>,
     pub(super) access_log: Option<Arc<access_log::Stats>>,
     pub(super) trace: Option<Arc<trace::Stats>>,
     pub(super) provider: Option<Arc<ProviderStats>>,

@@ -268,6 +268,7 @@ fn running(
     Running {
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
+        login: generation.login.clone(),
         minter: generation.minter.clone(),
         pools,
         routes,

@@ -54,6 +54,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// What the provider runs on.
     pub provider: Option<Provider>,
+    /// Where sessions of browsers are kept, if not by the browsers.
+    pub sessions: Option<Database>,
     /// The tables as written, defaults filled in.
     pub raw: raw::File,
     /// What each route takes, in the order of [`gateway::config::Config::routes`].
@@ -93,10 +95,20 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings, matchers, provider } = checked;
+            let check::Checked { config, settings, matchers, provider, sessions } = checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = crate::hex(&digest.as_ref()[..8]);
-            Ok(Box::new(Loaded { config, settings, provider, raw, matchers, digest, report, files }))
+            Ok(Box::new(Loaded {
+                config,
+                settings,
+                provider,
+                sessions,
+                raw,
+                matchers,
+                digest,
+                report,
+                files,
+            }))
         }
         _ => Err(Box::new(Refused { report, files })),
     }

@@ -3,9 +3,11 @@
 //! Owns: the list of those keys. A configuration that is applied later is shown with them as they were at the
 //! start, because that is what the process does, and those that differ are named. Does not own: reading them.
 
+use std::path::PathBuf;
+
 use super::check::OtlpFiles;
 use super::scalar::Workers;
-use super::{Loaded, Settings, raw, shown};
+use super::{Database, Loaded, Settings, raw, shown};
 
 /// What a process read at its start and keeps to its end.
 #[derive(Clone)]
@@ -17,6 +19,15 @@ pub struct AtStart {
     files: OtlpFiles,
     provider: Option<raw::Provider>,
     provider_files: [u64; 2],
+    sessions: Sessions,
+}
+
+/// Where sessions are kept, as written, and what a file of it holds.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Sessions {
+    database: Option<String>,
+    file: Option<PathBuf>,
+    version: u64,
 }
 
 /// What is in force in a process whose configuration was read again.
@@ -40,6 +51,7 @@ impl AtStart {
             files: files(&loaded.settings),
             provider,
             provider_files: provider_files(loaded),
+            sessions: Sessions::of(loaded),
         }
     }
 
@@ -64,6 +76,14 @@ impl AtStart {
         kept.keep("telemetry.otlp_ca", &mut content.ca, &before.ca);
         kept.keep("telemetry.service", &mut new.service, &old.service);
         kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        if let Some(login) = &mut file.login {
+            let mut version = Sessions::of(loaded).version;
+            kept.keep("login.database", &mut login.database, &self.sessions.database);
+            kept.keep("login.database_file", &mut login.database_file, &self.sessions.file);
+            if login.database_file.is_some() {
+                kept.keep("login.database_file", &mut version, &self.sessions.version);
+            }
+        }
         self.keep_provider(&mut file.provider, provider_files(loaded), &mut kept);
         let Kept { postponed } = kept;
         let mut text = shown(file);
@@ -73,6 +93,17 @@ impl AtStart {
             text.insert_str(0, &note);
         }
         InForce { text, postponed }
+    }
+}
+
+impl Sessions {
+    fn of(loaded: &Loaded) -> Self {
+        let Some(login) = &loaded.raw.login else { return Self::default() };
+        Self {
+            database: login.database.clone(),
+            file: login.database_file.clone(),
+            version: loaded.sessions.as_ref().map_or(0, Database::version),
+        }
     }
 }
 

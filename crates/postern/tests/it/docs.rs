@@ -141,7 +141,7 @@ fn the_examples_hold() {
 
 #[test]
 fn the_configurations_in_the_readme_hold() {
-    for document in ["README.md", "docs/configuration.md"] {
+    for document in ["README.md", "docs/configuration.md", "docs/login.md"] {
         let text = std::fs::read_to_string(repository().join(document)).unwrap();
         let blocks: Vec<&str> =
             text.split("```toml\n").skip(1).filter_map(|t| t.split("```").next()).collect();

@@ -140,8 +140,8 @@ fn check_values(
 }
 
 fn check_value(attribute: &Attribute, value: &str, known: &Vocabulary<'_>) -> Option<Problem> {
-    const KINDS: [CredentialKind; 3] =
-        [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate];
+    const KINDS: [CredentialKind; 4] =
+        [CredentialKind::Jwt, CredentialKind::Opaque, CredentialKind::Certificate, CredentialKind::Session];
     // A parameter may well be there and empty (`?watch=`); nothing else can.
     if value.is_empty() && !matches!(attribute, Attribute::Query(_)) {
         return Some(Problem::EmptyValue);

@@ -43,14 +43,19 @@ fn step_of(error: &TokenError) -> Step {
         TokenError::AlgorithmNotAllowed => Step::Algorithm,
         TokenError::UnknownKey | TokenError::AmbiguousKey | TokenError::KeyMismatch => Step::Key,
         TokenError::BadSignature => Step::Signature,
-        TokenError::WrongType | TokenError::NotAnAccessToken(_) | TokenError::SenderConstrained => Step::Type,
+        TokenError::WrongType | TokenError::NotAnAccessToken(_) | TokenError::SenderConstrained
+        // of tokens of a login
+        | TokenError::NotAnIdToken(_)
+        | TokenError::NotALogoutToken(_) => Step::Type,
         TokenError::WrongAudience => Step::Audience,
         TokenError::Claim(fault) if &*fault.claim == "iss" => Step::Form,
         TokenError::Claim(fault) if &*fault.claim == "aud" => Step::Audience,
         // the last only of tokens that somebody is asked about
-        TokenError::Claim(_) | TokenError::Expired | TokenError::NotYetValid | TokenError::Inactive => {
-            Step::Claims
-        }
+        TokenError::Claim(_)
+        | TokenError::Expired
+        | TokenError::NotYetValid
+        | TokenError::WrongNonce
+        | TokenError::Inactive => Step::Claims,
     }
 }
 

@@ -101,7 +101,7 @@ fn expectations(
         .ok()
 }
 
-fn algorithm(raw: raw::Algorithm) -> Algorithm {
+pub(super) fn algorithm(raw: raw::Algorithm) -> Algorithm {
     match raw {
         raw::Algorithm::RS256 => Algorithm::Rs256,
         raw::Algorithm::RS384 => Algorithm::Rs384,

@@ -4,10 +4,12 @@
 //! at the first. Only when nothing was noted is the whole put together.
 
 mod authorities;
+mod database;
 mod headers;
 mod issuers;
 mod kubernetes;
 mod listeners;
+mod login;
 mod provider;
 mod reach;
 mod routes;
@@ -30,7 +32,8 @@ use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
 use super::scalar::Name;
 use super::sound::Sound;
-pub use provider::{Database, Provider, SecretFile};
+pub use database::Database;
+pub use provider::{Provider, SecretFile};
 pub(super) use settings::OtlpFiles;
 pub use settings::{Otlp, Settings};
 
@@ -48,6 +51,7 @@ pub(super) struct Checked {
     pub(super) settings: Settings,
     pub(super) matchers: Vec<RouteMatch>,
     pub(super) provider: Option<Provider>,
+    pub(super) sessions: Option<Database>,
 }
 
 impl<'f> Context<'f> {
@@ -99,6 +103,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let authorities = authorities::check(sound, &wanted, context);
     let upstreams = upstreams::check(sound, context);
     let kubernetes = kubernetes::check(sound, context);
+    let login = login::check(sound, &wanted, context);
     let policies = rules::policies(sound, &wanted, context);
     let routes = routes::check(sound, &policies, &wanted, context);
     let identity = headers::check(sound, context);
@@ -134,12 +139,14 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         realm: file.server.realm.as_str().into(),
         version,
     };
+    let (login, sessions) = login.map_or((None, None), |login| (Some(login.login), login.database));
     let config = Config {
         generation,
         listeners,
         authentication,
         table,
         guards,
+        login,
         kubernetes,
         routes,
         upstreams,
@@ -148,7 +155,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings?, matchers, provider })
+    Some(Checked { config, settings: settings?, matchers, provider, sessions })
 }
 
 /// A short digest that changes when a part does.

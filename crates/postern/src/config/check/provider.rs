@@ -1,7 +1,7 @@
 //! The provider: from its tables to an [`idp::Config`] and what it is served with.
 //!
 //! What a provider may be told is judged by [`idp::Config::check`]; its faults are given the place they have in the file.
-//! Where its database and its secret are is judged in `store`.
+//! Where its secret is, is judged in `store`.
 
 mod clients;
 mod store;
@@ -21,10 +21,11 @@ use rustls::ServerConfig;
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::super::sound::Sound;
+use super::database::Stated;
 use super::trust::TrustList;
-use super::{Context, rules as rule_checks};
+use super::{Context, Database, rules as rule_checks};
 use clients::Clients;
-pub use store::{Database, SecretFile};
+pub use store::SecretFile;
 
 /// What the provider runs on.
 #[derive(Clone)]
@@ -62,7 +63,8 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
             "name the proxy's address, or its wrong passwords are counted as if one caller had sent them all";
         context.faults.warn(&path.key("trusted_proxies"), what, hint);
     }
-    let database = store::database(raw, &path, context);
+    let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path: &path };
+    let database = stated.check(context);
     let secret = store::secret(raw, database.as_ref(), &path, context);
     let clients = Clients::read(sound, raw, context);
     let config = config(raw, clients.configs.clone(), &path, context);

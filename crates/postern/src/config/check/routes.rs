@@ -87,12 +87,15 @@ fn guards(
 /// A policy needs somebody who can say who the caller is.
 fn nobody_vouches(sound: &Sound, routes: &[(KeyPath, &raw::Route)], context: &mut Context<'_>) {
     let file = &sound.file;
-    let somebody =
-        !file.issuer.is_empty() || !file.authority.is_empty() || file.client_certificates.is_some();
+    let somebody = !file.issuer.is_empty()
+        || !file.authority.is_empty()
+        || file.client_certificates.is_some()
+        || file.login.is_some();
     if somebody
         || sound.any_unfit("issuer")
         || sound.any_unfit("authority")
         || sound.any_unfit("client_certificates")
+        || sound.any_unfit("login")
     {
         return;
     }
@@ -101,7 +104,11 @@ fn nobody_vouches(sound: &Sound, routes: &[(KeyPath, &raw::Route)], context: &mu
     {
         let what = format!("the route {:?} asks for a credential, but nobody may issue one", route.name.0);
         let key = if route.policy.is_some() { "policy" } else { "review" };
-        context.faults.add(&path.key(key), what, "add [[issuer]], [[authority]] or [client_certificates]");
+        context.faults.add(
+            &path.key(key),
+            what,
+            "add [[issuer]], [[authority]], [client_certificates] or [login]",
+        );
     }
 }
 
@@ -285,7 +292,9 @@ fn one(
         policy: policy?,
         upstream: upstream.ok()?,
         rewrite: rewrite.ok()?,
+        login: raw.login,
         forward_authorization: raw.forward_authorization,
+        forward_access_token: raw.forward_access_token,
         body_bytes: raw.body_size.0.map(|size| size.0),
         request_timeout: raw.request_timeout.0.map(|timeout| timeout.0),
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),

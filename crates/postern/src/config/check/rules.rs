@@ -77,6 +77,9 @@ pub(super) fn build(
 ) -> Option<RuleSet> {
     let mut issuers = names(&sound.file.issuer, |issuer| &issuer.name);
     issuers.extend(sound.file.authority.iter().map(|authority| authority.name.0.as_str()));
+    let login =
+        sound.file.login.iter().flat_map(|login| &login.provider).map(|provider| provider.name.0.as_str());
+    issuers.extend(login);
     issuers.extend(sound.file.client_certificates.as_ref().map(|c| c.name.0.as_str()));
     let claims: Vec<&str> = wanted.iter().map(String::as_str).collect();
     let known = Vocabulary { issuers: &issuers, claims: &claims };
@@ -134,6 +137,7 @@ fn spec(rule: &raw::Rule) -> RuleSpec {
     let credentials = rule.credentials.iter().map(|kind| match kind {
         raw::Credential::Jwt => "jwt".to_owned(),
         raw::Credential::Opaque => "opaque".to_owned(),
+        raw::Credential::Session => "session".to_owned(),
         raw::Credential::Certificate => "certificate".to_owned(),
     });
     let lists = [
@@ -184,6 +188,15 @@ fn empty_choices(policy: &raw::Policy, path: &KeyPath, faults: &mut Faults) {
     }
 }
 
+/// Providers that people log in at and that are not, under the same name, issuers or authorities as well.
+fn strangers(file: &raw::File) -> usize {
+    let known = |name: &super::super::scalar::Name| {
+        file.issuer.iter().any(|issuer| issuer.name == *name)
+            || file.authority.iter().any(|a| a.name == *name)
+    };
+    file.login.iter().flat_map(|login| &login.provider).filter(|provider| !known(&provider.name)).count()
+}
+
 /// With several issuers, a bare name may be anyone's: each issuer hands out names as it likes. So it is with
 /// addresses, scopes and claims.
 fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, faults: &mut Faults) {
@@ -191,7 +204,8 @@ fn ambiguous_callers(policy: &raw::Policy, path: &KeyPath, file: &raw::File, fau
         let shown = |kind| rule.credentials.is_empty() || rule.credentials.contains(&kind);
         let signed = if shown(raw::Credential::Jwt) { file.issuer.len() } else { 0 };
         let asked = if shown(raw::Credential::Opaque) { file.authority.len() } else { 0 };
-        let tokens = signed + asked;
+        let people = if shown(raw::Credential::Session) { strangers(file) } else { 0 };
+        let tokens = signed + asked + people;
         let certificates = file.client_certificates.is_some() && shown(raw::Credential::Certificate);
         // what a certificate never says is a token's issuer's to give
         let by_name = [

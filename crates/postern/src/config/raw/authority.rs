@@ -112,7 +112,7 @@ pub enum ClientAuthentication {
 
 impl ClientAuthentication {
     #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde asks")]
-    fn is_default(&self) -> bool {
+    pub(super) fn is_default(&self) -> bool {
         *self == Self::default()
     }
 }

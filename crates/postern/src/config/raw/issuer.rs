@@ -57,7 +57,7 @@ pub struct Issuer {
     pub claims: Claims,
 }
 
-fn algorithms() -> Vec<Algorithm> {
+pub(super) fn algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA]
 }
 

@@ -9,6 +9,7 @@ mod identity;
 mod issuer;
 mod kubernetes;
 mod listener;
+mod login;
 mod provider;
 mod route;
 mod upstream;
@@ -27,6 +28,7 @@ pub use kubernetes::{Kubernetes, Review, ReviewedName};
 pub use listener::{
     Asking, Authorization, ClientCertificateDemand, Limits, Listener, ListenerTimeouts, ListenerTls, Protocol,
 };
+pub use login::{Login, LoginKind, LoginProvider};
 pub use provider::{
     Brand, Client, Grant, Lifetimes, Lockout, Passwords, Provider, ProviderTls, RememberVerified,
     SigningAlgorithm, Strength, TokenFormat,
@@ -85,6 +87,9 @@ pub struct File {
     /// TLS client certificates as a credential. Needs a listener that asks for them. A bearer token sent along wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
+    /// Logging in with a browser.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<Login>,
     /// Where requests go.
     pub upstream: Vec<Upstream>,
     /// What is protected, and by whom it may be reached. The most specific match wins, whatever the order.

@@ -13,6 +13,10 @@ use super::default::{bound_mib, bound_secs, yes};
 /// says `public = true`; there is nothing else.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is a key of the file, and means nothing to the others"
+)]
 pub struct Route {
     /// Names it in logs, metrics and `check`.
     pub name: Name,
@@ -51,6 +55,13 @@ pub struct Route {
     /// Leading path replaced before forwarding, on a segment boundary, else like `strip_prefix`. Excludes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replace_prefix: Option<ReplacePrefix>,
+    /// Whether a browser's session is a credential here, and whoever comes with a browser and without one is sent to log in. A
+    /// session comes along with whatever a page makes a browser ask for, so leave it out where only programs come. Needs `[login]`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub login: bool,
+    /// Whether the upstream is given the access token of a session, as `X-Forwarded-Access-Token`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forward_access_token: bool,
     /// Whether the client's `Authorization` reaches the upstream.
     #[serde(default)]
     pub forward_authorization: bool,
@@ -224,6 +235,8 @@ pub enum Credential {
     Jwt,
     /// A token that an authority was asked about.
     Opaque,
+    /// A session of a browser.
+    Session,
     /// A TLS client certificate.
     Certificate,
 }

@@ -13,6 +13,7 @@ use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use gateway::access_log::AccessLog;
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, SystemClock};
+use gateway::login::store::SessionStore;
 use gateway::metrics::{Format, Metrics};
 use gateway::server::{Gateway, Services};
 use serde_json::{Value, json};
@@ -247,6 +248,9 @@ pub(crate) struct Fixture {
     pub(crate) address: SocketAddr,
 }
 
+/// What a gateway is given that a test may play: time, a log, a store of sessions.
+type Around = (Arc<dyn Clock>, Option<AccessLog>, Option<Arc<dyn SessionStore>>);
+
 /// What a test changes of the usual configuration.
 #[derive(Default)]
 pub(crate) struct Setup {
@@ -335,6 +339,19 @@ impl Fixture {
         Self::observed(dir, issuer, upstream, text, Arc::new(SystemClock), None)
     }
 
+    /// The same on a given clock, with sessions kept by somebody.
+    pub(crate) fn keeping(
+        dir: tempfile::TempDir,
+        upstream: Upstream,
+        text: &str,
+        clock: Arc<dyn Clock>,
+        sessions: Option<Arc<dyn SessionStore>>,
+    ) -> Self {
+        let issuer = Issuer::new();
+        issuer.write_jwks(&dir.path().join("jwks.json"));
+        Self::build(dir, issuer, upstream, text, (clock, None, sessions))
+    }
+
     /// The same on a given clock, and with an access log.
     pub(crate) fn observed(
         dir: tempfile::TempDir,
@@ -343,6 +360,16 @@ impl Fixture {
         text: &str,
         clock: Arc<dyn Clock>,
         access_log: Option<AccessLog>,
+    ) -> Self {
+        Self::build(dir, issuer, upstream, text, (clock, access_log, None))
+    }
+
+    fn build(
+        dir: tempfile::TempDir,
+        issuer: Issuer,
+        upstream: Upstream,
+        text: &str,
+        (clock, access_log, sessions): Around,
     ) -> Self {
         let settings = load(dir.path(), text);
         let metrics = Metrics::new(1);
@@ -354,6 +381,7 @@ impl Fixture {
             control: CONTROL.handle().clone(),
             secret: Secret::new([7; 16]),
             generation: Generation::default(),
+            sessions,
         };
         let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1;

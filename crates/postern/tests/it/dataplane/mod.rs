@@ -11,6 +11,8 @@ mod http2_frames;
 mod identity;
 mod lifecycle;
 mod limits;
+mod login;
+mod login_provider;
 mod opaque;
 mod review;
 mod telemetry;

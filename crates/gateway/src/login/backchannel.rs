@@ -1,0 +1,188 @@
+//! A provider says that somebody logged out there (`OpenID` Connect Back-Channel Logout 1.0).
+//!
+//! Owns: judging the message, and ending what it means. A message that is not good is 400, and no session ends; one that was
+//! good before is 400 as well. What began after it was made is not meant: so a message that is held back and delivered later, by
+//! whomever, ends nothing that somebody has begun since.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+
+use auth::request::form_pairs;
+use auth::time::Timestamp;
+use auth::token::TokenError;
+use auth::token::id_token::logout_token;
+use auth::token::jwt;
+use parking_lot::Mutex;
+
+use super::Login;
+use super::call::{Call, plain};
+use super::provider::ProviderFault;
+use super::session::{sid_of, subject_of};
+use super::store::Whose;
+use crate::answer::Answer;
+use crate::config::LoginKind;
+use crate::metrics::Outcome;
+
+/// The most identifiers that are remembered. When they are more, the provider is answered 503 and comes again.
+const MOST: usize = 65_536;
+
+/// Which logout tokens were accepted.
+#[derive(Default)]
+pub(super) struct Seen(Mutex<HashMap<Name, Timestamp>>);
+
+/// Provider and `jti`.
+type Name = (Box<str>, Box<str>);
+
+/// Why a message ends nothing.
+#[derive(Debug, thiserror::Error)]
+enum Refused {
+    #[error("it is not a form with one `logout_token`")]
+    Form,
+    #[error("its token is of no provider here")]
+    Stranger,
+    #[error("its token was used before")]
+    Replayed,
+    #[error("{0}")]
+    Provider(#[from] ProviderFault),
+    #[error("{0}")]
+    Later(String),
+}
+
+impl Refused {
+    /// Whether it might be accepted another time.
+    fn is_ours(&self) -> bool {
+        match self {
+            Self::Form | Self::Stranger | Self::Replayed => false,
+            Self::Provider(fault) => !fault.is_final(),
+            Self::Later(_) => true,
+        }
+    }
+}
+
+/// What a logout token is about, taken out of it.
+struct Meant {
+    whose: Vec<Whose>,
+    jti: Box<str>,
+    issued: Timestamp,
+    expires: Timestamp,
+}
+
+impl Login {
+    pub(super) async fn backchannel_logout(&self, call: &Call, body: &[u8]) -> Answer {
+        match self.end_of(call, body).await {
+            Ok(sessions) => {
+                self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
+                tracing::info!(sessions, "a provider logged somebody out");
+                let mut answer = plain(200, "logged_out", Outcome::Local);
+                answer.body = (&b""[..]).into();
+                answer
+            }
+            Err(refused) => {
+                tracing::warn!(%refused, "a logout message ends nothing");
+                let (status, error) = if refused.is_ours() {
+                    (503, "temporarily_unavailable")
+                } else {
+                    (400, "invalid_request")
+                };
+                let mut answer = plain(status, "logout_refused", Outcome::Malformed);
+                answer.fields[0].1 = "application/json".into();
+                answer.body = format!("{{\"error\":\"{error}\"}}\n").into_bytes().into();
+                answer
+            }
+        }
+    }
+
+    /// Ends the sessions that a message means; tells how many the store knew.
+    async fn end_of(&self, call: &Call, body: &[u8]) -> Result<usize, Refused> {
+        let token = token_of(call, body).ok_or(Refused::Form)?;
+        // The unverified `iss` only picks whose keys must have signed it.
+        let issuer = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?.issuer().to_owned();
+        let is_his =
+            |kind: &LoginKind| matches!(kind, LoginKind::OpenId { issuer: own, .. } if **own == *issuer);
+        // Several clients of one provider may be configured: it is for the one that it names.
+        let mut refused = Refused::Stranger;
+        for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
+            let name = &*provider.config.name;
+            let meant = provider
+                .with_signed(&token, |signed, expected, now| {
+                    let token = logout_token(signed, expected, now)?;
+                    let sid = token.sid.map(|sid| Whose::Sid(sid_of(name, sid)));
+                    let subject = token.subject.map(|subject| Whose::Subject(subject_of(name, subject)));
+                    Ok(Meant {
+                        // With both, it is that one session of theirs (§2.4).
+                        whose: sid.or(subject).into_iter().collect(),
+                        jti: token.jti.into(),
+                        issued: token.issued,
+                        expires: token.expires,
+                    })
+                })
+                .await;
+            match meant {
+                Ok(meant) => return self.end_meant(name, &meant).await,
+                Err(ProviderFault::Token(TokenError::WrongAudience)) => {}
+                Err(fault) => refused = fault.into(),
+            }
+        }
+        Err(refused)
+    }
+
+    async fn end_meant(&self, provider: &str, meant: &Meant) -> Result<usize, Refused> {
+        let now = self.surroundings.clock.now().wall;
+        self.shared.logouts.take(provider, meant, now)?;
+        let until = self.believed_until(now.plus(self.config.lifetime), now);
+        // Whole seconds there, milliseconds here: what began in that second is meant.
+        let began = meant.issued.plus(std::time::Duration::from_millis(999));
+        let mut sessions = 0;
+        for whose in &meant.whose {
+            self.shared.ended.end_of(*whose, began, now, until);
+            if let Some(store) = &self.store {
+                let ended = store.remove_of(*whose, began).await.map_err(|fault| {
+                    // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
+                    self.shared.logouts.forget(provider, &meant.jti);
+                    Refused::Later(fault.to_string())
+                })?;
+                sessions += ended.len();
+            }
+        }
+        Ok(sessions)
+    }
+}
+
+fn token_of(call: &Call, body: &[u8]) -> Option<String> {
+    let content_type = call.content_type.as_deref()?.split(|byte| *byte == b';').next()?;
+    if !content_type.trim_ascii().eq_ignore_ascii_case(b"application/x-www-form-urlencoded") {
+        return None;
+    }
+    let body = std::str::from_utf8(body).ok()?;
+    let mut tokens = form_pairs(body).filter(|(name, _)| name == "logout_token");
+    match (tokens.next(), tokens.next()) {
+        (Some((_, token)), None) => Some(token.into_owned()),
+        _ => None,
+    }
+}
+
+impl Seen {
+    fn take(&self, provider: &str, meant: &Meant, now: Timestamp) -> Result<(), Refused> {
+        let mut seen = self.0.lock();
+        let name = (provider.into(), meant.jti.clone());
+        if seen.get(&name).is_some_and(|until| now < *until) {
+            return Err(Refused::Replayed);
+        }
+        if seen.len() >= MOST {
+            seen.retain(|_, until| now < *until);
+        }
+        if seen.len() >= MOST {
+            return Err(Refused::Later("too many logout tokens within minutes".to_owned()));
+        }
+        seen.insert(name, meant.expires);
+        Ok(())
+    }
+
+    fn forget(&self, provider: &str, jti: &str) {
+        self.0.lock().remove(&(provider.into(), jti.into()));
+    }
+
+    pub(super) fn sweep(&self, now: Timestamp) {
+        self.0.lock().retain(|_, until| now < *until);
+    }
+}

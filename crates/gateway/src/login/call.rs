@@ -1,0 +1,216 @@
+//! Which of the login's own addresses a request asks for, and what is kept of it while it is answered; and what somebody is
+//! answered who has to log in first.
+
+use std::borrow::Cow;
+
+use auth::request::{Canonical, Field};
+
+use super::Login;
+use super::cookies::Cookie;
+use super::navigation::{self, Navigation};
+use super::pages;
+use crate::answer::Answer;
+use crate::metrics::Outcome;
+use crate::outbound::form_encoded;
+
+/// Largest body that is read: a logout token and its name.
+pub(crate) const MAX_BODY: usize = 32 << 10;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Begin to log in.
+    Start,
+    /// Come back from the provider.
+    Callback,
+    /// Choose a provider.
+    SignIn,
+    /// Log out.
+    SignOut,
+    /// The page after logging out.
+    SignedOut,
+    /// The page after logging in in a tab of its own.
+    Done,
+    /// Whether there is a session.
+    Auth,
+    /// Whose session it is.
+    UserInfo,
+    /// A provider says that somebody logged out there.
+    BackChannelLogout,
+    /// Nothing that is there.
+    Unknown,
+}
+
+impl Action {
+    fn of(rest: &str) -> Self {
+        match rest {
+            "/start" => Self::Start,
+            "/callback" => Self::Callback,
+            "/sign_in" => Self::SignIn,
+            "/sign_out" => Self::SignOut,
+            "/signed_out" => Self::SignedOut,
+            "/done" => Self::Done,
+            "/auth" => Self::Auth,
+            "/userinfo" => Self::UserInfo,
+            "/backchannel_logout" => Self::BackChannelLogout,
+            _ => Self::Unknown,
+        }
+    }
+
+    /// The method that may not be used, as `Allow` says which may.
+    fn allows(self) -> &'static [&'static str] {
+        match self {
+            Self::SignOut => &["GET", "HEAD", "POST"],
+            Self::BackChannelLogout => &["POST"],
+            _ => &["GET", "HEAD"],
+        }
+    }
+}
+
+/// A request for one of the login's own addresses.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(super) origin: usize,
+    pub(crate) action: Action,
+    pub(super) is_post: bool,
+    /// The value of each cookie of ours.
+    pub(super) session: Option<Vec<u8>>,
+    pub(super) browser: Option<Vec<u8>>,
+    /// Another site made the browser ask.
+    pub(super) from_elsewhere: bool,
+    /// Query parameters, decoded, in order.
+    pub(super) query: Vec<(&'static str, String)>,
+    /// The content type of its body.
+    pub(super) content_type: Option<Vec<u8>>,
+}
+
+/// Parameters that are read.
+const PARAMETERS: [&str; 9] = [
+    "rd",
+    "provider",
+    "code",
+    "state",
+    "iss",
+    "error",
+    "allowed_groups",
+    "allowed_emails",
+    "allowed_email_domains",
+];
+
+impl Call {
+    /// The one value of a parameter; one that is there twice is not believed (RFC 6749 §3.1).
+    pub(super) fn one(&self, name: &'static str) -> Option<&str> {
+        let mut values = self.all(name);
+        match (values.next(), values.next()) {
+            (Some(value), None) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// All values of a parameter.
+    pub(super) fn all(&self, name: &'static str) -> impl Iterator<Item = &str> {
+        self.query.iter().filter(move |(found, _)| *found == name).map(|(_, value)| &**value)
+    }
+
+    /// Whether its body has to be read before it is answered.
+    pub(crate) fn wants_body(&self) -> bool {
+        self.action == Action::BackChannelLogout
+    }
+}
+
+impl Login {
+    /// The call that a request is, if it asks for something of the login's; or what it is answered at once.
+    pub(crate) fn call(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<Result<Call, Answer>> {
+        let origin = self.origin(request.authority())?;
+        let rest = request.path_below(&self.config.path)?;
+        let action = Action::of(rest);
+        let allowed = action.allows();
+        if action == Action::Unknown {
+            return Some(Err(plain(404, "no_route", Outcome::NoRoute)));
+        }
+        if !allowed.contains(&request.method()) {
+            let mut answer = plain(405, "method_not_allowed", Outcome::Malformed);
+            answer.fields.push(("allow".into(), allowed.join(", ").into()));
+            return Some(Err(answer));
+        }
+        let https = self.is_https(origin);
+        let query = PARAMETERS.iter().flat_map(|name| {
+            request.query_values(name).map(move |value| (*name, value.into_owned())).collect::<Vec<_>>()
+        });
+        let content_type = fields.iter().find(|field| field.name.eq_ignore_ascii_case("content-type"));
+        Some(Ok(Call {
+            origin,
+            action,
+            is_post: request.method() == "POST",
+            session: Cookie::Session.find(https, fields).map(Into::into),
+            browser: Cookie::Browser.find(https, fields).map(Into::into),
+            from_elsewhere: navigation::is_from_elsewhere(fields),
+            query: query.collect(),
+            content_type: content_type.map(|field| field.value.into()),
+        }))
+    }
+
+    /// What somebody without a session is answered whom a redirect, or a page, helps; `None`: whoever it is, it does not.
+    pub(crate) fn invite(
+        &self,
+        origin: usize,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        upgrades: bool,
+    ) -> Option<Answer> {
+        let mut target = Vec::new();
+        request.write_target(&mut target);
+        let target = String::from_utf8(target).ok()?;
+        match navigation::judge(request.method(), fields, upgrades) {
+            Navigation::Program => None,
+            Navigation::Visit => {
+                let mut answer = redirect(302, self.address(origin, "start", &[("rd", &target)]));
+                answer.code = "login_required";
+                answer.outcome = Outcome::Unauthenticated;
+                Some(answer)
+            }
+            // The browser keeps the form, and sends it again when the page is loaded again.
+            Navigation::Submission => {
+                let done = format!("{}/done", self.config.path);
+                Some(pages::expired(&self.address(origin, "start", &[("rd", &done)])))
+            }
+        }
+    }
+
+    /// An address of the login's own, in full: of the configuration, never of a request.
+    pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
+        let mut text = format!("{}{}/{what}", self.config.origins[origin].text, self.config.path);
+        for (at, (name, value)) in parameters.iter().enumerate() {
+            text.push(if at == 0 { '?' } else { '&' });
+            text.push_str(name);
+            text.push('=');
+            text.push_str(&form_encoded(value));
+        }
+        text
+    }
+}
+
+/// A redirect; nothing keeps it.
+pub(super) fn redirect(status: u16, location: String) -> Answer {
+    let mut answer = plain(status, "redirect", Outcome::Local);
+    answer.fields.push(("location".into(), location.into()));
+    answer.fields.push(("referrer-policy".into(), "no-referrer".into()));
+    answer.body = Cow::Borrowed(b"");
+    answer
+}
+
+/// An answer that is its status.
+pub(super) fn plain(status: u16, code: &'static str, outcome: Outcome) -> Answer {
+    Answer {
+        status,
+        code,
+        outcome,
+        fields: vec![
+            ("content-type".into(), "text/plain; charset=utf-8".into()),
+            ("cache-control".into(), "no-store".into()),
+            ("x-content-type-options".into(), "nosniff".into()),
+        ],
+        body: Cow::Owned(format!("{code}\n").into_bytes()),
+        close: false,
+    }
+}

@@ -1,0 +1,196 @@
+//! Sessions that have ended before their time, for as long as somebody here may still believe in them.
+//!
+//! Owns: the list, its bound, and what happens when it is full. Does not own: who says so, or what other processes know: where
+//! sessions are kept in a database, that is what they ask.
+//!
+//! A session's fact is looked at here on every hit, so that an end is an end with the next request, not when the cache forgets.
+//! The list has a bound, and never forgets in favour of somebody: when it is full, every session that began before that moment
+//! is over. Its holder logs in again, which the provider makes short.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use auth::time::Timestamp;
+use parking_lot::RwLock;
+
+use super::store::{Digest, Whose};
+
+/// The most entries: about 100 bytes each.
+const MOST: usize = 100_000;
+
+/// What a session can be ended by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// Its own name.
+    pub(crate) id: Digest,
+    /// Of whom it is.
+    pub(crate) subject: Digest,
+    /// The provider's session.
+    pub(crate) sid: Option<Digest>,
+    /// When it began.
+    pub(crate) began: Timestamp,
+}
+
+/// The list.
+pub(crate) struct Ended {
+    /// Entries, and one more while there is a floor: what a hit reads when there is nothing to read.
+    count: AtomicUsize,
+    list: RwLock<List>,
+    most: usize,
+}
+
+#[derive(Default)]
+struct List {
+    entries: HashMap<Digest, Entry>,
+    /// Sessions that began before this are over.
+    floor: Option<Timestamp>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    /// What began later is not meant.
+    began: Timestamp,
+    /// Nobody can believe in it from here on.
+    until: Timestamp,
+}
+
+impl Default for Ended {
+    fn default() -> Self {
+        Self::bounded(MOST)
+    }
+}
+
+impl Ended {
+    fn bounded(most: usize) -> Self {
+        Self { count: AtomicUsize::new(0), list: RwLock::default(), most }
+    }
+
+    /// Whether a session is over.
+    pub(crate) fn holds(&self, marks: &Marks) -> bool {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return false;
+        }
+        let list = self.list.read();
+        let meant =
+            |digest: &Digest| list.entries.get(digest).is_some_and(|entry| marks.began <= entry.began);
+        list.floor.is_some_and(|floor| marks.began < floor)
+            || meant(&marks.id)
+            || meant(&marks.subject)
+            || marks.sid.as_ref().is_some_and(meant)
+    }
+
+    /// One session is over. Nobody can believe in it from `until` on.
+    pub(crate) fn end(&self, id: Digest, now: Timestamp, until: Timestamp) {
+        self.put(id, Entry { began: Timestamp::MAX, until }, now);
+    }
+
+    /// All of somebody's are over that began at this time or before.
+    pub(crate) fn end_of(&self, whose: Whose, began: Timestamp, now: Timestamp, until: Timestamp) {
+        let (Whose::Sid(digest) | Whose::Subject(digest)) = whose;
+        self.put(digest, Entry { began, until }, now);
+    }
+
+    fn put(&self, digest: Digest, entry: Entry, now: Timestamp) {
+        let mut list = self.list.write();
+        if list.entries.len() >= self.most && !list.entries.contains_key(&digest) {
+            list.entries.retain(|_, entry| now < entry.until);
+            if list.entries.len() >= self.most {
+                tracing::warn!(
+                    entries = self.most,
+                    "too many sessions ended to keep count of: all that began before now are over"
+                );
+                list.entries.clear();
+                list.floor = Some(now);
+            }
+        }
+        let held = list.entries.entry(digest).or_insert(entry);
+        held.began = held.began.max(entry.began);
+        held.until = held.until.max(entry.until);
+        self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
+    }
+
+    /// Entries, for metrics.
+    pub(crate) fn len(&self) -> usize {
+        self.list.read().entries.len()
+    }
+
+    /// Forgets what nobody can believe in any more.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        let mut list = self.list.write();
+        list.entries.retain(|_, entry| now < entry.until);
+        self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_secs(1000);
+    const LATER: Timestamp = Timestamp::from_secs(2000);
+
+    fn marks(id: u8, subject: u8, sid: Option<u8>, began: u64) -> Marks {
+        let digest = |n: u8| [n; 32];
+        Marks {
+            id: digest(id),
+            subject: digest(subject),
+            sid: sid.map(digest),
+            began: Timestamp::from_secs(began),
+        }
+    }
+
+    #[test]
+    fn a_session_ends_by_its_name_its_owner_or_the_provider_s_session() {
+        let ended = Ended::default();
+        let session = marks(1, 2, Some(3), 900);
+        assert!(!ended.holds(&session));
+        ended.end([1; 32], NOW, LATER);
+        assert!(ended.holds(&session));
+        assert!(!ended.holds(&marks(4, 2, Some(3), 900)), "another of the same person");
+        ended.end_of(Whose::Sid([3; 32]), NOW, NOW, LATER);
+        assert!(ended.holds(&marks(4, 2, Some(3), 1000)));
+        assert!(!ended.holds(&marks(4, 2, Some(3), 1001)), "began after the logout");
+        assert!(!ended.holds(&marks(4, 2, None, 900)));
+        ended.end_of(Whose::Subject([2; 32]), NOW, NOW, LATER);
+        assert!(ended.holds(&marks(4, 2, None, 900)));
+        assert!(!ended.holds(&marks(4, 5, None, 900)));
+    }
+
+    #[test]
+    fn a_later_end_counts_for_more_and_an_earlier_one_takes_nothing_back() {
+        let ended = Ended::default();
+        ended.end_of(Whose::Subject([2; 32]), LATER, NOW, LATER);
+        ended.end_of(Whose::Subject([2; 32]), NOW, NOW, NOW);
+        ended.sweep(NOW);
+        assert!(ended.holds(&marks(1, 2, None, 1500)));
+    }
+
+    #[test]
+    fn what_nobody_can_believe_in_is_forgotten() {
+        let ended = Ended::default();
+        ended.end([1; 32], NOW, LATER);
+        ended.sweep(Timestamp::from_secs(1999));
+        assert_eq!(ended.len(), 1);
+        ended.sweep(LATER);
+        assert_eq!((ended.len(), ended.count.load(Ordering::Acquire)), (0, 0));
+    }
+
+    #[test]
+    fn a_full_list_ends_everybody_rather_than_forget_somebody() {
+        let ended = Ended::bounded(3);
+        for id in 0..3 {
+            ended.end([id; 32], NOW, LATER);
+        }
+        assert!(!ended.holds(&marks(9, 9, None, 900)));
+        ended.end([3; 32], NOW, LATER);
+        for id in [0, 1, 2, 3, 9] {
+            assert!(ended.holds(&marks(id, 9, None, 999)), "{id}");
+        }
+        assert!(!ended.holds(&marks(9, 9, None, 1000)), "began since");
+        // What is old makes room first.
+        let ended = Ended::bounded(1);
+        ended.end([1; 32], NOW, NOW);
+        ended.end([2; 32], NOW, LATER);
+        assert!(!ended.holds(&marks(9, 9, None, 900)));
+    }
+}

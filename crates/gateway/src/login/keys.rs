@@ -1,0 +1,299 @@
+//! The keys that seal what browsers keep for us.
+//!
+//! Owns: reading them, sealing and opening, and what is derived for one login from the key that sealed its beginning. Does not
+//! own: what is sealed, the file.
+//!
+//! The first key of the file seals, all of them open: a new one is put in front, and the old one is taken out when what it
+//! sealed has ended. Everything is bound to its purpose and its holder, so that a text does not open in another place.
+
+use std::fmt;
+use std::sync::Arc;
+
+use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SecureRandom;
+use aws_lc_rs::{hkdf, hmac};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use zeroize::Zeroizing;
+
+/// Bytes of a key.
+const LENGTH: usize = 32;
+/// Bytes that name a key within a sealed text.
+const NAME: usize = 4;
+/// The most keys: each is tried by name, and none is needed for longer than a session lasts.
+const MOST: usize = 16;
+
+/// What a sealed text is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// A session.
+    Session,
+    /// A login under way.
+    Attempt,
+}
+
+impl Purpose {
+    const fn name(self) -> &'static [u8] {
+        match self {
+            Self::Session => b"session",
+            Self::Attempt => b"attempt",
+        }
+    }
+}
+
+/// Why a text holds no keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum KeysMalformed {
+    /// No line has a key.
+    #[error("there is no key in it")]
+    None,
+    /// A line is something else.
+    #[error("line {0} is not {LENGTH} bytes in base64")]
+    Line(usize),
+    /// A key is there twice.
+    #[error("line {0} repeats a key above it")]
+    Repeated(usize),
+    /// More keys than anybody needs.
+    #[error("there are more than {MOST} keys")]
+    TooMany,
+}
+
+/// The keys, newest first. `Debug` prints nothing of them.
+#[derive(Clone)]
+pub struct SessionKeys(Arc<[Key]>);
+
+struct Key {
+    name: [u8; NAME],
+    session: LessSafeKey,
+    attempt: LessSafeKey,
+    logins: hmac::Key,
+}
+
+/// The key that opened a text; what belongs to the same login is derived from it.
+#[derive(Clone, Copy)]
+pub(crate) struct Opener<'k>(&'k Key);
+
+impl SessionKeys {
+    /// Reads a file: one key a line, in base64, the one that seals first. Empty lines and those that begin with `#` say
+    /// nothing.
+    ///
+    /// # Errors
+    /// What is wrong with which line.
+    pub fn parse(text: &str) -> Result<Self, KeysMalformed> {
+        let mut keys: Vec<Key> = Vec::new();
+        for (line, text) in text.lines().enumerate() {
+            let text = text.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            let bytes = Zeroizing::new(STANDARD.decode(text).map_err(|_| KeysMalformed::Line(line + 1))?);
+            let bytes: &[u8; LENGTH] =
+                bytes.as_slice().try_into().map_err(|_| KeysMalformed::Line(line + 1))?;
+            let key = Key::new(bytes);
+            if keys.iter().any(|other| other.name == key.name) {
+                return Err(KeysMalformed::Repeated(line + 1));
+            }
+            if keys.len() == MOST {
+                return Err(KeysMalformed::TooMany);
+            }
+            keys.push(key);
+        }
+        if keys.is_empty() { Err(KeysMalformed::None) } else { Ok(Self(keys.into())) }
+    }
+
+    /// Tells these keys from others, without telling anything of them.
+    pub fn names(&self) -> Vec<u8> {
+        self.0.iter().flat_map(|key| key.name).collect()
+    }
+
+    /// The key that seals now.
+    pub(crate) fn newest(&self) -> Opener<'_> {
+        Opener(&self.0[0])
+    }
+
+    /// Seals a text for one purpose and holder; base64url, as a cookie and a query take it.
+    ///
+    /// # Errors
+    /// When there is no randomness.
+    pub(crate) fn seal(
+        &self,
+        purpose: Purpose,
+        holder: &[&[u8]],
+        text: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<String, Unspecified> {
+        let key = &self.0[0];
+        let mut nonce = [0; NONCE_LEN];
+        random.fill(&mut nonce)?;
+        let mut sealed = Vec::with_capacity(NAME + NONCE_LEN + text.len() + 16);
+        sealed.extend_from_slice(&key.name);
+        sealed.extend_from_slice(&nonce);
+        let mut body = text.to_vec();
+        let nonce = Nonce::assume_unique_for_key(nonce);
+        key.of(purpose).seal_in_place_append_tag(nonce, Aad::from(bound(holder)), &mut body)?;
+        sealed.extend_from_slice(&body);
+        Ok(URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// Opens what was sealed for this purpose and holder, by whichever key.
+    pub(crate) fn open(
+        &self,
+        purpose: Purpose,
+        holder: &[&[u8]],
+        sealed: &[u8],
+    ) -> Option<(Zeroizing<Vec<u8>>, Opener<'_>)> {
+        let sealed = URL_SAFE_NO_PAD.decode(sealed).ok()?;
+        let (name, rest) = sealed.split_at_checked(NAME)?;
+        let (nonce, body) = rest.split_at_checked(NONCE_LEN)?;
+        let key = self.0.iter().find(|key| key.name == *name)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let mut body = Zeroizing::new(body.to_vec());
+        let length = key.of(purpose).open_in_place(nonce, Aad::from(bound(holder)), &mut body).ok()?.len();
+        body.truncate(length);
+        Some((body, Opener(key)))
+    }
+}
+
+/// Length by length, so that no two holders spell the same.
+fn bound(holder: &[&[u8]]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    for part in holder {
+        whole.extend_from_slice(&(part.len() as u64).to_be_bytes());
+        whole.extend_from_slice(part);
+    }
+    whole
+}
+
+impl Opener<'_> {
+    /// A text that only this key's holder can tell for these parts: 256 bits in base64url.
+    pub(crate) fn derive(self, what: &str, parts: &[&[u8]]) -> String {
+        let whole = [&[what.as_bytes()], parts].concat();
+        URL_SAFE_NO_PAD.encode(hmac::sign(&self.0.logins, &bound(&whole)))
+    }
+}
+
+impl Key {
+    fn new(secret: &[u8; LENGTH]) -> Self {
+        let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"postern gateway sessions").extract(secret);
+        let mut name = [0; NAME];
+        name.copy_from_slice(&derive(&root, b"name")[..NAME]);
+        let aead = |purpose: Purpose| sealing(&derive(&root, purpose.name()));
+        Self {
+            name,
+            session: aead(Purpose::Session),
+            attempt: aead(Purpose::Attempt),
+            logins: hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, b"logins")),
+        }
+    }
+
+    fn of(&self, purpose: Purpose) -> &LessSafeKey {
+        match purpose {
+            Purpose::Session => &self.session,
+            Purpose::Attempt => &self.attempt,
+        }
+    }
+}
+
+#[allow(clippy::expect_used, reason = "only a key of another length is refused")]
+fn sealing(key: &[u8; LENGTH]) -> LessSafeKey {
+    LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, key).expect("the length is the algorithm's"))
+}
+
+#[allow(clippy::expect_used, reason = "only an output of thousands of bytes is refused")]
+fn derive(root: &hkdf::Prk, purpose: &[u8]) -> Zeroizing<[u8; LENGTH]> {
+    struct Length;
+    impl hkdf::KeyType for Length {
+        fn len(&self) -> usize {
+            LENGTH
+        }
+    }
+    let mut out = Zeroizing::new([0; LENGTH]);
+    let info = [purpose];
+    let expanded = root.expand(&info, Length).and_then(|okm| okm.fill(&mut *out));
+    expanded.expect("the length is within HKDF's bounds");
+    out
+}
+
+impl fmt::Debug for SessionKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionKeys({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_lc_rs::rand::SystemRandom;
+
+    const A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+    const B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+
+    fn keys(text: &str) -> SessionKeys {
+        SessionKeys::parse(text).unwrap()
+    }
+
+    fn seal(keys: &SessionKeys, text: &[u8]) -> String {
+        keys.seal(Purpose::Session, &[b"https://a"], text, &SystemRandom::new()).unwrap()
+    }
+
+    fn open(keys: &SessionKeys, sealed: &str) -> Option<Vec<u8>> {
+        keys.open(Purpose::Session, &[b"https://a"], sealed.as_bytes()).map(|(text, _)| text.to_vec())
+    }
+
+    #[test]
+    fn what_is_sealed_opens_where_it_was_meant_to() {
+        let keys = keys(A);
+        let sealed = seal(&keys, b"text");
+        assert_eq!(open(&keys, &sealed).unwrap(), b"text");
+        assert_ne!(sealed, seal(&keys, b"text"), "two seals of one text look alike");
+        assert!(keys.open(Purpose::Attempt, &[b"https://a"], sealed.as_bytes()).is_none());
+        assert!(keys.open(Purpose::Session, &[b"https://b"], sealed.as_bytes()).is_none());
+        assert!(keys.open(Purpose::Session, &[b"https:", b"//a"], sealed.as_bytes()).is_none());
+        for at in [0, 6, 20, sealed.len() - 1] {
+            let mut changed = sealed.clone().into_bytes();
+            changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+            assert!(keys.open(Purpose::Session, &[b"https://a"], &changed).is_none(), "byte {at}");
+        }
+        for cut in [0, 3, 10, sealed.len() - 1] {
+            assert!(open(&keys, &sealed[..cut]).is_none());
+        }
+    }
+
+    #[test]
+    fn an_old_key_opens_until_it_is_taken_out() {
+        let old = seal(&keys(A), b"old");
+        let both = keys(&format!("# rotated\n{B}\n\n{A}\n"));
+        assert_eq!(open(&both, &old).unwrap(), b"old");
+        let new = seal(&both, b"new");
+        assert_eq!(open(&keys(B), &new).unwrap(), b"new", "the first key seals");
+        assert!(open(&keys(A), &new).is_none());
+        assert!(open(&keys(B), &old).is_none());
+    }
+
+    #[test]
+    fn what_is_derived_is_one_key_s_and_one_login_s() {
+        let (a, b) = (keys(A), keys(B));
+        let nonce = a.newest().derive("nonce", &[b"1", b"2"]);
+        assert_eq!(nonce, a.newest().derive("nonce", &[b"1", b"2"]));
+        assert_eq!(nonce.len(), 43);
+        for other in [
+            a.newest().derive("nonce", &[b"12"]),
+            a.newest().derive("verifier", &[b"1", b"2"]),
+            b.newest().derive("nonce", &[b"1", b"2"]),
+        ] {
+            assert_ne!(nonce, other);
+        }
+    }
+
+    #[test]
+    fn a_file_without_sound_keys_is_refused() {
+        let fault = |text: &str| SessionKeys::parse(text).unwrap_err();
+        assert_eq!(fault(""), KeysMalformed::None);
+        assert_eq!(fault("# nothing\n"), KeysMalformed::None);
+        assert_eq!(fault(&format!("{A}\nsecret")), KeysMalformed::Line(2));
+        assert_eq!(fault("AAAA"), KeysMalformed::Line(1));
+        assert_eq!(fault(&format!("{A}\n{B}\n{A}")), KeysMalformed::Repeated(3));
+        assert_eq!(format!("{:?}", keys(A)), "SessionKeys(1)");
+    }
+}

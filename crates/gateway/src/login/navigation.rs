@@ -1,0 +1,86 @@
+//! Whether a request is somebody going to a page, whom a redirect leads on, or a program, to which it would be a riddle.
+//!
+//! Owns: that judgement. Browsers say it themselves (`Sec-Fetch-Mode`, W3C Fetch Metadata); of those that do not, whoever wants
+//! HTML and sends nothing that only programs send is taken for a browser.
+
+use auth::request::Field;
+
+/// Who asks, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Navigation {
+    /// Somebody goes to a page: they can be sent elsewhere and back.
+    Visit,
+    /// Somebody sends a form: it would be lost on the way.
+    Submission,
+    /// A program, or a part of a page.
+    Program,
+}
+
+/// Judges a request.
+pub(crate) fn judge(method: &str, fields: &[Field<'_>], upgrades: bool) -> Navigation {
+    let value =
+        |name: &str| fields.iter().find(|field| field.name.eq_ignore_ascii_case(name)).map(|f| f.value);
+    if upgrades || value("authorization").is_some() || value("x-requested-with").is_some() {
+        return Navigation::Program;
+    }
+    let goes = match value("sec-fetch-mode") {
+        Some(mode) => mode.eq_ignore_ascii_case(b"navigate"),
+        None => value("accept").is_some_and(wants_html),
+    };
+    match (goes, method) {
+        (true, "GET" | "HEAD") => Navigation::Visit,
+        (true, "POST") => Navigation::Submission,
+        _ => Navigation::Program,
+    }
+}
+
+/// Whether another site made the browser ask (`Sec-Fetch-Site`).
+pub(crate) fn is_from_elsewhere(fields: &[Field<'_>]) -> bool {
+    let site = fields.iter().find(|field| field.name.eq_ignore_ascii_case("sec-fetch-site"));
+    site.is_some_and(|site| site.value.eq_ignore_ascii_case(b"cross-site"))
+}
+
+/// `text/html` by name; `*/*` is what programs say.
+fn wants_html(accept: &[u8]) -> bool {
+    let types = accept.split(|byte| *byte == b',');
+    types.filter_map(|range| range.split(|byte| *byte == b';').next()).any(|range| {
+        let range = range.trim_ascii();
+        range.eq_ignore_ascii_case(b"text/html") || range.eq_ignore_ascii_case(b"application/xhtml+xml")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(method: &str, fields: &[(&str, &str)]) -> Navigation {
+        let fields: Vec<_> = fields.iter().map(|(name, v)| Field { name, value: v.as_bytes() }).collect();
+        judge(method, &fields, false)
+    }
+
+    const HTML: (&str, &str) = ("Accept", "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8");
+
+    #[test]
+    fn browsers_going_to_pages_are_led_on() {
+        assert_eq!(judged("GET", &[("Sec-Fetch-Mode", "navigate")]), Navigation::Visit);
+        assert_eq!(judged("GET", &[HTML]), Navigation::Visit);
+        assert_eq!(judged("HEAD", &[("accept", "Text/HTML;q=0.1")]), Navigation::Visit);
+        assert_eq!(judged("POST", &[HTML]), Navigation::Submission);
+        let form = ("Content-Type", "multipart/form-data");
+        assert_eq!(judged("POST", &[("sec-fetch-mode", "navigate"), form]), Navigation::Submission);
+    }
+
+    #[test]
+    fn programs_are_told() {
+        assert_eq!(judged("GET", &[]), Navigation::Program);
+        assert_eq!(judged("GET", &[("accept", "*/*")]), Navigation::Program);
+        assert_eq!(judged("GET", &[("accept", "application/json, text/plain, */*")]), Navigation::Program);
+        for mode in ["cors", "no-cors", "same-origin", "websocket"] {
+            assert_eq!(judged("GET", &[("sec-fetch-mode", mode), HTML]), Navigation::Program, "{mode}");
+        }
+        assert_eq!(judged("GET", &[HTML, ("X-Requested-With", "XMLHttpRequest")]), Navigation::Program);
+        assert_eq!(judged("GET", &[HTML, ("Authorization", "Bearer x")]), Navigation::Program);
+        assert_eq!(judged("PUT", &[HTML]), Navigation::Program);
+        assert_eq!(judge("GET", &[Field { name: "accept", value: b"text/html" }], true), Navigation::Program);
+    }
+}

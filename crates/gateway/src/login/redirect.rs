@@ -1,0 +1,116 @@
+//! Where somebody goes after logging in or out: somewhere here, or nowhere they were not sent by us.
+//!
+//! Owns: judging `rd`. What it lets through is a path of the same origin in canonical form; anything else becomes the page that
+//! is shown when nobody says where to go.
+
+use auth::request::{Canonical, RawRequest, Scheme};
+
+use crate::config::Origin;
+
+/// Longest target that is kept while somebody logs in. It travels in an address, and providers bound those.
+const LONGEST: usize = 1024;
+/// Where to go when nobody says, or says something odd.
+const DEFAULT: &str = "/";
+
+/// The target to go to, path and query.
+pub(crate) fn target(asked: Option<&str>, origin: &Origin) -> String {
+    asked.and_then(|asked| judged(asked, origin)).unwrap_or_else(|| DEFAULT.to_owned())
+}
+
+fn judged(asked: &str, origin: &Origin) -> Option<String> {
+    // What our own links say, in full.
+    let asked = match asked.strip_prefix(&*origin.text) {
+        Some("") => DEFAULT,
+        Some(rest) if rest.starts_with('/') => rest,
+        _ => asked,
+    };
+    // Browsers take `\` for `/`, drop tabs and line ends, and read `//host` as another host.
+    let odd = |c: char| c == '\\' || c.is_control() || c.is_whitespace();
+    if !asked.starts_with('/') || asked.starts_with("//") || asked.chars().any(odd) {
+        return None;
+    }
+    let path = asked.split(['?', '#']).next().unwrap_or_default();
+    if path.contains('@') || path.contains("//") {
+        return None;
+    }
+    // A fragment is the browser's own, and never sent to us by one.
+    let asked = asked.split('#').next().unwrap_or_default();
+    let asked = if asked.len() > LONGEST { path } else { asked };
+    if asked.len() > LONGEST {
+        return None;
+    }
+    let raw = RawRequest {
+        method: "GET",
+        scheme: if origin.https { Scheme::Https } else { Scheme::Http },
+        authority: None,
+        host: Some(origin.authority.as_bytes()),
+        target: asked.as_bytes(),
+    };
+    // As the request will be read when it comes; one that would be refused leads nowhere.
+    let canonical = Canonical::parse(&raw).ok()?;
+    let mut target = Vec::with_capacity(asked.len());
+    canonical.write_target(&mut target);
+    String::from_utf8(target).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(asked: &str) -> String {
+        let origin =
+            Origin { https: true, authority: "app.example".into(), text: "https://app.example".into() };
+        target(Some(asked), &origin)
+    }
+
+    #[test]
+    fn paths_of_this_origin_lead_there() {
+        for path in ["/", "/a/b", "/a?b=c&d=https://x.example/", "/a?x=@", "/%E2%82%AC", "/a?next=//b"] {
+            assert_eq!(judged(path), path);
+        }
+        assert_eq!(judged("https://app.example/a?b"), "/a?b");
+        assert_eq!(judged("https://app.example"), "/");
+        assert_eq!(judged("/a?b#c"), "/a?b");
+    }
+
+    #[test]
+    fn everything_else_leads_home() {
+        for odd in [
+            "",
+            "a",
+            "//evil.example",
+            "///evil.example",
+            "/\\evil.example",
+            "\\\\evil.example",
+            "/\t/evil.example",
+            "/a\r\nset-cookie: x=y",
+            " /a",
+            "https://evil.example/",
+            "https://app.example.evil.example/",
+            "https://app.example@evil.example/",
+            "http://app.example/",
+            "javascript:alert(1)",
+            "/@evil.example",
+            "/a//b",
+            "/%2f%2fevil.example",
+            "/a/../b",
+            "/%5cevil.example",
+            "/a\u{0}b",
+            "/a%00b",
+            "/\u{a0}evil",
+        ] {
+            assert_eq!(judged(odd), "/", "{odd:?}");
+        }
+        assert_eq!(
+            target(None, &Origin { https: true, authority: "a".into(), text: "https://a".into() }),
+            "/"
+        );
+    }
+
+    #[test]
+    fn a_long_query_is_left_behind() {
+        assert_eq!(judged(&format!("/a?{}", "x".repeat(1020))), format!("/a?{}", "x".repeat(1020)));
+        assert_eq!(judged(&format!("/a?{}", "x".repeat(2000))), "/a");
+        assert_eq!(judged(&format!("/{}", "x".repeat(2000))), "/");
+    }
+}

@@ -1,0 +1,297 @@
+//! A session: who logged in, until when that holds, and what it takes to ask again.
+//!
+//! Owns: its content and its sealed forms, in a cookie and in a store. Does not own: where it is kept, asking the provider.
+//!
+//! What a session says of its holder is kept in the provider's words and mapped when it is read: a changed configuration holds for
+//! sessions that began before it.
+
+use std::time::Duration;
+
+use auth::authority::{AuthorityConfig, openshift_user};
+use auth::identity::{CredentialKind, Identity};
+use auth::time::Timestamp;
+use auth::token::json::Document;
+use aws_lc_rs::digest;
+use aws_lc_rs::error::Unspecified;
+use aws_lc_rs::rand::SecureRandom;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use super::ended::Marks;
+use super::keys::{Purpose, SessionKeys};
+use super::store::Digest;
+use crate::config::{LoginKind, LoginProvider};
+
+/// Bytes of a cookie's value that browsers keep for certain: 4096 with its name and attributes (RFC 6265 §6.1).
+pub(crate) const LONGEST_COOKIE: usize = 3900;
+
+/// A session's content.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Session {
+    /// Names it in the list of those that ended. No secret.
+    #[serde(rename = "i")]
+    pub(crate) id: String,
+    /// At which provider, by name.
+    #[serde(rename = "p")]
+    pub(crate) provider: String,
+    /// Of whom, as the provider calls them.
+    #[serde(rename = "s")]
+    pub(crate) subject: String,
+    /// The provider's session.
+    #[serde(rename = "d", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) sid: Option<String>,
+    /// What the provider says of them, a JSON object.
+    #[serde(rename = "c")]
+    pub(crate) claims: String,
+    /// When they logged in; this and the others in milliseconds.
+    #[serde(rename = "b")]
+    pub(crate) began: u64,
+    /// When it is over, whatever happens.
+    #[serde(rename = "e")]
+    pub(crate) ends: u64,
+    /// When the provider has to be asked again.
+    #[serde(rename = "f")]
+    pub(crate) fresh: u64,
+    /// When the access token ends.
+    #[serde(rename = "x")]
+    pub(crate) expires: u64,
+    /// What it takes to ask again.
+    #[serde(rename = "r", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) refresh_token: Option<Zeroizing<String>>,
+    /// What the provider's other services take.
+    #[serde(rename = "a", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) access_token: Option<Zeroizing<String>>,
+    /// What tells the provider whom to log out.
+    #[serde(rename = "h", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) id_token: Option<Zeroizing<String>>,
+}
+
+/// A session does not fit into a cookie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SealFault {
+    /// It is longer than browsers keep.
+    #[error(
+        "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.sessions`), or ask for fewer claims and scopes"
+    )]
+    TooLong(usize),
+    /// There is no randomness.
+    #[error("the system gives no randomness")]
+    Entropy,
+}
+
+impl From<Unspecified> for SealFault {
+    fn from(_: Unspecified) -> Self {
+        Self::Entropy
+    }
+}
+
+impl Session {
+    /// Whether it is over by itself: at its end, or because nobody used it.
+    pub(crate) fn is_over(&self, idle: Duration, now: Timestamp) -> bool {
+        now >= self.ends() || now >= Timestamp::from_millis(self.fresh).plus(idle)
+    }
+
+    /// Whether the provider has to be asked.
+    pub(crate) fn is_due(&self, now: Timestamp) -> bool {
+        now >= Timestamp::from_millis(self.fresh)
+    }
+
+    pub(crate) fn ends(&self) -> Timestamp {
+        Timestamp::from_millis(self.ends)
+    }
+
+    /// By what it can be ended.
+    pub(crate) fn marks(&self) -> Marks {
+        Marks {
+            id: named(&["session", &self.id]),
+            subject: subject_of(&self.provider, &self.subject),
+            sid: self.sid.as_deref().map(|sid| sid_of(&self.provider, sid)),
+            began: Timestamp::from_millis(self.began),
+        }
+    }
+
+    /// What a cookie holds that is the session. The ID token, which only makes logging out more comfortable, is left out when
+    /// there is no room for it.
+    pub(crate) fn cookie(
+        &self,
+        keys: &SessionKeys,
+        origin: &str,
+        random: &dyn SecureRandom,
+    ) -> Result<String, SealFault> {
+        let seal =
+            |session: &Self| keys.seal(Purpose::Session, &[origin.as_bytes()], &session.text()?, random);
+        let whole = seal(self)?;
+        if whole.len() <= LONGEST_COOKIE {
+            return Ok(whole);
+        }
+        let lean = seal(&Self { id_token: None, ..self.clone() })?;
+        if lean.len() <= LONGEST_COOKIE { Ok(lean) } else { Err(SealFault::TooLong(lean.len())) }
+    }
+
+    /// The session that a cookie is.
+    pub(crate) fn of_cookie(keys: &SessionKeys, origin: &str, cookie: &[u8]) -> Option<Self> {
+        let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes()], cookie)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// What a store keeps under this name.
+    pub(crate) fn content(
+        &self,
+        keys: &SessionKeys,
+        origin: &str,
+        id: &Digest,
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, SealFault> {
+        let holder = [origin.as_bytes(), id];
+        Ok(keys.seal(Purpose::Session, &holder, &self.text()?, random)?.into_bytes())
+    }
+
+    /// The session that a store kept under this name.
+    pub(crate) fn of_content(keys: &SessionKeys, origin: &str, id: &Digest, content: &[u8]) -> Option<Self> {
+        let (text, _) = keys.open(Purpose::Session, &[origin.as_bytes(), id], content)?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    fn text(&self) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
+        serde_json::to_vec(self).map(Zeroizing::new).map_err(|_| Unspecified)
+    }
+}
+
+/// Who somebody is, from what their provider says of them.
+///
+/// # Errors
+/// In words.
+pub(crate) fn identity(provider: &LoginProvider, claims: &[u8]) -> Result<Identity, String> {
+    let mut identity = match &provider.kind {
+        LoginKind::OpenId { .. } => {
+            let document = Document::parse(claims.to_vec()).map_err(|error| error.to_string())?;
+            let identity = provider.mapping.identity(&provider.name, document.root());
+            identity.map_err(|error| error.to_string())?
+        }
+        LoginKind::OpenShift { .. } => {
+            let config = AuthorityConfig {
+                name: provider.name.clone(),
+                audiences: None,
+                issuer: None,
+                mapping: provider.mapping.clone(),
+            };
+            let verdict =
+                openshift_user::read(claims.to_vec(), &config).map_err(|error| error.to_string())?;
+            verdict.map_err(|error| error.to_string())?.identity
+        }
+    };
+    identity.kind = CredentialKind::Session;
+    Ok(identity)
+}
+
+/// What everything of one person is found by.
+pub(crate) fn subject_of(provider: &str, subject: &str) -> Digest {
+    named(&["subject", provider, subject])
+}
+
+/// What everything of one session of the provider's is found by.
+pub(crate) fn sid_of(provider: &str, sid: &str) -> Digest {
+    named(&["sid", provider, sid])
+}
+
+/// What a session is kept under whose browser holds this.
+pub(crate) fn kept_as(cookie: &[u8]) -> Digest {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest::digest(&digest::SHA256, cookie).as_ref());
+    out
+}
+
+fn named(parts: &[&str]) -> Digest {
+    let mut hash = digest::Context::new(&digest::SHA256);
+    for part in parts {
+        hash.update(&(part.len() as u64).to_be_bytes());
+        hash.update(part.as_bytes());
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(hash.finish().as_ref());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use aws_lc_rs::rand::SystemRandom;
+
+    const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+    const HERE: &str = "https://app.example";
+
+    fn keys() -> SessionKeys {
+        SessionKeys::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").unwrap()
+    }
+
+    fn session() -> Session {
+        Session {
+            id: "one".into(),
+            provider: "id".into(),
+            subject: "u1".into(),
+            sid: Some("s1".into()),
+            claims: r#"{"sub":"u1"}"#.into(),
+            began: NOW.as_millis(),
+            ends: NOW.plus(Duration::from_hours(12)).as_millis(),
+            fresh: NOW.plus(Duration::from_mins(5)).as_millis(),
+            expires: NOW.plus(Duration::from_mins(5)).as_millis(),
+            refresh_token: Some("r".to_owned().into()),
+            access_token: None,
+            id_token: Some("x".repeat(1000).into()),
+        }
+    }
+
+    fn cookie(session: &Session) -> Result<String, SealFault> {
+        session.cookie(&keys(), HERE, &SystemRandom::new())
+    }
+
+    #[test]
+    fn a_cookie_is_the_session_at_its_origin() {
+        let cookie = cookie(&session()).unwrap();
+        let back = Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap();
+        assert_eq!((&*back.subject, back.refresh_token.unwrap().as_str()), ("u1", "r"));
+        assert_eq!(back.id_token.unwrap().len(), 1000);
+        assert!(Session::of_cookie(&keys(), "https://b.example", cookie.as_bytes()).is_none());
+        assert!(!cookie.contains("u1"));
+    }
+
+    #[test]
+    fn no_cookie_is_longer_than_browsers_keep() {
+        let large = Session { id_token: Some("x".repeat(2900).into()), ..session() };
+        let cookie = cookie(&large).unwrap();
+        assert!(cookie.len() <= LONGEST_COOKIE);
+        assert!(Session::of_cookie(&keys(), HERE, cookie.as_bytes()).unwrap().id_token.is_none());
+        let groups = Session { claims: "x".repeat(4000), ..large };
+        let fault = self::cookie(&groups).unwrap_err();
+        assert!(matches!(fault, SealFault::TooLong(n) if n > 4096), "{fault}");
+    }
+
+    #[test]
+    fn what_a_store_keeps_opens_under_its_own_name() {
+        let (name, other) = (kept_as(b"secret"), kept_as(b"other"));
+        let content = session().content(&keys(), HERE, &name, &SystemRandom::new()).unwrap();
+        assert!(Session::of_content(&keys(), HERE, &name, &content).is_some());
+        assert!(Session::of_content(&keys(), HERE, &other, &content).is_none(), "rows cannot be exchanged");
+        assert!(Session::of_cookie(&keys(), HERE, &content).is_none(), "nor be presented");
+    }
+
+    #[test]
+    fn it_ends_at_its_end_and_when_nobody_uses_it() {
+        let (session, idle) = (session(), Duration::from_hours(1));
+        assert!(!session.is_due(NOW.plus(Duration::from_secs(299))));
+        assert!(session.is_due(NOW.plus(Duration::from_mins(5))));
+        assert!(!session.is_over(idle, NOW.plus(Duration::from_mins(64))));
+        assert!(session.is_over(idle, NOW.plus(Duration::from_mins(65))));
+        let long = Duration::from_hours(99);
+        assert!(!session.is_over(long, NOW.plus(Duration::from_mins(719))));
+        assert!(session.is_over(long, NOW.plus(Duration::from_hours(12))));
+    }
+
+    #[test]
+    fn names_of_different_things_differ() {
+        let names = [subject_of("a", "bc"), subject_of("ab", "c"), sid_of("a", "bc"), kept_as(b"abc")];
+        for (at, name) in names.iter().enumerate() {
+            assert!(!names[..at].contains(name));
+        }
+    }
+}

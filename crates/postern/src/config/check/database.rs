@@ -1,0 +1,155 @@
+//! A database that facts are kept in: where it is.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+use super::super::fault::KeyPath;
+use super::{Context, version};
+
+/// Where facts are kept. `Debug` shows no URL: it may hold a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Database {
+    /// As [`store::Store::open`] takes it.
+    pub url: String,
+    /// The file, with SQLite.
+    pub file: Option<PathBuf>,
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Database").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+impl Database {
+    /// What tells that a URL in a file changed.
+    pub(in crate::config) fn version(&self) -> u64 {
+        version([self.url.as_bytes()])
+    }
+}
+
+const URL_HINT: &str = "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\" or \
+                        \"postgres://postern@db.example/postern\"";
+
+/// The keys that say where a database is: `database` or `database_file`.
+pub(super) struct Stated<'a> {
+    pub(super) url: Option<&'a str>,
+    pub(super) file: Option<&'a Path>,
+    /// The table that they are in.
+    pub(super) path: &'a KeyPath,
+}
+
+impl Stated<'_> {
+    /// `None` when a fault was noted.
+    pub(super) fn check(&self, context: &mut Context<'_>) -> Option<Database> {
+        let (url, at) = self.url(context)?;
+        match url.split_once(':') {
+            Some(("postgres" | "postgresql", _)) => Some(Database { url, file: None }),
+            Some(("sqlite", rest)) => sqlite(rest, &at, context),
+            // the text may hold a password, so it is not shown
+            _ => {
+                context.faults.add(&at, "a database's URL begins with sqlite: or postgres:", URL_HINT);
+                None
+            }
+        }
+    }
+
+    fn url(&self, context: &mut Context<'_>) -> Option<(String, KeyPath)> {
+        let (at_url, at_file) = (self.path.key("database"), self.path.key("database_file"));
+        match (self.url, self.file) {
+            (Some(url), None) => {
+                if has_password(url) {
+                    let what = "the database's URL holds a password, and this file is shown to anybody";
+                    let hint = "write the URL into a file of its own and name that: `database_file`";
+                    context.faults.add(&at_url, what, hint);
+                    return None;
+                }
+                Some((url.to_owned(), at_url))
+            }
+            (None, Some(file)) => {
+                let read = context.read(file, &at_file)?;
+                if context.reader.mode(file).is_some_and(|mode| mode & 0o007 != 0) {
+                    let what = format!("{} can be read by anybody on this machine", file.display());
+                    context.faults.warn(&at_file, what, "if its URL holds a password: chmod o= the file");
+                }
+                Some((String::from_utf8_lossy(&read).trim().to_owned(), at_file))
+            }
+            (Some(_), Some(_)) => {
+                let what = "the database is named twice";
+                context.faults.add(&at_file, what, "take `database` or `database_file` out");
+                None
+            }
+            (None, None) => {
+                context.faults.add(&at_url, "missing key `database`", URL_HINT);
+                None
+            }
+        }
+    }
+}
+
+/// A relative path counts from the folder of the configuration, as every other.
+fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
+    let file = decoded(file).filter(|file| !file.is_empty());
+    let memory =
+        file.as_deref().is_some_and(|file| file.starts_with(b":memory:")) || query.contains("memory");
+    let Some(file) = file.filter(|_| !memory) else {
+        let what = "the database is no file, so nothing would be kept";
+        context.faults.add(at, what, "such as \"sqlite:///var/lib/postern/postern.db?mode=rwc\"");
+        return None;
+    };
+    let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
+    let url = store::sqlite_url(&file);
+    let url = url.split_once('?').map_or(url.as_str(), |(url, _)| url);
+    Some(Database { url: format!("{url}?{query}"), file: Some(file) })
+}
+
+/// Without percent-escapes; `None` when one is broken.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let (mut out, mut bytes) = (Vec::new(), text.bytes());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            byte => byte,
+        });
+    }
+    Some(out)
+}
+
+/// Whether a URL has a password in it, before the host or as a parameter.
+fn has_password(url: &str) -> bool {
+    let (before, query) = url.split_once('?').unwrap_or((url, ""));
+    let rest = before.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    user.contains(':') || query.split('&').any(|pair| pair.starts_with("password="))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_urls_are_seen() {
+        for url in ["postgres://a:b@c/d", "postgres://a@c/d?password=b", "postgresql://:b@c"] {
+            assert!(has_password(url), "{url}");
+        }
+        for url in ["postgres://a@c:5432/d", "postgres:///d?host=/run", "sqlite:///a:b@c", "nonsense"] {
+            assert!(!has_password(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(decoded("a%20b").unwrap(), b"a b");
+        assert_eq!(decoded("a%2"), None);
+        assert_eq!(decoded("a%zz"), None);
+    }
+}

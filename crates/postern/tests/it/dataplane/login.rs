@@ -1,0 +1,752 @@
+//! Logging in with a browser: against a provider that is played, with sessions in cookies and in a database.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use gateway::clock::ManualClock;
+use gateway::login::LoginStatus;
+use gateway::login::store::SessionStore;
+use postern::sessions::{self, Sessions};
+use serde_json::json;
+
+use super::harness::{CONTROL, Fixture, Setup, Upstream, now};
+use super::login_provider::{Browser, Played, parameters};
+
+const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// A gateway that people log in at, and everything around it.
+struct Stage {
+    clock: Arc<ManualClock>,
+    provider: Played,
+    fixture: Fixture,
+}
+
+impl Stage {
+    /// Sessions are in cookies.
+    fn carried() -> Self {
+        Self::new("", None)
+    }
+
+    /// Sessions are in a database.
+    fn kept() -> Self {
+        Self::new("", Some(database()))
+    }
+
+    fn new(more: &str, sessions: Option<Arc<dyn SessionStore>>) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let fixture = gateway(&provider, &clock, more, sessions);
+        Self { clock, provider, fixture }
+    }
+
+    fn status(&self) -> LoginStatus {
+        self.fixture.gateway().logins().unwrap()
+    }
+
+    fn browser(&self) -> Browser {
+        Browser::new(self.fixture.address, "app.test")
+    }
+
+    fn logged_in(&self) -> Browser {
+        let mut browser = self.browser();
+        browser.log_in(&self.provider, "/");
+        browser
+    }
+}
+
+fn setup(provider: &Played, more: &str) -> Setup {
+    Setup {
+        route: "login = true".into(),
+        more: format!(
+            "[[route]]\nname = \"api\"\npath = {{ prefix = \"/api\" }}\nupstream = \"backend\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n\
+             [login]\norigins = [\"https://app.test\", \"https://other.test\"]\nkeys_file = \"keys\"\n{more}\n\
+             [[login.provider]]\nname = \"id\"\ntitle = \"The Provider\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
+            provider.url
+        ),
+        ..Setup::default()
+    }
+}
+
+fn gateway(
+    provider: &Played,
+    clock: &Arc<ManualClock>,
+    more: &str,
+    sessions: Option<Arc<dyn SessionStore>>,
+) -> Fixture {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, KEY).unwrap();
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(dir.path().join("secret"), "secret\n").unwrap();
+    let upstream = Upstream::start();
+    let text = setup(provider, more).file(dir.path(), upstream.address);
+    Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
+}
+
+fn database() -> Arc<dyn SessionStore> {
+    let dir = tempfile::tempdir().unwrap().keep();
+    let file = dir.join("sessions.db");
+    let url = store::sqlite_url(&file);
+    let database = postern::config::Database { url, file: Some(file) };
+    let store = CONTROL.block_on(sessions::open(&database)).unwrap();
+    Arc::new(Sessions::new(store, CONTROL.handle().clone()))
+}
+
+/// For what has to hold wherever sessions are kept.
+fn everywhere(test: impl Fn(&Stage)) {
+    test(&Stage::carried());
+    test(&Stage::kept());
+}
+
+#[test]
+fn whoever_has_no_session_logs_in_and_comes_to_where_they_wanted() {
+    everywhere(|stage| {
+        let mut browser = stage.browser();
+        let sent = browser.visit("/reports/7?year=2026&q=a%20b");
+        assert_eq!(sent.status, 302);
+        assert_eq!(sent.value("cache-control"), Some("no-store"));
+        let location = browser.go_to_provider("/reports/7?year=2026&q=a%20b");
+        let asked = parameters(&location);
+        assert_eq!(asked["client_id"], "gateway");
+        assert_eq!(asked["scope"], "openid profile email");
+        assert_eq!(asked["redirect_uri"], "https://app.test/oauth2/callback");
+        let back = browser.back(&stage.provider.approve(&location));
+        assert_eq!(back.value("location"), Some("https://app.test/reports/7?year=2026&q=a%20b"));
+        browser.cookies.insert("theme".into(), "dark".into());
+        assert_eq!(browser.follow(&back).status, 200);
+        let seen = stage.fixture.upstream.only();
+        assert_eq!(seen.line(), "GET /reports/7?year=2026&q=a%20b HTTP/1.1");
+        assert_eq!(seen.values("x-forwarded-user"), ["alice"]);
+        assert_eq!(seen.values("x-forwarded-groups"), ["dev"]);
+        assert_eq!(seen.values("cookie"), ["theme=dark"], "ours stay here");
+        assert!(seen.values("x-forwarded-access-token").is_empty());
+        assert_eq!(stage.status().logins, 1);
+    });
+}
+
+#[test]
+fn programs_are_told_and_not_led() {
+    let stage = Stage::carried();
+    for lines in [
+        "",
+        "Accept: */*\r\n",
+        "Accept: application/json\r\n",
+        "Accept: text/html\r\nX-Requested-With: XMLHttpRequest\r\n",
+        "Accept: text/html\r\nSec-Fetch-Mode: cors\r\n",
+        "Accept: text/html\r\nConnection: upgrade\r\nUpgrade: websocket\r\n",
+        "Content-Type: application/grpc\r\n",
+    ] {
+        let told = stage.browser().send("GET", "/", lines, "");
+        assert_eq!(told.status, 401, "{lines}");
+        assert!(told.value("www-authenticate").unwrap().starts_with("Bearer"), "{lines}");
+        assert!(told.value("location").is_none());
+    }
+    let bearer = stage.browser().send("GET", "/", "Accept: text/html\r\nAuthorization: Bearer x\r\n", "");
+    assert_eq!(bearer.status, 401);
+    assert_eq!(stage.browser().visit("/api/x").status, 401, "this route asks for no login");
+    assert_eq!(Browser::new(stage.fixture.address, "else.test").visit("/").status, 401, "no origin of ours");
+    assert!(stage.fixture.upstream.seen().is_empty());
+}
+
+#[test]
+fn a_session_is_a_credential_where_it_was_begun_and_wanted() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        assert_eq!(browser.visit("/").status, 200);
+        assert_eq!(browser.visit("/api/x").status, 401, "the route takes no sessions");
+        let mut elsewhere =
+            Browser { cookies: browser.cookies.clone(), ..Browser::new(stage.fixture.address, "other.test") };
+        assert_eq!(elsewhere.visit("/").status, 302, "a cookie that was carried to another host");
+        let mut http = browser.clone();
+        let session = http.cookies.remove("__Host-postern").unwrap();
+        http.cookies.insert("postern".into(), session.clone());
+        assert_eq!(http.visit("/").status, 302, "under the name that any host could set");
+        let twice = format!("Cookie: __Host-postern={session}; __Host-postern={session}\r\n");
+        assert_eq!(stage.browser().send("GET", "/", &twice, "").status, 401);
+        let mut forged = browser.clone();
+        let mut bytes = session.into_bytes();
+        let last = bytes.len() - 1;
+        bytes[last] = if bytes[last] == b'A' { b'B' } else { b'A' };
+        forged.cookies.insert("__Host-postern".into(), String::from_utf8(bytes).unwrap());
+        assert_eq!(forged.visit("/").status, 302);
+        // A token sent along is the credential, and nothing else.
+        let bearer = browser.send("GET", "/", "Authorization: Bearer nonsense\r\n", "");
+        assert_eq!(bearer.status, 401);
+        let token = stage.fixture.issuer.token(|claims| claims["preferred_username"] = "bob".into());
+        assert_eq!(browser.send("GET", "/", &format!("Authorization: Bearer {token}\r\n"), "").status, 200);
+        assert_eq!(stage.fixture.upstream.seen().last().unwrap().values("x-forwarded-user"), ["bob"]);
+    });
+}
+
+#[test]
+fn tabs_log_in_at_once_without_getting_into_each_others_way() {
+    everywhere(|stage| {
+        let mut browser = stage.browser();
+        let tabs: Vec<_> = (0..12).map(|n| browser.go_to_provider(&format!("/tab/{n}"))).collect();
+        assert_eq!(browser.cookies.len(), 1, "one cookie for all of them: {:?}", browser.cookies.keys());
+        for (n, location) in tabs.iter().enumerate().rev() {
+            let back = browser.back(&stage.provider.approve(location));
+            assert_eq!(
+                (back.status, back.value("location")),
+                (303, Some(&*format!("https://app.test/tab/{n}")))
+            );
+            assert_eq!(browser.visit("/").status, 200);
+        }
+        assert_eq!(browser.cookies.len(), 2);
+    });
+}
+
+#[test]
+fn a_login_ends_where_it_began_and_once() {
+    let stage = Stage::carried();
+    let mut victim = stage.browser();
+    let mut attacker = stage.browser();
+    let location = attacker.go_to_provider("/");
+    let approved = stage.provider.approve(&location);
+    assert_eq!(victim.back(&approved).status, 400, "a browser without a login");
+    victim.go_to_provider("/");
+    let refused = victim.back(&approved);
+    assert_eq!(refused.status, 400, "{}", refused.text());
+    assert!(refused.text().contains("did not begin here"));
+    assert!(victim.session().is_none());
+    for state in ["", "nonsense", &approved.1[1..]] {
+        assert_eq!(attacker.back(&(approved.0.clone(), state.to_owned())).status, 400, "{state}");
+    }
+    let twice = format!("/oauth2/callback?code={}&code=x&state={}", approved.0, approved.1);
+    let fresh = attacker.clone();
+    assert_eq!(attacker.visit(&twice).status, 400);
+    let mut attacker = fresh;
+    let again = attacker.go_to_provider("/page");
+    let approved = stage.provider.approve(&again);
+    assert_eq!(attacker.back(&approved).status, 303);
+    assert!(attacker.session().is_some());
+    let replayed = attacker.back(&approved);
+    assert_eq!((replayed.status, replayed.value("location")), (303, Some("https://app.test/page")));
+    assert!(replayed.value("set-cookie").is_none());
+    assert_eq!(
+        stage.provider.state().asked["authorization_code"],
+        1,
+        "asked once, and not for the refused ones"
+    );
+}
+
+#[test]
+fn a_login_page_left_open_over_night_leads_on() {
+    let stage = Stage::carried();
+    let mut browser = stage.browser();
+    let location = browser.go_to_provider("/deep?link");
+    stage.clock.advance(Duration::from_hours(1));
+    let late = browser.back(&stage.provider.approve(&location));
+    assert_eq!(late.status, 303);
+    let started = browser.follow(&late);
+    let location = started.value("location").unwrap().to_owned();
+    let back = browser.back(&stage.provider.approve(&location));
+    assert_eq!(back.value("location"), Some("https://app.test/deep?link"));
+}
+
+#[test]
+fn what_a_provider_says_is_believed_only_when_it_is_right() {
+    for (claims, what) in [
+        (json!({"nonce": "another"}), "nonce"),
+        (json!({"nonce": null}), "no nonce"),
+        (json!({"aud": "else"}), "audience"),
+        (json!({"aud": ["gateway", "else"]}), "audience without party"),
+        (json!({"azp": "else"}), "party"),
+        (json!({"iss": "https://evil.test"}), "issuer"),
+        (json!({"exp": 1}), "expired"),
+        (json!({"sub": null}), "nobody"),
+        (json!({"preferred_username": "a\r\nb"}), "control character"),
+        (json!({"events": {}}), "logout token"),
+    ] {
+        let stage = Stage::carried();
+        stage.provider.state().claims = claims;
+        let mut browser = stage.browser();
+        let location = browser.go_to_provider("/");
+        let refused = browser.back(&stage.provider.approve(&location));
+        assert_eq!(refused.status, 403, "{what}: {}", refused.text());
+        assert!(browser.session().is_none(), "{what}");
+        assert_eq!(stage.status().login_refused, 1, "{what}");
+    }
+}
+
+#[test]
+fn an_answer_is_of_the_provider_that_was_asked() {
+    let stage = Stage::carried();
+    stage.provider.state().metadata = json!({"authorization_response_iss_parameter_supported": true});
+    let mut browser = stage.browser();
+    for (iss, status) in [("", 403), ("&iss=https://evil.test", 403), ("&iss=&iss=", 403)] {
+        let location = browser.go_to_provider("/");
+        let (code, state) = stage.provider.approve(&location);
+        let back = browser.visit(&format!("/oauth2/callback?code={code}&state={state}{iss}"));
+        assert_eq!(back.status, status, "{iss}");
+    }
+    let location = browser.go_to_provider("/");
+    let (code, state) = stage.provider.approve(&location);
+    let back =
+        browser.visit(&format!("/oauth2/callback?code={code}&state={state}&iss={}", stage.provider.url));
+    assert_eq!(back.status, 303);
+    let mut browser = stage.browser();
+    let refused = browser.go_to_provider("/x");
+    let (_, state) = stage.provider.approve(&refused);
+    let url = &stage.provider.url;
+    let back = browser.visit(&format!("/oauth2/callback?error=access_denied%3Cb%3E&state={state}&iss={url}"));
+    assert_eq!(back.status, 403);
+    assert!(back.text().contains("The Provider said no: access_denied&#60;b&#62;"), "{}", back.text());
+}
+
+#[test]
+fn a_provider_that_is_down_is_503_and_is_asked_again() {
+    let stage = Stage::carried();
+    stage.provider.state().ill = true;
+    let mut browser = stage.browser();
+    let sent = browser.visit("/");
+    let down = browser.follow(&sent);
+    assert_eq!(down.status, 503);
+    assert!(down.value("retry-after").is_some());
+    assert!(down.text().contains("The Provider"));
+    stage.provider.state().ill = false;
+    std::thread::sleep(Duration::from_millis(1100));
+    browser.log_in(&stage.provider, "/");
+    assert_eq!(browser.visit("/").status, 200);
+}
+
+#[test]
+fn where_to_go_is_here_or_home() {
+    let stage = Stage::carried();
+    for (asked, goes) in [
+        ("/a%3Fb%3Dc", "/a?b=c"),
+        ("https://app.test/a", "/a"),
+        ("https://evil.test/", "/"),
+        ("//evil.test/", "/"),
+        ("/%5Cevil.test", "/"),
+        ("/%09/evil.test", "/"),
+        ("/%40evil.test", "/"),
+        ("https://app.test%40evil.test/", "/"),
+        ("javascript:alert(1)", "/"),
+    ] {
+        let mut browser = stage.browser();
+        let started = browser.visit(&format!("/oauth2/start?rd={asked}"));
+        let location = started.value("location").unwrap().to_owned();
+        let back = browser.back(&stage.provider.approve(&location));
+        assert_eq!(back.value("location"), Some(&*format!("https://app.test{goes}")), "{asked}");
+        let mut out = stage.browser();
+        let gone = out.visit(&format!("/oauth2/sign_out?rd={asked}"));
+        assert_eq!(gone.value("location"), Some(&*format!("https://app.test{goes}")), "{asked}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
+    let carried = Stage::carried();
+    carried.provider.state().padding = 6000;
+    let mut browser = carried.browser();
+    let location = browser.go_to_provider("/");
+    let refused = browser.back(&carried.provider.approve(&location));
+    assert_eq!(refused.status, 500);
+    assert!(refused.text().contains("does not fit"), "{}", refused.text());
+    assert!(browser.session().is_none());
+    let kept = Stage::kept();
+    kept.provider.state().padding = 8000;
+    let mut browser = kept.logged_in();
+    assert_eq!(browser.session().unwrap().len(), 43);
+    assert_eq!(browser.visit("/").status, 200);
+}
+
+#[test]
+fn one_renewal_however_many_requests_race() {
+    everywhere(|stage| {
+        let browser = stage.logged_in();
+        stage.provider.state().slow = Duration::from_millis(100);
+        stage.clock.advance(Duration::from_mins(6));
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let race = |_| {
+                let mut tab = browser.clone();
+                scope.spawn(move || (tab.visit("/").status, tab))
+            };
+            let racing: Vec<_> = (0..24).map(race).collect();
+            racing.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(
+            answers.iter().all(|(status, _)| *status == 200),
+            "{:?}",
+            answers.iter().map(|a| a.0).collect::<Vec<_>>()
+        );
+        assert_eq!(stage.provider.state().asked["refresh_token"], 1);
+        // A tab that did not hear of the new cookie goes on with the old one, and does not use the old refresh token.
+        stage.clock.advance(Duration::from_mins(1));
+        let mut late = browser.clone();
+        assert_eq!(late.visit("/").status, 200);
+        // And the new one goes on from there.
+        let (_, mut tab) = answers.into_iter().next().unwrap();
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(tab.visit("/").status, 200);
+        assert_eq!(stage.provider.state().asked["refresh_token"], 2);
+        assert!(!stage.provider.state().reused, "no refresh token is used twice");
+    });
+}
+
+#[test]
+fn processes_that_share_a_database_share_sessions_and_renew_them_once() {
+    let sessions = database();
+    let stage = Stage::new("", Some(sessions.clone()));
+    let other = gateway(&stage.provider, &stage.clock, "", Some(sessions));
+    let mut browser = stage.logged_in();
+    assert_eq!(browser.at(other.address).visit("/").status, 200);
+    stage.provider.state().slow = Duration::from_millis(100);
+    stage.clock.advance(Duration::from_mins(6));
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let racing: Vec<_> = (0..16)
+            .map(|n| {
+                let mut tab = if n % 2 == 0 { browser.clone() } else { browser.at(other.address) };
+                scope.spawn(move || tab.visit("/").status)
+            })
+            .collect();
+        racing.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
+    assert_eq!(stage.provider.state().asked["refresh_token"], 1);
+    // Ended here, it is over here at once, and there as soon as what was believed has to be looked up.
+    let mut stolen = browser.at(other.address);
+    assert_eq!(stolen.visit("/").status, 200);
+    browser.clone().visit("/oauth2/sign_out");
+    assert_eq!(browser.visit("/").status, 302);
+    stage.clock.advance(Duration::from_secs(10));
+    assert_eq!(stolen.visit("/").status, 302);
+}
+
+#[test]
+fn logging_out_leaves_nothing_alive() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        let stolen = browser.clone();
+        assert_eq!(browser.visit("/").status, 200);
+        let out = browser.visit("/oauth2/sign_out");
+        assert_eq!(out.status, 303);
+        let location = out.value("location").unwrap();
+        assert!(location.starts_with(&format!("{}/logout?", stage.provider.url)), "{location}");
+        let asked = parameters(location);
+        assert_eq!(asked["post_logout_redirect_uri"], "https://app.test/oauth2/signed_out");
+        assert_eq!(asked["client_id"], "gateway");
+        assert!(asked["id_token_hint"].split('.').count() == 3);
+        assert!(browser.cookies.is_empty());
+        assert!(stage.provider.state().revoked.iter().any(|token| token.starts_with("refresh-")));
+        assert_eq!(stolen.clone().visit("/").status, 302, "the cookie from before");
+        assert_eq!(stolen.clone().send("GET", "/oauth2/auth", "", "").status, 401);
+        let done = browser.visit("/oauth2/signed_out");
+        assert!(done.text().contains("You are signed out"));
+        // A second time there is nothing to end.
+        assert_eq!(
+            browser.visit("/oauth2/sign_out").value("location"),
+            Some("https://app.test/oauth2/signed_out")
+        );
+        // Another site's link asks first.
+        let mut other = stage.logged_in();
+        let asked = other.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
+        assert_eq!(asked.status, 200);
+        assert_eq!(other.visit("/").status, 200);
+        assert_eq!(other.send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
+        assert_eq!(other.visit("/").status, 302);
+    });
+}
+
+#[test]
+fn a_form_is_not_lost_with_a_session() {
+    let stage = Stage::carried();
+    let mut browser = stage.browser();
+    let lines = format!("Accept: text/html\r\nSec-Fetch-Mode: navigate\r\n{FORM}");
+    let ended = browser.send("POST", "/orders", &lines, "item=7");
+    assert_eq!(ended.status, 401, "no redirect, which would forget the form");
+    let text = ended.text();
+    assert!(text.contains("load it again") && text.contains(r#"target="_blank""#), "{text}");
+    let link = "/oauth2/start?rd=%2Foauth2%2Fdone";
+    assert!(text.contains(&format!("https://app.test{link}")), "{text}");
+    assert!(stage.fixture.upstream.seen().is_empty());
+    // What somebody does then.
+    let location = browser.visit(link).value("location").unwrap().to_owned();
+    let back = browser.back(&stage.provider.approve(&location));
+    assert!(browser.follow(&back).text().contains("You are signed in"));
+    assert_eq!(browser.send("POST", "/orders", &lines, "item=7").status, 200);
+    assert_eq!(stage.fixture.upstream.only().body, b"item=7");
+}
+
+#[test]
+fn changed_groups_count_with_the_next_renewal() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        assert_eq!(browser.visit("/").status, 200);
+        stage.provider.state().groups = vec!["sales".into()];
+        stage.clock.advance(Duration::from_mins(4));
+        assert_eq!(browser.visit("/").status, 200);
+        stage.clock.advance(Duration::from_mins(1));
+        assert_eq!(browser.visit("/").status, 403, "no longer of the group");
+        stage.provider.state().groups = vec!["dev".into()];
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 200);
+    });
+}
+
+#[test]
+fn what_the_provider_ended_is_over() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        let token = "refresh-2".to_owned();
+        {
+            let mut state = stage.provider.state();
+            state.revoked.push(token);
+            state.lasts = 600;
+        }
+        stage.provider.state().subject = "mallory-id".into();
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 302, "it speaks of somebody else");
+        assert_eq!(browser.visit("/").status, 302);
+        assert!(stage.status().renewal_refused >= 1);
+    });
+}
+
+#[test]
+fn a_silent_provider_is_forgiven_while_its_own_token_lasts() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.provider.state().ill = true;
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 200, "its access token lasts ten minutes");
+        stage.clock.advance(Duration::from_mins(4));
+        let down = browser.visit("/");
+        assert_eq!((down.status, down.value("retry-after")), (503, Some("1")), "never 403, never a login");
+        stage.provider.state().ill = false;
+        assert_eq!(browser.visit("/").status, 200);
+    });
+}
+
+#[test]
+fn a_session_ends_by_itself() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.clock.advance(Duration::from_mins(64));
+        assert_eq!(browser.visit("/").status, 200, "idle for almost an hour, and five minutes");
+        stage.clock.advance(Duration::from_mins(65));
+        assert_eq!(browser.visit("/").status, 302, "idle for longer");
+        let mut busy = stage.logged_in();
+        for _ in 0..23 {
+            stage.clock.advance(Duration::from_mins(30));
+            assert_eq!(busy.visit("/").status, 200);
+        }
+        stage.clock.advance(Duration::from_mins(30));
+        assert_eq!(busy.visit("/").status, 302, "twelve hours");
+    });
+}
+
+#[test]
+fn a_provider_without_refresh_tokens_is_asked_by_its_access_token() {
+    everywhere(|stage| {
+        stage.provider.state().refreshes = false;
+        let mut browser = stage.logged_in();
+        stage.provider.state().groups = vec!["sales".into()];
+        stage.clock.advance(Duration::from_mins(5));
+        assert_eq!(browser.visit("/").status, 403);
+        stage.clock.advance(Duration::from_mins(5));
+        assert_eq!(browser.visit("/").status, 302, "the access token has ended");
+    });
+}
+
+#[test]
+fn a_provider_logs_people_out() {
+    everywhere(|stage| {
+        let (mut alice, mut phone) = (stage.logged_in(), stage.browser());
+        {
+            let mut state = stage.provider.state();
+            state.sid = Some("sid-2".into());
+        }
+        phone.log_in(&stage.provider, "/");
+        assert_eq!((alice.visit("/").status, phone.visit("/").status), (200, 200));
+        let said = |token: &str| {
+            stage.browser().send("POST", "/oauth2/backchannel_logout", FORM, &format!("logout_token={token}"))
+        };
+        let token = |changes| stage.provider.logout_token("logout+jwt", &changes);
+        for (bad, what) in [
+            (json!({"nonce": "n"}), "nonce"),
+            (json!({"events": null}), "no event"),
+            (json!({"events": {"x": {}}}), "another event"),
+            (json!({"aud": "else"}), "for somebody else"),
+            (json!({"iss": "https://evil.test"}), "of somebody else"),
+            (json!({"exp": 1}), "old"),
+            (json!({"jti": null}), "without a name"),
+            (json!({"sid": null}), "about nobody"),
+            (json!({"iat": "now"}), "without a time"),
+        ] {
+            let refused = said(&token(bad));
+            assert_eq!((refused.status, refused.value("cache-control")), (400, Some("no-store")), "{what}");
+        }
+        let mut forged = token(json!({}));
+        forged.truncate(forged.len() - 4);
+        assert_eq!(said(&format!("{forged}AAAA")).status, 400);
+        assert_eq!(said("nonsense").status, 400);
+        let as_id = stage.provider.logout_token("at+jwt", &json!({}));
+        assert_eq!(said(&as_id).status, 400);
+        let whole = stage.browser().send("GET", "/oauth2/backchannel_logout", "", "");
+        assert_eq!((whole.status, whole.value("allow")), (405, Some("POST")));
+        assert_eq!((alice.visit("/").status, phone.visit("/").status), (200, 200), "nobody was logged out");
+        let good = token(json!({}));
+        assert_eq!(said(&good).status, 200);
+        assert_eq!(alice.visit("/").status, 302, "with the next request");
+        assert_eq!(phone.visit("/").status, 200, "another session of the provider's");
+        assert_eq!(said(&good).status, 400, "a second time");
+        stage.clock.advance(Duration::from_secs(2));
+        let held_back = token(json!({"sid": null, "sub": "alice-id"}));
+        stage.clock.advance(Duration::from_secs(5));
+        let mut later = stage.logged_in();
+        assert_eq!(said(&held_back).status, 200);
+        assert_eq!(phone.visit("/").status, 302, "all of alice");
+        assert_eq!(later.visit("/").status, 200, "what began after the message was made");
+        assert_eq!(stage.status().provider_logouts, 2);
+    });
+}
+
+#[test]
+fn proxies_and_pages_ask_whose_session_it_is() {
+    everywhere(|stage| {
+        let ask = |browser: &Browser, query: &str| {
+            browser.clone().send("GET", &format!("/oauth2/auth{query}"), "", "")
+        };
+        assert_eq!(ask(&stage.browser(), "").status, 401);
+        let browser = stage.logged_in();
+        let told = ask(&browser, "");
+        assert_eq!((told.status, told.value("cache-control")), (202, Some("no-store")));
+        assert_eq!(told.value("x-auth-request-user"), Some("alice"));
+        assert_eq!(told.value("x-auth-request-email"), Some("alice@example.com"));
+        assert_eq!(told.value("x-auth-request-groups"), Some("dev"));
+        for (query, status) in [
+            ("?allowed_groups=dev", 202),
+            ("?allowed_groups=ops,dev", 202),
+            ("?allowed_groups=ops", 403),
+            ("?allowed_groups=", 403),
+            ("?allowed_emails=Alice@example.com", 202),
+            ("?allowed_emails=bob@example.com", 403),
+            ("?allowed_email_domains=example.com", 202),
+            ("?allowed_email_domains=evil.com", 403),
+            ("?allowed_groups=dev&allowed_emails=bob@example.com", 403),
+        ] {
+            assert_eq!(ask(&browser, query).status, status, "{query}");
+        }
+        let user = browser.clone().send("GET", "/oauth2/userinfo", "", "");
+        let user: serde_json::Value = serde_json::from_slice(&user.body).unwrap();
+        assert_eq!(user["preferredUsername"], "alice");
+        assert_eq!(user["email"], "alice@example.com");
+        assert_eq!(stage.browser().send("GET", "/oauth2/userinfo", "", "").status, 401);
+        assert_eq!(browser.clone().visit("/oauth2/nothing").status, 404);
+        assert_eq!(browser.clone().visit("/oauth2").status, 404);
+        assert!(stage.fixture.upstream.seen().is_empty());
+    });
+}
+
+#[test]
+fn a_key_is_exchanged_without_anybody_noticing() {
+    let stage = Stage::carried();
+    let mut browser = stage.logged_in();
+    let keys = stage.fixture.dir.path().join("keys");
+    let setup = setup(&stage.provider, "");
+    std::fs::write(&keys, format!("{OTHER_KEY}\n{KEY}\n")).unwrap();
+    stage.fixture.reload(&setup);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(browser.visit("/").status, 200, "what the old key sealed");
+    let mut new = stage.logged_in();
+    std::fs::write(&keys, OTHER_KEY).unwrap();
+    stage.fixture.reload(&setup);
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(new.visit("/").status, 200, "the new one seals");
+    assert_eq!(browser.visit("/").status, 302, "the old one is gone");
+}
+
+#[test]
+fn what_ended_stays_ended_through_a_reload() {
+    let stage = Stage::carried();
+    let mut browser = stage.logged_in();
+    let stolen = browser.clone();
+    browser.visit("/oauth2/sign_out");
+    stage.fixture.reload(&setup(&stage.provider, "lifetime = \"13h\""));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(stolen.clone().visit("/").status, 302);
+}
+
+#[test]
+fn an_upstream_is_given_the_access_token_when_it_is_said_so() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = Played::new(&clock);
+    let stage = {
+        let fixture = gateway(&provider, &clock, "", Some(database()));
+        Stage { clock, provider, fixture }
+    };
+    let with_token =
+        Setup { route: "login = true\nforward_access_token = true".into(), ..setup(&stage.provider, "") };
+    stage.fixture.reload(&with_token);
+    std::thread::sleep(Duration::from_millis(50));
+    let mut browser = stage.logged_in();
+    assert_eq!(browser.send("GET", "/", "X-Forwarded-Access-Token: forged\r\n", "").status, 200);
+    let seen = stage.fixture.upstream.only();
+    assert_eq!(seen.values("x-forwarded-access-token"), ["access-2"]);
+    stage.clock.advance(Duration::from_mins(6));
+    browser.visit("/");
+    assert_eq!(stage.fixture.upstream.seen()[1].values("x-forwarded-access-token"), ["access-3"]);
+}
+
+#[test]
+fn a_database_that_is_gone_is_503() {
+    let stage = Stage::new("", Some(Arc::new(Broken)));
+    let mut browser = stage.browser();
+    let location = browser.go_to_provider("/");
+    assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
+    browser.cookies.insert("__Host-postern".into(), "A".repeat(43));
+    let down = browser.visit("/");
+    assert_eq!((down.status, down.value("retry-after")), (503, Some("1")));
+    assert_eq!(browser.visit("/oauth2/sign_out").status, 503, "nobody is told that it is over");
+    assert_eq!(browser.send("GET", "/oauth2/auth", "", "").status, 503);
+    let token = stage.provider.logout_token("logout+jwt", &json!({}));
+    for _ in 0..2 {
+        let said = browser.send("POST", "/oauth2/backchannel_logout", FORM, &format!("logout_token={token}"));
+        assert_eq!(said.status, 503, "the provider comes again");
+    }
+}
+
+/// A store whose database is gone.
+struct Broken;
+
+mod broken {
+    use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+
+    use super::{Broken, Timestamp};
+
+    fn gone<'s, T: Send + 's>() -> Answer<'s, T> {
+        Box::pin(async { Err(StoreFault("gone".into())) })
+    }
+
+    impl SessionStore for Broken {
+        fn insert(&self, _: Kept) -> Answer<'_, ()> {
+            gone()
+        }
+        fn find(&self, _: Digest, _: Timestamp) -> Answer<'_, Option<Kept>> {
+            gone()
+        }
+        fn claim(&self, _: Digest, _: u64, _: Timestamp, _: Timestamp) -> Answer<'_, bool> {
+            gone()
+        }
+        fn replace(&self, _: Digest, _: u64, _: Vec<u8>) -> Answer<'_, bool> {
+            gone()
+        }
+        fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
+            gone()
+        }
+        fn remove(&self, _: Digest) -> Answer<'_, bool> {
+            gone()
+        }
+        fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
+            gone()
+        }
+        fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
+            gone()
+        }
+    }
+}
