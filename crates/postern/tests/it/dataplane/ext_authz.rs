@@ -22,7 +22,7 @@ fn asked() -> Fixture {
     Fixture::with(Setup { listener, ..Setup::default() }, Upstream::start())
 }
 
-fn question(path: &str, headers: &[(&str, &str)]) -> CheckRequest {
+pub(super) fn question(path: &str, headers: &[(&str, &str)]) -> CheckRequest {
     let headers: HashMap<String, String> =
         headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let http = HttpRequest {
@@ -78,13 +78,13 @@ fn call(f: &Fixture, path: &str, body: Bytes) -> (i32, Option<Bytes>) {
     })
 }
 
-fn check(f: &Fixture, question: &CheckRequest) -> CheckResponse {
+pub(super) fn check(f: &Fixture, question: &CheckRequest) -> CheckResponse {
     let (status, message) = call(f, CHECK, framed(&question.encode_to_vec()));
     assert_eq!(status, 0, "an answer is given with status OK, whatever it says");
     CheckResponse::decode(message.expect("a message")).unwrap()
 }
 
-fn allowed(response: CheckResponse) -> OkHttpResponse {
+pub(super) fn allowed(response: CheckResponse) -> OkHttpResponse {
     assert_eq!(response.status.unwrap().code, 0);
     match response.http_response {
         Some(HttpResponse::OkResponse(ok)) => ok,

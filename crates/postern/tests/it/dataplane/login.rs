@@ -19,15 +19,24 @@ const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
 /// A gateway that people log in at, and everything around it.
-struct Stage {
-    clock: Arc<ManualClock>,
-    provider: Played,
-    fixture: Fixture,
+pub(super) struct Stage {
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) provider: Played,
+    pub(super) fixture: Fixture,
 }
 
 impl Stage {
+    /// Another proxy asks; sessions are in cookies.
+    pub(super) fn asked(listener: &str) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let setup = Setup { listener: listener.into(), ..setup(&provider, "") };
+        let fixture = start(&setup, &clock, None);
+        Self { clock, provider, fixture }
+    }
+
     /// Sessions are in cookies.
-    fn carried() -> Self {
+    pub(super) fn carried() -> Self {
         Self::new("", None)
     }
 
@@ -47,11 +56,11 @@ impl Stage {
         self.fixture.gateway().logins().unwrap()
     }
 
-    fn browser(&self) -> Browser {
+    pub(super) fn browser(&self) -> Browser {
         Browser::new(self.fixture.address, "app.test")
     }
 
-    fn logged_in(&self) -> Browser {
+    pub(super) fn logged_in(&self) -> Browser {
         let mut browser = self.browser();
         browser.log_in(&self.provider, "/");
         browser
@@ -77,13 +86,17 @@ fn gateway(
     more: &str,
     sessions: Option<Arc<dyn SessionStore>>,
 ) -> Fixture {
+    start(&setup(provider, more), clock, sessions)
+}
+
+fn start(setup: &Setup, clock: &Arc<ManualClock>, sessions: Option<Arc<dyn SessionStore>>) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
     std::fs::write(&keys, KEY).unwrap();
     std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(dir.path().join("secret"), "secret\n").unwrap();
     let upstream = Upstream::start();
-    let text = setup(provider, more).file(dir.path(), upstream.address);
+    let text = setup.file(dir.path(), upstream.address);
     Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
 }
 

@@ -232,7 +232,7 @@ pub(crate) fn parameters(location: &str) -> BTreeMap<String, String> {
     form(location.split_once('?').map_or("", |(_, query)| query))
 }
 
-fn form(text: &str) -> BTreeMap<String, String> {
+pub(crate) fn form(text: &str) -> BTreeMap<String, String> {
     auth::request::form_pairs(text).map(|(name, value)| (name.into_owned(), value.into_owned())).collect()
 }
 

@@ -12,6 +12,8 @@ mod identity;
 mod lifecycle;
 mod limits;
 mod login;
+mod login_fronts;
+mod login_openshift;
 mod login_provider;
 mod opaque;
 mod review;

@@ -1,0 +1,214 @@
+//! Logging in where another proxy asks, and over HTTP/2.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
+use serde_json::json;
+
+use super::ext_authz::{allowed, check, question};
+use super::http2::{connect, get, run};
+use super::login::Stage;
+use super::login_provider::{Browser, parameters};
+
+const HTML: (&str, &str) = ("accept", "text/html");
+
+/// A browser behind Envoy: its cookies, and what Envoy answers it with.
+#[derive(Default)]
+struct BehindEnvoy {
+    cookies: BTreeMap<String, String>,
+}
+
+impl BehindEnvoy {
+    fn cookie(&self) -> String {
+        self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
+    }
+
+    fn keep(&mut self, set_cookie: &str) {
+        let (name, rest) = set_cookie.split_once('=').unwrap();
+        if rest.contains("Max-Age=0") {
+            self.cookies.remove(name);
+        } else {
+            self.cookies.insert(name.into(), rest.split(';').next().unwrap().into());
+        }
+    }
+
+    /// A refusal: status and location; cookies are kept.
+    fn refused(&mut self, stage: &Stage, path: &str) -> (i32, String) {
+        let response = check(&stage.fixture, &question(path, &[HTML, ("cookie", &self.cookie())]));
+        let Some(HttpResponse::DeniedResponse(denied)) = response.http_response else {
+            panic!("{path} passed")
+        };
+        let mut location = String::new();
+        for option in denied.headers {
+            let header = option.header.unwrap();
+            match header.key.as_str() {
+                "set-cookie" => {
+                    assert_eq!(option.append_action, 0, "beside others");
+                    self.keep(&header.value);
+                }
+                "location" => location = header.value,
+                _ => {}
+            }
+        }
+        (denied.status.unwrap().code, location)
+    }
+
+    fn log_in(&mut self, stage: &Stage) {
+        let (status, start) = self.refused(stage, "/reports?a=b");
+        assert_eq!((status, start.as_str()), (302, "https://app.test/oauth2/start?rd=%2Freports%3Fa%3Db"));
+        let (_, location) = self.refused(stage, start.strip_prefix("https://app.test").unwrap());
+        let (code, state) = stage.provider.approve(&location);
+        let back = self.refused(stage, &format!("/oauth2/callback?code={code}&state={state}"));
+        assert_eq!(back, (303, "https://app.test/reports?a=b".into()));
+    }
+}
+
+#[test]
+fn envoy_passes_a_login_on_and_ours_stays_behind() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"] }");
+    let mut browser = BehindEnvoy::default();
+    browser.log_in(&stage);
+    let asked =
+        |cookie: &str| allowed(check(&stage.fixture, &question("/reports", &[HTML, ("cookie", cookie)])));
+    let ok = asked(&browser.cookie());
+    assert!(ok.headers_to_remove.iter().any(|name| name == "cookie"), "there are only ours");
+    let ok = asked(&format!("theme=dark; {}", browser.cookie()));
+    let set: BTreeMap<_, _> =
+        ok.headers.iter().map(|o| o.header.clone().unwrap()).map(|h| (h.key, h.value)).collect();
+    assert_eq!(set["cookie"], "theme=dark");
+    assert_eq!(set["x-forwarded-user"], "alice");
+    assert!(ok.response_headers_to_add.is_empty());
+    // A renewal reaches the browser beside the service's own answer, and beside a refusal.
+    stage.clock.advance(Duration::from_mins(6));
+    let ok = asked(&browser.cookie());
+    let added: Vec<_> = ok.response_headers_to_add.iter().map(|o| o.header.clone().unwrap()).collect();
+    assert_eq!((added.len(), added[0].key.as_str()), (1, "set-cookie"));
+    browser.keep(&added[0].value);
+    stage.provider.state().groups = vec!["sales".into()];
+    stage.clock.advance(Duration::from_mins(6));
+    let before = browser.cookie();
+    assert_eq!(browser.refused(&stage, "/reports").0, 403);
+    assert_ne!(browser.cookie(), before);
+    let (status, location) = browser.refused(&stage, "/oauth2/sign_out");
+    assert_eq!(status, 303);
+    assert!(location.starts_with(&stage.provider.url));
+    assert!(browser.cookies.is_empty(), "both are taken away");
+    assert_eq!(browser.refused(&stage, "/reports").0, 302);
+}
+
+#[test]
+fn programs_behind_envoy_are_told() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"] }");
+    let response = check(&stage.fixture, &question("/", &[("accept", "application/json")]));
+    let Some(HttpResponse::DeniedResponse(denied)) = response.http_response else { panic!("not denied") };
+    assert_eq!(denied.status.unwrap().code, 401);
+}
+
+/// What nginx sends along when it asks.
+fn about(uri: &str) -> String {
+    format!("X-Original-Method: GET\r\nX-Original-URI: {uri}\r\nAccept: text/html\r\n")
+}
+
+#[test]
+fn nginx_passes_the_login_on_itself() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let mut browser = stage.browser();
+    assert_eq!(
+        browser.send("GET", "/ask", &about("/page"), "").status,
+        302,
+        "which nginx is told to make of 401"
+    );
+    let started = browser.visit("/oauth2/start?rd=/page");
+    let location = started.value("location").unwrap().to_owned();
+    let back = browser.back(&stage.provider.approve(&location));
+    assert_eq!(back.value("location"), Some("https://app.test/page"));
+    let told = browser.send("GET", "/ask", &about("/page"), "");
+    assert_eq!((told.status, told.value("x-forwarded-user")), (200, Some("alice")));
+    assert_eq!(browser.send("GET", "/oauth2/auth", "", "").status, 202, "as oauth2-proxy is asked");
+    // A message with a body comes through as well.
+    let token = stage.provider.logout_token("logout+jwt", &json!({}));
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let said = browser.send("POST", "/oauth2/backchannel_logout", form, &format!("logout_token={token}"));
+    assert_eq!(said.status, 200);
+    assert_eq!(browser.send("GET", "/ask", &about("/page"), "").status, 302);
+}
+
+#[test]
+fn nothing_but_the_login_is_served_to_whoever_asks_about_nothing() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let mut browser = stage.logged_in_elsewhere();
+    for path in ["/", "/page", "/open", "/oauth2x", "/oauth2/../page", "/api"] {
+        assert_eq!(browser.visit(path).status, 400, "{path}");
+    }
+    assert_eq!(browser.visit("/oauth2/nothing").status, 404);
+    let mut other = Browser { host: "else.test", ..browser.clone() };
+    assert_eq!(other.visit("/oauth2/start").status, 400, "no origin of ours");
+    let strangers = Stage::asked("authorization = { from = [\"192.0.2.1/32\"], http = \"x-original\" }");
+    assert_eq!(strangers.browser().visit("/oauth2/start").status, 403);
+}
+
+impl Stage {
+    /// A browser with a session, got through the login's own addresses.
+    fn logged_in_elsewhere(&self) -> Browser {
+        let mut browser = self.browser();
+        let started = browser.visit("/oauth2/start?rd=/");
+        let location = started.value("location").unwrap().to_owned();
+        assert_eq!(browser.back(&self.provider.approve(&location)).status, 303);
+        browser
+    }
+}
+
+#[test]
+fn a_session_travels_over_http2() {
+    let stage = Stage::carried();
+    let browser = stage.logged_in();
+    let session = browser.session().unwrap().clone();
+    let request = |path: &str, crumbs: &[&str]| {
+        let mut request =
+            http::Request::builder().uri(format!("http://app.test{path}")).header("accept", "text/html");
+        for crumb in crumbs {
+            request = request.header("cookie", *crumb);
+        }
+        request.body(()).unwrap()
+    };
+    let ours = format!("__Host-postern={session}");
+    run(async {
+        let send = connect(stage.fixture.address).await;
+        let (head, _) = get(&send, request("/a", &["theme=dark", &ours, "lang=en"])).await;
+        assert_eq!(head.status, 200);
+        let (head, _) = get(&send, request("/a", &[&ours, &ours])).await;
+        assert_eq!(head.status, 302, "one that is there twice is nobody's");
+        stage.clock.advance(Duration::from_mins(6));
+        let (head, _) = get(&send, request("/b", &[&ours])).await;
+        assert_eq!(head.status, 200);
+        assert!(head.headers["set-cookie"].to_str().unwrap().starts_with("__Host-postern="));
+        assert_eq!(head.headers["cache-control"], "no-cache=\"set-cookie\"");
+        let (head, body) = get(&send, request("/oauth2/start", &[])).await;
+        assert_eq!((head.status.as_u16(), body.len()), (302, 0));
+        assert!(parameters(head.headers["location"].to_str().unwrap()).contains_key("nonce"));
+        // A body is read here as well.
+        let mut send = send.ready().await.unwrap();
+        let token = stage.provider.logout_token("logout+jwt", &json!({}));
+        let post = http::Request::post("http://app.test/oauth2/backchannel_logout")
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(())
+            .unwrap();
+        let (response, mut stream) = send.send_request(post, false).unwrap();
+        stream.send_data(format!("logout_token={token}").into(), true).unwrap();
+        assert_eq!(response.await.unwrap().status(), 200);
+        let (head, _) = get(&send, request("/a", &[&ours])).await;
+        assert_eq!(head.status, 302);
+    });
+    let seen = stage.fixture.upstream.seen();
+    assert_eq!(seen[0].values("cookie"), ["theme=dark; lang=en"]);
+    assert!(seen[1].values("cookie").is_empty());
+}
+
+#[test]
+fn a_message_without_end_is_not_read() {
+    let stage = Stage::carried();
+    let form = "Content-Type: application/x-www-form-urlencoded\r\n";
+    let large = format!("logout_token={}", "x".repeat(40_000));
+    assert_eq!(stage.browser().send("POST", "/oauth2/backchannel_logout", form, &large).status, 413);
+}
