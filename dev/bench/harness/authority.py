@@ -1,4 +1,7 @@
-"""Who gives the tokens of dev/bench-paths, and is asked about the opaque ones: Postern's own provider, with a client for each kind."""
+"""Who gives the tokens of dev/bench-paths, and is asked about the opaque ones.
+
+It is Postern's own provider, with a client for each kind of token.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,8 @@ class Authority:
                 answer = connection.getresponse()
                 body = answer.read()
                 if answer.status != 200:
-                    raise Unready(f"the authority answers {answer.status} to a grant of {kind}: {body[:200].decode(errors='replace')}")
+                    said = body[:200].decode(errors="replace")
+                    raise Unready(f"the authority answers {answer.status} to a grant of {kind}: {said}")
                 tokens.append(json.loads(body)["access_token"])
         except (OSError, http.client.HTTPException) as problem:
             raise Unready(f"the authority grants no {kind}: {problem}; {self.server.last_words()}") from problem

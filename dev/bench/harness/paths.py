@@ -1,10 +1,10 @@
 """The benchmark of paths: interleaved rounds of windows over all paths, with the CPU time of each process on the way.
 
-Owns: the order of measurements, and what one window tells. Does not own: which paths there are (topology), nor what is made of
-the figures (paths_report).
+Owns: the order of measurements, and what one window tells. Does not own: which paths there are (topology), nor what is
+made of the figures (paths_report).
 
-In each round every topology is started anew and every token is new. Then, for each kind of token, one phase after the other is
-measured on every path in turn, so that what is compared with each other was measured within seconds.
+In each round every topology is started anew and every token is new. Then, for each kind of token, one phase after the
+other is measured on every path in turn, so that what is compared with each other was measured within seconds.
 """
 
 from __future__ import annotations
@@ -103,21 +103,22 @@ class Bench:
         running: dict[str, Running] = {}
         try:
             for path in self.paths:
-                if path.name not in self.problems and path.topology not in running:
-                    self._attempt(path, lambda path=path: self._start(path, running))
+                if path.topology not in running:
+                    self._attempt(path, self._start, path, running)
             order = self._order(index, running)
             for path in order:
-                self._attempt(path, lambda path=path: self._prepare(path, running[path.topology], tokens))
+                self._attempt(path, self._prepare, path, running[path.topology], tokens)
             if self.rate is None:
                 self._calibrate(order, running, tokens[self.kinds[0]])
             for kind in self.kinds:
                 for phase in PHASES:
                     say(f"  {KINDS[kind]}, {phase.title}")
                     for cell in self._cells(kind, order):
-                        self._attempt(cell.path, lambda cell=cell: self._window(cell, phase, running, tokens[kind][self._set(cell.path)], index))
+                        files = tokens[kind][self._set(cell.path)]
+                        self._attempt(cell.path, self._window, cell, phase, running, files, index)
         finally:
-            for topology_running in running.values():
-                topology_running.stop()
+            for started in running.values():
+                started.stop()
 
     def _order(self, index: int, running: dict[str, Running]) -> list[RequestPath]:
         """Another path begins each time, and neighbours change places: what is compared stands side by side."""
@@ -129,12 +130,12 @@ class Bench:
         by_name = {cell.path.name: cell for cell in self.cells if cell.kind == kind}
         return [by_name[path.name] for path in order]
 
-    def _attempt(self, path: RequestPath, work: Callable[[], None]) -> None:
+    def _attempt(self, path: RequestPath, work: Callable[..., None], *arguments: object) -> None:
         """Does something on a path; one on which it fails is left out from then on, and its logs are kept."""
         if path.name in self.problems:
             return
         try:
-            work()
+            work(*arguments)
         except (Unready, Failed, OSError) as problem:
             self.problems[path.name] = f"{problem} (logs below {self.place.folder})"
             keep(self.place.folder)
@@ -144,12 +145,14 @@ class Bench:
         running[path.topology] = topology.start(topology.TOPOLOGY[path.topology], self.place)
 
     def _token_files(self, kind: str, index: int) -> list[dict[bool, Path]]:
-        """One token, and as many as are taken in turn, in files for the driver; a set for each path of a topology that remembers
-        them, so that the first use of a token is one."""
+        """One token, and as many as are taken in turn, in files for the driver; a set for each path of a topology that
+        remembers them, so that the first use of a token is one."""
         sets = []
-        for number in range(max(map(self._set, self.paths)) + 1):
+        for turn in range(max(map(self._set, self.paths)) + 1):
             made = self.authority.mint(kind, TOKENS + 1)
-            files = {many: self.place.folder / f"{kind}-{index}-{number}-{'many' if many else 'one'}" for many in (False, True)}
+            files = {
+                many: self.place.folder / f"{kind}-{index}-{turn}-{'many' if many else 'one'}" for many in (False, True)
+            }
             for many, tokens in ((False, made[:1]), (True, made[1:])):
                 files[many].touch(mode=0o600)
                 files[many].write_text("\n".join(tokens) + "\n")
@@ -177,12 +180,18 @@ class Bench:
                     seen = subjects.status(port, path=target, token=wrong, tls=path.tls)
                     if seen != expected:
                         raise Unready(f"{path.name} answers {seen} instead of {expected} to {what}")
-            self._load(path, running, files[False], ["--concurrency", str(CONNECTIONS), "-d", f"{WARMUP_S}s", "-w", "0s"])
+            self._load(
+                path, running, files[False], ["--concurrency", str(CONNECTIONS), "-d", f"{WARMUP_S}s", "-w", "0s"]
+            )
 
-    def _load(self, path: RequestPath, running: Running, tokens: Path, arguments: list[str], seconds: float = 0) -> dict:
+    def _load(
+        self, path: RequestPath, running: Running, tokens: Path, arguments: list[str], seconds: float = 0
+    ) -> dict:
         """One run of the driver on a path."""
         arguments = ["--token-file", str(tokens), "--timeout", f"{TIMEOUT_S}s", *arguments]
-        return drivers.postern_load(self.load, running.url(path, self.place.backend), arguments, timeout=seconds + 2 * TIMEOUT_S + 60)
+        return drivers.postern_load(
+            self.load, running.url(path, self.place.backend), arguments, timeout=seconds + 2 * TIMEOUT_S + 60
+        )
 
     def _calibrate(self, order: list[RequestPath], running: dict[str, Running], tokens: list[dict[bool, Path]]) -> None:
         """Finds the rate that every path can be offered."""
@@ -190,10 +199,12 @@ class Bench:
 
         def ask(path: RequestPath) -> None:
             arguments = ["--concurrency", str(CONNECTIONS), "-d", f"{CALIBRATION_S}s", "-w", "0s"]
-            capacities[path.name] = self._load(path, running[path.topology], tokens[self._set(path)][False], arguments)["per_s"]
+            capacities[path.name] = self._load(path, running[path.topology], tokens[self._set(path)][False], arguments)[
+                "per_s"
+            ]
 
         for path in order:
-            self._attempt(path, lambda path=path: ask(path))
+            self._attempt(path, ask, path)
         if not capacities or not min(capacities.values()):
             raise Unready("no path serves anything; see above")
         self.rate = RATE_SHARE * min(capacities.values())
@@ -208,19 +219,22 @@ class Bench:
             return ["--rate", f"{self.rate:.0f}", "-c", str(CONNECTIONS), *timed]
         return ["--concurrency", str(CONNECTIONS), *timed]
 
-    def _window(self, cell: Cell, phase: Phase, running: dict[str, Running], tokens: dict[bool, Path], index: int) -> None:
+    def _window(
+        self, cell: Cell, phase: Phase, running: dict[str, Running], tokens: dict[bool, Path], index: int
+    ) -> None:
         """Measures one phase of a path once."""
         on_the_way = running[cell.path.topology]
         servers = {**on_the_way.servers, topology.BACKEND: self.place.backend, "authority": self.authority.server}
+        on_the_way.check_alive()
         everything = {server.pid for other in running.values() for server in other.servers.values()}
         everything |= {server.pid for server in servers.values()}
         counted = on_the_way.scraped()
         machine = Machine.now(list(everything))
         before = {role: server.used() for role, server in servers.items()}
         seen = self._load(cell.path, on_the_way, tokens[phase.many], self._arguments(phase), self.seconds)
+        on_the_way.check_alive()
         after = {role: server.used() for role, server in servers.items()}
         foreign = machine.foreign(Machine.now(list(everything)))
-        on_the_way.check_alive()
         report = seen.pop("report")
         spent = {role: after[role].cpu_since(before[role]) / max(1, seen["ended"]) * 1e6 for role in servers}
         cell.seen[phase.name].append({
@@ -235,8 +249,9 @@ class Bench:
             "counted": _difference(counted, on_the_way.scraped()),
             "foreign_cores": foreign,
         })  # fmt: skip
-        say(f"    {cell.path.name}: {seen['per_s']:.0f}/s, p50 {number(seen['p50_ms'], 2)}, p99 {number(seen['p99_ms'], 2)} ms, "
-            f"{_shown(spent, cell.path)}, {seen['failed']} failed")  # fmt: skip
+        times = f"p50 {number(seen['p50_ms'], 2)}, p99 {number(seen['p99_ms'], 2)} ms"
+        spoken = " + ".join(f"{role} {spent[role]:.1f}" for role in cell.path.roles() or [topology.BACKEND])
+        say(f"    {cell.path.name}: {seen['per_s']:.0f}/s, {times}, {spoken} µs, {seen['failed']} failed")
 
 
 def _await_ok(path: RequestPath, running: Running, port: int, token: str) -> None:
@@ -255,8 +270,8 @@ def _await_ok(path: RequestPath, running: Running, port: int, token: str) -> Non
 def _difference(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     """What gateways counted of the cache and of questions meanwhile."""
     mine = ("postern_cache_lookups", "postern_authority_questions")
-    return {name: value - before.get(name, 0) for name, value in after.items() if name.startswith(mine) and value != before.get(name, 0)}
-
-
-def _shown(spent: dict[str, float], path: RequestPath) -> str:
-    return " + ".join(f"{role} {spent[role]:.1f}" for role in path.roles() or [topology.BACKEND]) + " µs"
+    return {
+        name: value - before.get(name, 0)
+        for name, value in after.items()
+        if name.startswith(mine) and value != before.get(name, 0)
+    }

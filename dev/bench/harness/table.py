@@ -1,4 +1,4 @@
-"""Markdown tables and the statistics in them. A machine drifts between rounds, so what is compared is of the same round."""
+"""Markdown tables and the statistics in them. What is compared is of the same round: a machine drifts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Which processes a request passes on its way, and with which configurations; starting and stopping them.
 
-Owns: the list of paths, and running topologies. Does not own: what is measured on them (paths), nor where the configurations come
-from in their full length (the folder `paths` beside this package).
+Owns: the list of paths, and running topologies. Does not own: what is measured on them (paths), nor the text of the
+configurations (the folder `paths` beside this package).
 
-A topology is the processes; a path is a way through them, with the path it is compared with. Everything listens on free ports of
-the loopback, and whoever is reached through another starts first.
+A topology is the processes; a path is a way through them, with the path it is compared with. Everything listens on free
+ports of the loopback, and whoever is reached through another starts first.
 """
 
 from __future__ import annotations
@@ -79,7 +79,8 @@ PATHS = [
     RequestPath("direct", "direct to the backend", "direct", BACKEND, guarded=False),
     RequestPath("public", "one Postern, authentication off", "fused", "postern", "/public/app", without="direct",
                 adds="a gateway", guarded=False),
-    RequestPath("fused", "**fused**: one Postern", "fused", "postern", without="public", adds="authentication and rules"),
+    RequestPath("fused", "**fused**: one Postern", "fused", "postern", without="public",
+                adds="authentication and rules"),
     RequestPath("split", "**3.x split**: three Posterns", "split", "edge", without="fused", adds="two more processes"),
     RequestPath("envoy-alone", "Envoy, nobody asked", "envoy", "envoy", "/unasked/app", without="direct", adds="Envoy",
                 guarded=False, idle=("postern",)),
@@ -155,7 +156,9 @@ def scrape(admin: int) -> dict[str, float]:
     """The samples of a gateway's metrics by name and labels."""
     with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as answer:
         lines = answer.read().decode().splitlines()
-    return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")}
+    return {
+        line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if line and not line.startswith("#")
+    }
 
 
 def configure(template: str, values: dict[str, str]) -> str:
