@@ -177,9 +177,9 @@ def process_table(results: Results, kind: str) -> str:
     rows = []
     for cell in _measured(results, kind):
         for role in [*cell.path.roles(), BACKEND]:
-            rss = cell.by_round(PHASES[-1].name, lambda seen, role=role: seen["rss_bytes"][role])
+            rss = [seen["rss_bytes"][role] / 1e6 for seen in cell.seen[PHASES[-1].name]]
             rows.append([cell.path.title, role, *(number(cell.cpu_us(phase.name, role)) for phase in PHASES),
-                         number(median([size / 1e6 for size in rss.values()]))])  # fmt: skip
+                         number(median(rss))])  # fmt: skip
     return markdown(head, rows, texts=2)
 
 
@@ -217,7 +217,8 @@ def _asked(seen: dict) -> float:
 def step_table(results: Results, kind: str) -> str:
     """What each step adds to the path without it, round by round."""
     head = ["step", "beside", "CPU µs more", "open loop: CPU µs more",
-            "open loop: p50 ms more", "open loop: p99 ms more", "CPU, times", "open loop: p50, times", "requests/s, times"]  # fmt: skip
+            "open loop: p50 ms more", "open loop: p99 ms more", "CPU, times",
+            "open loop: p50, times", "requests/s, times"]  # fmt: skip
     rows = []
     for cell in _measured(results, kind):
         path = cell.path
@@ -281,8 +282,8 @@ def to_markdown(run: dict, results: Results, targets: Scenario) -> str:
     parts = [
         f"Command: `{run['facts']['command']}`\n\n{facts.sentence(run['facts'])}\n",
         f"{run['rounds']} interleaved rounds, every process and every token new in each; windows of "
-        f"{run['seconds']:g} s after {WARMUP_S:g} s; medians. 50 connections, 100-byte answers from `postern echo`; {sizes}. Load, path and "
-        "backend share the cores. Closed loop: 50 workers that each wait for their answer. Open loop: "
+        f"{run['seconds']:g} s after {WARMUP_S:g} s; medians. 50 connections, 100-byte answers from "
+        f"`postern echo`; {sizes}. Load, path and backend share the cores. Closed loop: 50 workers that each wait for their answer. Open loop: "
         f"{run['rate']:.0f} requests/s on every path{share}, Poisson arrivals, latency from the intended start. CPU: "
         "user and system time per request, of the processes on the path without backend and authority.\n",
         target_table(targets),
