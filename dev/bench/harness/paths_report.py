@@ -24,6 +24,8 @@ PREDECESSORS_US = {
 CHECK_SHARE = 1 / 3
 DECISION_US = 3.0
 SPLIT_RATIO = 2.5
+# In a long window a token may have to be verified again.
+KNOWN_SHARE = 0.999
 # What the targets are held against: tokens that are known.
 JUDGED = [phase for phase in PHASES if phase.loop == "closed"]
 SHOWN = [phase for phase in PHASES if phase.loop == "open"]
@@ -68,30 +70,31 @@ def judge(results: Results) -> Scenario:
             _decision(targets, results, kind, phase.name, open_phase, what)
             _check(targets, results, kind, phase.name, open_phase, what)
             _split(targets, results, kind, phase.name, open_phase, what)
-    known = [_known(cell) for cell in results.bench.cells if cell.path.guarded and any(cell.seen.values())]
-    if known:
-        missed = sum(one[0] for one in known)
-        looked = sum(one[1] for one in known)
-        targets.check("known tokens are answered from the cache", looked > 0 and missed <= looked / 1000,
-                      f"{looked:.0f} lookups outside of first uses, {missed:.0f} of them no hit")  # fmt: skip
+    guarded = [cell for cell in results.bench.cells if cell.path.guarded and any(cell.seen.values())]
+    if guarded:
+        hits, looked = _lookups(guarded, first=False)
+        targets.check("known tokens are answered from the cache", looked > 0 and hits >= looked * KNOWN_SHARE,
+                      f"{looked:.0f} lookups, {looked - hits:.0f} of them no hit")  # fmt: skip
+        hits, looked = _lookups(guarded, first=True)
+        targets.check(
+            "first uses find nothing there", looked > 0 and hits == 0, f"{looked:.0f} lookups, {hits:.0f} hits"
+        )
     failed = sum(cell.failed() for cell in results.bench.cells)
     windows = sum(len(seen) for cell in results.bench.cells for seen in cell.seen.values())
     targets.check("no request fails", windows > 0 and failed == 0, f"{failed} failed in {windows} windows")
     return targets
 
 
-def _known(cell: Cell) -> tuple[float, float]:
-    """Lookups that were no hit, and all of them, in the windows with tokens that are known."""
-    missed = looked = 0.0
-    for phase in PHASES:
-        if phase.loop == "once":
-            continue
-        for seen in cell.seen[phase.name]:
-            for name, count in seen["counted"].items():
-                if name.startswith("postern_cache_lookups"):
-                    looked += count
-                    missed += 0 if 'result="hit"' in name else count
-    return missed, looked
+def _lookups(cells: list[Cell], first: bool) -> tuple[float, float]:
+    """Hits, and all lookups, in the windows with tokens that are new, or in the others."""
+    hits = looked = 0.0
+    phases = [phase.name for phase in PHASES if (phase.loop == "once") == first]
+    for seen in (seen for cell in cells for phase in phases for seen in cell.seen[phase]):
+        for name, count in seen["counted"].items():
+            if name.startswith("postern_cache_lookups"):
+                looked += count
+                hits += count if 'result="hit"' in name else 0
+    return hits, looked
 
 
 def _hold(targets: Scenario, results: Results, name: str, needed: set[str], values: list[float], limit: float,
@@ -283,8 +286,8 @@ def to_markdown(run: dict, results: Results, targets: Scenario) -> str:
         f"Command: `{run['facts']['command']}`\n\n{facts.sentence(run['facts'])}\n",
         f"{run['rounds']} interleaved rounds, every process and every token new in each; windows of "
         f"{run['seconds']:g} s after {WARMUP_S:g} s; medians. 50 connections, 100-byte answers from "
-        f"`postern echo`; {sizes}. Load, path and backend share the cores. Closed loop: 50 workers that each wait for their answer. Open loop: "
-        f"{run['rate']:.0f} requests/s on every path{share}, Poisson arrivals, latency from the intended start. CPU: "
+        f"`postern echo`; {sizes}. Load, path and backend share the cores. Closed loop: 50 workers that each wait for "
+        f"their answer. Open loop: {run['rate']:.0f} requests/s on every path{share}, Poisson arrivals, latency from the intended start. CPU: "
         "user and system time per request, of the processes on the path without backend and authority.\n",
         target_table(targets),
         f"The predecessors' {before} were measured on another day on a machine like this, on paths that do the same.\n",
