@@ -285,10 +285,10 @@ def to_markdown(run: dict, results: Results, targets: Scenario) -> str:
     parts = [
         f"Command: `{run['facts']['command']}`\n\n{facts.sentence(run['facts'])}\n",
         f"{run['rounds']} interleaved rounds, every process and every token new in each; windows of "
-        f"{run['seconds']:g} s after {WARMUP_S:g} s; medians. 50 connections, 100-byte answers from "
-        f"`postern echo`; {sizes}. Load, path and backend share the cores. Closed loop: 50 workers that each wait for "
-        f"their answer. Open loop: {run['rate']:.0f} requests/s on every path{share}, Poisson arrivals, latency from the intended start. CPU: "
-        "user and system time per request, of the processes on the path without backend and authority.\n",
+        f"{run['seconds']:g} s after {WARMUP_S:g} s; medians. 50 connections, 100-byte answers from `postern echo`; "
+        f"{sizes}. Load, path and backend share the cores. Closed loop: 50 workers that each wait for their answer. "
+        f"Open loop: {run['rate']:.0f} requests/s on every path{share}, Poisson arrivals, latency from the intended "
+        "start. CPU: user and system time per request, of the processes on the path without backend and authority.\n",
         target_table(targets),
         f"The predecessors' {before} were measured on another day on a machine like this, on paths that do the same.\n",
     ]
