@@ -27,6 +27,8 @@ class Process:
     role: str
     program: str
     template: str
+    # Worker threads; absent: one for each core.
+    workers: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,14 +64,20 @@ class RequestPath:
         return [process.role for process in everybody if process.role not in self.idle]
 
 
+def _split(workers: int | None = None) -> tuple[Process, ...]:
+    return (
+        Process("authorization", "postern", "split-authorization.toml", workers),
+        Process("authentication", "postern", "split-authentication.toml", workers),
+        Process("edge", "postern", "split-edge.toml", workers),
+    )
+
+
 TOPOLOGIES = [
     Topology("direct"),
     Topology("fused", (Process("postern", "postern", "fused.toml"),)),
-    Topology("split", (
-        Process("authorization", "postern", "split-authorization.toml"),
-        Process("authentication", "postern", "split-authentication.toml"),
-        Process("edge", "postern", "split-edge.toml"),
-    )),
+    Topology("split", _split()),
+    # Three processes with a worker for each core have more threads than cores; alone on a machine they would not.
+    Topology("split-1", _split(workers=1)),
     Topology("envoy", (Process("postern", "postern", "checks.toml"), Process("envoy", "envoy", "envoy.yaml"))),
     Topology("2x", (Process("postern", "postern", "behind-edge.toml"), Process("haproxy", "haproxy", "haproxy.cfg"))),
 ]  # fmt: skip
@@ -82,6 +90,8 @@ PATHS = [
     RequestPath("fused", "**fused**: one Postern", "fused", "postern", without="public",
                 adds="authentication and rules"),
     RequestPath("split", "**3.x split**: three Posterns", "split", "edge", without="fused", adds="two more processes"),
+    RequestPath("split-1", "3.x split, one worker in each", "split-1", "edge", without="fused",
+                adds="two more processes, one worker in each"),
     RequestPath("envoy-alone", "Envoy, nobody asked", "envoy", "envoy", "/unasked/app", without="direct", adds="Envoy",
                 guarded=False, idle=("postern",)),
     RequestPath("envoy", "**3.x Envoy**: Envoy asks Postern", "envoy", "envoy", without="envoy-alone",
@@ -178,13 +188,14 @@ def start_process(process: Process, place: Place, listening: Listening, values: 
     work = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=place.folder))
     # Peers that run as root drop to an account of their own, which must be able to enter.
     work.chmod(0o755)
+    workers = process.workers or place.workers
     own = {
         "PORT": str(listening.plain), "TLS_PORT": str(listening.tls), "ADMIN_PORT": str(listening.admin),
-        "BACKEND_PORT": str(place.backend.port), "WORKERS": str(place.workers), "WORK": str(work),
+        "BACKEND_PORT": str(place.backend.port), "WORKERS": str(workers), "WORK": str(work),
     }  # fmt: skip
     config = work / process.template
     config.write_text(configure(process.template, place.values | values | own))
-    words = subjects.command(process.program, program, config, place.workers)
+    words = subjects.command(process.program, program, config, workers)
     try:
         return Server(name, words, listening.plain, work / "log").start()
     except Unready as problem:
