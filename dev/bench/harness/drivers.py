@@ -83,32 +83,40 @@ def h2load(url: str, token: str, seconds: float, cores: list[int] | None = None)
     }
 
 
-def open_loop(load: str, url: str, token: str, *, rate: float, seconds: float, http2: bool = False,
-              watch: dict[str, int] | None = None, cores: list[int] | None = None,
-              connections: int | None = None, steps: str | None = None, warmup: float = 1.0,
-              timeout: float = 10.0) -> dict:  # fmt: skip
-    """Open loop with postern-load, Poisson arrivals; the whole report under `report`."""
-    command = [load, "run", url, "--token", token, "--json", "-", "-w", f"{warmup}s", "--timeout", f"{timeout}s"]
-    command += ["--steps", steps] if steps else ["--rate", f"{rate:.0f}", "-d", f"{seconds}s"]
+def postern_load(load: str, url: str, arguments: list[str], *, timeout: float, cores: list[int] | None = None) -> dict:
+    """One run of postern-load; the whole report under `report`."""
+    command = [load, "run", url, "--json", "-", *arguments]
     if url.startswith("https:"):
         command.append("--insecure")
-    if http2:
-        command += ["--http2", "-c", str(connections or H2_CONNECTIONS), "--streams", str(H2_STREAMS)]
-    else:
-        command += ["-c", str(connections or CONNECTIONS)]
-    for name, pid in (watch or {}).items():
-        command += ["--watch", f"{name}={pid}"]
-    report = json.loads(run(command, cores, seconds + warmup + 2 * timeout + 60))
+    report = json.loads(run(command, cores, timeout))
     totals, latency = report["totals"], report["latency_us"]
+    # No answer has no latency.
+    shown = {f"{name}_ms": latency[name] / 1e3 if latency["count"] else None for name in ("p50", "p95", "p99")}
     return {
         "driver": "postern-load",
         "requests": totals["planned"],
-        "rate": rate,
+        # Of the warm-up as well: what the servers spent their time on.
+        "ended": sum(second["completed"] for second in report["timeline"]),
         "per_s": totals["ok_per_s"],
-        "p50_ms": latency["p50"] / 1e3 if latency["count"] else None,
-        "p99_ms": latency["p99"] / 1e3 if latency["count"] else None,
+        **shown,
         "failed": totals["refused"] + totals["failed"],
         "generator_limited": report["generator"]["limited"],
         "generator_lag_p99_ms": report["generator"]["lag_us"]["p99"] / 1e3,
         "report": report,
     }
+
+
+def open_loop(load: str, url: str, token: str, *, rate: float, seconds: float, http2: bool = False,
+              watch: dict[str, int] | None = None, cores: list[int] | None = None,
+              connections: int | None = None, steps: str | None = None, warmup: float = 1.0,
+              timeout: float = 10.0) -> dict:  # fmt: skip
+    """Open loop with postern-load, Poisson arrivals."""
+    arguments = ["--token", token, "-w", f"{warmup}s", "--timeout", f"{timeout}s"]
+    arguments += ["--steps", steps] if steps else ["--rate", f"{rate:.0f}", "-d", f"{seconds}s"]
+    if http2:
+        arguments += ["--http2", "-c", str(connections or H2_CONNECTIONS), "--streams", str(H2_STREAMS)]
+    else:
+        arguments += ["-c", str(connections or CONNECTIONS)]
+    for name, pid in (watch or {}).items():
+        arguments += ["--watch", f"{name}={pid}"]
+    return postern_load(load, url, arguments, timeout=seconds + warmup + 2 * timeout + 60, cores=cores) | {"rate": rate}

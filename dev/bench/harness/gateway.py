@@ -9,7 +9,7 @@ from .drivers import Failed
 from .process import Server, Unready
 from .script import say
 from .subjects import BASELINE, Setting, Subject
-from .table import median, number
+from .table import by_round, divided, median, number
 
 CALIBRATION_S = 3
 WARMUP_S = 1
@@ -141,8 +141,7 @@ def ratios(rows: list[Row], base: Row | None) -> dict[str, dict[str, list[float]
     for row in rows:
         pairs = {}
         for phase, key in (("closed", "per_s"), ("closed", "cpu_us"), ("closed", "p99_ms"), ("open", "cpu_us"), ("open", "p99_ms")):
-            theirs = {seen["round"]: seen.get(key) for seen in getattr(base, phase)}
-            mine = [(seen.get(key), theirs.get(seen["round"])) for seen in getattr(row, phase)]
-            pairs[f"{phase}_{key}"] = [a / b for a, b in mine if a is not None and b]
+            mine, theirs = (by_round(getattr(who, phase), lambda seen: seen.get(key)) for who in (row, base))
+            pairs[f"{phase}_{key}"] = divided(mine, theirs)
         found[row.subject.name] = pairs
     return found

@@ -7,48 +7,23 @@ share of the machine is measured too.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import drivers, process
+from . import drivers
 from .drivers import Failed
+from .machine import Machine
 from .process import Unready
 from .providers import WITH_PASSWORD, Running, Subject
 from .script import say
-from .table import markdown, median, number, spread
+from .table import by_round, divided, markdown, median, number, spread
 
 TIMEOUT_S = 60
 # Windows hold so many transactions of a virtual user, one after another, unless that takes too long.
 WAVES, LONGEST_S = 4, 100.0
 # The JIT of a virtual machine and the caches of a database should be warm before anything is compared.
 REHEARSAL_S, REHEARSAL_USERS = 8, 20
-
-
-@dataclass
-class Machine:
-    """CPU seconds at a moment: of everything, and of what belongs to the run."""
-
-    at: float
-    busy_s: float
-    ours_s: float
-
-    @classmethod
-    def now(cls, servers: list[int]) -> "Machine":
-        """Reads them; drivers count once they have ended."""
-        ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]))
-        # user, nice, system, irq, softirq
-        busy = sum(ticks[column] for column in (0, 1, 2, 5, 6)) / process.TICKS
-        mine = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        spent = sum(used.ru_utime + used.ru_stime for used in mine)
-        return cls(time.monotonic(), busy, spent + sum(process.used(pid).cpu_s for pid in servers))
-
-    def foreign(self, later: "Machine") -> float:
-        """Cores that programs outside of the run used from here to `later`."""
-        spent = (later.busy_s - self.busy_s) - (later.ours_s - self.ours_s)
-        return max(0.0, spent / max(later.at - self.at, 1e-3))
 
 
 @dataclass
@@ -205,9 +180,8 @@ def ratios(cells: list[Cell], mine: str, theirs: str) -> list[list[str]]:
             continue
         row = [f"{cell.scenario}, {cell.concurrency}"]
         for key in ("per_s", "p50_ms", "p99_ms", "cpu_ms", "rss_bytes"):
-            base = {seen["round"]: seen.get(key) for seen in other.rounds}
-            pairs = [(seen.get(key), base.get(seen["round"])) for seen in cell.rounds]
-            row.append(spread([a / b for a, b in pairs if a is not None and b]))
+            here, there = (by_round(which.rounds, lambda seen: seen.get(key)) for which in (cell, other))
+            row.append(spread(divided(here, there)))
         rows.append(row)
     return rows
 

@@ -46,8 +46,16 @@ def load_driver(binaries: Path) -> str:
     return str(path)
 
 
+_kept: set[Path] = set()
+
+
+def keep(folder: Path) -> None:
+    """Has a work folder kept when the script ends, because somebody has to read its logs."""
+    _kept.add(folder)
+
+
 @contextmanager
-def work_folder(name: str, keep: bool = False) -> Iterator[Path]:
+def work_folder(name: str, keep_it: bool = False) -> Iterator[Path]:
     """A folder for configurations and logs, gone afterwards unless it is to be kept."""
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     try:
@@ -55,7 +63,7 @@ def work_folder(name: str, keep: bool = False) -> Iterator[Path]:
         folder.chmod(0o755)
         yield folder
     finally:
-        if keep:
+        if keep_it or folder in _kept:
             say(f"kept: {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)

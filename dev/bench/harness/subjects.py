@@ -99,7 +99,8 @@ def fill(template: str, values: dict[str, str]) -> str:
     return re.sub(r"@([A-Z_]+)@", lambda match: values[match.group(1)], text)
 
 
-def _command(program: str, path: str, config: Path, workers: int) -> list[str]:
+def command(program: str, path: str, config: Path, workers: int) -> list[str]:
+    """How a program is started with its configuration."""
     return {
         "postern": [path, "serve", "--config", str(config)],
         "haproxy": [path, "-db", "-f", str(config)],
@@ -142,7 +143,7 @@ def start(subject: Subject, setting: Setting) -> Server:
     config = work / subject.template
     config.write_text(fill(subject.template, values))
     server = Server(
-        subject.name, _command(subject.program, path, config, setting.workers), secure if subject.tls else plain,
+        subject.name, command(subject.program, path, config, setting.workers), secure if subject.tls else plain,
         work / "log", setting.cores, setting.files,
     )  # fmt: skip
     server.start()
@@ -161,7 +162,7 @@ def start_backend(setting: Setting, kind: str, cores: list[int] | None, delay: s
         path = setting.programs.get("postern")
         if path is None:
             raise Unready("the echo backend needs the postern program; build it or choose --backend nginx")
-        command = [path, "echo", "--listen", f"127.0.0.1:{port}", "--body-bytes", str(BODY_BYTES), "--delay", delay]
+        words = [path, "echo", "--listen", f"127.0.0.1:{port}", "--body-bytes", str(BODY_BYTES), "--delay", delay]
     else:
         if "nginx" not in setting.programs:
             raise Unready("the nginx backend is not installed; run dev/setup bench or choose --backend echo")
@@ -170,28 +171,36 @@ def start_backend(setting: Setting, kind: str, cores: list[int] | None, delay: s
         config = work / "nginx-backend.conf"
         body = ("0123456789" * 10)[:BODY_BYTES]
         config.write_text(fill("nginx-backend.conf", {"PORT": str(port), "WORK": str(work), "BODY": body}))
-        command = _command("nginx", setting.programs["nginx"], config, 1)
-    return Server("backend", command, port, setting.folder / "backend.log", cores).start()
+        words = command("nginx", setting.programs["nginx"], config, 1)
+    return Server("backend", words, port, setting.folder / "backend.log", cores).start()
 
 
-def _status(subject: Subject, port: int, token: str | None) -> int:
+def status(port: int, *, path: str = "/", token: str | None = None, tls: bool = False) -> int:
+    """The status of one request; Unready when there is no answer, or another one than the backend's."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    if subject.tls:
+    if tls:
         trusting = ssl._create_unverified_context()
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=trusting)
     else:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", "/", headers=headers)
+        connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         body = answer.read()
         if answer.status == 200 and len(body) != BODY_BYTES:
-            raise Unready(f"{subject.name} answers {len(body)} bytes instead of the backend's {BODY_BYTES}")
+            raise Unready(f"port {port} answers {len(body)} bytes instead of the backend's {BODY_BYTES}")
         return answer.status
     except (OSError, http.client.HTTPException) as error:
-        raise Unready(f"{subject.name} does not answer: {error}") from error
+        raise Unready(f"port {port} does not answer: {error}") from error
     finally:
         connection.close()
+
+
+def _status(subject: Subject, port: int, token: str | None) -> int:
+    try:
+        return status(port, token=token, tls=subject.tls)
+    except Unready as problem:
+        raise Unready(f"{subject.name}: {problem}") from problem
 
 
 def check(subject: Subject, port: int, made: credentials.Credentials) -> None:

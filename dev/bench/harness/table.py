@@ -1,13 +1,30 @@
-"""Markdown tables and the statistics in them."""
+"""Markdown tables and the statistics in them. What is compared is of the same round: a machine drifts."""
 
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 
 
 def median(values: list[float]) -> float | None:
     """The middle value; none of none."""
     return statistics.median(values) if values else None
+
+
+def by_round(seen: list[dict], figure: Callable[[dict], float | None]) -> dict[int, float]:
+    """One figure, by the round it was seen in."""
+    found = {window["round"]: figure(window) for window in seen}
+    return {index: value for index, value in found.items() if value is not None}
+
+
+def divided(mine: dict[int, float], theirs: dict[int, float]) -> list[float]:
+    """What was seen divided by what was seen of another in the same round."""
+    return [value / theirs[index] for index, value in mine.items() if theirs.get(index)]
+
+
+def less(mine: dict[int, float], theirs: dict[int, float]) -> list[float]:
+    """What was seen less what was seen of another in the same round."""
+    return [value - theirs[index] for index, value in mine.items() if index in theirs]
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -16,6 +16,8 @@ use super::harness::{Fixture, Setup, Upstream};
 use super::http2::{connect, run};
 
 const CHECK: &str = "/envoy.service.auth.v3.Authorization/Check";
+/// `h2` gathers shorter frames of several answers in one write.
+const GATHERED: usize = 256;
 
 fn asked() -> Fixture {
     let listener = "authorization = { from = [\"127.0.0.1/32\"] }".to_owned();
@@ -71,7 +73,9 @@ fn call(f: &Fixture, path: &str, body: Bytes) -> (i32, Option<Bytes>) {
         }
         let mut whole = BytesMut::new();
         while let Some(data) = body.data().await {
-            whole.extend_from_slice(&data.unwrap());
+            let data = data.unwrap();
+            assert!(data.len() < GATHERED, "{} bytes in one frame are written by themselves", data.len());
+            whole.extend_from_slice(&data);
         }
         let trailers = body.trailers().await.unwrap().expect("trailers");
         (status(&trailers).expect("a status"), Some(whole.freeze().slice(5..)))
@@ -109,6 +113,7 @@ fn bearer(f: &Fixture) -> String {
 fn whoever_may_is_named_in_fields_and_metadata() {
     let f = asked();
     let response = check(&f, &question("/a?b=c", &[("authorization", &bearer(&f)), ("accept", "*/*")]));
+    assert!(response.encoded_len() > GATHERED, "an answer is longer than a frame");
     let metadata = response.dynamic_metadata.clone().unwrap().fields;
     let text = |name: &str| match metadata[name].kind.clone().unwrap() {
         Kind::StringValue(text) => text,
