@@ -14,7 +14,8 @@ use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::fault::Fault;
-use crate::leg::{Downstream, Fill, Leg, LegError, Upstream};
+use crate::leg::{Downstream, Fill, Leg, LegError, ResponseView, Upstream};
+use crate::login::cookies::sets_ours;
 use crate::phases::Phase;
 use crate::record::Record;
 use crate::worker::Running;
@@ -201,6 +202,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         loop {
             let (down, record) = (&mut *self.down, &mut *self.record);
             let may_switch = self.terms.may_switch;
+            let logs_in = self.terms.running.login.is_some();
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
                     101 if !may_switch => {
@@ -211,7 +213,14 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
                     100 | 102..=199 => down.inform(response),
                     _ => {
                         record.end(Phase::Upstream);
-                        down.respond(response, &record.own_fields())
+                        if logs_in && response.fields.iter().any(sets_ours) {
+                            let others: Vec<_> =
+                                response.fields.iter().filter(|field| !sets_ours(field)).copied().collect();
+                            let response = ResponseView { fields: &others, ..*response };
+                            down.respond(&response, &record.own_fields())
+                        } else {
+                            down.respond(response, &record.own_fields())
+                        }
                     }
                 };
                 sent.map(|()| response.status).map_err(|e| match e {

@@ -20,13 +20,14 @@ use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
 use gateway::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
 use parking_lot::Mutex;
+use store::Store;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
-use crate::config::{AtStart, Database, InForce, Loaded, Otlp, Settings};
+use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
 use crate::provider::Running;
 use crate::sessions::{self, Sessions};
 
@@ -46,6 +47,7 @@ pub struct Process {
     at_start: AtStart,
     admin: Option<SocketAddr>,
     provider: Option<Running>,
+    sessions: Option<Store>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
     attendants: Vec<JoinHandle<()>>,
@@ -116,6 +118,8 @@ impl Process {
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let threads = cgroup::workers(quota, available);
         let provider = provider.map(|provider| Running::start(&provider, threads)).transpose()?;
+        // After the provider, whose database it may be and to whom its beginning belongs.
+        let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
@@ -133,7 +137,7 @@ impl Process {
             control: control.handle().clone(),
             secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
             generation: Generation::default(),
-            sessions: sessions.map(|database| keeper(&database, &control)).transpose()?,
+            sessions: sessions.as_ref().map(|store| keeper(store, &control)),
         };
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, &services);
@@ -158,6 +162,7 @@ impl Process {
             at_start,
             admin: None,
             provider,
+            sessions,
             stop,
             attendants,
         };
@@ -269,6 +274,10 @@ impl Process {
                 // a panic was reported when it happened
                 let _ = attendant.await;
             }
+            if let Some(store) = self.sessions {
+                // what was begun is made durable
+                let _ = tokio::time::timeout(LAST_LINES, store.close()).await;
+            }
         });
         if self.access_log.as_ref().is_some_and(|log| !log.close(LAST_LINES)) {
             tracing::warn!("the last lines of the access log could not be written in time");
@@ -284,10 +293,9 @@ fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
 }
 
-/// Opens the database that sessions of browsers are kept in.
-fn keeper(database: &Database, control: &tokio::runtime::Runtime) -> Result<Arc<dyn SessionStore>, Failure> {
-    let store = control.block_on(sessions::open(database))?;
-    Ok(Arc::new(Sessions::new(store, control.handle().clone())))
+/// Keeps sessions of browsers in a database.
+fn keeper(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionStore> {
+    Arc::new(Sessions::new(store.clone(), control.handle().clone()))
 }
 
 fn bind_admin(address: SocketAddr, control: &tokio::runtime::Runtime) -> Result<TcpListener, Failure> {

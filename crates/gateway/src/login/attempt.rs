@@ -52,12 +52,18 @@ pub(crate) struct Question {
 }
 
 /// What only the browser and key that began a login know of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Proofs {
     /// `nonce` (`OpenID` Connect Core 1.0 §3.1.2.1).
     pub(crate) nonce: String,
     /// `code_verifier` (RFC 7636 §4.1).
     pub(crate) verifier: String,
+}
+
+impl std::fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Proofs")
+    }
 }
 
 impl Proofs {

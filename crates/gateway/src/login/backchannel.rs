@@ -78,7 +78,9 @@ impl Login {
                 answer
             }
             Err(refused) => {
-                tracing::warn!(%refused, "a logout message ends nothing");
+                if self.shared.told.logout.is_due() {
+                    tracing::warn!(%refused, "a logout message ends nothing, said once in 10 s");
+                }
                 let (status, error) = if refused.is_ours() {
                     (503, "temporarily_unavailable")
                 } else {

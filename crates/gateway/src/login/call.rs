@@ -68,7 +68,6 @@ impl Action {
 }
 
 /// A request for one of the login's own addresses.
-#[derive(Debug)]
 pub(crate) struct Call {
     pub(super) origin: usize,
     pub(crate) action: Action,

@@ -77,6 +77,18 @@ pub(crate) fn is_cookie(name: &str) -> bool {
     name.len() == 6 && name.eq_ignore_ascii_case("cookie")
 }
 
+/// Whether a `Set-Cookie` of an upstream's would put one of ours in the place of the one there: whose session that is, is not an
+/// upstream's to say.
+pub(crate) fn sets_ours(field: &Field<'_>) -> bool {
+    if field.name.len() != 10 || !field.name.eq_ignore_ascii_case("set-cookie") {
+        return false;
+    }
+    let name = crumb(field.value.split(|byte| *byte == b';').next().unwrap_or_default()).0;
+    Cookie::ALL
+        .into_iter()
+        .any(|cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name))
+}
+
 /// What an upstream is shown of a `Cookie` field: all but ours, under whichever scheme. `None`: nothing is left.
 pub(crate) fn without_ours(value: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_ours = |text: &[u8]| {
@@ -150,6 +162,23 @@ mod tests {
         assert_eq!(left("a=b; __Host-postern=v; c=\"d e\"").as_deref(), Some("a=b; c=\"d e\""));
         assert_eq!(left("postern=v;a=b").as_deref(), Some("a=b"), "those of plain http as well");
         assert_eq!(left("__Host-postern2=v").as_deref(), Some("__Host-postern2=v"));
+    }
+
+    #[test]
+    fn upstreams_set_all_but_ours() {
+        let ours = |name: &str, value: &str| sets_ours(&Field { name, value: value.as_bytes() });
+        for value in [
+            "__Host-postern=x; Path=/",
+            " __Host-postern-login = x",
+            "postern=x",
+            "__Host-postern=;Max-Age=0",
+        ] {
+            assert!(ours("Set-Cookie", value), "{value}");
+        }
+        for value in ["theme=dark", "__Host-postern_session=x", "a=__Host-postern=x", ""] {
+            assert!(!ours("set-cookie", value), "{value}");
+        }
+        assert!(!ours("cookie", "__Host-postern=x"));
     }
 
     #[test]

@@ -264,7 +264,9 @@ impl Login {
         let refused = matches!(fault, ProviderFault::Refused(_)) || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
-        tracing::warn!(provider = &*provider.config.name, %fault, "nobody could log in");
+        if self.shared.told.login.is_due() {
+            tracing::warn!(provider = &*provider.config.name, %fault, "somebody could not log in, said once in 10 s");
+        }
         let title = provider.config.title.to_string();
         let said = match fault {
             ProviderFault::Refused(error) => Said::Refused { title, error: error.clone() },

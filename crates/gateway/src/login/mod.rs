@@ -49,6 +49,7 @@ use crate::authenticate::{KeyStore, Means, Rendering, Schedule, Source, Surround
 use crate::cache::{DecisionCache, Known, Scope, Usage};
 use crate::clock::Now;
 use crate::config::{self, CacheLimits, Config, LoginKind};
+use crate::outbound::Throttle;
 
 /// How often what is over is looked for.
 const SWEEP: Duration = Duration::from_mins(1);
@@ -129,6 +130,16 @@ struct Shared {
     logouts: Seen,
     renewals: Renewals,
     counts: Counts,
+    told: Told,
+}
+
+/// When what anybody can bring about was last said: a log must not be theirs to fill.
+#[derive(Default)]
+struct Told {
+    store: Throttle,
+    provider: Throttle,
+    login: Throttle,
+    logout: Throttle,
 }
 
 /// What happened, counted.

@@ -30,8 +30,9 @@ const ROUNDS: usize = 8;
 const SUCCESSION: Duration = Duration::from_mins(2);
 /// How many are remembered; a few kilobytes each.
 const SUCCESSORS: usize = 10_000;
-/// How long one process has the right to renew a session in a store.
-const CLAIM: Duration = Duration::from_secs(15);
+/// How long one process has the right to renew a session in a store: longer than it may take, with metadata, tokens, keys
+/// and userinfo asked for one after the other.
+const CLAIM: Duration = Duration::from_secs(30);
 /// How long somebody waits for another process to renew it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often they look.
@@ -185,12 +186,12 @@ impl Login {
             let renewed = match (&self.store, found.kept) {
                 (Some(store), Some((id, version))) => {
                     let until = now().plus(CLAIM);
-                    if store.claim(id, version, now(), until).await.map_err(silent)? {
+                    if store.claim(id, version, now(), until).await.map_err(|fault| self.silent(&fault))? {
                         self.renew_kept(origin, provider, &**store, &found).await
                     } else {
-                        // Another process does: its answer will be there in a moment.
+                        // Another process does: its answer will be there in a moment, unless it has ended.
                         if now().since(began) >= PATIENCE {
-                            return Err(Rejected::Silent);
+                            return self.forgiven(provider, found, now()).ok_or(Rejected::Silent);
                         }
                         tokio::time::sleep(LOOK).await;
                         found = self.find(origin, cookie, now()).await?;
@@ -205,17 +206,27 @@ impl Login {
                     let succeeded = found.kept.is_none();
                     Ok(Good { found: Found { session, succeeded, ..found }, claims: None, until })
                 }
-                // Nobody can say whether it still holds. Its own token does, for a while.
-                Ok(None)
-                    if !provider.is_openshift() && now() < Timestamp::from_millis(found.session.expires) =>
-                {
-                    let until = now().plus(RETRY).min(Timestamp::from_millis(found.session.expires));
-                    Ok(Good { found, claims: None, until })
-                }
-                Ok(None) => Err(Rejected::Silent),
+                Ok(None) => self.forgiven(provider, found, now()).ok_or(Rejected::Silent),
                 Err(rejected) => Err(rejected),
             };
         }
+    }
+
+    /// A session of which nobody can say whether it still holds. Its own token does, for a while; but for one that can be
+    /// deleted before.
+    #[expect(clippy::unused_self, reason = "one of the ways a session is judged, like those beside it")]
+    fn forgiven(&self, provider: &Provider, found: Found, now: Timestamp) -> Option<Good> {
+        let expires = Timestamp::from_millis(found.session.expires);
+        let forgiven = !provider.is_openshift() && now < expires;
+        forgiven.then(|| Good { found, claims: None, until: now.plus(RETRY).min(expires) })
+    }
+
+    /// The store gives no answer.
+    fn silent(&self, fault: &StoreFault) -> Rejected {
+        if self.shared.told.store.is_due() {
+            tracing::warn!(%fault, "nobody can say whose session a cookie is: answered 503, said once in 10 s");
+        }
+        Rejected::Silent
     }
 
     async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
@@ -232,7 +243,7 @@ impl Login {
             return Err(Rejected::Over);
         }
         let id = kept_as(cookie);
-        let kept = store.find(id, now).await.map_err(silent)?.ok_or(Rejected::Over)?;
+        let kept = store.find(id, now).await.map_err(|fault| self.silent(&fault))?.ok_or(Rejected::Over)?;
         let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
         Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
     }
@@ -248,12 +259,18 @@ impl Login {
             }
             Err(fault) if fault.is_final() => {
                 counts.renewal_refused.fetch_add(1, Relaxed);
-                tracing::info!(provider = &*provider.config.name, %fault, "a session is over");
+                tracing::debug!(provider = &*provider.config.name, %fault, "a session is over");
                 Err(Rejected::Over)
             }
             Err(fault) => {
                 counts.renewal_failed.fetch_add(1, Relaxed);
-                tracing::warn!(provider = &*provider.config.name, %fault, "nobody can say whether a session still holds");
+                if self.shared.told.provider.is_due() {
+                    tracing::warn!(
+                        provider = &*provider.config.name,
+                        %fault,
+                        "nobody can say whether a session still holds, said once in 10 s"
+                    );
+                }
                 Err(Rejected::Silent)
             }
         }
@@ -271,23 +288,23 @@ impl Login {
         let told = match self.ask(provider, &found.session).await {
             Ok(told) => told,
             Err(Rejected::Over) => {
-                store.remove(id).await.map_err(silent)?;
+                store.remove(id).await.map_err(|fault| self.silent(&fault))?;
                 return Err(Rejected::Over);
             }
             Err(Rejected::Silent) => {
-                store.release(id, version).await.map_err(silent)?;
+                store.release(id, version).await.map_err(|fault| self.silent(&fault))?;
                 return Ok(None);
             }
         };
         let session = self.prolonged(&found.session, told);
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random).map_err(sealed)?;
-        // False: somebody ended it in the meantime.
-        if store.replace(id, version, content).await.map_err(silent)? {
-            Ok(Some(session))
-        } else {
-            Err(Rejected::Over)
+        // False: somebody ended it in the meantime, and what it was just given must not live on.
+        if store.replace(id, version, content).await.map_err(|fault| self.silent(&fault))? {
+            return Ok(Some(session));
         }
+        let _ = provider.revoke(&session).await;
+        Err(Rejected::Over)
     }
 
     /// Renews a session that its browser keeps, unless somebody has just done so.
@@ -400,15 +417,29 @@ impl Login {
     /// none.
     pub(super) async fn end(&self, origin: usize, cookie: &[u8]) -> Result<Option<Session>, StoreFault> {
         let now = self.surroundings.clock.now().wall;
-        let found = match self.find(origin, cookie, now).await {
-            Ok(found) => found,
-            Err(Rejected::Over) => return Ok(None),
-            Err(Rejected::Silent) => return Err(StoreFault("see the log".to_owned())),
+        let found = async || match self.find(origin, cookie, now).await {
+            Ok(found) => Ok(Some(found)),
+            Err(Rejected::Over) => Ok(None),
+            Err(Rejected::Silent) => Err(StoreFault("see the log".to_owned())),
         };
-        if let (Some(store), Some((id, _))) = (&self.store, found.kept) {
-            store.remove(id).await?;
+        let Some(mut ended) = found().await? else { return Ok(None) };
+        match (&self.store, ended.kept) {
+            (Some(store), Some((id, _))) => {
+                store.remove(id).await?;
+            }
+            _ => {
+                // A renewal under way comes to its end first: it is its tokens that have to be revoked.
+                let renewals = &self.shared.renewals;
+                let lock = renewals.lock(&ended.session.id);
+                let held = lock.lock().await;
+                if let Some(successor) = renewals.successor(cookie, now) {
+                    ended.session = Session::clone(&successor);
+                }
+                drop(held);
+                renewals.unlock(&ended.session.id, &lock);
+            }
         }
-        let session = found.session;
+        let session = ended.session;
         let until = self.believed_until(session.ends(), now);
         self.shared.ended.end(session.marks().id, now, until);
         Ok(Some(session))
@@ -422,12 +453,6 @@ pub(super) enum BeginFault {
     Seal(#[from] SealFault),
     #[error(transparent)]
     Store(#[from] StoreFault),
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "an argument of `map_err`")]
-fn silent(fault: StoreFault) -> Rejected {
-    tracing::warn!(%fault, "nobody can say whose session a cookie is");
-    Rejected::Silent
 }
 
 fn sealed(fault: SealFault) -> Rejected {

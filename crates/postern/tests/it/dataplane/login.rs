@@ -1,5 +1,6 @@
 //! Logging in with a browser: against a provider that is played, with sessions in cookies and in a database.
 
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,14 +91,19 @@ fn gateway(
 }
 
 fn start(setup: &Setup, clock: &Arc<ManualClock>, sessions: Option<Arc<dyn SessionStore>>) -> Fixture {
+    let (dir, upstream) = (keyed(), Upstream::start());
+    let text = setup.file(dir.path(), upstream.address);
+    Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
+}
+
+/// A folder with what a login needs.
+fn keyed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
     std::fs::write(&keys, KEY).unwrap();
     std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(dir.path().join("secret"), "secret\n").unwrap();
-    let upstream = Upstream::start();
-    let text = setup.file(dir.path(), upstream.address);
-    Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
+    dir
 }
 
 fn database() -> Arc<dyn SessionStore> {
@@ -464,6 +470,50 @@ fn logging_out_leaves_nothing_alive() {
         assert_eq!(other.send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
         assert_eq!(other.visit("/").status, 302);
     });
+}
+
+#[test]
+fn what_is_renewed_while_somebody_logs_out_does_not_live_on() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.clock.advance(Duration::from_mins(6));
+        stage.provider.state().slow = Duration::from_millis(300);
+        let mut tab = browser.clone();
+        let renewing = std::thread::spawn(move || tab.visit("/").status);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(browser.visit("/oauth2/sign_out").status, 303);
+        renewing.join().unwrap();
+        // The renewal may come to its end after the answer.
+        for _ in 0..50 {
+            if stage.provider.state().living() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(stage.provider.state().living(), 0, "no refresh token is good any more");
+        assert_eq!(browser.visit("/").status, 302);
+    });
+}
+
+#[test]
+fn an_upstream_cannot_make_somebody_somebody_else() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let provider = Played::new(&clock);
+    let dir = keyed();
+    let upstream = Upstream::answering(|_, socket| {
+        let cookies = "Set-Cookie: __Host-postern=other; Path=/; Secure; HttpOnly; SameSite=Lax\r\nSet-Cookie: theme=dark; Path=/; Secure; HttpOnly; SameSite=Lax\r\n";
+        socket
+            .write_all(format!("HTTP/1.1 200 OK\r\n{cookies}content-length: 2\r\n\r\nok").as_bytes())
+            .is_ok()
+    });
+    let text = setup(&provider, "").file(dir.path(), upstream.address);
+    let fixture = Fixture::keeping(dir, upstream, &text, clock.clone(), None);
+    let stage = Stage { clock, provider, fixture };
+    let mut browser = stage.logged_in();
+    let session = browser.session().unwrap().clone();
+    assert_eq!(browser.visit("/").status, 200);
+    assert_eq!(browser.session(), Some(&session));
+    assert_eq!(browser.cookies["theme"], "dark");
 }
 
 #[test]

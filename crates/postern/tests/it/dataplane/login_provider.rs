@@ -143,6 +143,11 @@ fn serve(state: &Mutex<State>, seen: &Seen, socket: &mut TcpStream) -> bool {
 }
 
 impl State {
+    /// Refresh tokens that are still good.
+    pub(crate) fn living(&self) -> usize {
+        self.refresh_tokens.len()
+    }
+
     fn answer(&mut self, seen: &Seen) -> (u16, Value) {
         let url = self.url.clone();
         let form = form(std::str::from_utf8(&seen.body).unwrap());
