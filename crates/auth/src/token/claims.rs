@@ -55,7 +55,7 @@ pub(super) fn check(
         string(claims, name)?;
     }
     // A date or nothing; no value of it refuses a token (RFC 7519 §4.1.6).
-    let issued = date(claims, "iat", f64::floor)?;
+    let issued = issued(claims)?;
     if config.types() == TokenTypes::Rfc9068 {
         for name in ["sub", "client_id", "jti"] {
             string(claims, name)?.filter(|text| !text.is_empty()).ok_or_else(|| missing(name))?;
@@ -76,6 +76,11 @@ pub(super) fn check(
 /// `exp`. Rounded against the token, like its counterpart: a fraction of a millisecond never lengthens a life.
 pub(crate) fn expires(claims: Value<'_>) -> Result<Option<Timestamp>, TokenError> {
     Ok(date(claims, "exp", f64::floor)?)
+}
+
+/// `iat`, rounded against the token.
+pub(crate) fn issued(claims: Value<'_>) -> Result<Option<Timestamp>, ClaimError> {
+    date(claims, "iat", f64::floor)
 }
 
 /// `nbf`; without it, since ever.

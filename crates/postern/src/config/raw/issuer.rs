@@ -57,7 +57,8 @@ pub struct Issuer {
     pub claims: Claims,
 }
 
-fn algorithms() -> Vec<Algorithm> {
+/// Those that are accepted unless others are named.
+pub(super) fn algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA]
 }
 
