@@ -62,12 +62,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The fields that tell a service who calls, set or not.
-    pub(crate) fn names_of_ours(&self) -> impl Iterator<Item = &str> {
-        let assertion = self.config.assertion.iter().map(|assertion| &*assertion.header);
-        self.config.identity_headers.names().chain(assertion)
-    }
-
     /// The signed statement of who calls for whoever serves a route, and the field that carries it.
     pub(crate) fn assertion(
         &self,

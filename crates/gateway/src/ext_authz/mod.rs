@@ -28,7 +28,7 @@ use self::message::{
 use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
 use crate::pipeline::Inbound;
-use crate::vouch::{Voucher, to_remove};
+use crate::vouch::{Voucher, removed};
 use crate::worker::Running;
 
 /// The method that Envoy calls.
@@ -160,23 +160,9 @@ fn text(bytes: &Bytes) -> Result<&str, Unreadable> {
 }
 
 /// The request may pass.
-pub(crate) fn allowed(
-    voucher: Voucher,
-    running: &Rc<Running>,
-    fields: &[Field<'_>],
-    route: Option<usize>,
-) -> Bytes {
-    let forwards = route.is_some_and(|route| running.config.routes[route].forward_authorization);
-    let mut remove: Vec<String> = Vec::new();
-    // What Envoy did not show us may be there all the same, under the names that are known beforehand.
-    let unseen = voucher.absent.iter().map(|name| &**name).chain((!forwards).then_some("authorization"));
-    for name in to_remove(running, fields).chain(unseen) {
-        let name = &*name.to_ascii_lowercase();
-        let is_set = voucher.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
-        if !is_set && !remove.iter().any(|known| known == name) {
-            remove.push(name.to_owned());
-        }
-    }
+pub(crate) fn allowed(voucher: Voucher, running: &Rc<Running>, fields: &[Field<'_>]) -> Bytes {
+    let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
+    let remove = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
     let identity = voucher.caller.as_ref().map(|caller| &caller.facts.identity);
     let response = CheckResponse {
         status: Some(Status { code: grpc::OK, message: String::new() }),

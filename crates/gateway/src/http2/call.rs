@@ -121,7 +121,7 @@ impl StreamTask {
             match admit(&self.worker, running, &self.peer, &inbound, &found, record) {
                 Admission::Vouch(voucher) => {
                     record.vouched();
-                    return Ok(ext_authz::allowed(*voucher, running, &fields, record.route));
+                    return Ok(ext_authz::allowed(*voucher, running, &fields));
                 }
                 Admission::Answer(answer) => {
                     record.answered_by_us(&answer, false);
