@@ -12,6 +12,7 @@ mod identity;
 mod lifecycle;
 mod limits;
 mod opaque;
+mod predecessors;
 mod review;
 mod telemetry;
 mod tls;
