@@ -42,7 +42,8 @@ core.register_action("ask", { "http-req" }, function(txn)
             headers[name] = values(field)
         end
     end
-    local answer = core.httpclient():get({ url = POSTERN, headers = headers, timeout = 5000 })
+    -- HAProxy asks again when there is no answer in time, up to four times in all.
+    local answer = core.httpclient():get({ url = POSTERN, headers = headers, timeout = 3500 })
     if not answer or not answer.status or answer.status == 0 then
         return
     end

@@ -179,6 +179,7 @@ pub struct Authentication {
 }
 
 /// A JWT issuer and where its keys come from.
+#[derive(Debug, Clone)]
 pub struct Issuer {
     /// Claim checks and mapping.
     pub config: Arc<IssuerConfig>,
@@ -201,6 +202,8 @@ pub struct Authority {
     pub question: Question,
     /// About which tokens.
     pub selection: Selection,
+    /// Whose signature introspections must bear (RFC 9701); its audience is whom they must be for. `None`: they are plain JSON.
+    pub signed: Option<Issuer>,
     /// How it is reached.
     pub server: Server,
     /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.

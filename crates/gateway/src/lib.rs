@@ -47,5 +47,5 @@ pub mod trace;
 mod under_way;
 mod upstream;
 pub mod url;
-mod vouch;
+pub mod vouch;
 mod worker;

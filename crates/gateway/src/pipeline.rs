@@ -316,7 +316,7 @@ fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Res
     }
     let asking = service.http.as_ref().ok_or(Refusal::NoRoute)?;
     // Over HTTP nobody can be told to take a field off.
-    if let Some(name) = look_alike(running, inbound.fields) {
+    if let Some(name) = look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
     forward_auth::original(asking, inbound).map_err(Refusal::Unclear)

@@ -1,7 +1,8 @@
 //! What another proxy is told of a request that may pass, so that whoever is behind it knows who calls.
 //!
-//! Owns: [`Voucher`], which only a [`Permit`] can make, and its form as an HTTP answer. Does not own: how the proxy asked
-//! ([`crate::forward_auth`], [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
+//! Owns: the voucher, which only a [`Permit`] can make, its form as an HTTP answer, and which of the client's fields must not
+//! reach the service, for serving and for whoever explains it. Does not own: how the proxy asked ([`crate::forward_auth`],
+//! [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
 //!
 //! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
 //! what to remove; the others are given every name of ours, those without a value empty. Some put that in place of what the
@@ -17,9 +18,10 @@ use auth::request::Field;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
+use crate::config::{Config, Route};
 use crate::login::cookies::{is_cookie, without_ours};
 use crate::metrics::Outcome;
-use crate::worker::{Running, access_token};
+use crate::worker::{ACCESS_TOKEN, Running, access_token};
 
 /// Somebody may pass, and this is who it is.
 pub(crate) struct Voucher {
@@ -27,6 +29,8 @@ pub(crate) struct Voucher {
     pub(crate) set: Vec<(Box<str>, Cow<'static, str>)>,
     /// Names that the service must not hear from the client, besides those in `set`.
     pub(crate) absent: Vec<Box<str>>,
+    /// The route that permits it.
+    pub(crate) route: usize,
     /// Who; `None` on a public route.
     pub(crate) caller: Option<Arc<Verified>>,
     /// What the service is to be shown of the client's cookies, when some are ours.
@@ -55,10 +59,10 @@ impl Voucher {
         if let Some((name, token)) = access_token(route, caller.map(|c| &**c)) {
             set.push((name.into(), token.to_owned().into()));
         }
-        let absent = running.names_of_ours().filter(|name| set.iter().all(|(known, _)| **known != **name));
-        let absent = absent.map(Box::from).collect();
+        let names = set.iter().map(|(name, _)| &**name).collect::<Vec<_>>();
+        let absent = absent(&running.config, &names).map(Box::from).collect();
         let cookies = running.login.as_ref().and_then(|_| cookies_left(fields));
-        Ok(Self { set, absent, caller: caller.cloned(), cookies })
+        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies })
     }
 
     /// For a proxy that asked over HTTP.
@@ -89,15 +93,40 @@ fn cookies_left(fields: &[Field<'_>]) -> Option<String> {
     ours.then(|| left.iter().map(|value| String::from_utf8_lossy(value)).collect::<Vec<_>>().join("; "))
 }
 
-/// The names among the client's fields that the proxy must take off before it forwards: whatever a service could take for
-/// ours, and what says who calls in somebody else's words.
-pub(crate) fn to_remove<'f>(running: &'f Running, fields: &'f [Field<'f>]) -> impl Iterator<Item = &'f str> {
+/// The fields that tell a service who calls, set or not.
+pub fn names_of_ours(config: &Config) -> impl Iterator<Item = &str> {
+    let assertion = config.assertion.iter().map(|assertion| &*assertion.header);
+    let tokens = config.routes.iter().any(|route| route.forward_access_token);
+    config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
+}
+
+/// Those of them that a voucher does not set; `set` are the names of those that it does.
+pub fn absent<'c>(config: &'c Config, set: &'c [&str]) -> impl Iterator<Item = &'c str> {
+    names_of_ours(config).filter(|name| set.iter().all(|known| known != name))
+}
+
+/// What a proxy that can be told so takes off before it forwards, in lower case: whatever of the client's fields a service could
+/// take for ours, what says who calls in somebody else's words, and the names known beforehand, for it may not have shown us all.
+pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>]) -> Vec<String> {
+    let token = (!route.forward_authorization).then_some("authorization");
+    let mut remove: Vec<String> = Vec::new();
+    for name in to_remove(config, fields).chain(absent(config, set)).chain(token) {
+        let name = name.to_ascii_lowercase();
+        if !set.iter().any(|set| set.eq_ignore_ascii_case(&name)) && !remove.contains(&name) {
+            remove.push(name);
+        }
+    }
+    remove
+}
+
+/// The names among the client's fields that the proxy must take off before it forwards.
+fn to_remove<'f>(config: &'f Config, fields: &'f [Field<'f>]) -> impl Iterator<Item = &'f str> {
     // Its own the proxy takes off by itself, and none that only looks like one.
     const LEFT: [&str; 6] =
         ["connection", "keep-alive", "te", "transfer-encoding", "upgrade", "proxy-connection"];
     let is_to_go = move |name: &str| {
-        let ours = running.names_of_ours().any(|own| is_same(own, name));
-        let claimed = || running.config.strip.strips(name) && !is_of_the_front(name);
+        let ours = names_of_ours(config).any(|own| is_same(own, name));
+        let claimed = || config.strip.strips(name) && !is_of_the_front(name);
         let of_the_hop = || is_hop_by_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name));
         ours || claimed() || of_the_hop()
     };
@@ -105,8 +134,8 @@ pub(crate) fn to_remove<'f>(running: &'f Running, fields: &'f [Field<'f>]) -> im
 }
 
 /// A field that a service could take for one of ours although the proxy, which replaces fields by name, would let it pass.
-pub(crate) fn look_alike<'f>(running: &Running, fields: &'f [Field<'f>]) -> Option<&'f str> {
-    let names = fields.iter().map(|field| field.name);
+pub fn look_alike<'f>(config: &Config, fields: &'f [Field<'f>]) -> Option<&'f str> {
+    let mut names = fields.iter().map(|field| field.name);
     let is_alias = |name: &str, own: &str| is_same(own, name) && !own.eq_ignore_ascii_case(name);
-    names.into_iter().find(|name| running.names_of_ours().any(|own| is_alias(name, own)))
+    names.find(|name| names_of_ours(config).any(|own| is_alias(name, own)))
 }

@@ -60,7 +60,7 @@ pub(crate) fn access_token<'v>(
 }
 
 /// What carries the access token of a session, as oauth2-proxy calls it.
-const ACCESS_TOKEN: &str = "x-forwarded-access-token";
+pub(crate) const ACCESS_TOKEN: &str = "x-forwarded-access-token";
 
 /// A configuration in force on one worker.
 pub(crate) struct Running {
@@ -76,13 +76,6 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// The fields that tell a service who calls, set or not.
-    pub(crate) fn names_of_ours(&self) -> impl Iterator<Item = &str> {
-        let assertion = self.config.assertion.iter().map(|assertion| &*assertion.header);
-        let tokens = self.config.routes.iter().any(|route| route.forward_access_token);
-        self.config.identity_headers.names().chain(assertion).chain(tokens.then_some(ACCESS_TOKEN))
-    }
-
     /// The signed statement of who calls for whoever serves a route, and the field that carries it.
     pub(crate) fn assertion(
         &self,

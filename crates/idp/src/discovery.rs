@@ -104,6 +104,8 @@ struct OauthMetadata<'a> {
     token_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     token_endpoint_auth_signing_alg_values_supported: Vec<&'a str>,
     introspection_endpoint_auth_methods_supported: [&'a str; 3],
+    /// RFC 9701 §7.
+    introspection_signing_alg_values_supported: [&'a str; 1],
     revocation_endpoint_auth_methods_supported: [&'a str; client::METHODS.len()],
     code_challenge_methods_supported: [&'a str; 1],
     authorization_response_iss_parameter_supported: bool,
@@ -186,6 +188,9 @@ impl<'a> Facts<'a> {
             token_endpoint_auth_methods_supported: methods,
             token_endpoint_auth_signing_alg_values_supported: Algorithm::ALL.map(Algorithm::as_str).to_vec(),
             introspection_endpoint_auth_methods_supported: [methods[0], methods[1], methods[2]],
+            introspection_signing_alg_values_supported: [key::name(
+                self.clients.defaults().access_token_algorithm,
+            )],
             revocation_endpoint_auth_methods_supported: methods,
             code_challenge_methods_supported: ["S256"],
             authorization_response_iss_parameter_supported: true,

@@ -16,7 +16,11 @@ use crate::token::json::{Document, Value};
 /// [`Unclear`], when it does not say whether the token is active.
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
     let document = Document::parse(answer)?;
-    let root = object(&document)?;
+    verdict(object(&document)?, config, now)
+}
+
+/// What the members of an introspection, `root`, say.
+pub(super) fn verdict(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
     match root.get("active").and_then(Value::as_bool) {
         Some(true) => Ok(judge(root, config, now)),
         Some(false) => Ok(Err(TokenError::Inactive)),

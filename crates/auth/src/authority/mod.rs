@@ -1,13 +1,14 @@
 //! What an authority says of a token that it was asked about: the strict reading of its answer.
 //!
-//! Owns: the three kinds of answer ([`introspection`], [`token_review`], [`openshift_user`]) and what they prove
-//! ([`Facts`]). Does not own: which authority is asked about which token, asking it, and remembering what it said.
+//! Owns: the three kinds of answer ([`introspection`], which may be signed ([`signed_introspection`]), [`token_review`],
+//! [`openshift_user`]) and what they prove ([`Facts`]). Does not own: which authority is asked about which token, asking it, and remembering what it said.
 //!
 //! An answer either says clearly that the token is good, or clearly that it is not ([`TokenError`], the client's fault, 401), or
 //! it says nothing ([`Unclear`]): then nobody knows who is calling, which is 503, never remembered and never let through.
 
 pub mod introspection;
 pub mod openshift_user;
+pub mod signed_introspection;
 pub mod token_review;
 
 use crate::identity::Facts;
@@ -43,6 +44,12 @@ pub enum Unclear {
     /// A member that decides is missing, or of another type.
     #[error("the answer has no usable member `{0}`")]
     Member(&'static str),
+    /// It has to be signed, and is not, or not as it has to be.
+    #[error("the answer cannot be believed as a signed one: {0}")]
+    Signed(TokenError),
+    /// The same, but newer keys of whoever signed it may fit.
+    #[error("the answer cannot be believed as a signed one, with the keys at hand: {0}")]
+    Keys(TokenError),
 }
 
 /// The object of an answer.

@@ -78,9 +78,9 @@ pub(crate) fn expires(claims: Value<'_>) -> Result<Option<Timestamp>, TokenError
     Ok(date(claims, "exp", f64::floor)?)
 }
 
-/// `iat`.
-pub(crate) fn issued(claims: Value<'_>) -> Result<Option<Timestamp>, TokenError> {
-    Ok(date(claims, "iat", f64::floor)?)
+/// `iat`, rounded against the token.
+pub(crate) fn issued(claims: Value<'_>) -> Result<Option<Timestamp>, ClaimError> {
+    date(claims, "iat", f64::floor)
 }
 
 /// `nbf`; without it, since ever.

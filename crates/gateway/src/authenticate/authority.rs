@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use auth::authority::signed_introspection::{self, Exchange};
 use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
-use auth::time::Timestamp;
 use auth::token::{TokenError, opaque};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
+use super::key_store::Renewal;
+use super::{RENEWALS, Surroundings, Vouching};
+use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
 use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
 
@@ -29,6 +31,8 @@ pub(super) struct Authority {
     pub(super) ttl: Duration,
     question: Question,
     selection: Selection,
+    /// Who signs its introspections, if they must be signed.
+    signed: Option<Vouching>,
     server: config::Server,
     outbound: Arc<Outbound>,
     counts: Arc<Counts>,
@@ -76,17 +80,33 @@ enum Silent {
     Status { status: StatusCode, hint: &'static str },
     #[error("the token cannot be put into a question")]
     Token,
+    #[error(
+        "its answer is {0:?} where a signed one ({media}) is demanded; have it sign those to the gateway's client, or take `signed` out",
+        media = signed_introspection::MEDIA_TYPE
+    )]
+    Unsigned(String),
+    #[error("there are no keys to check its signed answers with; see their source and the log")]
+    NoKeys,
 }
 
 impl Authority {
     /// Takes over the connections and counts of the authority of that name before, if it is asked the same way.
-    pub(super) fn new(config: &config::Authority, control: &Handle, before: Option<&Self>) -> Self {
+    pub(super) fn new(
+        config: &config::Authority,
+        surroundings: &Surroundings,
+        before: Option<&Self>,
+    ) -> Self {
+        let keys =
+            |signer| Vouching::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
+        let signed = config.signed.as_ref().map(keys);
+        let control = &surroundings.control;
         let before = before.filter(|before| before.is_asked_like(config));
         Self {
             config: config.config.clone(),
             ttl: config.ttl,
             question: config.question.clone(),
             selection: config.selection.clone(),
+            signed,
             server: config.server.clone(),
             outbound: before.map_or_else(
                 || Arc::new(Outbound::new(&config.server, control.clone())),
@@ -106,6 +126,11 @@ impl Authority {
             && a.max_requests == b.max_requests
     }
 
+    /// Who signs its answers.
+    pub(super) fn signer(&self) -> Option<&Vouching> {
+        self.signed.as_ref()
+    }
+
     pub(super) fn status(&self) -> AuthorityStatus {
         let counts = &self.counts;
         AuthorityStatus {
@@ -119,10 +144,10 @@ impl Authority {
         }
     }
 
-    /// Asks about a token. `None`: nobody knows; that was logged.
-    pub(super) async fn ask(&self, token: &[u8], now: Timestamp) -> Option<Verdict> {
+    /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
+    pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Verdict> {
         let began = Instant::now();
-        let verdict = self.try_ask(token, now).await;
+        let verdict = self.try_ask(token, asked, now).await;
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {
@@ -145,12 +170,15 @@ impl Authority {
         verdict.ok()
     }
 
-    async fn try_ask(&self, token: &[u8], now: Timestamp) -> Result<Verdict, Silent> {
+    async fn try_ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {
         let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
         let answer = self.outbound.ask(self.question(token)?).await?;
         match &self.question {
             Question::Introspection { .. } => match answer.status {
-                StatusCode::OK => Ok(introspection::read(answer.body.to_vec(), &self.config, now)?),
+                StatusCode::OK => match &self.signed {
+                    None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
+                    Some(signer) => self.read_signed(signer, &answer, asked, now).await,
+                },
                 status => Err(self.refused(status)),
             },
             Question::TokenReview { .. } => match answer.status {
@@ -161,6 +189,39 @@ impl Authority {
             },
             Question::OpenShiftUser { .. } => self.user(&answer),
         }
+    }
+
+    /// Reads a signed answer, by newer keys if those at hand do not fit.
+    async fn read_signed(
+        &self,
+        signer: &Vouching,
+        answer: &Answered,
+        asked: Now,
+        now: &impl Fn() -> Now,
+    ) -> Result<Verdict, Silent> {
+        let kind = answer.headers.get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+        let kind = String::from_utf8_lossy(kind.split(|byte| *byte == b';').next().unwrap_or_default());
+        if !kind.trim().eq_ignore_ascii_case(signed_introspection::MEDIA_TYPE) {
+            return Err(Silent::Unsigned(kind.trim().chars().take(100).collect()));
+        }
+        let mut unfit = Silent::NoKeys;
+        for _ in 0..=RENEWALS {
+            let mut seen = 0;
+            if let Some(held) = signer.keys.current(now()) {
+                let at = Exchange { asked: asked.wall, now: now().wall };
+                match signed_introspection::read(&answer.body, &signer.config, &held.set, &self.config, at) {
+                    Err(Unclear::Keys(error)) => {
+                        seen = held.attempt;
+                        unfit = Unclear::Keys(error).into();
+                    }
+                    read => return Ok(read?),
+                }
+            }
+            if !matches!(signer.keys.renew(seen, now()).await, Renewal::Newer) {
+                break;
+            }
+        }
+        Err(unfit)
     }
 
     /// The token is the credential here: it is what 401 is about. A token without the scope `user:info` gets 403, and proves
@@ -191,7 +252,10 @@ impl Authority {
         let (request, body) = match &self.question {
             Question::Introspection { url } => {
                 let form = format!("token={}&token_type_hint=access_token", &*form_encoded(token));
-                let request = Request::post(url.to_string());
+                let mut request = Request::post(url.to_string());
+                if self.signed.is_some() {
+                    request = request.header(ACCEPT, signed_introspection::MEDIA_TYPE);
+                }
                 (request.header(CONTENT_TYPE, "application/x-www-form-urlencoded"), form)
             }
             Question::TokenReview { url } => {

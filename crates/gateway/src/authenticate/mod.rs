@@ -146,7 +146,7 @@ pub struct Authenticator {
     surroundings: Surroundings,
 }
 
-/// An issuer with its keys.
+/// Whoever signs, with the keys.
 struct Vouching {
     config: Arc<IssuerConfig>,
     name: Arc<str>,
@@ -192,13 +192,20 @@ impl Authenticator {
             |before| before.cache.clone(),
         );
         Self {
-            issuers: issuers.iter().map(|issuer| Vouching::new(issuer, &surroundings, before)).collect(),
+            issuers: issuers
+                .iter()
+                .map(|issuer| {
+                    let same = |other: &&Vouching| other.config.issuer() == issuer.config.issuer();
+                    let before = before.and_then(|before| before.issuers.iter().find(same));
+                    Vouching::new(issuer, &surroundings, before)
+                })
+                .collect(),
             authorities: authorities
                 .iter()
                 .map(|authority| {
                     let same = |other: &&Authority| other.config.name == authority.config.name;
                     let before = before.and_then(|before| before.authorities.iter().find(same));
-                    Authority::new(authority, &surroundings.control, before)
+                    Authority::new(authority, &surroundings, before)
                 })
                 .collect(),
             certificates: certificates.clone(),
@@ -279,10 +286,15 @@ impl Authenticator {
         Ok(Arc::new(self.rendering.verified(facts, None)))
     }
 
-    /// How the key set of each issuer stands, in configured order.
+    /// How the key set of each issuer stands, in configured order; then of each authority whose answers are signed.
     pub fn key_sets(&self) -> Vec<KeySetStatus> {
         let now = self.surroundings.clock.now();
-        self.issuers.iter().map(|issuer| issuer.keys.status(now)).collect()
+        self.signers().map(|signer| signer.keys.status(now)).collect()
+    }
+
+    /// Everybody whose signatures are verified here.
+    fn signers(&self) -> impl Iterator<Item = &Vouching> {
+        self.issuers.iter().chain(self.authorities.iter().filter_map(Authority::signer))
     }
 
     /// How each authority stands, in configured order.
@@ -290,10 +302,10 @@ impl Authenticator {
         self.authorities.iter().map(Authority::status).collect()
     }
 
-    /// Returns once keys were asked for at least once for every issuer, with or without success.
+    /// Returns once keys were asked for at least once for everybody who signs, with or without success.
     pub async fn first_fetches(&self) {
-        for issuer in &self.issuers {
-            issuer.keys.first_attempt().await;
+        for signer in self.signers() {
+            signer.keys.first_attempt().await;
         }
     }
 
@@ -351,7 +363,7 @@ impl Authenticator {
         for _ in 0..RENEWALS {
             let (issuer, seen, why) = match obstacle {
                 Obstacle::Token(error) => return Err(Rejection::Invalid(error)),
-                Obstacle::Unknown { authority } => return self.ask(authority, token, now()).await,
+                Obstacle::Unknown { authority } => return self.ask(authority, token, now).await,
                 Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
             let retry_after = match issuer.keys.renew(seen, now()).await {
@@ -383,14 +395,20 @@ impl Authenticator {
     }
 
     /// Has an authority say what a token is worth.
-    async fn ask(&self, at: usize, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+    async fn ask(
+        &self,
+        at: usize,
+        token: &[u8],
+        now: &impl Fn() -> Now,
+    ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let authority = &self.authorities[at];
-        let Some(verdict) = authority.ask(token, now.wall).await else {
+        let asked = now();
+        let Some(verdict) = authority.ask(token, asked, now).await else {
             return Err(Rejection::Silent { authority: (*authority.config.name).into() });
         };
         let facts = verdict.map_err(Rejection::Invalid)?;
         // The answer may be as old as the question.
-        let life = Lifetime { expires: facts.expires, until: Some(now.monotonic + authority.ttl) };
+        let life = Lifetime { expires: facts.expires, until: Some(asked.monotonic + authority.ttl) };
         Ok((Arc::new(self.rendering.verified(facts, None)), life))
     }
 
@@ -475,20 +493,18 @@ impl Rendering {
 }
 
 impl Vouching {
-    fn new(issuer: &Issuer, surroundings: &Surroundings, before: Option<&Authenticator>) -> Self {
+    /// Takes over the keys of the one `before`, if they come from where those came from.
+    fn new(issuer: &Issuer, surroundings: &Surroundings, before: Option<&Self>) -> Self {
         let config = issuer.config.clone();
         let source = Source::new(config.issuer(), issuer.keys.clone(), issuer.tls.clone());
         let schedule = Schedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
-        let earlier = before.and_then(|before| {
-            before.issuers.iter().find(|earlier| earlier.config.issuer() == config.issuer())
-        });
         let means = Means {
             clock: surroundings.clock.clone(),
             control: surroundings.control.clone(),
             secret: surroundings.secret.clone(),
             generation: surroundings.generation.clone(),
         };
-        let keys = KeyStore::start(config.name(), source, schedule, means, earlier.map(|e| &e.keys));
+        let keys = KeyStore::start(config.name(), source, schedule, means, before.map(|before| &before.keys));
         Self { name: config.name().into(), config, keys }
     }
 }

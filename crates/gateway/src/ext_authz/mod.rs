@@ -29,7 +29,7 @@ use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
 use crate::pipeline::Inbound;
 use crate::record::Record;
-use crate::vouch::{Voucher, to_remove};
+use crate::vouch::{Voucher, removed};
 use crate::worker::Running;
 
 /// The method that Envoy calls.
@@ -167,17 +167,8 @@ pub(crate) fn allowed(
     fields: &[Field<'_>],
     record: &Record,
 ) -> Bytes {
-    let forwards = record.route.is_some_and(|route| running.config.routes[route].forward_authorization);
-    let mut remove: Vec<String> = Vec::new();
-    // What Envoy did not show us may be there all the same, under the names that are known beforehand.
-    let unseen = voucher.absent.iter().map(|name| &**name).chain((!forwards).then_some("authorization"));
-    for name in to_remove(running, fields).chain(unseen) {
-        let name = &*name.to_ascii_lowercase();
-        let is_set = voucher.set.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
-        if !is_set && !remove.iter().any(|known| known == name) {
-            remove.push(name.to_owned());
-        }
-    }
+    let set: Vec<&str> = voucher.set.iter().map(|(name, _)| &**name).collect();
+    let mut remove = removed(&running.config, &running.config.routes[voucher.route], &set, fields);
     let mut set: Vec<_> = voucher.set.into_iter().map(|(name, value)| option(&name, value)).collect();
     match voucher.cookies {
         Some(left) if left.is_empty() => remove.push("cookie".to_owned()),

@@ -2,12 +2,19 @@
 //!
 //! A client hears about tokens of its own; one that introspects hears about all. Everything else is inactive, in the very same
 //! bytes, whatever the reason.
+//!
+//! Whoever accepts signed answers (RFC 9701) better than plain ones gets them, signed to the client that asks with what the
+//! provider signs its access tokens with.
 
 use std::sync::Arc;
 
 use axum::{
+    body::Body,
     extract::State,
-    http::{HeaderValue, StatusCode},
+    http::{
+        HeaderMap, HeaderValue, StatusCode,
+        header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE},
+    },
     response::Response,
 };
 use serde::Serialize;
@@ -22,6 +29,19 @@ use crate::{
 
 /// How far the invalidation log was known when the answer was read (its head's sequence): what was revoked up to there is in it.
 const AS_OF: &str = "postern-as-of";
+
+/// Media type of a signed answer (RFC 9701 §5), and the `typ` of its header.
+const SIGNED: &str = "application/token-introspection+jwt";
+const SIGNED_TYPE: &str = "token-introspection+jwt";
+
+/// A signed answer. Without `sub` and `exp`, so that nobody takes it for an access token.
+#[derive(Serialize)]
+struct Signed<'a, T> {
+    iss: &'a str,
+    aud: &'a str,
+    iat: u64,
+    token_introspection: &'a T,
+}
 
 #[derive(Serialize)]
 struct Inactive {
@@ -59,21 +79,71 @@ enum Audience<'a> {
 }
 
 /// `POST /introspect`.
-pub async fn introspect(State(provider): State<Arc<Provider>>, asked: ClientRequest) -> Response {
-    let told = tell(&provider, &asked).await;
+pub async fn introspect(
+    State(provider): State<Arc<Provider>>,
+    headers: HeaderMap,
+    asked: ClientRequest,
+) -> Response {
+    let told = tell(&provider, &asked, accepts_signed(&headers)).await;
     asked.answered(&provider, told)
 }
 
-async fn tell(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fault> {
+/// Whether a signed answer is welcome, and no less so than a plain one (RFC 9110 §12.5.1). What names neither wants it plain.
+fn accepts_signed(headers: &HeaderMap) -> bool {
+    let (mut signed, mut plain) = (0.0, 0.0);
+    for field in headers.get_all(ACCEPT) {
+        for range in field.to_str().unwrap_or_default().split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+            // what cannot be read is not wanted
+            let weight = weight.map_or(1.0, |text| text.parse().unwrap_or(0.0));
+            if name.eq_ignore_ascii_case(SIGNED) {
+                signed = weight;
+            } else if name.eq_ignore_ascii_case("application/json") {
+                plain = weight;
+            }
+        }
+    }
+    signed > 0.0_f32 && signed >= plain
+}
+
+async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Result<Response, Fault> {
     if !asked.client.is_proven() {
         return Err(Fault::ClientNotAllowed("introspect: it proves nothing"));
     }
     let found = access_token::present(provider, asked.required("token")?).await?;
     let Some(token) = found.filter(|token| may_hear(&asked.client, token)) else {
-        return Ok(answer::json(StatusCode::OK, &Inactive { active: false }));
+        return respond(provider, asked, signed, &Inactive { active: false });
     };
     let groups = groups(provider, &token).await?;
-    Ok(told(provider, &token, groups))
+    let mut response = respond(provider, asked, signed, &told(provider, &token, groups))?;
+    response.headers_mut().insert(AS_OF, HeaderValue::from(token.as_of));
+    Ok(response)
+}
+
+/// An introspection, as it was asked for.
+fn respond(
+    provider: &Provider,
+    asked: &ClientRequest,
+    signed: bool,
+    said: &impl Serialize,
+) -> Result<Response, Fault> {
+    if !signed {
+        return Ok(answer::json(StatusCode::OK, said));
+    }
+    let claims = Signed {
+        iss: provider.issuer().as_str(),
+        aud: asked.client.id(),
+        iat: provider.now().as_secs(),
+        token_introspection: said,
+    };
+    let token = provider.sign(asked.client.access_token_algorithm, SIGNED_TYPE, &claims)?;
+    let mut response = Response::new(Body::from(token));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(SIGNED));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
 /// The groups that the token tells of.
@@ -96,9 +166,9 @@ fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
     client.introspects || token.client_id == client.id()
 }
 
-fn told(provider: &Provider, token: &Presented, groups: Vec<String>) -> Response {
+fn told<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<String>) -> Active<'a> {
     let mut audiences: Vec<&str> = token.audiences.split_ascii_whitespace().collect();
-    let active = Active {
+    Active {
         active: true,
         iss: provider.issuer().as_str(),
         sub: token.user_id.as_deref().unwrap_or(&token.client_id),
@@ -115,8 +185,38 @@ fn told(provider: &Provider, token: &Presented, groups: Vec<String>) -> Response
         username: token.user_name.as_deref(),
         sid: token.sid.as_deref(),
         groups,
-    };
-    let mut response = answer::json(StatusCode::OK, &active);
-    response.headers_mut().insert(AS_OF, HeaderValue::from(token.as_of));
-    response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signed_answer_is_for_those_who_want_it_most() {
+        let accepts = |fields: &[&'static str]| {
+            let fields = fields.iter().map(|field| (ACCEPT, HeaderValue::from_static(field)));
+            accepts_signed(&fields.collect())
+        };
+        for wanted in [
+            &["application/token-introspection+jwt"][..],
+            &["Application/Token-Introspection+JWT; q=0.5"],
+            &["application/json, application/token-introspection+jwt"],
+            &["application/json;q=0.5", "application/token-introspection+jwt;q=0.8"],
+        ] {
+            assert!(accepts(wanted), "{wanted:?}");
+        }
+        for plain in [
+            &[][..],
+            &["*/*"],
+            &["application/*"],
+            &["application/json"],
+            &["application/token-introspection+jwt;q=0"],
+            &["application/token-introspection+jwt;q=x"],
+            &["application/json, application/token-introspection+jwt;q=0.9"],
+            &["application/jwt"],
+        ] {
+            assert!(!accepts(plain), "{plain:?}");
+        }
+    }
 }

@@ -25,6 +25,7 @@ fn expected_oauth(issuer: &str) -> String {
         r#"["RS256","RS384","RS512","PS256","PS384","PS512","ES256","ES384","ES512","EdDSA"],"#,
         r#""introspection_endpoint_auth_methods_supported":"#,
         r#"["client_secret_basic","client_secret_post","private_key_jwt"],"#,
+        r#""introspection_signing_alg_values_supported":["ES256"],"#,
         r#""revocation_endpoint_auth_methods_supported":"#,
         r#"["client_secret_basic","client_secret_post","private_key_jwt","none"],"#,
         r#""code_challenge_methods_supported":["S256"],"#,

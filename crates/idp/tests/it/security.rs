@@ -786,6 +786,35 @@ fn session_cookie() -> String {
     auth::token::opaque::mint(auth::token::opaque::Kind::Session, &[7; 32]).to_string()
 }
 
+// Signed introspection.
+
+#[tokio::test]
+async fn introspection_can_be_signed() {
+    let world = World::new().await;
+    let tokens = world.tokens("opaque", "openid read").await;
+    let token = tokens["access_token"].as_str().unwrap();
+    let asker = basic("gateway", SECRET);
+    let fields = [("Authorization", &*asker), ("Accept", "application/token-introspection+jwt")];
+    let plain = world.introspect(token).await;
+    for (token, said) in [(token, &plain), ("nonsense", &json!({ "active": false }))] {
+        let answer = world.call_with("/introspect", &fields, &format!("token={}", encode(token))).await;
+        assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
+        assert_eq!(answer.field("content-type"), Some("application/token-introspection+jwt"));
+        let (header, claims) = open(answer.text());
+        assert_eq!((&header["typ"], &header["alg"]), (&json!("token-introspection+jwt"), &json!("ES256")));
+        let now = world.server.clock.now().as_secs();
+        let issuer = world.server.issuer.as_str();
+        let whole = json!({ "iss": issuer, "aud": "gateway", "iat": now, "token_introspection": said });
+        assert_eq!(claims, whole, "and neither sub nor exp");
+        assert_eq!(answer.field("postern-as-of").is_some(), said["active"] == true);
+        // whoever takes it for an access token is wrong
+        assert_eq!(world.introspect(answer.text()).await, json!({ "active": false }));
+        assert_eq!(world.userinfo(answer.text()).await.status, 401);
+    }
+    let refused = world.call_with("/introspect", &fields[1..], "token=x").await;
+    refused.assert_error(401, "invalid_client");
+}
+
 // Keys.
 
 #[tokio::test]

@@ -231,6 +231,60 @@ fn what_serving_would_not_pass_on_is_not_shown_as_passed() {
 }
 
 #[test]
+fn where_other_proxies_forward_it_is_told_what_they_are_told() {
+    let listener = |name: &str, port: u16, more: &str| {
+        format!(
+            "[[listener]]\nname = \"{name}\"\naddress = \"127.0.0.1:{port}\"\nauthorization = {{ from = [\"127.0.0.1\"]{more} }}\n"
+        )
+    };
+    let (_, rest) = CONFIG.split_once("[[issuer]]").unwrap();
+    let rest = rest
+        .replace("upstream = \"orders\"\nstrip_prefix = \"/orders\"\n", "")
+        .replace("upstream = \"orders\"\n", "");
+    let (head, routes) = rest.split_once("[[upstream]]").unwrap();
+    let (_, routes) = routes.split_once("[[route]]").unwrap();
+    let rest = format!("[[issuer]]{head}[[route]]{routes}");
+    let (grpc, http) = (listener("grpc", 8080, ""), listener("http", 8081, ", http = \"x-forwarded\""));
+    let mut nameless = claims();
+    nameless["email_verified"] = false.into();
+    let ask = |name: &str, listeners: &str, more: &[&str]| {
+        let file = FILES.write(name, format!("{listeners}{rest}[assertion]\nkey = \"assertion-key.pem\"\nissuer = \"https://gateway.example\"\n"));
+        let (file, now, token) = (file.display().to_string(), NOW.to_string(), token(&nameless));
+        let mut arguments = vec![
+            "check",
+            "--config",
+            &file,
+            "--at",
+            &now,
+            "--as",
+            &token,
+            "--request",
+            "GET https://app.example/orders/7",
+        ];
+        arguments.extend(more);
+        let output = postern(&arguments);
+        let text = said(&output);
+        let (_, answer) = text.split_once("answer\n").unwrap_or_else(|| panic!("{text}"));
+        (answer.split("\nwarning").next().unwrap().to_owned(), output.status.code())
+    };
+    let both = format!("{grpc}{http}");
+    let claimed = ["--header", "X-Remote-User: root", "--header", "Accept: */*"];
+    let (text, code) = ask("asked-both.toml", &both, &claimed);
+    assert_eq!(code, Some(0), "{text}");
+    expect("explain-vouched.txt", &text);
+    let alike = ["--header", "X_Forwarded_User: root"];
+    let (text, code) = ask("asked-http.toml", &http, &alike);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("400 identity_look_alike: the header X_Forwarded_User could be taken"), "{text}");
+    let (text, code) = ask("asked-grpc.toml", &grpc, &alike);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("to be taken off: x_forwarded_user"), "{text}");
+    let (text, _) = ask("asked-both.toml", &both, &alike);
+    assert!(text.contains("over HTTP only without that: the header X_Forwarded_User"), "{text}");
+    assert!(!text.contains("GET /") && !text.contains("Host:"), "nothing is forwarded: {text}");
+}
+
+#[test]
 fn no_token_is_printed() {
     let token = token(&claims());
     for request in [

@@ -345,3 +345,49 @@ fn a_drain_waits_for_nobody_who_rests() {
     assert_eq!(process.ended(), Some(0));
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
+
+/// The gateway demands signed introspections of the provider beside it (RFC 9701).
+#[test]
+fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
+    let served = Served::new("signed", "");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let issuer = format!("http://{}", served.address);
+    let gateway = |signer: &str| {
+        format!(
+            "[[listener]]\nname = \"questions\"\naddress = \"{listener}\"\n\
+             authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\" }}\n\
+             [[authority]]\nname = \"provider\"\nkind = \"introspection\"\nurl = \"{issuer}/introspect\"\nprefixes = [\"ptn_at_\"]\n\
+             audiences = [\"orders\"]\nissuer = \"{issuer}\"\nclient_id = \"gate\"\nclient_secret_file = \"billing.secret\"\n\
+             signed = {{ issuer = \"{signer}\" }}\n\
+             [[route]]\nname = \"all\"\npolicy = {{ allow = [{{ clients = [\"billing\"], issuers = [\"provider\"] }}] }}\n\
+             [[provider.client]]\nid = \"gate\"\nsecret_files = [\"billing.secret\"]\nintrospects = true\ngrants = [\"client_credentials\"]\naudiences = [\"orders\"]\n"
+        )
+    };
+    let opaque = served.text.replace("id = \"billing\"\n", "id = \"billing\"\naccess_token = \"opaque\"\n");
+    served.write(&format!("{opaque}{}", gateway(&issuer)));
+    let mut process = served.start();
+    let token = body(&served.credentials("billing"))["access_token"].as_str().unwrap().to_owned();
+    assert!(token.starts_with("ptn_at_"), "{token}");
+    let ask = || {
+        let head = format!(
+            "GET /x HTTP/1.1\r\nHost: app\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+        );
+        exchange(&listener.to_string(), &head)
+    };
+    let answer = ask();
+    assert_eq!(status(&answer), 200, "{answer}");
+    let metrics = get(&served.admin, "/metrics");
+    let asked = "postern_authority_questions_total{authority=\"provider\",result=\"good\"} 1";
+    assert!(metrics.contains(asked), "{metrics}");
+    process.signal("-TERM");
+    process.ended();
+    // The same, and keys of somebody else are believed.
+    let other = served.folder.write("other.json", r#"{"keys":[]}"#);
+    let keys = auth::token::jws::Signer::generate(auth::token::jws::SigningAlgorithm::Es256).unwrap();
+    std::fs::write(&other, auth::token::jws::public_jwks([&keys]).to_string()).unwrap();
+    let text = gateway(&issuer).replace("signed = { issuer", "signed = { jwks_file = \"other.json\", issuer");
+    served.write(&format!("{opaque}{text}"));
+    let _process = served.start();
+    let answer = ask();
+    assert_eq!(status(&answer), 503, "{answer}");
+}

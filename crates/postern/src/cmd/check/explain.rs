@@ -26,6 +26,7 @@ use rustls::pki_types::CertificateDer;
 
 use super::ask::Question;
 use super::story::Story;
+use super::told::Asked;
 use super::{matches, token};
 use crate::cli::Failure;
 use crate::config::Loaded;
@@ -54,7 +55,8 @@ pub(super) fn explain(
         }
     };
     told_request(&mut story, question, &request);
-    if passage::is_own_document(&loaded.config, &request) {
+    // Whoever only asks is told what a route says of that path.
+    if Asked::of(&loaded.config).is_none() && passage::is_own_document(&loaded.config, &request) {
         story.serve("by the gateway itself, before any route is looked for: the keys of its assertions");
         return Ok(story);
     }
@@ -184,6 +186,10 @@ impl Caller<'_> {
                 for error in authenticator.authorities().into_iter().filter_map(|status| status.last_error) {
                     story.step(1, None, error);
                 }
+                // Those of answers that have to be signed.
+                for error in authenticator.key_sets().into_iter().filter_map(|status| status.last_error) {
+                    story.step(1, None, error);
+                }
                 story.unknown(503, rejection.code(), rejection);
                 Err(Ended)
             }
@@ -209,6 +215,10 @@ impl Caller<'_> {
             story.step(0, None, "there is no token and no client certificate");
             return None;
         };
+        if Asked::of(self.config).is_some() {
+            story.step(0, None, "a client certificate is that of the proxy that asks, and no credential");
+            return None;
+        }
         match authenticator.certificate(certificate, clock.now()) {
             Ok(verified) => {
                 story.step(0, Some(true), "the client certificate names its holder");
@@ -312,6 +322,15 @@ impl<'b> Bench<'b> {
         let outcome = self.sit(story, index, request, |court, explanation| {
             decide_in(court, &route.policy, index, request, facts, self.now, explanation)
         });
+        if let Some(asked) = Asked::of(&loaded.config) {
+            return match outcome {
+                Ok(_) => asked.tell(story, &loaded.config, route, fields, caller),
+                Err(denial) => {
+                    let answer = denial.answer();
+                    story.refuse(answer.status, answer.code, answer.text);
+                }
+            };
+        }
         let outcome = outcome.map_err(Barred::Denied).and_then(|permit| self.rewritten(story, permit));
         let permit = match outcome {
             Ok(permit) => permit,
@@ -331,7 +350,8 @@ impl<'b> Bench<'b> {
                 let endpoints: Vec<String> = upstream.endpoints.iter().map(ToString::to_string).collect();
                 format!("to upstream {} ({})", upstream.name, endpoints.join(", "))
             }
-            None => "by the proxy that asks".to_owned(),
+            // Only where other proxies forward.
+            None => "nowhere: the route has no upstream".to_owned(),
         };
         story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
     }

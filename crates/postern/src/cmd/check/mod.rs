@@ -9,6 +9,7 @@ mod matches;
 mod overview;
 mod story;
 mod token;
+mod told;
 
 use std::path::PathBuf;
 

@@ -81,6 +81,20 @@ impl Story {
         self.verdict = Verdict::Passes;
         self.part("answer");
         self.line(format_args!("  {GOOD}forwarded{GOOD:#} {what}"));
+        self.lines(lines);
+    }
+
+    /// The end of a request that another proxy asks about: what that is told, in so many words for each way of asking.
+    pub(super) fn vouch(&mut self, ways: &[(String, Vec<String>)]) {
+        self.verdict = Verdict::Passes;
+        self.part("answer");
+        for (what, lines) in ways {
+            self.line(format_args!("  {GOOD}vouched for{GOOD:#} {what}"));
+            self.lines(lines);
+        }
+    }
+
+    fn lines(&mut self, lines: &[String]) {
         for line in lines {
             self.line(format_args!("    {line}"));
         }

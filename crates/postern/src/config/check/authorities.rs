@@ -1,18 +1,23 @@
 //! Who is asked what a token is worth.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use auth::authority::AuthorityConfig;
 use auth::mapping::Mapping;
-use gateway::config::{Authority, Credential, Question, Selection, Server};
+use gateway::config::{Authority, Credential, Issuer, Question, Selection, Server};
 use gateway::url::Url;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, AuthorityKind as Kind, ClientAuthentication};
+use super::super::scalar::Timespan;
 use super::super::sound::Sound;
 use super::reach::Reach;
 use super::{Context, issuers, unique};
 
+/// As of an `[[issuer]]` that says nothing else.
+const REFRESH: Duration = Duration::from_mins(5);
+const MAX_STALE: Duration = Duration::from_hours(1);
 /// Where Kubernetes reviews tokens.
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 /// Where `OpenShift` tells who a token's holder is.
@@ -88,6 +93,7 @@ fn one(
     context: &mut Context<'_>,
 ) -> Option<Authority> {
     let audiences = audiences(raw, path, context);
+    let signed = signed(raw, path, context);
     let credential = credential(raw, path, context);
     members_of_introspections(raw, path, context);
     let mapping = match raw.kind {
@@ -129,6 +135,7 @@ fn one(
             mapping,
         }),
         question,
+        signed: signed?,
         selection: Selection { prefixes: texts(&raw.prefixes), issuers: texts(&raw.issuers) },
         server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
         ttl,
@@ -244,6 +251,34 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
     }
 }
 
+/// Whose signature its answers must bear; `Some(None)`: nobody's.
+#[expect(clippy::option_option, reason = "the outer one says that a fault was noted")]
+fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Option<Option<Issuer>> {
+    let Some(signed) = &raw.signed else { return Some(None) };
+    let path = path.key("signed");
+    let Some(audience) = signed.audience.as_ref().or(raw.client_id.as_ref()).filter(|a| !a.is_empty()) else {
+        let hint = "name the client as which the gateway asks: `client_id`, or else `audience`";
+        context.faults.add(&path, "it is not said for whom the answers must be", hint);
+        return None;
+    };
+    let issuer = raw::Issuer {
+        name: raw.name.clone(),
+        issuer: signed.issuer.clone(),
+        audiences: vec![audience.clone()],
+        jwks_uri: signed.jwks_uri.clone(),
+        jwks_file: signed.jwks_file.clone(),
+        ca: signed.ca.clone(),
+        insecure_http: signed.insecure_http,
+        algorithms: signed.algorithms.clone(),
+        token_types: raw::TokenTypes::default(),
+        clock_skew: signed.clock_skew,
+        refresh: Timespan(REFRESH),
+        max_stale: Timespan(MAX_STALE),
+        claims: raw::Claims::default(),
+    };
+    issuers::one(&issuer, &path, &[], context).map(Some)
+}
+
 /// Keys that only an introspection has a use for.
 fn members_of_introspections(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) {
     if raw.kind == Kind::Introspection {
@@ -252,6 +287,7 @@ fn members_of_introspections(raw: &raw::Authority, path: &KeyPath, context: &mut
     let claims = raw::Authority::default_claims();
     let given = [
         ("issuer", raw.issuer.is_some()),
+        ("signed", raw.signed.is_some()),
         ("claims", serde_json::to_value(&raw.claims).ok() != serde_json::to_value(claims).ok()),
     ];
     for (key, _) in given.iter().filter(|(_, given)| *given) {

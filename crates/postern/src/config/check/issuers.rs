@@ -33,7 +33,13 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
     issuers.iter().filter_map(|(path, issuer)| one(issuer, path, wanted, context)).collect()
 }
 
-fn one(raw: &raw::Issuer, path: &KeyPath, wanted: &[String], context: &mut Context<'_>) -> Option<Issuer> {
+/// Judges one issuer, or whoever else signs.
+pub(super) fn one(
+    raw: &raw::Issuer,
+    path: &KeyPath,
+    wanted: &[String],
+    context: &mut Context<'_>,
+) -> Option<Issuer> {
     let mapping = mapping(&raw.claims, &path.key("claims"), wanted, context);
     let config = expectations(raw, path, mapping, context);
     let keys = key_source(raw, path, context);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Name, Timespan};
 use super::default::{count, secs};
-use super::issuer::Claims;
+use super::issuer::{Algorithm, Claims, algorithms};
 
 /// An authority that is asked about tokens which nobody can verify here: opaque ones, and JWTs that only their issuer can judge.
 /// Each token is asked of one authority at most. The answer is remembered for `ttl`.
@@ -40,6 +40,9 @@ pub struct Authority {
     /// Exact `iss` of introspections, for those that tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub issuer: Option<String>,
+    /// Demands that introspections are signed (RFC 9701). Any other answer is a 503.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signed: Option<Signed>,
     /// Client that asks. Needs `client_secret_file`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
@@ -85,6 +88,37 @@ impl Authority {
     pub fn default_claims() -> Claims {
         Claims { user: vec!["preferred_username".into(), "username".into()], ..Claims::default() }
     }
+}
+
+/// Whose signature introspections must bear (RFC 9701). Keys come from discovery unless `jwks_uri` or `jwks_file` says otherwise.
+/// Encrypted answers are not understood.
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Signed {
+    /// Exact `iss` of the signed answers. Without `jwks_uri` and `jwks_file` also where discovery of the keys starts.
+    pub issuer: String,
+    /// What their `aud` must contain. Absent: `client_id`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// URL of the key set (JWKS), instead of discovery.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_uri: Option<String>,
+    /// File with the key set (JWKS), instead of discovery. Read again when it changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jwks_file: Option<PathBuf>,
+    /// PEM file with the authorities that the certificate of the server with the keys must come from. Absent: the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<PathBuf>,
+    /// Says that fetching keys over plain `http` from another machine is meant: whoever sits in between can then vouch for tokens.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub insecure_http: bool,
+    /// Signature algorithms that are accepted (RFC 7518, RFC 8037).
+    #[serde(default = "algorithms")]
+    #[schemars(length(min = 1))]
+    pub algorithms: Vec<Algorithm>,
+    /// How far the server's clock may be off: `iat` must lie between the question and the answer. At most 60s.
+    #[serde(default = "secs::<30>")]
+    pub clock_skew: Timespan,
 }
 
 /// How an authority is asked.

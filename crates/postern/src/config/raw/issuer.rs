@@ -57,6 +57,7 @@ pub struct Issuer {
     pub claims: Claims,
 }
 
+/// Those that are accepted unless others are named.
 pub(super) fn algorithms() -> Vec<Algorithm> {
     vec![Algorithm::RS256, Algorithm::PS256, Algorithm::ES256, Algorithm::EdDSA]
 }

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use authority::{Authority, AuthorityKind, ClientAuthentication};
+pub use authority::{Authority, AuthorityKind, ClientAuthentication, Signed};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
 pub use kubernetes::{Kubernetes, Review, ReviewedName};

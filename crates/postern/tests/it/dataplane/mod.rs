@@ -16,6 +16,7 @@ mod login_fronts;
 mod login_openshift;
 mod login_provider;
 mod opaque;
+mod predecessors;
 mod review;
 mod telemetry;
 mod tls;

@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
 use gateway::clock::ManualClock;
+use serde_json::{Value, json};
 
 use super::harness::{Fixture, Issuer, Response, Seen, Setup, Upstream, now};
 
@@ -16,10 +18,13 @@ fn says(status: u16, body: &'static str) -> Upstream {
 }
 
 fn answer(socket: &mut TcpStream, status: u16, body: &str) -> bool {
+    answer_as(socket, status, "application/json", body)
+}
+
+fn answer_as(socket: &mut TcpStream, status: u16, kind: &str, body: &str) -> bool {
     let length = body.len();
-    let text = format!(
-        "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-    );
+    let text =
+        format!("HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}");
     socket.write_all(text.as_bytes()).is_ok()
 }
 
@@ -277,4 +282,122 @@ fn many_at_once_ask_once_and_too_many_are_told() {
     std::thread::sleep(Duration::from_millis(50));
     b.send("GET /a HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer other\r\n\r\n");
     assert_eq!((b.response().status, a.response().status), (503, 200));
+}
+
+const SIGNED: &str = "application/token-introspection+jwt";
+
+/// A signed answer that is good, and what a test changes of it.
+fn signed(by: &Issuer, typ: &str, change: impl FnOnce(&mut Value)) -> String {
+    let mut claims = json!({
+        "iss": "https://id.test", "aud": "gate way", "iat": now(),
+        "token_introspection": serde_json::from_str::<Value>(ALICE).unwrap(),
+    });
+    change(&mut claims);
+    by.signer.sign(&[("typ", typ)], &claims).unwrap()
+}
+
+/// A gateway that demands answers signed with one of the keys in this file.
+fn demanding(keys: &Path, authority: &Upstream) -> Fixture {
+    let file = keys.display();
+    introspecting(authority, &format!("signed = {{ issuer = \"https://id.test\", jwks_file = \"{file}\" }}"))
+}
+
+/// A file with the keys of one who signs.
+fn key_file(of: &Issuer) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    of.write_jwks(file.path());
+    file
+}
+
+#[test]
+fn a_signed_answer_that_is_demanded_names_the_holder() {
+    let keys = Arc::new(Issuer::new());
+    let by = keys.clone();
+    let authority = Upstream::answering(move |seen, socket| {
+        let said = signed(&by, "token-introspection+jwt", |claims| {
+            if body(seen).starts_with("token=bad") {
+                claims["token_introspection"] = json!({ "active": false });
+            }
+        });
+        answer_as(socket, 200, "Application/Token-Introspection+jwt; charset=x", &said)
+    });
+    let file = key_file(&keys);
+    let f = demanding(file.path(), &authority);
+    for _ in 0..3 {
+        assert_eq!(with(&f, "good").status, 200);
+    }
+    assert_eq!(authority.only().values("accept"), [SIGNED]);
+    assert_eq!(f.upstream.seen()[0].values("x-forwarded-user"), ["alice"]);
+    let refused = with(&f, "bad");
+    assert_eq!(refused.status, 401);
+    assert!(refused.text().contains("\"inactive\""), "{}", refused.text());
+    assert_eq!(f.upstream.seen().len(), 3);
+}
+
+#[test]
+fn an_answer_that_is_not_signed_as_demanded_lets_nobody_in_and_is_not_remembered() {
+    type Make = fn(&Issuer, &Issuer) -> (&'static str, String);
+    const TYPE: &str = "token-introspection+jwt";
+    let cases: [(&str, Make); 12] = [
+        ("unsigned", |_, _| ("application/json", ALICE.into())),
+        ("unsigned, and called signed", |_, _| (SIGNED, ALICE.into())),
+        ("signed, and called json", |by, _| ("application/json", signed(by, TYPE, |_| {}))),
+        ("without a signature", |by, _| {
+            (SIGNED, {
+                let whole = signed(by, TYPE, |_| {});
+                whole.rsplit_once('.').map(|(head, _)| format!("{head}.")).unwrap()
+            })
+        }),
+        ("of another key", |_, other| (SIGNED, signed(other, TYPE, |_| {}))),
+        ("an access token", |by, _| (SIGNED, signed(by, "at+jwt", |_| {}))),
+        ("of another server", |by, _| (SIGNED, signed(by, TYPE, |c| c["iss"] = "https://id.test/".into()))),
+        ("for another client", |by, _| (SIGNED, signed(by, TYPE, |c| c["aud"] = "gate".into()))),
+        ("an old one", |by, _| (SIGNED, signed(by, TYPE, |c| c["iat"] = (now() - 90).into()))),
+        ("of the future", |by, _| (SIGNED, signed(by, TYPE, |c| c["iat"] = (now() + 90).into()))),
+        ("active is no boolean", |by, _| {
+            (
+                SIGNED,
+                signed(by, TYPE, |c| {
+                    c["token_introspection"]["active"] = "true".into();
+                }),
+            )
+        }),
+        ("nothing in it", |by, _| (SIGNED, signed(by, TYPE, |c| c["token_introspection"] = Value::Null))),
+    ];
+    for (what, make) in cases {
+        let (keys, other) = (Arc::new(Issuer::new()), Issuer::new());
+        let by = keys.clone();
+        let authority = Upstream::answering(move |_, socket| {
+            let (kind, said) = make(&by, &other);
+            answer_as(socket, 200, kind, &said)
+        });
+        let file = key_file(&keys);
+        let f = demanding(file.path(), &authority);
+        for asked in 1..=2 {
+            let refused = with(&f, "opaque");
+            assert_eq!((refused.status, refused.value("retry-after")), (503, Some("1")), "{what}");
+            assert_eq!(authority.seen().len(), asked, "{what}: asked again");
+        }
+        assert_eq!(f.gateway().authenticator().authorities()[0].failed, 2, "{what}");
+        assert!(f.upstream.seen().is_empty(), "{what}");
+    }
+}
+
+#[test]
+fn a_signed_answer_by_a_new_key_waits_for_the_new_key_set() {
+    let (old, new) = (Issuer::new(), Arc::new(Issuer::new()));
+    let by = new.clone();
+    let authority = Upstream::answering(move |_, socket| {
+        answer_as(socket, 200, SIGNED, &signed(&by, "token-introspection+jwt", |_| {}))
+    });
+    let file = key_file(&old);
+    let f = demanding(file.path(), &authority);
+    assert_eq!(with(&f, "opaque").status, 503);
+    new.write_jwks(file.path());
+    let until = std::time::Instant::now() + Duration::from_secs(10);
+    while with(&f, "opaque").status != 200 {
+        assert!(std::time::Instant::now() < until, "the new keys are never read");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(f.upstream.only().values("x-forwarded-user"), ["alice"]);
 }

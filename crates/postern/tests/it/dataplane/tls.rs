@@ -1,7 +1,7 @@
 //! TLS on both sides: ALPN, client certificates as a credential, CA choice.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -224,11 +224,9 @@ fn tls_plain_text_on_a_tls_port_and_garbage_end_the_connection_only() {
     assert_eq!(status(&mut stream, &t.fixture.request("/", "")).unwrap(), 200, "the next client is served");
 }
 
-#[test]
-fn tls_upstreams_are_verified_against_the_chosen_ca() {
-    // An upstream on TLS that answers once per connection.
-    let authority = Authority::new("backend");
-    let (certificate, key) = authority.issue(&["backend.test"], "backend.test");
+/// A server on TLS that says this, once per connection.
+fn tls_server(authority: &Authority, body: &'static str) -> SocketAddr {
+    let (certificate, key) = authority.issue(&["backend.test", "localhost"], "backend.test");
     let config = rustls::ServerConfig::builder()
         .with_no_client_auth()
         .with_single_cert(
@@ -245,11 +243,53 @@ fn tls_upstreams_are_verified_against_the_chosen_ca() {
             let mut stream = StreamOwned::new(connection, socket);
             let mut chunk = [0; 8192];
             if stream.read(&mut chunk).is_ok() {
-                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\ntls");
+                let length = body.len();
+                let head =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                let _ = stream.write_all(format!("{head}{body}").as_bytes());
                 let _ = stream.flush();
             }
         }
     });
+    address
+}
+
+/// kube-auth-proxy: a CA that is exchanged is not noticed before the next start.
+#[test]
+fn tls_a_ca_that_is_exchanged_counts_without_a_restart() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let said = r#"{"active":true,"sub":"a","aud":"api","groups":["dev"]}"#;
+    let address = tls_server(&new, said);
+    let dir = tempfile::tempdir().unwrap();
+    let ca = write(dir.path(), "ca.pem", &old.pem());
+    let setup = Setup {
+        upstream: format!(
+            "endpoints = [\"https://{address}\"]\ntls = {{ ca = \"{ca}\", server_name = \"backend.test\" }}"
+        ),
+        more: format!(
+            "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"https://localhost:{}/\"\nca = \"{ca}\"\naudiences = [\"api\"]",
+            address.port()
+        ),
+        ..Setup::default()
+    };
+    let f = Fixture::with(
+        Setup { upstream: setup.upstream.clone(), more: setup.more.clone(), ..Setup::default() },
+        Upstream::start(),
+    );
+    let opaque = || f.send("GET / HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer opaque\r\n\r\n").status;
+    assert_eq!((f.get("/").status, opaque()), (502, 503), "neither is trusted");
+    write(dir.path(), "ca.pem", &new.pem());
+    f.reload(&setup);
+    assert_eq!((f.get("/").status, opaque()), (200, 200));
+    write(dir.path(), "ca.pem", &old.pem());
+    f.reload(&setup);
+    assert_eq!(f.get("/").status, 502, "what it trusted before, it trusts no longer");
+}
+
+#[test]
+fn tls_upstreams_are_verified_against_the_chosen_ca() {
+    let authority = Authority::new("backend");
+    let address = tls_server(&authority, "tls");
     let dir = tempfile::tempdir().unwrap();
     let good = write(dir.path(), "good.pem", &authority.pem());
     let bad = write(dir.path(), "bad.pem", &Authority::new("other").pem());

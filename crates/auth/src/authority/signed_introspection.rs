@@ -1,0 +1,267 @@
+//! A token introspection that its server has signed (RFC 9701): who said it, to whom, when, and then what.
+//!
+//! Owns: the checks of the JWT around an introspection. Does not own: the introspection in it ([`super::introspection`]), the
+//! signature and the form of a JWT ([`crate::token::jwt`]), where keys come from.
+//!
+//! Flow: `jwt::parse → iss, algorithm, key, signature → typ → aud → iat, exp, nbf → token_introspection → Verdict`.
+//!
+//! Whatever is wrong with the JWT is the server's fault, or somebody's in between, and never the client's: such an answer is
+//! [`Unclear`]. Encrypted answers (JWE) are refused as well.
+
+use std::time::Duration;
+
+use super::{AuthorityConfig, Unclear, Verdict, introspection};
+use crate::keyset::KeySet;
+use crate::time::Timestamp;
+use crate::token::json::Value;
+use crate::token::{ClaimError, ClaimFault, IssuerConfig, TokenError, claims, jwt};
+
+/// Media type of a signed answer: what is asked for, and what its `Content-Type` has to be.
+pub const MEDIA_TYPE: &str = "application/token-introspection+jwt";
+/// `typ` of its header; `application/` before it is the same (RFC 7515 §4.1.9).
+const TYPE: &str = "token-introspection+jwt";
+/// `iat` has no fractions, as a rule: an answer may seem to be so much older than it is.
+const GRAIN: Duration = Duration::from_secs(1);
+
+/// When a question was asked, and when its answer is read.
+#[derive(Debug, Clone, Copy)]
+pub struct Exchange {
+    /// An answer that was made before is an answer to somebody else, or an old one.
+    pub asked: Timestamp,
+    /// One from later than this is from a clock that is wrong.
+    pub now: Timestamp,
+}
+
+/// Reads a signed answer. `signer`: whose signature is believed, with which algorithms, how far its clock may be off, and as
+/// its audience the client that asks.
+///
+/// # Errors
+/// [`Unclear`], when it is not signed as it has to be, or does not say whether the token is active; [`Unclear::Keys`] of
+/// that, when newer keys of the signer's may fit.
+pub fn read(
+    answer: &[u8],
+    signer: &IssuerConfig,
+    keys: &KeySet,
+    config: &AuthorityConfig,
+    at: Exchange,
+) -> Result<Verdict, Unclear> {
+    let unverified = jwt::parse(answer).map_err(Unclear::Signed)?;
+    if *unverified.issuer() != *signer.issuer() {
+        return Err(Unclear::Signed(TokenError::WrongIssuer));
+    }
+    let jwt = unverified.signed(signer.algorithms(), keys).map_err(|error| {
+        if unverified.may_pass_newer_keys(&error) { Unclear::Keys(error) } else { Unclear::Signed(error) }
+    })?;
+    let is_introspection =
+        jwt.typ.is_some_and(|typ| typ.eq_ignore_ascii_case(TYPE) || typ.eq_ignore_ascii_case(MEDIA_TYPE));
+    if !is_introspection {
+        return Err(Unclear::Signed(TokenError::WrongType));
+    }
+    check(jwt.claims, signer, at).map_err(Unclear::Signed)?;
+    let said = jwt.claims.get("token_introspection").filter(|said| said.is_object());
+    introspection::verdict(said.ok_or(Unclear::Member("token_introspection"))?, config, at.now)
+}
+
+/// To whom, and when. Neither `sub` nor `exp` has to be there (RFC 9701 §5); an `exp` or `nbf` that is there counts.
+fn check(claims: Value<'_>, signer: &IssuerConfig, at: Exchange) -> Result<(), TokenError> {
+    claims::check_audience(claims, signer.audiences())?;
+    let skew = signer.clock_skew();
+    let issued = claims::issued(claims)?.ok_or_else(|| ClaimError::new("iat", ClaimFault::Missing))?;
+    if issued.plus(skew).plus(GRAIN) <= at.asked {
+        return Err(TokenError::Expired);
+    }
+    if issued > at.now.plus(skew) || at.now < claims::not_before(claims)?.minus(skew) {
+        return Err(TokenError::NotYetValid);
+    }
+    match claims::expires(claims)? {
+        Some(expires) if at.now >= expires.plus(skew) => Err(TokenError::Expired),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value as Json, json};
+
+    use super::*;
+    use crate::mapping::Mapping;
+    use crate::token::jws::{Signer, SigningAlgorithm, public_jwks};
+    use crate::token::{Algorithm, AlgorithmSet, Part};
+
+    const NOW: u64 = 1_800_000_000;
+
+    struct Server {
+        signer: Signer,
+        keys: KeySet,
+    }
+
+    impl Server {
+        fn new(algorithm: SigningAlgorithm) -> Self {
+            let signer = Signer::generate(algorithm).unwrap();
+            let (keys, _) = KeySet::from_jwks_json(public_jwks([&signer]).to_string().as_bytes()).unwrap();
+            Self { signer, keys }
+        }
+
+        fn read(&self, answer: &str) -> Result<Verdict, Unclear> {
+            let at = Exchange { asked: Timestamp::from_secs(NOW - 1), now: Timestamp::from_secs(NOW) };
+            read(answer.as_bytes(), &expected(), &self.keys, &authority(), at)
+        }
+
+        fn says(&self, change: impl FnOnce(&mut Json)) -> Result<Verdict, Unclear> {
+            self.read(&self.signed("token-introspection+jwt", change))
+        }
+
+        fn signed(&self, typ: &str, change: impl FnOnce(&mut Json)) -> String {
+            let mut claims = answer();
+            change(&mut claims);
+            let header = [("typ", typ)];
+            self.signer.sign(if typ.is_empty() { &[] } else { &header }, &claims).unwrap()
+        }
+    }
+
+    fn answer() -> Json {
+        json!({
+            "iss": "https://id.example", "aud": "gateway", "iat": NOW,
+            "token_introspection": { "active": true, "sub": "u1", "aud": "api", "exp": NOW + 60, "groups": ["dev"] },
+        })
+    }
+
+    fn expected() -> IssuerConfig {
+        IssuerConfig::new("id", "https://id.example", vec!["gateway".into()])
+            .unwrap()
+            .with_clock_skew(Duration::from_secs(10))
+            .unwrap()
+    }
+
+    fn authority() -> AuthorityConfig {
+        AuthorityConfig {
+            name: "id".into(),
+            audiences: Some(vec!["api".into()]),
+            issuer: None,
+            mapping: Mapping::default(),
+        }
+    }
+
+    #[test]
+    fn a_signed_answer_says_who_holds_the_token() {
+        for algorithm in [SigningAlgorithm::Es256, SigningAlgorithm::Rs256, SigningAlgorithm::EdDsa] {
+            let server = Server::new(algorithm);
+            let facts = server.says(|_| ()).unwrap().unwrap();
+            assert_eq!((&*facts.identity.subject, &*facts.identity.issuer), ("u1", "id"));
+            assert_eq!(facts.identity.groups, ["dev".into()]);
+            assert_eq!(facts.expires, Timestamp::from_secs(NOW + 60));
+            for typ in ["Token-Introspection+JWT", MEDIA_TYPE] {
+                assert!(server.read(&server.signed(typ, |_| ())).unwrap().is_ok(), "{typ}");
+            }
+            let many = server.says(|claims| claims["aud"] = json!(["else", "gateway"]));
+            assert!(many.unwrap().is_ok());
+            let inactive = server.says(|claims| claims["token_introspection"] = json!({ "active": false }));
+            assert_eq!(inactive, Ok(Err(TokenError::Inactive)));
+            let other = server.says(|claims| claims["token_introspection"]["aud"] = "somebody".into());
+            assert_eq!(other, Ok(Err(TokenError::WrongAudience)), "the token's, and so the client's fault");
+        }
+    }
+
+    #[test]
+    fn it_is_of_this_kind_this_server_and_for_us() {
+        let server = Server::new(SigningAlgorithm::Es256);
+        for typ in ["", "JWT", "at+jwt", "introspection+jwt", "token-introspection+jwt; x"] {
+            let said = server.read(&server.signed(typ, |_| ()));
+            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongType)), "{typ:?}");
+        }
+        for iss in ["https://id.example/", "https://ID.example", "https://evil.example", ""] {
+            let said = server.says(|claims| claims["iss"] = iss.into());
+            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongIssuer)), "{iss}");
+        }
+        for aud in [json!("else"), json!(["else"]), json!([]), json!("gateway2")] {
+            let said = server.says(|claims| claims["aud"] = aud.clone());
+            assert_eq!(said, Err(Unclear::Signed(TokenError::WrongAudience)), "{aud}");
+        }
+        for aud in [json!(null), json!(7), json!(["gateway", 7])] {
+            let said = server.says(|claims| claims["aud"] = aud.clone());
+            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{aud}");
+        }
+        for name in ["iss", "aud", "iat"] {
+            let said = server.says(|claims| drop(claims.as_object_mut().unwrap().remove(name)));
+            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{name}");
+        }
+    }
+
+    #[test]
+    fn it_answers_this_question() {
+        let server = Server::new(SigningAlgorithm::Es256);
+        let at = |name: &str, time: u64| server.says(|claims| claims[name] = time.into()).map(|v| v.is_ok());
+        // asked at NOW - 1, read at NOW, 10 s of skew, 1 s of grain
+        for (name, good, bad, fault) in [
+            ("iat", NOW - 11, NOW - 12, TokenError::Expired),
+            ("iat", NOW + 10, NOW + 11, TokenError::NotYetValid),
+            ("exp", NOW - 9, NOW - 10, TokenError::Expired),
+            ("nbf", NOW + 10, NOW + 11, TokenError::NotYetValid),
+        ] {
+            assert_eq!(at(name, good), Ok(true), "{name} {good}");
+            assert_eq!(at(name, bad), Err(Unclear::Signed(fault)), "{name} {bad}");
+        }
+        for iat in [json!("now"), json!(null), json!(NOW * 1000)] {
+            let said = server.says(|claims| claims["iat"] = iat.clone());
+            assert!(matches!(said, Err(Unclear::Signed(TokenError::Claim(_)))), "{iat}");
+        }
+    }
+
+    #[test]
+    fn the_key_decides_the_algorithm() {
+        let (server, other) = (Server::new(SigningAlgorithm::Es256), Server::new(SigningAlgorithm::Es256));
+        let foreign = server.read(&other.signed("token-introspection+jwt", |_| ()));
+        assert_eq!(foreign, Err(Unclear::Keys(TokenError::UnknownKey)), "newer keys may have it");
+        let good = server.signed("token-introspection+jwt", |_| ());
+        let (head, _) = good.rsplit_once('.').unwrap();
+        let (_, signature) = other
+            .signed("token-introspection+jwt", |_| ())
+            .rsplit_once('.')
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .unwrap();
+        assert_eq!(
+            server.read(&format!("{head}.{signature}")),
+            Err(Unclear::Signed(TokenError::BadSignature))
+        );
+        let only: AlgorithmSet = [Algorithm::Rs256].into_iter().collect();
+        let strict = expected().with_algorithms(only).unwrap();
+        let at = Exchange { asked: Timestamp::from_secs(NOW), now: Timestamp::from_secs(NOW) };
+        let said = read(good.as_bytes(), &strict, &server.keys, &authority(), at);
+        assert_eq!(said, Err(Unclear::Signed(TokenError::AlgorithmNotAllowed)));
+        // {"alg":"none","typ":"token-introspection+jwt"}
+        let payload = head.split('.').nth(1).unwrap();
+        let unsigned = format!("eyJhbGciOiJub25lIiwidHlwIjoidG9rZW4taW50cm9zcGVjdGlvbitqd3QifQ.{payload}.");
+        assert_eq!(server.read(&unsigned), Err(Unclear::Signed(TokenError::Unsigned)));
+    }
+
+    #[test]
+    fn what_is_not_signed_says_nothing() {
+        let server = Server::new(SigningAlgorithm::Es256);
+        let plain = answer()["token_introspection"].to_string();
+        assert_eq!(server.read(&plain), Err(Unclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read(""), Err(Unclear::Signed(TokenError::NotJwt)));
+        assert_eq!(server.read("a.b.c.d.e"), Err(Unclear::Signed(TokenError::Encrypted)));
+        let good = server.signed("token-introspection+jwt", |_| ());
+        let spaced = server.read(&format!("{good}\n"));
+        assert_eq!(spaced, Err(Unclear::Signed(TokenError::Base64(Part::Signature))));
+    }
+
+    #[test]
+    fn the_introspection_is_a_member_of_its_own() {
+        let server = Server::new(SigningAlgorithm::Es256);
+        for said in [json!(null), json!("{}"), json!([]), json!(true)] {
+            let verdict = server.says(|claims| claims["token_introspection"] = said.clone());
+            assert_eq!(verdict, Err(Unclear::Member("token_introspection")), "{said}");
+        }
+        let outside = server.says(|claims| {
+            claims["active"] = true.into();
+            claims["sub"] = "u1".into();
+            drop(claims.as_object_mut().unwrap().remove("token_introspection"));
+        });
+        assert_eq!(outside, Err(Unclear::Member("token_introspection")));
+        for active in [json!("true"), json!(1), json!(null)] {
+            let verdict = server.says(|claims| claims["token_introspection"]["active"] = active.clone());
+            assert_eq!(verdict, Err(Unclear::Member("active")), "{active}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What another proxy is told of a request that may pass: the end of an explanation where Postern is asked and forwards nothing.
+//!
+//! Owns: the words. Does not own: what is told ([`gateway::vouch`]), the decision.
+
+use auth::request::Field;
+use gateway::authenticate::Verified;
+use gateway::config::{Config, Route};
+use gateway::vouch;
+
+use super::story::Story;
+
+/// How the listeners of a configuration are asked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    http: bool,
+    grpc: bool,
+}
+
+impl Asked {
+    /// `None`: a listener forwards, and what that does is told.
+    pub(super) fn of(config: &Config) -> Option<Self> {
+        let services: Option<Vec<_>> = config.listeners.iter().map(|l| l.service.authorization()).collect();
+        let services = services.filter(|services| !services.is_empty())?;
+        let over_http = |http: bool| services.iter().any(|service| service.http.is_some() == http);
+        Some(Self { http: over_http(true), grpc: over_http(false) })
+    }
+
+    /// Ends the story of a permitted request.
+    pub(super) fn tell(
+        self,
+        story: &mut Story,
+        config: &Config,
+        route: &Route,
+        fields: &[Field<'_>],
+        caller: Option<&Verified>,
+    ) {
+        let set = set(config, caller);
+        let names: Vec<&str> = set.iter().map(|(name, _)| name.as_str()).collect();
+        let mut lines: Vec<String> = set.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let mut ways = Vec::new();
+        let alike = self.http.then(|| vouch::look_alike(config, fields)).flatten();
+        if let Some(name) = alike.filter(|_| !self.grpc) {
+            return story.refuse(400, "identity_look_alike", look_alike(name));
+        }
+        if self.grpc {
+            let removed = vouch::removed(config, route, &names, fields);
+            let mut lines = lines.clone();
+            if !removed.is_empty() {
+                lines.push(format!("(to be taken off: {})", removed.join(", ")));
+            }
+            ways.push(("over gRPC: OK, with these fields in place of the client's".to_owned(), lines));
+        }
+        if let Some(name) = alike {
+            ways.push((format!("over HTTP only without that: {}", look_alike(name)), Vec::new()));
+        } else if self.http {
+            lines.insert(0, "Cache-Control: no-store".to_owned());
+            lines.extend(vouch::absent(config, &names).map(|name| format!("{name}: (empty)")));
+            ways.push(("over HTTP: 200, with these fields".to_owned(), lines));
+        }
+        story.vouch(&ways);
+    }
+}
+
+/// The fields that say who calls.
+fn set(config: &Config, caller: Option<&Verified>) -> Vec<(String, String)> {
+    let Some(caller) = caller else { return Vec::new() };
+    let fields = caller.upstream_fields.iter();
+    let mut set: Vec<_> =
+        fields.map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value).into_owned())).collect();
+    if let Some(assertion) = &config.assertion {
+        set.push((assertion.header.to_string(), "(a signed assertion)".to_owned()));
+    }
+    set
+}
+
+fn look_alike(name: &str) -> String {
+    format!("the header {name} could be taken for one that says who calls")
+}
