@@ -27,6 +27,9 @@ pub(crate) enum Unclear {
     /// It says nothing.
     #[error("the header {0} of the proxy in front cannot be read")]
     Unreadable(&'static str),
+    /// It is asked at an address of the login's.
+    #[error("questions are not asked below the login's path; let the proxy in front ask at another")]
+    AtTheLogin,
     /// The path does not begin with the prefix that the proxy is configured to put there.
     #[error("the path does not begin with the configured prefix")]
     Prefix,

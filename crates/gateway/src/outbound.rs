@@ -171,6 +171,17 @@ impl Outbound {
         self.send(request, true).await
     }
 
+    /// The secret we ask with, if there is one.
+    ///
+    /// # Errors
+    /// When its file cannot be read.
+    pub(crate) async fn own_secret(&self) -> Result<Option<Arc<Zeroizing<String>>>, CallError> {
+        match &self.inner.credential {
+            Credential::None => Ok(None),
+            credential => self.inner.secret(secret_path(credential)).await.map(Some),
+        }
+    }
+
     /// Asks as nobody in particular, or by the client certificate: for what is everybody's, or has its own credential.
     ///
     /// # Errors

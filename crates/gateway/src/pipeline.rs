@@ -26,9 +26,9 @@ use rustls::pki_types::CertificateDer;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::clock::Now;
-use crate::config::{Authorization, Config, Listener, Route};
+use crate::config::{Asking, Authorization, Config, Listener, Route};
 use crate::forward::Outbound;
-use crate::forward_auth;
+use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
 use crate::login::call::{Call, MAX_BODY};
 use crate::login::cookies::Cookie;
@@ -263,7 +263,7 @@ pub(crate) fn admit(
 ) -> Admission {
     let admission = if peer.listener().service.authorization().is_none() {
         try_admit(worker, running, peer, inbound, found, record)
-    } else if let Some(admission) = for_the_login(running, peer, inbound) {
+    } else if let Some(admission) = for_the_login(worker, running, peer, inbound, record) {
         Ok(admission)
     } else {
         asked_about(running, peer, inbound).and_then(|inbound| {
@@ -288,7 +288,13 @@ pub(crate) fn authorization<'r>(running: &'r Running, peer: &Peer) -> Option<&'r
 
 /// What a proxy passes on that asks about nothing: its client's request for the login, of which it could not follow the answer
 /// to a question (nginx, `HAProxy`).
-fn for_the_login(running: &Running, peer: &Peer, inbound: &Inbound<'_>) -> Option<Admission> {
+fn for_the_login(
+    worker: &Worker,
+    running: &Running,
+    peer: &Peer,
+    inbound: &Inbound<'_>,
+    record: &mut Record,
+) -> Option<Admission> {
     let login = running.login.as_ref()?;
     let asking = authorization(running, peer)?.http.as_ref()?;
     if inbound.is_original || forward_auth::is_question(asking, inbound) {
@@ -302,7 +308,9 @@ fn for_the_login(running: &Running, peer: &Peer, inbound: &Inbound<'_>) -> Optio
         target: inbound.target,
     };
     let request = Canonical::parse(&raw).ok()?;
-    Some(match login.call(&request, inbound.fields)? {
+    worker.begin_trace(inbound.fields, record);
+    record.describe(&request);
+    Some(match login.call(&request, inbound.fields, false)? {
         Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
         Err(answer) => Admission::Answer(Box::new(answer)),
     })
@@ -318,6 +326,12 @@ fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Res
     // Over HTTP nobody can be told to take a field off.
     if let Some(name) = look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
+    }
+    // Through the way that leads to the login's pages, a client could ask for itself, and read what is meant for a service.
+    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, Asking::Itself { .. }))
+        && login.is_below(inbound.target)
+    {
+        return Err(Refusal::Unclear(Unclear::AtTheLogin));
     }
     forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
 }
@@ -347,7 +361,7 @@ fn try_admit(
         return Ok(Admission::Answer(Box::new(document)));
     }
     if let Some(login) = &running.login
-        && let Some(call) = login.call(&request, inbound.fields)
+        && let Some(call) = login.call(&request, inbound.fields, inbound.is_original)
     {
         return Ok(match call {
             Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
@@ -374,8 +388,9 @@ fn try_admit(
         Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
             return Ok(Admission::Wait(Wanted::Reviews(questions)));
         }
-        Err(Denial::Unauthenticated)
-            if let Some(invitation) = invitation(running, route, inbound, &request) =>
+        Err(ref denial)
+            if may_log_in(denial, verified.as_deref())
+                && let Some(invitation) = invitation(running, route, inbound, &request) =>
         {
             return Ok(Admission::Answer(Box::new(invitation)));
         }
@@ -491,6 +506,15 @@ fn session(
         // As if there were none: whoever it was can log in again, or show a certificate.
         Err(Rejected::Over) => Ok(None),
         Err(Rejected::Silent) => Err(Refusal::AuthUnavailable { retry_after: 1 }),
+    }
+}
+
+/// Whether logging in would change anything: there is no credential, or a session that has ended this very moment.
+fn may_log_in(denial: &Denial, caller: Option<&Verified>) -> bool {
+    match denial {
+        Denial::Unauthenticated => true,
+        Denial::Expired => caller.is_some_and(|caller| caller.session.is_some()),
+        _ => false,
     }
 }
 

@@ -197,8 +197,8 @@ impl Record {
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
         if let Some(cookie) = self.renewed() {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
-            // A shared cache may keep the answer, and never this (RFC 9111 section 5.2.2.4).
-            fields.push(("cache-control", b"no-cache=\"set-cookie\"".to_vec()));
+            // No shared cache may keep an answer with somebody's session in it (RFC 9111 section 5.2.2.7).
+            fields.push(("cache-control", b"private".to_vec()));
         }
         fields
     }

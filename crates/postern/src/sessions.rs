@@ -121,7 +121,7 @@ impl SessionStore for Sessions {
         Box::pin(async move { released.await.map(|_| ()) })
     }
 
-    fn remove(&self, id: Digest) -> Answer<'_, bool> {
+    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
         self.write(EndLoginSession { id: store::Digest(id) })
     }
 
@@ -195,8 +195,8 @@ mod tests {
         for n in 3..6 {
             sessions.insert(kept(n)).await.unwrap();
         }
-        assert!(sessions.remove(id).await.unwrap());
-        assert!(!sessions.remove(id).await.unwrap());
+        assert!(sessions.remove(id).await.unwrap().is_some());
+        assert!(sessions.remove(id).await.unwrap().is_none());
         let before = Timestamp::from_millis(NOW.as_millis() - 1);
         assert_eq!(sessions.remove_of(Whose::Sid([b'p'; 32]), before).await.unwrap(), Vec::<Digest>::new());
         let mut ended = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW).await.unwrap();

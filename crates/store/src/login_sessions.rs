@@ -242,7 +242,7 @@ impl Change for ReleaseLoginSession {
     }
 }
 
-/// Ends a login session. `false` when there was none.
+/// Ends a login session; gives back its content as it was last, `None` when there was none.
 #[derive(Debug, Clone)]
 pub struct EndLoginSession {
     /// Which.
@@ -250,18 +250,18 @@ pub struct EndLoginSession {
 }
 
 impl Change for EndLoginSession {
-    type Output = bool;
+    type Output = Option<Vec<u8>>;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        let ended = sqlx::query("DELETE FROM login_sessions WHERE id = $1")
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<Vec<u8>>, StoreError> {
+        let ended = sqlx::query("DELETE FROM login_sessions WHERE id = $1 RETURNING content")
             .bind(self.id.as_slice())
-            .execute(&mut *tx.connection)
+            .fetch_optional(&mut *tx.connection)
             .await?;
-        Ok(ended.rows_affected() == 1)
+        Ok(ended.map(|row| row.try_get(0)).transpose()?)
     }
 
     fn happened(output: &Self::Output) -> bool {
-        *output
+        output.is_some()
     }
 }
 

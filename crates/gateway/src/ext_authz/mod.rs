@@ -182,11 +182,16 @@ pub(crate) fn allowed(
         http_response: Some(HttpResponse::Ok(OkResponse {
             headers: set,
             headers_to_remove: remove,
-            response_headers_to_add: record
-                .renewed()
-                .map(|cookie| added("set-cookie", cookie.to_owned().into()))
-                .into_iter()
-                .collect(),
+            response_headers_to_add: match record.renewed() {
+                // No shared cache may keep an answer with somebody's session in it.
+                Some(cookie) => {
+                    vec![
+                        added("set-cookie", cookie.to_owned().into()),
+                        added("cache-control", "private".into()),
+                    ]
+                }
+                None => Vec::new(),
+            },
         })),
     };
     response.encode_to_vec().into()

@@ -134,7 +134,14 @@ impl StreamTask {
                 }
                 // Whoever asks sends no body of its client's along that would be read.
                 Admission::Serve(served) => {
-                    let answer = served.answer(Vec::new()).await;
+                    let serving = served.answer(Vec::new());
+                    let answer = match until {
+                        Some(until) => tokio::time::timeout_at(until, serving).await.ok(),
+                        None => Some(serving.await),
+                    };
+                    let late = || Refusal::AuthUnavailable { retry_after: 1 };
+                    let answer =
+                        answer.unwrap_or_else(|| late().answer(&running.config.authentication.realm));
                     record.end(Phase::Authenticate);
                     record.answered_by_us(&answer, false);
                     return Ok(ext_authz::denied(&answer, record.renewed()));

@@ -38,6 +38,9 @@ pub(crate) struct Attempt {
     /// At which provider, by name.
     #[serde(rename = "p")]
     pub(crate) provider: String,
+    /// Which provider that is, and as which client.
+    #[serde(rename = "k")]
+    pub(crate) binding: String,
     /// Where to go afterwards; judged before.
     #[serde(rename = "r")]
     pub(crate) target: String,
@@ -88,13 +91,19 @@ pub(crate) fn is_browser(text: &[u8]) -> bool {
 impl Attempt {
     /// Begins one in a browser.
     pub(crate) fn begin(
-        provider: &str,
+        (provider, binding): (&str, &str),
         target: String,
         now: Timestamp,
         random: &dyn SecureRandom,
     ) -> Result<Self, Unspecified> {
         let id = random_text::<16>(random)?;
-        Ok(Self { id, began: now.as_secs(), provider: provider.to_owned(), target })
+        Ok(Self {
+            id,
+            began: now.as_secs(),
+            provider: provider.to_owned(),
+            binding: binding.to_owned(),
+            target,
+        })
     }
 
     /// What to send along.
@@ -169,7 +178,7 @@ mod tests {
     }
 
     fn begun() -> (Attempt, Question) {
-        let attempt = Attempt::begin("id", "/a?b".into(), NOW, &SystemRandom::new()).unwrap();
+        let attempt = Attempt::begin(("id", "b"), "/a?b".into(), NOW, &SystemRandom::new()).unwrap();
         let question = attempt.question(&keys(), HERE, BROWSER, &SystemRandom::new()).unwrap();
         (attempt, question)
     }

@@ -1,7 +1,8 @@
 //! A provider says that somebody logged out there (`OpenID` Connect Back-Channel Logout 1.0).
 //!
 //! Owns: judging the message, and ending what it means. A message that is not good is 400, and no session ends; one that was
-//! good before is 400 as well. What began after it was made is not meant: so a message that is held back and delivered later, by
+//! good before is 400 as well. What somebody begins
+//! after it was made, at another session of the provider's, is not meant: so a message that is held back and delivered later, by
 //! whomever, ends nothing that somebody has begun since.
 
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 
 use super::Login;
 use super::call::{Call, plain};
-use super::provider::ProviderFault;
+use super::provider::{CLOCK_SKEW, ProviderFault};
 use super::session::{sid_of, subject_of};
 use super::store::Whose;
 use crate::answer::Answer;
@@ -53,6 +54,8 @@ impl Refused {
     fn is_ours(&self) -> bool {
         match self {
             Self::Form | Self::Stranger | Self::Replayed => false,
+            // However often it is sent, it gets no younger.
+            Self::Provider(ProviderFault::Token(TokenError::Expired)) => false,
             Self::Provider(fault) => !fault.is_final(),
             Self::Later(_) => true,
         }
@@ -86,7 +89,11 @@ impl Login {
                 } else {
                     (400, "invalid_request")
                 };
-                let mut answer = plain(status, "logout_refused", Outcome::Malformed);
+                let outcome = if status == 503 { Outcome::AuthUnavailable } else { Outcome::Malformed };
+                let mut answer = plain(status, "logout_refused", outcome);
+                if status == 503 {
+                    answer.fields.push(("retry-after".into(), "5".into()));
+                }
                 answer.fields[0].1 = "application/json".into();
                 answer.body = format!("{{\"error\":\"{error}\"}}\n").into_bytes().into();
                 answer
@@ -132,10 +139,14 @@ impl Login {
         let now = self.surroundings.clock.now().wall;
         self.shared.logouts.take(provider, meant, now)?;
         let until = self.believed_until(now.plus(self.config.lifetime), now);
-        // Whole seconds there, milliseconds here: what began in that second is meant.
-        let began = meant.issued.plus(std::time::Duration::from_millis(999));
         let mut sessions = 0;
         for whose in &meant.whose {
+            let began = match whose {
+                // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
+                Whose::Sid(_) => Timestamp::MAX,
+                // Its clock may be behind, and tells whole seconds.
+                Whose::Subject(_) => meant.issued.plus(CLOCK_SKEW),
+            };
             self.shared.ended.end_of(*whose, began, now, until);
             if let Some(store) = &self.store {
                 let ended = store.remove_of(*whose, began).await.map_err(|fault| {

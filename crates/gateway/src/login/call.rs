@@ -9,6 +9,7 @@ use super::Login;
 use super::cookies::Cookie;
 use super::navigation::{self, Navigation};
 use super::pages;
+use super::redirect;
 use crate::answer::Answer;
 use crate::metrics::Outcome;
 use crate::outbound::form_encoded;
@@ -42,8 +43,12 @@ pub(crate) enum Action {
 }
 
 impl Action {
-    fn of(rest: &str) -> Self {
-        match rest {
+    /// What is asked for by what follows the login's path, and the provider that it names.
+    fn of(rest: &str) -> (Self, Option<&str>) {
+        if let Some(provider) = rest.strip_prefix("/callback/") {
+            return (Self::Callback, Some(provider));
+        }
+        let action = match rest {
             "/start" => Self::Start,
             "/callback" => Self::Callback,
             "/sign_in" => Self::SignIn,
@@ -54,13 +59,16 @@ impl Action {
             "/userinfo" => Self::UserInfo,
             "/backchannel_logout" => Self::BackChannelLogout,
             _ => Self::Unknown,
-        }
+        };
+        (action, None)
     }
 
     /// The method that may not be used, as `Allow` says which may.
     fn allows(self) -> &'static [&'static str] {
         match self {
-            Self::SignOut => &["GET", "HEAD", "POST"],
+            Self::SignOut => &["GET", "POST"],
+            // It changes something, so whoever only looks must not bring it about.
+            Self::Callback => &["GET"],
             Self::BackChannelLogout => &["POST"],
             _ => &["GET", "HEAD"],
         }
@@ -72,6 +80,10 @@ pub(crate) struct Call {
     pub(super) origin: usize,
     pub(crate) action: Action,
     pub(super) is_post: bool,
+    /// Another proxy asks about it, and takes a status of success for a yes.
+    pub(super) asked: bool,
+    /// The provider in the address of a callback.
+    pub(super) provider: Option<String>,
     /// The value of each cookie of ours.
     pub(super) session: Option<Vec<u8>>,
     pub(super) browser: Option<Vec<u8>>,
@@ -118,13 +130,27 @@ impl Call {
 }
 
 impl Login {
+    /// Whether a target, as it was received, is the login's own or below.
+    pub(crate) fn is_below(&self, target: &[u8]) -> bool {
+        let rest = target.strip_prefix(self.config.path.as_bytes());
+        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?')))
+    }
+
     /// The call that a request is, if it asks for something of the login's; or what it is answered at once.
-    pub(crate) fn call(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<Result<Call, Answer>> {
+    /// `asked` says that another proxy asks about it.
+    pub(crate) fn call(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        asked: bool,
+    ) -> Option<Result<Call, Answer>> {
         let origin = self.origin(request.authority())?;
         let rest = request.path_below(&self.config.path)?;
-        let action = Action::of(rest);
+        let (action, provider) = Action::of(rest);
         let allowed = action.allows();
-        if action == Action::Unknown {
+        // These are for whoever comes to us itself.
+        let not_asked = matches!(action, Action::Auth | Action::UserInfo | Action::BackChannelLogout);
+        if action == Action::Unknown || (asked && not_asked) {
             return Some(Err(plain(404, "no_route", Outcome::NoRoute)));
         }
         if !allowed.contains(&request.method()) {
@@ -141,6 +167,8 @@ impl Login {
             origin,
             action,
             is_post: request.method() == "POST",
+            asked,
+            provider: provider.map(str::to_owned),
             session: Cookie::Session.find(https, fields).map(Into::into),
             browser: Cookie::Browser.find(https, fields).map(Into::into),
             from_elsewhere: navigation::is_from_elsewhere(fields),
@@ -159,11 +187,12 @@ impl Login {
     ) -> Option<Answer> {
         let mut target = Vec::new();
         request.write_target(&mut target);
-        let target = String::from_utf8(target).ok()?;
+        // What is too long to be kept must not make an address that is too long to be read.
+        let target = redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin]);
         match navigation::judge(request.method(), fields, upgrades) {
             Navigation::Program => None,
             Navigation::Visit => {
-                let mut answer = redirect(302, self.address(origin, "start", &[("rd", &target)]));
+                let mut answer = redirect_to(302, self.address(origin, "start", &[("rd", &target)]));
                 answer.code = "login_required";
                 answer.outcome = Outcome::Unauthenticated;
                 Some(answer)
@@ -190,7 +219,7 @@ impl Login {
 }
 
 /// A redirect; nothing keeps it.
-pub(super) fn redirect(status: u16, location: String) -> Answer {
+pub(super) fn redirect_to(status: u16, location: String) -> Answer {
     let mut answer = plain(status, "redirect", Outcome::Local);
     answer.fields.push(("location".into(), location.into()));
     answer.fields.push(("referrer-policy".into(), "no-referrer".into()));

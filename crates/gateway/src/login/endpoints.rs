@@ -9,11 +9,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use auth::headers::IdentityHeaders;
 
 use super::attempt::{Attempt, PATIENCE, is_browser, random_text};
-use super::call::{Action, Call, plain, redirect};
+use super::call::{Action, Call, plain, redirect_to};
 use super::cookies::Cookie;
+use super::lifecycle::BeginFault;
 use super::pages::{self, Said};
 use super::provider::{Provider, ProviderFault, shown};
-use super::recognise::BeginFault;
 use super::redirect::target;
 use super::session::{SealFault, Session};
 use super::{Login, Rejected};
@@ -24,8 +24,21 @@ use crate::metrics::Outcome;
 impl Login {
     /// Answers a call. What it begins goes on when nobody waits for it any more.
     pub(crate) async fn serve(self: &Arc<Self>, call: Call, body: Vec<u8>) -> Answer {
+        // Whoever calls has shown nothing yet, and what is begun goes on without them.
+        let Ok(place) = self.places.clone().try_acquire_owned() else {
+            return pages::problem(&Said::Unavailable, None);
+        };
         let this = self.clone();
-        let serving = self.control().spawn(async move { this.answer(call, body).await });
+        let serving = self.control().spawn(async move {
+            let asked = call.asked;
+            let mut answer = this.answer(call, body).await;
+            drop(place);
+            // Whoever asks whether a request may pass takes this for a yes.
+            if asked && (200..300).contains(&answer.status) {
+                answer.status = 401;
+            }
+            answer
+        });
         serving.await.unwrap_or_else(|_| pages::problem(&Said::Unavailable, None))
     }
 
@@ -51,7 +64,7 @@ impl Login {
         let provider = match call.one("provider") {
             Some(name) => self.providers.iter().find(|provider| *provider.config.name == *name),
             None if self.config.page || self.providers.len() > 1 => {
-                return redirect(302, self.address(call.origin, "sign_in", &[("rd", &target)]));
+                return redirect_to(302, self.address(call.origin, "sign_in", &[("rd", &target)]));
             }
             None => self.providers.first(),
         };
@@ -68,13 +81,14 @@ impl Login {
             },
         };
         let now = self.surroundings.clock.now().wall;
-        let question = Attempt::begin(&provider.config.name, target, now, &self.random).and_then(|attempt| {
+        let whose = (&*provider.config.name, &*provider.binding);
+        let question = Attempt::begin(whose, target, now, &self.random).and_then(|attempt| {
             attempt.question(&self.config.keys, &origin.text, browser.as_bytes(), &self.random)
         });
         let Ok(question) = question else { return pages::problem(&Said::Unavailable, Some(&again)) };
-        match provider.authorization_url(&question, &self.callback_uri(call.origin)).await {
+        match provider.authorization_url(&question, &self.callback_uri(call.origin, provider)).await {
             Ok(url) => {
-                let mut answer = redirect(302, url);
+                let mut answer = redirect_to(302, url);
                 let cookie = Cookie::Browser.set(origin.https, &browser, PATIENCE);
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
@@ -100,15 +114,20 @@ impl Login {
             self.address(call.origin, "start", &[("rd", &attempt.target), ("provider", &attempt.provider)]);
         // Whoever left the page open over night meant to log in; now they can.
         if attempt.is_over(self.surroundings.clock.now().wall) {
-            return redirect(303, again);
+            return redirect_to(303, again);
         }
         // The way back through the history, or a second click: where they wanted to go is where the first one went.
         if !self.shared.used.take(&attempt) {
-            return redirect(303, format!("{}{}", origin.text, attempt.target));
+            return redirect_to(303, format!("{}{}", origin.text, attempt.target));
         }
-        let Some(provider) = self.providers.iter().find(|p| *p.config.name == *attempt.provider) else {
+        let is_his = |p: &&Provider| *p.config.name == *attempt.provider && p.binding == attempt.binding;
+        let Some(provider) = self.providers.iter().find(is_his) else {
             return pages::problem(&Said::NoProvider, Some(&home));
         };
+        // Each provider has an address of its own to answer at: one cannot pass another's answer off as its own.
+        if call.provider != self.returns_to(provider) {
+            return pages::problem(&Said::NotBegun, Some(&home));
+        }
         if let Err(fault) = is_from(provider, call).await {
             return self.failed(provider, &fault, &again);
         }
@@ -118,14 +137,16 @@ impl Login {
         let Some(code) = call.one("code") else {
             return pages::problem(&Said::NotBegun, Some(&home));
         };
-        let told = match provider.exchange(code, &self.callback_uri(call.origin), &proofs).await {
+        let told = match provider.exchange(code, &self.callback_uri(call.origin, provider), &proofs).await {
             Ok(told) => told,
             Err(fault) => return self.failed(provider, &fault, &again),
         };
+        let subject = told.subject.clone();
         match self.begin(call.origin, provider, told).await {
             Ok(cookie) => {
+                self.end_another_s(call.origin, call.session.as_deref(), &subject).await;
                 self.shared.counts.logins.fetch_add(1, Relaxed);
-                let mut answer = redirect(303, format!("{}{}", origin.text, attempt.target));
+                let mut answer = redirect_to(303, format!("{}{}", origin.text, attempt.target));
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
@@ -181,7 +202,7 @@ impl Login {
                 location = onward;
             }
         }
-        let mut answer = redirect(303, location);
+        let mut answer = redirect_to(303, location);
         for cookie in [Cookie::Session, Cookie::Browser] {
             answer.fields.push(("set-cookie".into(), cookie.clear(origin.https).into()));
         }
@@ -190,11 +211,8 @@ impl Login {
 
     /// Tells the provider; gives the address at which it ends its own session.
     async fn end_there(&self, session: &Session, signed_out: &str) -> Option<String> {
-        let provider = self.providers.iter().find(|provider| *provider.config.name == *session.provider)?;
-        if let Err(fault) = provider.revoke(session).await {
-            // Here it is over all the same.
-            tracing::warn!(provider = &*provider.config.name, %fault, "the tokens of a session that ended may live on");
-        }
+        let provider = self.provider_of(session)?;
+        self.forget(provider, session).await;
         let id_token = session.id_token.as_ref().map(|token| token.as_str());
         provider.end_session_url(id_token, signed_out).await
     }
@@ -255,8 +273,17 @@ impl Login {
         answer
     }
 
-    fn callback_uri(&self, origin: usize) -> String {
-        self.address(origin, "callback", &[])
+    /// Behind which name a provider answers; the first one behind none.
+    fn returns_to(&self, provider: &Provider) -> Option<String> {
+        let first = self.providers.first().is_some_and(|first| first.config.name == provider.config.name);
+        (!first).then(|| provider.config.name.to_string())
+    }
+
+    fn callback_uri(&self, origin: usize, provider: &Provider) -> String {
+        match self.returns_to(provider) {
+            Some(name) => self.address(origin, &format!("callback/{name}"), &[]),
+            None => self.address(origin, "callback", &[]),
+        }
     }
 
     /// A login that did not come to its end.

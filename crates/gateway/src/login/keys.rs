@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SecureRandom;
 use aws_lc_rs::{hkdf, hmac};
@@ -105,6 +106,12 @@ impl SessionKeys {
     /// Tells these keys from others, without telling anything of them.
     pub fn names(&self) -> Vec<u8> {
         self.0.iter().flat_map(|key| key.name).collect()
+    }
+
+    /// Whether a text is what one of the keys derives for these parts.
+    pub(crate) fn vouch_for(&self, what: &str, parts: &[&[u8]], tag: &[u8]) -> bool {
+        let is = |key: &Key| verify_slices_are_equal(Opener(key).derive(what, parts).as_bytes(), tag).is_ok();
+        self.0.iter().any(is)
     }
 
     /// The key that seals now.

@@ -19,11 +19,13 @@ pub(crate) mod cookies;
 mod ended;
 mod endpoints;
 pub mod keys;
+mod lifecycle;
 mod navigation;
 mod pages;
 mod provider;
 mod recognise;
 mod redirect;
+mod renew;
 pub(crate) mod session;
 pub mod store;
 
@@ -34,6 +36,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 
 use self::attempt::Used;
@@ -42,7 +45,7 @@ use self::ended::Ended;
 pub(crate) use self::ended::Marks;
 use self::provider::Provider;
 pub(crate) use self::recognise::Outcome as SessionOutcome;
-use self::recognise::Renewals;
+use self::renew::Renewals;
 use self::store::SessionStore;
 use crate::assertion::Reserve;
 use crate::authenticate::{KeyStore, Means, Rendering, Schedule, Source, Surroundings, Verified};
@@ -51,6 +54,8 @@ use crate::clock::Now;
 use crate::config::{self, CacheLimits, Config, LoginKind};
 use crate::outbound::Throttle;
 
+/// Calls of the login's own addresses that are answered at once.
+const CALLS: usize = 1024;
 /// How often what is over is looked for.
 const SWEEP: Duration = Duration::from_mins(1);
 /// How long facts of a session that was ended elsewhere may still be under way here, at most.
@@ -119,6 +124,8 @@ pub struct Login {
     shared: Arc<Shared>,
     surroundings: Surroundings,
     random: SystemRandom,
+    /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
+    places: Arc<Semaphore>,
     sweeper: std::sync::OnceLock<AbortHandle>,
 }
 
@@ -208,8 +215,10 @@ impl Login {
             login.providers.iter().map(|p| key_store(p, surroundings, before)).collect();
         let (clock, control) = (&surroundings.clock, &surroundings.control);
         let providers = login.providers.iter().zip(&key_stores);
-        let providers =
-            providers.map(|(p, keys)| Provider::new(p, keys.clone(), clock.clone(), control.clone()));
+        let providers = providers.map(|(p, keys)| {
+            let earlier = before.and_then(|b| b.providers.iter().find(|e| e.config.name == p.name));
+            Provider::new(p, keys.clone(), clock.clone(), control.clone(), earlier)
+        });
         let scope = |at: usize| surroundings.secret.scope(login.version ^ (at as u64), variant);
         let this = Arc::new(Self {
             scopes: (0..login.origins.len()).map(scope).collect(),
@@ -223,6 +232,7 @@ impl Login {
             shared: before.map_or_else(Arc::default, |before| before.shared.clone()),
             surroundings: surroundings.clone(),
             random: SystemRandom::new(),
+            places: Arc::new(Semaphore::new(CALLS)),
             sweeper: std::sync::OnceLock::new(),
             config: login,
         });

@@ -20,8 +20,7 @@ const STYLE: &str = include_str!("../../assets/login.css");
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'self'; frame-ancestors 'none'; \
-         base-uri 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
     )
 });
 
@@ -218,11 +217,14 @@ fn page(
 ) -> Answer {
     let texts = texts.iter().map(|text| (*text).to_owned()).collect();
     let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
+    // Browsers hold it against where a form's answer leads as well, and logging out leads to the provider.
+    let forms = if matches!(page.act, Act::Send(..)) { "" } else { "; form-action 'none'" };
+    let policy = format!("{}{forms}", *POLICY);
     let Ok(body) = page.render() else { return plain(500, "page", Outcome::Malformed) };
     let mut answer = plain(status, code, outcome);
     answer.fields[0].1 = "text/html; charset=utf-8".into();
     answer.fields.extend([
-        ("content-security-policy".into(), POLICY.clone().into()),
+        ("content-security-policy".into(), policy.into()),
         ("x-frame-options".into(), "DENY".into()),
         ("referrer-policy".into(), "no-referrer".into()),
     ]);

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use zeroize::Zeroizing;
 
@@ -32,7 +33,7 @@ use crate::outbound::{Answered, CallError, Outbound, form_encoded};
 use crate::url::Url;
 
 /// How far a provider's clock may be from ours.
-const CLOCK_SKEW: Duration = Duration::from_secs(30);
+pub(crate) const CLOCK_SKEW: Duration = Duration::from_secs(30);
 /// Metadata older than this is fetched again.
 const METADATA_AGE: Duration = Duration::from_hours(1);
 /// After a failure it is not tried again for as long.
@@ -57,6 +58,8 @@ const OF_THE_TOKEN: [&str; 15] = [
 ];
 /// Where `OpenShift` tells who a token's holder is.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
+/// Where whoever may ends anybody's token.
+const ALL_TOKENS: &str = "/apis/oauth.openshift.io/v1/oauthaccesstokens/";
 /// Where holders of a token end it.
 const OWN_TOKENS: &str = "/apis/oauth.openshift.io/v1/useroauthaccesstokens/";
 
@@ -101,6 +104,13 @@ impl ProviderFault {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Refused(error) => error == "invalid_grant",
+            // Of these the keys may be too old, or a clock be wrong.
+            Self::Token(
+                TokenError::UnknownKey
+                | TokenError::KeyMismatch
+                | TokenError::Expired
+                | TokenError::NotYetValid,
+            ) => false,
             Self::Token(_) | Self::Person(_) => true,
             Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => false,
         }
@@ -126,6 +136,10 @@ pub(crate) struct Told {
     pub(crate) sid: Option<String>,
     /// A JSON object.
     pub(crate) claims: String,
+    /// What the userinfo endpoint says, where it was asked: another.
+    pub(crate) more: Option<String>,
+    /// Whether it said so now. Else it gave out tokens, and did not say whose they are.
+    pub(crate) confirmed: bool,
     /// How long the access token lasts, when it says.
     pub(crate) lasts: Option<Duration>,
     pub(crate) access_token: Zeroizing<String>,
@@ -136,13 +150,17 @@ pub(crate) struct Told {
 /// A provider with the way to it.
 pub(crate) struct Provider {
     pub(crate) config: LoginProvider,
+    /// Tells it from another that had its name before.
+    pub(crate) binding: String,
+    /// Codes that are redeemed at once, at most: the rest of the questions is for sessions, whose holders have shown something.
+    logins: Semaphore,
     outbound: Outbound,
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
     metadata: tokio::sync::Mutex<Held>,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Held {
     good: Option<(Arc<Metadata>, Instant)>,
     failed: Option<Instant>,
@@ -162,9 +180,27 @@ impl Provider {
         keys: Option<Arc<KeyStore>>,
         clock: Arc<dyn Clock>,
         control: Handle,
+        earlier: Option<&Self>,
     ) -> Self {
         let outbound = Outbound::new(&config.server, control);
-        Self { config: config.clone(), outbound, keys, clock, metadata: tokio::sync::Mutex::default() }
+        let binding = binding(config);
+        // What was good before a reload is the last good one after it.
+        let earlier = earlier.filter(|e| e.binding == binding);
+        let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
+        Self {
+            config: config.clone(),
+            binding,
+            logins: Semaphore::new((config.server.max_requests / 2).max(1)),
+            outbound,
+            keys,
+            clock,
+            metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
+        }
+    }
+
+    /// How long a renewal may take: metadata, tokens, keys and userinfo, one after the other.
+    pub(crate) fn longest(&self) -> Duration {
+        (self.config.server.timeout * 5).max(Duration::from_secs(30))
     }
 
     /// Its metadata.
@@ -286,6 +322,9 @@ impl Provider {
         redirect_uri: &str,
         proofs: &Proofs,
     ) -> Result<Told, ProviderFault> {
+        let Ok(_place) = self.logins.try_acquire() else {
+            return Err(unclear("token endpoint", "as many people log in already as may at once"));
+        };
         let metadata = self.metadata().await?;
         let form = [
             ("grant_type", "authorization_code"),
@@ -305,7 +344,28 @@ impl Provider {
             let mut tokens = self.tokens(&metadata, &form).await?;
             // Who does not rotate it means that the one at hand stays good (RFC 6749 §6).
             tokens.refresh_token = tokens.refresh_token.or_else(|| Some(refresh_token.clone()));
-            return self.told(&metadata, tokens, None, Some(session)).await;
+            let unconfirmed = Told {
+                subject: session.subject.clone(),
+                sid: session.sid.clone(),
+                claims: session.claims.clone(),
+                more: session.more.clone(),
+                confirmed: false,
+                lasts: tokens.lasts,
+                access_token: tokens.access_token.clone(),
+                refresh_token: tokens.refresh_token.clone(),
+                id_token: session.id_token.clone(),
+            };
+            return match self.told(&metadata, tokens, None, Some(session)).await {
+                // The grant lives, and the token before is used up: these must not be lost.
+                Err(fault) if !fault.is_final() => Ok(unconfirmed),
+                Err(fault) => {
+                    let given = Session { refresh_token: unconfirmed.refresh_token, ..session.clone() };
+                    // What cannot be believed must not live on either.
+                    let _ = self.revoke(&given).await;
+                    Err(fault)
+                }
+                told => told,
+            };
         }
         let ended = || ProviderFault::Refused("invalid_grant".to_owned());
         let access_token = session.access_token.clone().ok_or_else(ended)?;
@@ -339,7 +399,8 @@ impl Provider {
             return Err(ProviderFault::Person("it speaks of somebody else than before".to_owned()));
         }
         told.sid = told.sid.or_else(|| before.and_then(|before| before.sid.clone()));
-        super::session::identity(&self.config, told.claims.as_bytes()).map_err(ProviderFault::Person)?;
+        super::session::identity(&self.config, &told.claims, told.more.as_deref())
+            .map_err(ProviderFault::Person)?;
         Ok(told)
     }
 
@@ -365,19 +426,18 @@ impl Provider {
                 ));
             }
         };
-        if let Some(url) = metadata.userinfo.as_ref().filter(|_| userinfo || tokens.id_token.is_none()) {
-            let more = self.userinfo(url, &tokens.access_token).await?;
-            if more.get("sub").and_then(serde_json::Value::as_str) != Some(&subject) {
-                return Err(ProviderFault::Person(
-                    "its userinfo speaks of somebody else than its ID token".to_owned(),
-                ));
+        let asked = metadata.userinfo.as_ref().filter(|_| userinfo || tokens.id_token.is_none());
+        let more = match asked {
+            Some(url) => {
+                let more = self.userinfo(url, &tokens.access_token).await?;
+                if more.get("sub").and_then(serde_json::Value::as_str) != Some(&subject) {
+                    let why = "its userinfo speaks of somebody else than its ID token";
+                    return Err(ProviderFault::Person(why.to_owned()));
+                }
+                Some(serde_json::Value::Object(more).to_string())
             }
-            // Whether an address was verified says who says the address.
-            if more.contains_key("email") {
-                claims.remove("email_verified");
-            }
-            claims.extend(more);
-        }
+            None => None,
+        };
         for name in OF_THE_TOKEN {
             claims.remove(name);
         }
@@ -385,7 +445,8 @@ impl Provider {
         let claims = serde_json::Value::Object(claims).to_string();
         let Tokens { access_token, lasts, refresh_token, id_token } = tokens;
         let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
-        Ok(Told { subject, sid, claims, lasts, access_token, refresh_token, id_token })
+        let confirmed = true;
+        Ok(Told { subject, sid, claims, more, confirmed, lasts, access_token, refresh_token, id_token })
     }
 
     /// The claims of an ID token that is good.
@@ -485,6 +546,8 @@ impl Provider {
             subject: subject.to_owned(),
             sid: None,
             claims,
+            more: None,
+            confirmed: true,
             lasts,
             access_token,
             refresh_token,
@@ -528,16 +591,9 @@ impl Provider {
     pub(crate) async fn revoke(&self, session: &Session) -> Result<(), ProviderFault> {
         const WHAT: &str = "revocation endpoint";
         if let LoginKind::OpenShift { api } = &self.config.kind {
-            let Some(token) = &session.access_token else { return Ok(()) };
-            let url = below(api, &format!("{OWN_TOKENS}{}", openshift_name(token)))?;
-            let request = Request::delete(url.to_string()).header(AUTHORIZATION, bearer(token)?);
-            let request = request.body(Bytes::new()).map_err(|_| unclear(WHAT, "it has no address"))?;
-            let answer = self.outbound.ask_as_nobody(request).await.map_err(call(WHAT))?;
-            return match answer.status {
-                // 401 and 404: somebody was here before.
-                status if status.is_success() => Ok(()),
-                StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
-                status => Err(unclear(WHAT, &format!("it answered {status}"))),
+            return match &session.access_token {
+                Some(token) => self.delete(api, token).await,
+                None => Ok(()),
             };
         }
         let metadata = self.metadata().await?;
@@ -551,6 +607,31 @@ impl Provider {
             }
         }
         Ok(())
+    }
+
+    /// Has `OpenShift` delete a token. Its holder may, with the scope `user:full`; most tokens of a login have less, and then our own
+    /// service account may, if it was given the right to.
+    async fn delete(&self, api: &Url, token: &str) -> Result<(), ProviderFault> {
+        const WHAT: &str = "token deletion";
+        let name = openshift_name(token);
+        let own = format!("{OWN_TOKENS}{name}");
+        match self.deleted(api, &own, token).await? {
+            StatusCode::FORBIDDEN => {}
+            status => return gone(WHAT, status),
+        }
+        let account = self.outbound.own_secret().await.map_err(call(WHAT))?;
+        let Some(account) = account.filter(|_| self.config.client_id.starts_with("system:serviceaccount:"))
+        else {
+            return gone(WHAT, StatusCode::FORBIDDEN);
+        };
+        gone(WHAT, self.deleted(api, &format!("{ALL_TOKENS}{name}"), &account).await?)
+    }
+
+    async fn deleted(&self, api: &Url, path: &str, token: &str) -> Result<StatusCode, ProviderFault> {
+        const WHAT: &str = "token deletion";
+        let request = Request::delete(below(api, path)?.to_string()).header(AUTHORIZATION, bearer(token)?);
+        let request = request.body(Bytes::new()).map_err(|_| unclear(WHAT, "it has no address"))?;
+        Ok(self.outbound.ask_as_nobody(request).await.map_err(call(WHAT))?.status)
     }
 
     /// Where a browser goes to log out at the provider too (`OpenID` Connect RP-Initiated Logout 1.0 §2); `None`: nowhere.
@@ -594,6 +675,31 @@ impl Provider {
             .map_err(|_| unclear(what, "it has no address"))?;
         self.outbound.ask(request).await.map_err(call(what))
     }
+}
+
+/// Whether a token is gone.
+fn gone(what: &'static str, status: StatusCode) -> Result<(), ProviderFault> {
+    match status {
+        // 401 and 404: somebody was here before.
+        StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => Ok(()),
+        status if status.is_success() => Ok(()),
+        StatusCode::FORBIDDEN => {
+            let why = "neither the token's scopes nor our account's rights allow it; let the account `delete` \
+                       `oauthaccesstokens`";
+            Err(unclear(what, why))
+        }
+        status => Err(unclear(what, &format!("it answered {status}"))),
+    }
+}
+
+/// Tells providers of one name apart.
+fn binding(config: &LoginProvider) -> String {
+    let place = match &config.kind {
+        LoginKind::OpenId { issuer, .. } => issuer.to_string(),
+        LoginKind::OpenShift { api } => api.to_string(),
+    };
+    let text = format!("{place}\n{}", config.client_id);
+    URL_SAFE_NO_PAD.encode(&digest::digest(&digest::SHA256, text.as_bytes()).as_ref()[..9])
 }
 
 fn call(what: &'static str) -> impl Fn(CallError) -> ProviderFault {

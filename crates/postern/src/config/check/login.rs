@@ -49,6 +49,8 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
         context.faults.add(&path, "no route asks for a login", hint);
     }
     let origins = origins(raw, &path, context);
+    routes(sound, raw, origins.as_deref(), context);
+    asked_over_http(sound, raw, &path, context);
     let base = plain_path(&raw.path, &path.key("path"), context);
     if base.as_deref() == Some("") {
         let hint = "write a path of its own, such as \"/oauth2\"";
@@ -98,6 +100,56 @@ pub(super) fn check(sound: &Sound, wanted: &[String], context: &mut Context<'_>)
     Some(Checked { login: Arc::new(login), database })
 }
 
+/// Whether what routes say of sessions makes sense.
+fn routes(sound: &Sound, raw: &raw::Login, origins: Option<&[Origin]>, context: &mut Context<'_>) {
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        if route.login && route.public {
+            let what = "nobody has to log in where everybody may pass";
+            context.faults.add(&path.key("login"), what, "take `login` or `public` out");
+        }
+        if route.forward_access_token && !route.login {
+            let what = "a route that takes no sessions has no token of one to pass on";
+            context.faults.add(&path.key("forward_access_token"), what, "add `login = true`, or take it out");
+        }
+        let here = |host: &String| {
+            let suffix = host.strip_prefix('*').map(str::to_ascii_lowercase);
+            origins.unwrap_or_default().iter().any(|origin| {
+                let (name, _) = origin.authority.rsplit_once(':').unwrap_or((&origin.authority, ""));
+                match &suffix {
+                    Some(suffix) => name.ends_with(suffix.as_str()),
+                    None => name.eq_ignore_ascii_case(host),
+                }
+            })
+        };
+        if route.login && origins.is_some() && !route.hosts.is_empty() && !route.hosts.iter().any(here) {
+            let what = "none of the route's hosts is an origin, so nobody could log in";
+            context.faults.add(&path.key("login"), what, "add its origin to `login.origins`");
+        }
+        let below = [
+            route.path.as_ref().and_then(|path| path.prefix.as_deref()),
+            route.path.as_ref().and_then(|path| path.exact.as_deref()),
+        ];
+        let shadowed = below.into_iter().flatten().find(|path| {
+            let rest = path.strip_prefix(raw.path.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        if let Some(shadowed) = shadowed {
+            let what = format!("{shadowed:?} is the login's own at its origins");
+            context.faults.warn(&path.key("path"), what, "move the login with `login.path`");
+        }
+    }
+}
+
+/// A cookie that is exchanged has to reach the browser, and these proxies pass on nothing of a yes.
+fn asked_over_http(sound: &Sound, raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) {
+    let asked = |listener: &raw::Listener| listener.authorization.as_ref().is_some_and(|a| a.http.is_some());
+    if raw.database.is_none() && raw.database_file.is_none() && sound.file.listener.iter().any(asked) {
+        let what = "sessions are kept in cookies, and a proxy that asks over HTTP does not pass on the cookie of a renewed one";
+        let hint = "name a `database`, or everybody has to log in again after a few minutes";
+        context.faults.warn(&path.key("origins"), what, hint);
+    }
+}
+
 /// A route that wants a login needs one.
 fn without_login(sound: &Sound, context: &mut Context<'_>) {
     if sound.any_unfit("login") {
@@ -125,7 +177,20 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
                 context.faults.add(&at, what, "keep one");
                 sound = false;
             }
-            Ok(origin) => origins.push(origin),
+            Ok(origin) => {
+                let host = |origin: &Origin| {
+                    origin
+                        .authority
+                        .rsplit_once(':')
+                        .map_or(origin.authority.to_string(), |(h, _)| h.to_owned())
+                };
+                if let Some(other) = origins.iter().find(|other| host(other) == host(&origin)) {
+                    let what = format!("{} and {} share their cookies", other.text, origin.text);
+                    let hint = "browsers do not tell ports apart; a login at one ends that at the other";
+                    context.faults.warn(&at, what, hint);
+                }
+                origins.push(origin);
+            }
             Err((what, hint)) => {
                 context.faults.add(&at, what, hint);
                 sound = false;

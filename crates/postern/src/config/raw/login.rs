@@ -25,8 +25,8 @@ pub struct Login {
     /// `userinfo` and `backchannel_logout`.
     #[serde(default = "Login::default_path")]
     pub path: String,
-    /// File with the keys that seal cookies: 32 random bytes in base64 on each line (`openssl rand -base64 32`), that nobody but this
-    /// user may read. The first one seals, all of them open: to change it, put a new one in front, and take the old one out when
+    /// File with the keys that seal cookies: 32 random bytes in base64 on each line (`openssl rand -base64 32`), that others may not
+    /// read. The first one seals, all of them open: to change it, put a new one in front, and take the old one out when
     /// `lifetime` has passed. All that serve the same origins share it.
     pub keys_file: PathBuf,
     /// Where sessions are kept: a database, `sqlite:///var/lib/postern/sessions.db?mode=rwc` for one process, or

@@ -46,6 +46,14 @@ impl Stage {
         Self::new("", Some(database()))
     }
 
+    /// The cookie of a session in another database.
+    fn kept_elsewhere(&self) -> String {
+        let other = gateway(&self.provider, &self.clock, "", Some(database()));
+        let mut browser = Browser::new(other.address, "app.test");
+        browser.log_in(&self.provider, "/");
+        browser.session().unwrap().clone()
+    }
+
     fn new(more: &str, sessions: Option<Arc<dyn SessionStore>>) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
         let provider = Played::new(&clock);
@@ -276,7 +284,6 @@ fn what_a_provider_says_is_believed_only_when_it_is_right() {
         (json!({"aud": ["gateway", "else"]}), "audience without party"),
         (json!({"azp": "else"}), "party"),
         (json!({"iss": "https://evil.test"}), "issuer"),
-        (json!({"exp": 1}), "expired"),
         (json!({"sub": null}), "nobody"),
         (json!({"preferred_username": "a\r\nb"}), "control character"),
         (json!({"events": {}}), "logout token"),
@@ -289,6 +296,18 @@ fn what_a_provider_says_is_believed_only_when_it_is_right() {
         assert_eq!(refused.status, 403, "{what}: {}", refused.text());
         assert!(browser.session().is_none(), "{what}");
         assert_eq!(stage.status().login_refused, 1, "{what}");
+    }
+}
+
+#[test]
+fn a_provider_whose_clock_is_wrong_is_not_the_persons_fault() {
+    for claims in [json!({"exp": 1}), json!({"iat": 4_102_444_800_u64})] {
+        let stage = Stage::carried();
+        stage.provider.state().claims = claims;
+        let mut browser = stage.browser();
+        let location = browser.go_to_provider("/");
+        assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
+        assert!(browser.session().is_none());
     }
 }
 
@@ -334,8 +353,139 @@ fn a_provider_that_is_down_is_503_and_is_asked_again() {
 }
 
 #[test]
+fn every_provider_answers_at_an_address_of_its_own() {
+    let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+    let (provider, second) = (Played::new(&clock), Played::new(&clock));
+    let mut setup = setup(&provider, "");
+    setup.more += &format!(
+        "\n[[login.provider]]\nname = \"second\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
+        second.url
+    );
+    let fixture = start(&setup, &clock, None);
+    let stage = Stage { clock, provider, fixture };
+    let mut browser = stage.browser();
+    let sent = browser.visit("/x");
+    let chosen = browser.follow(&sent);
+    assert_eq!(chosen.value("location"), Some("https://app.test/oauth2/sign_in?rd=%2Fx"));
+    let page = browser.follow(&chosen).text();
+    assert!(page.contains("The Provider") && page.contains(">second</a>"), "{page}");
+    let go = |browser: &mut Browser, name: &str| {
+        let started = browser.visit(&format!("/oauth2/start?rd=/x&provider={name}"));
+        started.value("location").unwrap().to_owned()
+    };
+    let location = go(&mut browser, "second");
+    assert_eq!(parameters(&location)["redirect_uri"], "https://app.test/oauth2/callback/second");
+    // What one provider answers cannot be passed off as another's: the code would be shown to the wrong one.
+    let (code, state) = second.approve(&location);
+    assert_eq!(browser.visit(&format!("/oauth2/callback?code={code}&state={state}")).status, 400);
+    let location = go(&mut browser, "id");
+    let (code, state) = stage.provider.approve(&location);
+    assert_eq!(browser.visit(&format!("/oauth2/callback/second?code={code}&state={state}")).status, 400);
+    assert!(second.state().asked.is_empty() && stage.provider.state().asked.is_empty());
+    assert_eq!(browser.visit("/oauth2/start?provider=third").status, 404);
+    let location = go(&mut browser, "id");
+    assert_eq!(browser.back(&stage.provider.approve(&location)).status, 303);
+    assert_eq!(browser.visit("/x").status, 200);
+}
+
+#[test]
+fn another_provider_under_the_name_has_no_business_with_what_was_begun() {
+    let stage = Stage::carried();
+    let mut browser = stage.logged_in();
+    let mut waiting = stage.browser();
+    let location = waiting.go_to_provider("/");
+    let other = Played::new(&stage.clock);
+    stage.fixture.reload(&setup(&other, ""));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(browser.visit("/").status, 302);
+    assert_eq!(waiting.back(&stage.provider.approve(&location)).status, 404);
+    browser.visit("/oauth2/sign_out");
+    assert!(other.state().asked.is_empty() && other.state().revoked.is_empty(), "it is shown nothing");
+}
+
+#[test]
+fn what_a_provider_gave_out_is_not_lost_when_it_falls_silent_over_it() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.provider.state().metadata = json!({});
+        stage.provider.state().id_tokens = false;
+        stage.provider.state().userinfo_ill = true;
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 200, "the refresh token was taken, userinfo failed");
+        stage.provider.state().userinfo_ill = false;
+        stage.clock.advance(Duration::from_secs(11));
+        assert_eq!(browser.visit("/").status, 200, "the next one is good");
+        assert!(!stage.provider.state().reused);
+        assert!(stage.status().renewal_failed >= 1 && stage.status().renewed >= 1);
+    });
+}
+
+#[test]
+fn what_userinfo_says_no_more_is_gone() {
+    everywhere(|stage| {
+        stage.provider.state().claims = json!({"groups": null});
+        let mut browser = stage.logged_in();
+        assert_eq!(browser.visit("/").status, 403, "the ID token says no groups");
+        stage.provider.state().id_tokens = false;
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 200, "userinfo says them");
+        stage.provider.state().groups.clear();
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 403);
+    });
+}
+
+#[test]
+fn short_tokens_are_renewed_from_the_newest() {
+    let stage = Stage::carried();
+    stage.provider.state().lasts = 30;
+    let first = stage.logged_in();
+    for _ in 0..6 {
+        stage.clock.advance(Duration::from_secs(28));
+        let mut late = first.clone();
+        assert_eq!(late.visit("/").status, 200, "with the first cookie still");
+        assert!(late.session() != first.session(), "the newest is given to it");
+    }
+    assert!(!stage.provider.state().reused);
+}
+
+#[test]
+fn somebody_else_in_the_same_browser_ends_the_session_before() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        let before = browser.clone();
+        stage.provider.state().subject = "bob-id".into();
+        let location = parameters(browser.visit("/oauth2/start?rd=/").value("location").unwrap());
+        assert!(location.contains_key("state"));
+        let started = browser.visit("/oauth2/start?rd=/");
+        let location = started.value("location").unwrap().to_owned();
+        assert_eq!(browser.back(&stage.provider.approve(&location)).status, 303);
+        assert_eq!(browser.visit("/").status, 200);
+        assert_eq!(stage.fixture.upstream.seen().last().unwrap().values("x-forwarded-user"), ["bob"]);
+        assert_eq!(before.clone().visit("/").status, 302);
+    });
+}
+
+#[test]
+fn a_name_that_we_never_gave_out_is_not_asked_about() {
+    let stage = Stage::new("", Some(Arc::new(Broken)));
+    for cookie in ["A".repeat(43), "A".repeat(86), "x".into()] {
+        let mut browser = stage.browser();
+        browser.cookies.insert("__Host-postern".into(), cookie);
+        assert_eq!(browser.visit("/").status, 302, "the database is gone, and nobody noticed");
+    }
+}
+
+#[test]
 fn where_to_go_is_here_or_home() {
     let stage = Stage::carried();
+    let long = format!("/deep/link?{}", "x".repeat(3000));
+    let sent = stage.browser().visit(&long);
+    assert_eq!(
+        sent.value("location"),
+        Some("https://app.test/oauth2/start?rd=%2Fdeep%2Flink"),
+        "what is too long is left"
+    );
     for (asked, goes) in [
         ("/a%3Fb%3Dc", "/a?b=c"),
         ("https://app.test/a", "/a"),
@@ -371,7 +521,7 @@ fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
     let kept = Stage::kept();
     kept.provider.state().padding = 8000;
     let mut browser = kept.logged_in();
-    assert_eq!(browser.session().unwrap().len(), 43);
+    assert_eq!(browser.session().unwrap().len(), 86);
     assert_eq!(browser.visit("/").status, 200);
 }
 
@@ -660,7 +810,7 @@ fn a_provider_logs_people_out() {
         assert_eq!(said(&good).status, 400, "a second time");
         stage.clock.advance(Duration::from_secs(2));
         let held_back = token(json!({"sid": null, "sub": "alice-id"}));
-        stage.clock.advance(Duration::from_secs(5));
+        stage.clock.advance(Duration::from_secs(35));
         let mut later = stage.logged_in();
         assert_eq!(said(&held_back).status, 200);
         assert_eq!(phone.visit("/").status, 302, "all of alice");
@@ -762,7 +912,8 @@ fn a_database_that_is_gone_is_503() {
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
     assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
-    browser.cookies.insert("__Host-postern".into(), "A".repeat(43));
+    // Made with the keys of the test, and in nobody's database.
+    browser.cookies.insert("__Host-postern".into(), stage.kept_elsewhere());
     let down = browser.visit("/");
     assert_eq!((down.status, down.value("retry-after")), (503, Some("1")));
     assert_eq!(browser.visit("/oauth2/sign_out").status, 503, "nobody is told that it is over");
@@ -802,7 +953,7 @@ mod broken {
         fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
             gone()
         }
-        fn remove(&self, _: Digest) -> Answer<'_, bool> {
+        fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
             gone()
         }
         fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {

@@ -83,7 +83,7 @@ fn envoy_passes_a_login_on_and_ours_stays_behind() {
     stage.clock.advance(Duration::from_mins(6));
     let ok = asked(&browser.cookie());
     let added: Vec<_> = ok.response_headers_to_add.iter().map(|o| o.header.clone().unwrap()).collect();
-    assert_eq!((added.len(), added[0].key.as_str()), (1, "set-cookie"));
+    assert_eq!((added[0].key.as_str(), added[1].value.as_str()), ("set-cookie", "private"));
     browser.keep(&added[0].value);
     stage.provider.state().groups = vec!["sales".into()];
     stage.clock.advance(Duration::from_mins(6));
@@ -148,6 +148,55 @@ fn nothing_but_the_login_is_served_to_whoever_asks_about_nothing() {
     assert_eq!(strangers.browser().visit("/oauth2/start").status, 403);
 }
 
+#[test]
+fn no_page_of_the_login_is_a_yes_to_whoever_asks() {
+    let actions = [
+        "start",
+        "callback",
+        "sign_in",
+        "sign_out",
+        "signed_out",
+        "done",
+        "auth",
+        "userinfo",
+        "backchannel_logout",
+        "",
+    ];
+    let lines = |path: &str, more: &str| {
+        format!(
+            "X-Original-Method: GET\r\nX-Original-URI: {path}\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Host: app.test\r\n\
+             X-Forwarded-Uri: {path}\r\nAccept: text/html\r\n{more}"
+        )
+    };
+    for http in ["x-original", "x-forwarded", "envoy"] {
+        let stage =
+            Stage::asked(&format!("authorization = {{ from = [\"127.0.0.1/32\"], http = \"{http}\" }}"));
+        for action in actions {
+            for more in ["", "Sec-Fetch-Site: cross-site\r\n"] {
+                let path = format!("/oauth2/{action}?rest_route=/admin");
+                let own = if http == "envoy" { path.clone() } else { "/ask".into() };
+                let told = stage.browser().send("GET", &own, &lines(&path, more), "");
+                assert!(told.status >= 300, "{http} {action}: {}", told.head);
+            }
+        }
+        // Nor can a client ask for itself through the way to the login's pages.
+        if http != "envoy" {
+            let told = stage.browser().send("GET", "/oauth2/x", &lines("/open/page", ""), "");
+            assert_eq!(told.status, 400, "{http}");
+        }
+    }
+}
+
+#[test]
+fn whoever_asks_shows_the_choice_of_providers() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-forwarded\" }");
+    let about =
+        "X-Forwarded-Method: GET\r\nX-Forwarded-Host: app.test\r\nX-Forwarded-Uri: /oauth2/sign_in\r\n";
+    let page = stage.browser().send("GET", "/ask", about, "");
+    assert_eq!(page.status, 401);
+    assert!(page.text().contains("The Provider"));
+}
+
 impl Stage {
     /// A browser with a session, got through the login's own addresses.
     fn logged_in_elsewhere(&self) -> Browser {
@@ -183,7 +232,7 @@ fn a_session_travels_over_http2() {
         let (head, _) = get(&send, request("/b", &[&ours])).await;
         assert_eq!(head.status, 200);
         assert!(head.headers["set-cookie"].to_str().unwrap().starts_with("__Host-postern="));
-        assert_eq!(head.headers["cache-control"], "no-cache=\"set-cookie\"");
+        assert_eq!(head.headers["cache-control"], "private");
         let (head, body) = get(&send, request("/oauth2/start", &[])).await;
         assert_eq!((head.status.as_u16(), body.len()), (302, 0));
         assert!(parameters(head.headers["location"].to_str().unwrap()).contains_key("nonce"));

@@ -35,6 +35,10 @@ pub(crate) struct State {
     pub(crate) padding: usize,
     /// Gives no sensible answer.
     pub(crate) ill: bool,
+    /// Nor does its userinfo endpoint.
+    pub(crate) userinfo_ill: bool,
+    /// A refresh brings an ID token.
+    pub(crate) id_tokens: bool,
     /// How long the token endpoint takes.
     pub(crate) slow: Duration,
     /// Further metadata.
@@ -72,6 +76,8 @@ impl Played {
             refreshes: true,
             padding: 0,
             ill: false,
+            userinfo_ill: false,
+            id_tokens: true,
             slow: Duration::ZERO,
             metadata: json!({}),
             claims: json!({}),
@@ -169,6 +175,7 @@ impl State {
                 assert_eq!(seen.values("authorization"), ["Basic Z2F0ZXdheTpzZWNyZXQ="]);
                 self.token(&form)
             }
+            "/userinfo" if self.userinfo_ill => (500, json!({})),
             "/userinfo" => {
                 let token = seen.values("authorization")[0].strip_prefix("Bearer access-").map(str::to_owned);
                 match token {
@@ -194,7 +201,7 @@ impl State {
                 let Some((nonce, challenge)) = self.codes.remove(&form["code"]) else { return refused };
                 let verified = digest::digest(&digest::SHA256, form["code_verifier"].as_bytes());
                 assert_eq!(URL_SAFE_NO_PAD.encode(verified), challenge, "the verifier is the challenge's");
-                assert_eq!(form["redirect_uri"], "https://app.test/oauth2/callback");
+                assert!(form["redirect_uri"].starts_with("https://app.test/oauth2/callback"));
                 Some(nonce)
             }
             "refresh_token" => {
@@ -224,6 +231,9 @@ impl State {
             "access_token": access, "token_type": "Bearer", "expires_in": self.lasts,
             "id_token": self.signer.sign(&[], &claims).unwrap(),
         });
+        if grant == "refresh_token" && !self.id_tokens {
+            answer.as_object_mut().unwrap().remove("id_token");
+        }
         if self.refreshes {
             self.refresh_tokens.insert(refresh.clone());
             answer["refresh_token"] = refresh.into();
