@@ -278,7 +278,8 @@ class Checks:
 WAYS_IN = (
     "/public/../admin/x", "/public/%2e%2e/admin/x", "/public/.%2E/admin/x", "/public/%252e%252e/admin/x",
     "/public/..%2fadmin/x", "/public/..%252fadmin/x", "/public/..;/admin/x", "/public/..%5cadmin/x",
-    "/public/..\\admin/x", "//admin/x", "/./admin/x", "/%2e/admin/x", "/x/..//admin/x", "///admin", "/public//../../admin/x", "/%61dmin/x",
+    "/public/..\\admin/x", "//admin/x", "/./admin/x", "/%2e/admin/x", "/x/..//admin/x", "///admin",
+    "/public//../../admin/x", "/%61dmin/x",
     "/admin%2fx", "/%2fadmin/x", "/x%2f..%2fadmin/x", "/\\admin/x", "/admin;a=b/x", "/admin/x#/../public",
     "/admin#/x", "/public#/../admin/x", "/public/x%23/../../admin/x", "/public%3f/../../admin/x", "/admin%00/x",
     "/public/%00/../../admin/x", "/%c0%afadmin/x", "/public/%ff/../../admin/x", "/public/..%c0%afadmin/x",

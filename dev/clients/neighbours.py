@@ -159,6 +159,16 @@ class Backend:
                         self._seen.setdefault(mark, []).append(request)
 
 
+def configure(stage: Stage, silent: socket.socket, trusted: str) -> Path:
+    """Postern's configuration; only `trusted` may ask."""
+    ports = {name: stage.port(f"fronts-{name}") for name in ("admin", "grpc", "envoy", "x-original", "x-forwarded")}
+    return stage.configuration(
+        "fronts.toml", FOLDER=stage.folder, FROM=trusted, SILENT_PORT=silent.getsockname()[1],
+        ISSUER=credentials.ISSUER, AUDIENCE=credentials.AUDIENCE, JWKS=stage.issuer.jwks,
+        **{f"{name.upper().replace('-', '_')}_PORT": port for name, port in ports.items()},
+    )  # fmt: skip
+
+
 @dataclass
 class Neighbours:
     """Postern, the service, and every proxy between."""
@@ -182,23 +192,12 @@ class Neighbours:
         backend = Backend(stage.server("fronts-service", echo, port).start())
         # Connections are taken by the kernel; nobody ever answers.
         silent = socket.create_server(("127.0.0.1", 0), backlog=256)
-        neighbours = cls(stage, backend, None, [], silent)
-        neighbours.gateway = stage.serve(
-            "fronts-postern", neighbours.configure("127.0.0.1"), stage.port("fronts-grpc"), stage.port("fronts-admin")
-        )
+        configuration = configure(stage, silent, "127.0.0.1")
+        ports = stage.port("fronts-grpc"), stage.port("fronts-admin")
+        neighbours = cls(stage, backend, stage.serve("fronts-postern", configuration, *ports), [], silent)
         neighbours.fronts = [neighbours._start(kind, programs[kind]) for kind in KINDS]
         neighbours._await_health()
         return neighbours
-
-    def configure(self, trusted: str) -> Path:
-        """Postern's configuration; only `trusted` may ask."""
-        stage = self.stage
-        ports = {name: stage.port(f"fronts-{name}") for name in ("admin", "grpc", "envoy", "x-original", "x-forwarded")}
-        return stage.configuration(
-            "fronts.toml", FOLDER=stage.folder, FROM=trusted, SILENT_PORT=self._silent.getsockname()[1],
-            ISSUER=credentials.ISSUER, AUDIENCE=credentials.AUDIENCE, JWKS=stage.issuer.jwks,
-            **{f"{name.upper().replace('-', '_')}_PORT": port for name, port in ports.items()},
-        )  # fmt: skip
 
     def _start(self, kind: Kind, found: str) -> Front:
         stage = self.stage
@@ -227,7 +226,7 @@ class Neighbours:
     def reload(self, trusted: str) -> None:
         """Postern reads its configuration anew, with another list of who may ask."""
         generation = self._generation()
-        self.configure(trusted)
+        configure(self.stage, self._silent, trusted)
         os.kill(self.gateway.pid, signal.SIGHUP)
         deadline = time.monotonic() + 10
         while self._generation() == generation:

@@ -14,6 +14,7 @@
 pub mod access_log;
 pub mod admin;
 mod answer;
+pub mod asked;
 pub mod assertion;
 pub mod authenticate;
 mod buffer;
