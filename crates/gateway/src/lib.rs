@@ -1,7 +1,8 @@
 //! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
 //!
 //! Owns: sockets and protocols ([`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
-//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); what Kubernetes says ([`review`]); the way up and back (`pipeline`, `forward`, `relay`,
+//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); what Kubernetes says ([`review`]) and
+//! what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
 //! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
 //! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
 //!
@@ -46,4 +47,5 @@ mod under_way;
 mod upstream;
 pub mod url;
 mod vouch;
+pub mod watch;
 mod worker;

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::review::{ReviewStatus, Reviewer};
 use crate::trace::Tracer;
+use crate::watch::WatchStatus;
 
 use worker_thread::{Command, Share};
 
@@ -125,6 +126,7 @@ impl Gateway {
         };
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
+        watch(&authenticator, reviewer.as_deref());
         let generation = generation(&config, &authenticator, reviewer.clone());
         let workers = workers.max(1);
         let limit = connection_limit();
@@ -176,6 +178,7 @@ impl Gateway {
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
+        watch(&authenticator, reviewer.as_deref());
         let generation = generation(&config, &authenticator, reviewer.clone());
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
@@ -198,6 +201,13 @@ impl Gateway {
     /// How reviews stand, where some route asks for them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
+    }
+
+    /// How the watches of Kubernetes stand.
+    pub fn watches(&self) -> Vec<WatchStatus> {
+        let applied = self.applied.lock();
+        let of_reviews = applied.reviewer.iter().flat_map(|reviewer| reviewer.watches());
+        of_reviews.chain(applied.authenticator.watches()).collect()
     }
 
     /// Name and address of each listener; port 0 has become the port that was given.
@@ -234,9 +244,16 @@ fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>
     let kubernetes = config.kubernetes.as_ref()?;
     let same = before.filter(|before| before.is_for(kubernetes)).cloned();
     Some(same.unwrap_or_else(|| {
-        let (control, generation) = (services.control.clone(), services.generation.clone());
-        Arc::new(Reviewer::new(kubernetes, control, &services.secret, generation))
+        Arc::new(Reviewer::new(kubernetes, &services.control, &services.secret, services.generation.clone()))
     }))
+}
+
+/// Begins to watch what remembered answers rest on.
+fn watch(authenticator: &Authenticator, reviewer: Option<&Reviewer>) {
+    authenticator.watch();
+    if let Some(reviewer) = reviewer {
+        reviewer.watch();
+    }
 }
 
 fn generation(

@@ -44,6 +44,7 @@ use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase, Recorder};
 use crate::review::ReviewStatus;
 use crate::trace;
+use crate::watch::WatchStatus;
 
 /// What a worker counts regardless of route.
 #[derive(Debug, Default)]
@@ -176,6 +177,11 @@ impl Metrics {
     /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.
     pub fn set_reviews(&self, sample: impl Fn() -> Option<ReviewStatus> + Send + Sync + 'static) {
         self.sources.write().reviews = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how the watches of Kubernetes stand at each scrape.
+    pub fn set_watches(&self, sample: impl Fn() -> Vec<WatchStatus> + Send + Sync + 'static) {
+        self.sources.write().watches = Some(Box::new(sample));
     }
 
     /// Shows what the access log wrote and dropped.

@@ -94,6 +94,7 @@ fn one(
         Kind::Introspection => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
         Kind::TokenReview | Kind::OpenshiftUser => Mapping::default(),
     };
+    let watch = watch(raw, path, context);
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
     let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
     let reach = Reach {
@@ -130,9 +131,36 @@ fn one(
         }),
         question,
         selection: Selection { prefixes: texts(&raw.prefixes), issuers: texts(&raw.issuers) },
-        server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: raw.max_per_second,
+        },
         ttl,
+        watch: watch.then(|| raw.url.trim_end_matches('/').into()),
     })
+}
+
+/// Whether deletions are watched.
+fn watch(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> bool {
+    let known = raw.token_file.is_some() || raw.certificate.is_some();
+    match raw.watch {
+        Some(_) if raw.kind == Kind::Introspection => {
+            let what = "an introspection has nothing to watch";
+            context.faults.add(&path.key("watch"), what, "take it out; `ttl` says how long it is believed");
+            false
+        }
+        Some(true) if !known => {
+            let what = "it is not said as whom deletions are watched";
+            let hint = "name `token_file`, or `certificate` and `key`";
+            context.faults.add(&path.key("watch"), what, hint);
+            false
+        }
+        wanted => raw.kind != Kind::Introspection && known && wanted.unwrap_or(true),
+    }
 }
 
 /// For whom a token must be; `Some(None)`: for anybody.
@@ -200,8 +228,10 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
         }
         None => None,
     };
-    if raw.kind == Kind::OpenshiftUser && (client.is_some() || token.is_some()) {
-        let key = if token.is_some() { "token_file" } else { "client_id" };
+    // Of the gateway's own it needs a credential to watch alone.
+    let idle = raw.kind == Kind::OpenshiftUser && token.is_some() && raw.watch == Some(false);
+    if idle || (raw.kind == Kind::OpenshiftUser && client.is_some()) {
+        let key = if idle { "token_file" } else { "client_id" };
         let what = "the token in question asks for its own user, so the gateway needs no credential";
         context.faults.add(&path.key(key), what, "take it out");
         return None;

@@ -76,11 +76,20 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
     let (_, (tls, tls_version)) = reach.check(&path, context)?;
     Some(Kubernetes {
         url: raw.url.trim_end_matches('/').into(),
-        server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: raw.max_per_second,
+        },
         ttl,
         deny_ttl,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
         deny_entries: DENY_ENTRIES,
+        watch: raw.watch,
+        accounts: !raw.authorities.is_empty(),
         version: super::version([serde_json::to_vec(raw).unwrap_or_default().as_slice()]),
     })
 }
