@@ -266,6 +266,11 @@ impl Stream {
             return;
         }
         match (state, end) {
+            (State::Denied, Some(End::Status(StatusCode::UNAUTHORIZED))) => tracing::warn!(
+                watcher,
+                resource,
+                "cannot be watched, so answers are believed for their time; the server does not accept the gateway's own credential"
+            ),
             (State::Denied, Some(why)) => tracing::warn!(
                 watcher,
                 resource,
