@@ -48,7 +48,8 @@ class Cluster:
         """Starts both, ready."""
         executable = CACHE / "bin/kube-apiserver"
         if not executable.exists():
-            raise Skip("kube-apiserver is not there; run dev/setup kubernetes (its log: .cache/logs/setup-kubernetes.log)")
+            log = ".cache/logs/setup-kubernetes.log"
+            raise Skip(f"kube-apiserver is not there; run dev/setup kubernetes (its log: {log})")
         port, peer = self._stage.port("etcd"), self._stage.port("etcd-peer")
         url, peer_url = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
         self.etcd = self._stage.server("etcd", [
@@ -157,8 +158,9 @@ class Cluster:
     def created(self, resource: str) -> int:
         """How many of these were created since the server started: reviews are created, too."""
         _, body = self.call("GET", "/metrics")
-        wanted = re.compile(r'apiserver_request_total\{(?=[^}]*resource="%s")(?=[^}]*verb="POST")[^}]*\} (\S+)' % resource)
-        return sum(int(float(count)) for count in wanted.findall(body["text"]))
+        labels = f'(?=[^}}]*resource="{resource}")(?=[^}}]*verb="POST")[^}}]*'
+        counts = re.findall(rf"apiserver_request_total\{{{labels}\}} (\S+)", body["text"])
+        return sum(int(float(count)) for count in counts)
 
 
 def user(name: str) -> dict:
