@@ -229,6 +229,12 @@ def revocation(cluster: Cluster, stage: Stage, gateway: Gateway, report: Report)
         new = cluster.token("team-a", "doomed", "postern")
         until(lambda: gateway.status(new, "/whoami") == 200, AT_ONCE_S, lambda: gateway.status(new, "/whoami"))
         equal("status of the old token", gateway.status(doomed, "/whoami"), 401)
+    with report.check("kubernetes: events are counted, and no watch had to begin anew"):
+        series = gateway.metrics()
+        bindings = 'postern_kubernetes_watch_events_total{watcher="kubernetes",resource="rolebindings"}'
+        expect(series[bindings] >= 2, f"there are {series[bindings]:g} events of role bindings")
+        begun = [count for name, count in series.items() if name.startswith("postern_kubernetes_watch_lists_total")]
+        equal("lists of each watch", sorted(begun), [0.0] + [1.0] * WATCHES)
     with report.check("kubernetes: other namespaces' changes leave answers alone"):
         reader = cluster.token("team-a", "reader", "postern")
         time.sleep(2.5)
