@@ -115,13 +115,13 @@ fn one(
         );
         return None;
     }
-    let below = |rest: &str| Url::parse(&format!("{}{rest}", raw.url.trim_end_matches('/'))).ok();
+    let server = raw.url.trim_end_matches('/');
+    let below = |rest: &str| Url::parse(&format!("{server}{rest}")).ok();
     let question = match raw.kind {
         Kind::Introspection => Question::Introspection { url },
         Kind::TokenReview => Question::TokenReview { url: below(TOKEN_REVIEWS)? },
         Kind::OpenshiftUser => Question::OpenShiftUser { url: below(USER)? },
     };
-    let texts = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
     Some(Authority {
         config: Arc::new(AuthorityConfig {
             name: raw.name.0.as_str().into(),
@@ -130,7 +130,7 @@ fn one(
             mapping,
         }),
         question,
-        selection: Selection { prefixes: texts(&raw.prefixes), issuers: texts(&raw.issuers) },
+        selection: Selection { prefixes: boxed(&raw.prefixes), issuers: boxed(&raw.issuers) },
         server: Server {
             tls,
             tls_version,
@@ -140,8 +140,12 @@ fn one(
             max_per_second: raw.max_per_second,
         },
         ttl,
-        watch: watch.then(|| raw.url.trim_end_matches('/').into()),
+        watch: watch.then(|| server.into()),
     })
+}
+
+fn boxed(texts: &[String]) -> Vec<Box<str>> {
+    texts.iter().map(|text| text.as_str().into()).collect()
 }
 
 /// Whether deletions are watched.
