@@ -112,7 +112,7 @@ fn main() {
     let now = SystemClock.now();
     for token in &tokens {
         if let Lookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
-            let life = Lifetime { expires: Timestamp::MAX, until: None };
+            let life = Lifetime { expires: Timestamp::MAX, until: None, hold: None };
             let _ = ticket.fill(Fact([1; 700]), life, now);
         }
     }

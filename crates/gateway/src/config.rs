@@ -208,6 +208,9 @@ pub struct Authority {
     pub server: Server,
     /// How long an answer is believed; the cache's own bound holds as well. Default 10 s.
     pub ttl: Duration,
+    /// The API server where deletions are watched, without a slash at the end, so that answers about what is deleted are
+    /// dropped at once. `None`: nothing is watched.
+    pub watch: Option<Box<str>>,
 }
 
 /// How an authority is asked about a token.
@@ -259,6 +262,8 @@ pub struct Server {
     pub timeout: Duration,
     /// Requests under way at once; more are refused at once. Default 128.
     pub max_requests: usize,
+    /// Requests begun within a second; more are refused at once. `None`: as many as there are.
+    pub max_per_second: Option<u32>,
 }
 
 /// The Kubernetes API server that answers `SubjectAccessReview`s.
@@ -276,6 +281,10 @@ pub struct Kubernetes {
     pub cache_bytes: usize,
     /// How many times no are kept.
     pub deny_entries: usize,
+    /// Whether changes of roles and bindings are watched, so that answers they concern are dropped at once. Default true.
+    pub watch: bool,
+    /// Whether names of service accounts are asked about, which are watched then as well.
+    pub accounts: bool,
     /// Digest over all that shapes a question or how it is asked.
     pub version: u64,
 }

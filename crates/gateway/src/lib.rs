@@ -2,7 +2,7 @@
 //!
 //! Owns: sockets and protocols ([`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
 //! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); browsers logged in ([`login`]); what
-//! Kubernetes says ([`review`]); the way up and back (`pipeline`, `forward`, `relay`,
+//! Kubernetes says ([`review`]) and what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
 //! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
 //! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
 //!
@@ -49,4 +49,5 @@ mod under_way;
 mod upstream;
 pub mod url;
 pub mod vouch;
+pub mod watch;
 mod worker;

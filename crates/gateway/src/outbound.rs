@@ -4,6 +4,8 @@
 //! the secret read from its file; the bounds of an exchange, in time, size and number. Does not own: what is asked, what an
 //! answer means, when to ask again.
 //!
+//! Who asks too much is told so at once, and nobody waits in a queue that cannot be seen.
+//!
 //! Everything runs on the control runtime: a connection that outlives the request it was made for belongs to no worker. A
 //! question that nobody waits for any more is given up.
 //!
@@ -18,7 +20,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, AUTHORIZATION, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -49,6 +51,9 @@ pub enum CallError {
     /// As many requests are under way as may be.
     #[error("{0} requests are under way already, which is as many as `max_requests` allows")]
     Busy(usize),
+    /// As many requests were begun within a second as may be.
+    #[error("{0} requests were begun within a second, which is as many as `max_per_second` allows")]
+    Throttled(u32),
     /// The file with our own credential cannot be read.
     #[error("{path}: cannot be read: {error}; check the path and that this user may read it")]
     Secret {
@@ -87,6 +92,54 @@ pub struct Answered {
     pub body: Bytes,
 }
 
+/// An answer whose body comes as it comes.
+#[derive(Debug)]
+pub struct Streamed {
+    /// Its status.
+    pub status: StatusCode,
+    body: Incoming,
+}
+
+impl Streamed {
+    /// The next bytes; `None` at the end. Nothing bounds how long that takes.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| CallError::Exchange(told(&error)))?;
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// How many requests may be begun within a second: a bucket that holds as many.
+#[derive(Debug)]
+struct Pace {
+    limit: u32,
+    /// What is left in it, and when it was.
+    left: Mutex<(f64, Instant)>,
+}
+
+impl Pace {
+    fn new(limit: u32) -> Self {
+        Self { limit, left: Mutex::new((f64::from(limit), Instant::now())) }
+    }
+
+    /// Takes one out.
+    fn take(&self) -> Result<(), CallError> {
+        let (limit, now) = (f64::from(self.limit), Instant::now());
+        let mut held = self.left.lock();
+        let left = (held.0 + limit * now.duration_since(held.1).as_secs_f64()).min(limit);
+        let enough = left >= 1.0;
+        *held = (if enough { left - 1.0 } else { left }, now);
+        if enough { Ok(()) } else { Err(CallError::Throttled(self.limit)) }
+    }
+}
+
 /// Lets one in ten seconds pass: a server that is down is asked by every request, and says the same each time.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle(Mutex<Option<Instant>>);
@@ -115,6 +168,7 @@ struct Inner {
     secret: Mutex<Option<Held>>,
     places: Arc<Semaphore>,
     max_requests: usize,
+    pace: Option<Pace>,
     timeout: Duration,
 }
 
@@ -136,6 +190,8 @@ impl Outbound {
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(server.timeout));
+        // A watch may be silent for long; HTTP/2 has pings of its own.
+        tcp.set_keepalive(Some(Duration::from_secs(20)));
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())
@@ -152,6 +208,7 @@ impl Outbound {
             secret: Mutex::default(),
             places: Arc::new(Semaphore::new(server.max_requests)),
             max_requests: server.max_requests,
+            pace: server.max_per_second.map(Pace::new),
             timeout: server.timeout,
         };
         Self { inner: Arc::new(inner), control }
@@ -199,6 +256,20 @@ impl Outbound {
             Err(_) => Err(CallError::Exchange("the gateway stops".to_owned())),
         }
     }
+
+    /// Asks for something that goes on, such as a watch: the deadline is for the head of the answer, and it takes nobody's
+    /// place. On the control runtime, which this must be called on.
+    ///
+    /// # Errors
+    /// When there is no answer; whatever status one has, it is an answer.
+    pub async fn stream(&self, request: Request<Bytes>) -> Result<Streamed, CallError> {
+        let timeout = self.inner.timeout;
+        let (head, body) = tokio::time::timeout(timeout, self.inner.begin(request, true))
+            .await
+            .map_err(|_| CallError::Timeout(timeout))??
+            .into_parts();
+        Ok(Streamed { status: head.status, body })
+    }
 }
 
 /// Without TLS configured no `https` is asked for; a handshake would trust nobody.
@@ -225,17 +296,23 @@ impl<T> Drop for GivenUpOnDrop<T> {
 impl Inner {
     async fn ask(&self, request: Request<Bytes>, as_us: bool) -> Result<Answered, CallError> {
         let _place = self.places.try_acquire().map_err(|_| CallError::Busy(self.max_requests))?;
+        self.pace.as_ref().map_or(Ok(()), Pace::take)?;
         let exchange = async {
-            let request = self.prepared(request, as_us).await?;
-            let response = self.client.request(request).await.map_err(|error| exchange_error(&error))?;
-            let (head, body) = response.into_parts();
-            if head.status == StatusCode::UNAUTHORIZED {
-                // The secret may have been exchanged a moment ago: the next question reads it again.
-                *self.secret.lock() = None;
-            }
+            let (head, body) = self.begin(request, as_us).await?.into_parts();
             Ok(Answered { status: head.status, headers: head.headers, body: whole(body).await? })
         };
         tokio::time::timeout(self.timeout, exchange).await.map_err(|_| CallError::Timeout(self.timeout))?
+    }
+
+    /// Sends the request and waits for the head of the answer.
+    async fn begin(&self, request: Request<Bytes>, as_us: bool) -> Result<Response<Incoming>, CallError> {
+        let request = self.prepared(request, as_us).await?;
+        let response = self.client.request(request).await.map_err(|error| exchange_error(&error))?;
+        if response.status() == StatusCode::UNAUTHORIZED {
+            // The secret may have been exchanged a moment ago: the next question reads it again.
+            *self.secret.lock() = None;
+        }
+        Ok(response)
     }
 
     /// The request with what all of ours have, and with our credential where it is asked as us.
@@ -388,5 +465,22 @@ fn told(error: &dyn std::error::Error) -> String {
 impl fmt::Debug for Outbound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbound").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_has_room_for_so_many() {
+        let pace = Pace::new(10);
+        let taken = |pace: &Pace| (0..25).filter(|_| pace.take().is_ok()).count();
+        assert_eq!(taken(&pace), 10);
+        tokio::time::advance(Duration::from_millis(300)).await;
+        assert_eq!(taken(&pace), 3);
+        tokio::time::advance(Duration::from_mins(1)).await;
+        assert_eq!(taken(&pace), 10, "what was not used is not saved up");
+        assert!(matches!(pace.take(), Err(CallError::Throttled(10))));
     }
 }

@@ -33,6 +33,7 @@ use crate::login::{Login, LoginStatus};
 use crate::metrics::Metrics;
 use crate::review::{ReviewStatus, Reviewer};
 use crate::trace::Tracer;
+use crate::watch::WatchStatus;
 
 use worker_thread::{Command, Share};
 
@@ -127,6 +128,7 @@ impl Gateway {
         let login = Login::new(&config, &surroundings, services.sessions.clone(), None);
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
+        watch(&authenticator, reviewer.as_deref());
         let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
         let workers = workers.max(1);
         let limit = connection_limit();
@@ -178,6 +180,7 @@ impl Gateway {
         }
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
+        watch(&authenticator, reviewer.as_deref());
         let surroundings = surroundings(&self.services);
         let login =
             Login::new(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
@@ -208,6 +211,13 @@ impl Gateway {
     /// How logging in stands, where that is configured.
     pub fn logins(&self) -> Option<LoginStatus> {
         self.applied.lock().login.as_ref().map(|login| login.status())
+    }
+
+    /// How the watches of Kubernetes stand.
+    pub fn watches(&self) -> Vec<WatchStatus> {
+        let applied = self.applied.lock();
+        let of_reviews = applied.reviewer.iter().flat_map(|reviewer| reviewer.watches());
+        of_reviews.chain(applied.authenticator.watches()).collect()
     }
 
     /// Name and address of each listener; port 0 has become the port that was given.
@@ -254,9 +264,16 @@ fn reviewer(config: &Config, services: &Services, before: Option<&Arc<Reviewer>>
     let kubernetes = config.kubernetes.as_ref()?;
     let same = before.filter(|before| before.is_for(kubernetes)).cloned();
     Some(same.unwrap_or_else(|| {
-        let (control, generation) = (services.control.clone(), services.generation.clone());
-        Arc::new(Reviewer::new(kubernetes, control, &services.secret, generation))
+        Arc::new(Reviewer::new(kubernetes, &services.control, &services.secret, services.generation.clone()))
     }))
+}
+
+/// Begins to watch what remembered answers rest on.
+fn watch(authenticator: &Authenticator, reviewer: Option<&Reviewer>) {
+    authenticator.watch();
+    if let Some(reviewer) = reviewer {
+        reviewer.watch();
+    }
 }
 
 fn generation(

@@ -341,12 +341,13 @@ fn export(
 
 fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLog>, cgroup: Option<Cgroup>) {
     let (cache, issuers) = (shared.clone(), shared.clone());
-    let (authorities, reviews) = (shared.clone(), shared.clone());
+    let (authorities, reviews, watches) = (shared.clone(), shared.clone(), shared.clone());
     metrics.set_cache(move || cache.cache());
     metrics.set_issuers(move || issuers.issuers());
     let logins = shared.clone();
     metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
     metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
+    metrics.set_watches(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
     metrics.set_authorities(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
     if let Some(log) = access_log {
         metrics.set_access_log(log.stats());

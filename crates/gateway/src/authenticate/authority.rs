@@ -24,6 +24,7 @@ use super::{RENEWALS, Surroundings, Vouching};
 use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
 use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
+use crate::watch::{Resource, Watches};
 
 /// An authority with the way to it.
 pub(super) struct Authority {
@@ -35,6 +36,8 @@ pub(super) struct Authority {
     signed: Option<Vouching>,
     server: config::Server,
     outbound: Arc<Outbound>,
+    watch: Option<Box<str>>,
+    watches: Arc<Watches>,
     counts: Arc<Counts>,
 }
 
@@ -45,6 +48,7 @@ struct Counts {
     refused: AtomicU64,
     failed: AtomicU64,
     busy: AtomicU64,
+    throttled: AtomicU64,
     nanos: AtomicU64,
     told: Throttle,
     last_error: Mutex<Option<Arc<str>>>,
@@ -63,6 +67,8 @@ pub struct AuthorityStatus {
     pub failed: u64,
     /// Questions not asked, because as many were under way as may be.
     pub busy: u64,
+    /// Questions not asked, because as many were begun within a second as may be.
+    pub throttled: u64,
     /// Time spent waiting for answers, all together.
     pub waited: Duration,
     /// What the last question without an answer failed of; `None` when the last one was answered.
@@ -90,7 +96,7 @@ enum Silent {
 }
 
 impl Authority {
-    /// Takes over the connections and counts of the authority of that name before, if it is asked the same way.
+    /// Takes over the connections, watches and counts of the authority of that name before, if it is asked the same way.
     pub(super) fn new(
         config: &config::Authority,
         surroundings: &Surroundings,
@@ -99,8 +105,20 @@ impl Authority {
         let keys =
             |signer| Vouching::new(signer, surroundings, before.and_then(|before| before.signed.as_ref()));
         let signed = config.signed.as_ref().map(keys);
-        let control = &surroundings.control;
+        let (control, secret) = (&surroundings.control, &surroundings.secret);
         let before = before.filter(|before| before.is_asked_like(config));
+        let outbound = before.map_or_else(
+            || Arc::new(Outbound::new(&config.server, control.clone())),
+            |before| before.outbound.clone(),
+        );
+        let watches = before.map_or_else(
+            || {
+                let watcher = format!("authority:{}", config.config.name);
+                let (resources, base) = (watched(&config.question), config.watch.as_deref());
+                Arc::new(Watches::new(&watcher, resources, base, &outbound, secret, control))
+            },
+            |before| before.watches.clone(),
+        );
         Self {
             config: config.config.clone(),
             ttl: config.ttl,
@@ -108,10 +126,9 @@ impl Authority {
             selection: config.selection.clone(),
             signed,
             server: config.server.clone(),
-            outbound: before.map_or_else(
-                || Arc::new(Outbound::new(&config.server, control.clone())),
-                |before| before.outbound.clone(),
-            ),
+            outbound,
+            watch: config.watch.clone(),
+            watches,
             counts: before.map(|before| before.counts.clone()).unwrap_or_default(),
         }
     }
@@ -123,7 +140,13 @@ impl Authority {
             && a.tls_version == b.tls_version
             && a.credential == b.credential
             && a.timeout == b.timeout
-            && a.max_requests == b.max_requests
+            && (a.max_requests, a.max_per_second) == (b.max_requests, b.max_per_second)
+            && self.watch == other.watch
+    }
+
+    /// What is told of tokens that end before their time.
+    pub(super) fn watches(&self) -> &Watches {
+        &self.watches
     }
 
     /// Who signs its answers.
@@ -139,6 +162,7 @@ impl Authority {
             refused: counts.refused.load(Relaxed),
             failed: counts.failed.load(Relaxed),
             busy: counts.busy.load(Relaxed),
+            throttled: counts.throttled.load(Relaxed),
             waited: Duration::from_nanos(counts.nanos.load(Relaxed)),
             last_error: counts.last_error.lock().clone(),
         }
@@ -154,6 +178,7 @@ impl Authority {
             Ok(Ok(_)) => &counts.good,
             Ok(Err(_)) => &counts.refused,
             Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
+            Err(Silent::Call(CallError::Throttled(_))) => &counts.throttled,
             Err(_) => &counts.failed,
         }
         .fetch_add(1, Relaxed);
@@ -280,6 +305,15 @@ impl Authority {
             }
         };
         request.body(body.into()).map_err(|_| Silent::Token)
+    }
+}
+
+/// What is watched at an authority: whose deletion ends a token.
+fn watched(question: &Question) -> &'static [Resource] {
+    match question {
+        Question::Introspection { .. } => &[],
+        Question::TokenReview { .. } => &[Resource::ServiceAccounts, Resource::OAuthAccessTokens],
+        Question::OpenShiftUser { .. } => &[Resource::OAuthAccessTokens],
     }
 }
 

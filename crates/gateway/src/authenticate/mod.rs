@@ -46,6 +46,7 @@ use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
 use crate::login::OfSession;
 use crate::phases::CacheUse;
+use crate::watch::WatchStatus;
 
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
 /// or cancelled requests in between.
@@ -302,6 +303,18 @@ impl Authenticator {
         self.authorities.iter().map(Authority::status).collect()
     }
 
+    /// Begins to watch what authorities' answers rest on, where that is wanted. What is watched already stays so.
+    pub fn watch(&self) {
+        for authority in &self.authorities {
+            authority.watches().start();
+        }
+    }
+
+    /// How the authorities' watches stand.
+    pub fn watches(&self) -> impl Iterator<Item = WatchStatus> {
+        self.authorities.iter().flat_map(|authority| authority.watches().status())
+    }
+
     /// Returns once keys were asked for at least once for everybody who signs, with or without success.
     pub async fn first_fetches(&self) {
         for signer in self.signers() {
@@ -403,12 +416,19 @@ impl Authenticator {
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let authority = &self.authorities[at];
         let asked = now();
+        let position = authority.watches().position();
         let Some(verdict) = authority.ask(token, asked, now).await else {
             return Err(Rejection::Silent { authority: (*authority.config.name).into() });
         };
         let facts = verdict.map_err(Rejection::Invalid)?;
+        let uid = facts.identity.claim("uid").first().map(|uid| &**uid);
+        if authority.watches().is_deleted(uid, token) {
+            return Err(Rejection::Invalid(TokenError::Inactive));
+        }
         // The answer may be as old as the question.
-        let life = Lifetime { expires: facts.expires, until: Some(asked.monotonic + authority.ttl) };
+        let until = Some(asked.monotonic + authority.ttl);
+        let hold = authority.watches().hold(facts.identity.display_name(), token, position);
+        let life = Lifetime { expires: facts.expires, until, hold };
         Ok((Arc::new(self.rendering.verified(facts, None)), life))
     }
 
@@ -445,7 +465,8 @@ impl Authenticator {
             Err(error) => return Err(error.into()),
         };
         // A fact ends with the key set it was proven by, should that not be confirmed in time.
-        let life = Lifetime { expires: facts.expires, until: Some(issuer.keys.usable_until(&held)) };
+        let until = Some(issuer.keys.usable_until(&held));
+        let life = Lifetime { expires: facts.expires, until, hold: None };
         Ok((Arc::new(self.rendering.verified(facts, Some(at))), life))
     }
 }

@@ -12,6 +12,7 @@ use auth::time::Timestamp;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
+use super::board::Hold;
 use super::key::Key;
 use crate::clock::Now;
 
@@ -25,6 +26,8 @@ pub(super) struct Slot<T> {
     pub deadline: Instant,
     /// The generation current when the fill began, not when it ended.
     pub generation: u64,
+    /// What is watched, and ends it.
+    pub hold: Option<Hold>,
     /// Bytes charged.
     pub weight: usize,
     /// Hit since the hand last passed.
@@ -35,7 +38,10 @@ impl<T> Slot<T> {
     /// THE gate: every fact that leaves the cache passes here, on every hit. See the module page of
     /// [`crate::cache`] for what joins the comparison when leases arrive.
     fn admissible(&self, now: Now, generation: u64) -> bool {
-        self.generation == generation && now.monotonic < self.deadline && now.wall < self.expires
+        self.generation == generation
+            && now.monotonic < self.deadline
+            && now.wall < self.expires
+            && !self.hold.as_ref().is_some_and(Hold::is_void)
     }
 }
 

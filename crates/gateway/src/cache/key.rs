@@ -8,6 +8,7 @@
 use std::hash::Hasher as _;
 
 use aws_lc_rs::rand::SecureRandom;
+use siphasher::sip::SipHasher13 as SipHasher;
 use siphasher::sip128::SipHasher13;
 
 /// The per-process secret under all keys. Its `Debug` prints nothing of it.
@@ -38,6 +39,13 @@ impl Secret {
         state.write(&version.to_le_bytes());
         state.write(&variant.to_le_bytes());
         Scope(state)
+    }
+
+    /// Where names are put in a table; says nothing of what else is made from the secret.
+    pub(super) fn names(&self) -> SipHasher {
+        let mut state = SipHasher::new_with_key(&self.0);
+        state.write(b"names");
+        state
     }
 
     /// A number that looks random to others and is the same for the same label and count: spreads timers.

@@ -21,6 +21,9 @@
 //! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same expression
 //!    as its deadline and its expiry. Waiters of a flight compare it once more when they wake.
 //!
+//! A fact may also [hold](Hold) to names that somebody watches: then 2 and 3 ask the [`Board`] whether anything happened to them
+//! since the question was asked. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
+//!
 //! When caches learn of revocations by message, the lease check joins 3 (`now < lease` of every authority the
 //! fact depends on, with [`Now`] already carrying the monotonic clock it needs), tombstones and the floor join
 //! 2, and the age limit of a joined flight joins 1. No other line has to change, because no fact leaves the
@@ -29,6 +32,7 @@
 //! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a
 //! [`Ticket::fail`] answers only those who are already waiting.
 
+mod board;
 mod denials;
 mod facts;
 mod flight;
@@ -43,6 +47,7 @@ use std::time::{Duration, Instant};
 use auth::time::Timestamp;
 use parking_lot::RwLock;
 
+pub use self::board::{Board, Cell, Hold, Named};
 use self::denials::Denials;
 use self::facts::{Facts, Slot};
 use self::flight::Departure;
@@ -79,12 +84,14 @@ pub trait Weigh {
 }
 
 /// How long a fact may be used, beside the cache's own time to live.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Lifetime {
     /// The credential is expired when the wall clock reaches this.
     pub expires: Timestamp,
     /// Something the proof rested on (a key set, say) is too old from here on.
     pub until: Option<Instant>,
+    /// What is watched, and ends it at once.
+    pub hold: Option<Hold>,
 }
 
 /// What the cache can answer at once.
@@ -289,7 +296,7 @@ impl<T: Weigh, D: Clone> Shared<T, D> {
         let (key, id, generation) = ticket;
         let mut store = self.shard(key).0.write();
         store.land(key, id);
-        if self.generation.current() != generation {
+        if self.generation.current() != generation || life.hold.as_ref().is_some_and(Hold::is_void) {
             return Err(Voided);
         }
         let slot = Slot {
@@ -298,6 +305,7 @@ impl<T: Weigh, D: Clone> Shared<T, D> {
             expires: life.expires,
             deadline: self.deadline(key, now, life.until),
             generation,
+            hold: life.hold,
             weight: value.weight() + facts::overhead::<T>(),
             used: false.into(),
         };

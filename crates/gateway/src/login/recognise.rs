@@ -148,7 +148,7 @@ impl Login {
             _ => self.limits.ttl,
         };
         let lasts = if provider.is_openshift() { lasts.min(self.config.ttl) } else { lasts };
-        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts) };
+        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), hold: None };
         Ok((Arc::new(self.rendering.verified_session(facts, of_session)), life))
     }
 

@@ -45,6 +45,7 @@ use crate::login::LoginStatus;
 use crate::phases::{CacheUse, Phase, Recorder};
 use crate::review::ReviewStatus;
 use crate::trace;
+use crate::watch::WatchStatus;
 
 /// What a worker counts regardless of route.
 #[derive(Debug, Default)]
@@ -182,6 +183,11 @@ impl Metrics {
     /// Asks `sample` for how logging in stands at each scrape; `None` while nobody can.
     pub fn set_logins(&self, sample: impl Fn() -> Option<LoginStatus> + Send + Sync + 'static) {
         self.sources.write().logins = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how the watches of Kubernetes stand at each scrape.
+    pub fn set_watches(&self, sample: impl Fn() -> Vec<WatchStatus> + Send + Sync + 'static) {
+        self.sources.write().watches = Some(Box::new(sample));
     }
 
     /// Shows what the access log wrote and dropped.

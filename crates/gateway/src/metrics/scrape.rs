@@ -16,6 +16,7 @@ use super::sources::{IssuerSample, Sources};
 use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase};
 use crate::process;
+use crate::watch::{State, WatchStatus};
 
 /// The first bound shown of a request's duration (10 µs): nothing is answered faster.
 pub(super) const REQUEST_BOUND: usize = 12;
@@ -36,6 +37,7 @@ impl Metrics {
         authorities(e, &sources);
         reviews(e, &sources);
         logins(e, &sources);
+        watches(e, &sources);
         self.configuration(e);
         outputs(e, &sources);
         if let Some(provider) = &sources.provider {
@@ -384,6 +386,7 @@ fn authorities(e: &mut Encoder, sources: &Sources) {
             ("refused", authority.refused),
             ("failed", authority.failed),
             ("busy", authority.busy),
+            ("throttled", authority.throttled),
         ] {
             family.sample(&[("authority", &*authority.name), ("result", result)], count);
         }
@@ -404,6 +407,7 @@ fn reviews(e: &mut Encoder, sources: &Sources) {
         ("refused", reviews.refused),
         ("failed", reviews.failed),
         ("busy", reviews.busy),
+        ("throttled", reviews.throttled),
     ] {
         family.sample(&[("result", result)], count);
     }
@@ -439,6 +443,33 @@ fn logins(e: &mut Encoder, sources: &Sources) {
         .sample(&[], logins.ended as u64);
     e.family("postern_sessions_remembered", Kind::Gauge, "Sessions whose facts are remembered.")
         .sample(&[], logins.cache.facts as u64);
+}
+
+fn watches(e: &mut Encoder, sources: &Sources) {
+    let Some(watches) = sources.watches.as_ref().map(|sample| sample()) else { return };
+    if watches.is_empty() {
+        return;
+    }
+    let help = "1 for how the watch of a resource stands. Answers are dropped at once while it is `watching`, else they end with their time to live.";
+    let mut family = e.family("postern_kubernetes_watch_state", Kind::Gauge, help);
+    for (watch, state) in watches.iter().flat_map(|watch| State::ALL.map(|state| (watch, state))) {
+        let [of, resource] = watch_labels(watch);
+        family.sample(&[of, resource, ("state", state.as_str())], u64::from(watch.state == state));
+    }
+    let help = "Events of a watch that dropped answers.";
+    let mut family = e.family("postern_kubernetes_watch_events", Kind::Counter, help);
+    for watch in &watches {
+        family.sample(&watch_labels(watch), watch.events);
+    }
+    let help = "Times a watch began anew and dropped every answer, the first one included.";
+    let mut family = e.family("postern_kubernetes_watch_lists", Kind::Counter, help);
+    for watch in &watches {
+        family.sample(&watch_labels(watch), watch.lists);
+    }
+}
+
+fn watch_labels(watch: &WatchStatus) -> [(&str, &str); 2] {
+    [("watcher", &*watch.watcher), ("resource", watch.resource.as_str())]
 }
 
 fn outputs(e: &mut Encoder, sources: &Sources) {

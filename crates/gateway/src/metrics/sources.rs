@@ -15,6 +15,7 @@ use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
 use crate::login::LoginStatus;
 use crate::review::ReviewStatus;
+use crate::watch::WatchStatus;
 use crate::{access_log, trace};
 
 /// What a decision cache holds. What came of asking it, the workers count.
@@ -64,6 +65,7 @@ pub(super) struct Sources {
     pub(super) authorities: Source<Vec<AuthorityStatus>>,
     pub(super) reviews: Source<Option<ReviewStatus>>,
     pub(super) logins: Source<Option<LoginStatus>>,
+    pub(super) watches: Source<Vec<WatchStatus>>,
     pub(super) access_log: Option<Arc<access_log::Stats>>,
     pub(super) trace: Option<Arc<trace::Stats>>,
     pub(super) provider: Option<Arc<ProviderStats>>,

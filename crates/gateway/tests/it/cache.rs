@@ -12,7 +12,7 @@ use gateway::config::CacheLimits;
 
 const TTL: Duration = Duration::from_mins(1);
 const DENY_TTL: Duration = Duration::from_secs(2);
-const FOREVER: Lifetime = Lifetime { expires: Timestamp::MAX, until: None };
+const FOREVER: Lifetime = Lifetime { expires: Timestamp::MAX, until: None, hold: None };
 
 #[derive(Debug, PartialEq, Eq)]
 struct Fact {
@@ -151,7 +151,7 @@ fn a_fact_in_use_survives_a_scan() {
 fn at_its_deadline_a_fact_is_expired() {
     let bench = Bench::new(1 << 20, 16);
     let until = bench.now().monotonic + Duration::from_secs(10);
-    let life = Lifetime { expires: Timestamp::MAX, until: Some(until) };
+    let life = Lifetime { expires: Timestamp::MAX, until: Some(until), hold: None };
     bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life, bench.now()).unwrap();
     bench.clock.advance(Duration::from_secs(10) - Duration::from_nanos(1));
     assert_eq!(bench.sees(1), "hit");
@@ -163,8 +163,8 @@ fn at_its_deadline_a_fact_is_expired() {
 fn at_exp_a_fact_is_expired() {
     let bench = Bench::new(1 << 20, 16);
     let expires = bench.now().wall.plus(Duration::from_secs(5));
-    let life = Lifetime { expires, until: None };
-    bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life, bench.now()).unwrap();
+    let life = Lifetime { expires, until: None, hold: None };
+    bench.ticket(1).fill(Fact { name: 1, weight: 1 }, life.clone(), bench.now()).unwrap();
     bench.clock.advance(Duration::from_millis(4_999));
     assert_eq!(bench.sees(1), "hit");
     bench.clock.advance(Duration::from_millis(1));

@@ -17,11 +17,29 @@ pub trait Files {
     /// The state a file is in, by which a later one is told from it.
     fn stamp(&self, path: &Path) -> Stamp;
 
-    /// Who may do what with a file: its permission bits.
-    fn mode(&self, path: &Path) -> io::Result<u32>;
+    /// Who may do what with a file.
+    fn access(&self, path: &Path) -> io::Result<Access>;
 
     /// The authorities that the system trusts.
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError>;
+}
+
+/// Who may do what with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Permission bits.
+    pub mode: u32,
+    /// The user whose file it is.
+    pub owner: u32,
+}
+
+impl Access {
+    /// Whether nobody can read it but its owner; or a group that the system's administrator chose, by whom alone the file can
+    /// be changed: so Kubernetes mounts secrets for those who do not run as root.
+    pub fn is_private(self) -> bool {
+        let others = if self.owner == 0 { 0o037 } else { 0o077 };
+        self.mode & others == 0
+    }
 }
 
 /// What tells one state of a file from another: device, inode, size and time of change. A file that is not
@@ -50,8 +68,8 @@ impl Files for Disk {
         Stamp::of(path)
     }
 
-    fn mode(&self, path: &Path) -> io::Result<u32> {
-        std::fs::metadata(path).map(|metadata| metadata.mode())
+    fn access(&self, path: &Path) -> io::Result<Access> {
+        std::fs::metadata(path).map(|metadata| Access { mode: metadata.mode(), owner: metadata.uid() })
     }
 
     fn system_roots(&self) -> Result<(Arc<RootCertStore>, Vec<TlsWarning>), TlsError> {
@@ -72,7 +90,7 @@ impl Files for NoFiles {
         Stamp(None)
     }
 
-    fn mode(&self, _: &Path) -> io::Result<u32> {
+    fn access(&self, _: &Path) -> io::Result<Access> {
         Err(io::ErrorKind::NotFound.into())
     }
 
@@ -109,9 +127,9 @@ impl<'f> Reader<'f> {
         content
     }
 
-    /// The permission bits; `None` when there is no such file, or none that can be seen.
-    pub(super) fn mode(&self, path: &Path) -> Option<u32> {
-        self.files.mode(&self.resolve(path)).ok()
+    /// Who may do what with a file; `None` when there is none, or none that can be seen.
+    pub(super) fn access(&self, path: &Path) -> Option<Access> {
+        self.files.access(&self.resolve(path)).ok()
     }
 
     pub(super) fn into_seen(self) -> BTreeMap<PathBuf, Stamp> {
@@ -126,5 +144,26 @@ pub(super) fn reason(error: &io::Error) -> String {
         io::ErrorKind::PermissionDenied => "permission denied".into(),
         io::ErrorKind::IsADirectory => "it is a folder".into(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn private_is_what_the_owner_or_a_group_of_roots_choice_alone_reads() {
+        for (owner, mode, private) in [
+            (1000, 0o600, true),
+            (1000, 0o400, true),
+            (1000, 0o640, false),
+            (1000, 0o604, false),
+            (0, 0o600, true),
+            (0, 0o100_440, true),
+            (0, 0o660, false),
+            (0, 0o444, false),
+        ] {
+            assert_eq!(Access { mode, owner }.is_private(), private, "{owner} {mode:o}");
+        }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("no-words.toml", "no words here\n");
     for (name, mode, text) in [
         ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
-        ("open.secret", 0o640, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
+        ("open.secret", 0o644, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
         ("login.keys", 0o600, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
         ("login.secret", 0o600, "hunter2\n"),
         ("malformed.secret", 0o600, "hunter2\n"),

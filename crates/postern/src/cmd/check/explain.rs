@@ -279,7 +279,7 @@ impl<'b> Bench<'b> {
             .config
             .kubernetes
             .as_ref()
-            .map(|config| Reviewer::new(config, control, &secret, generation));
+            .map(|config| Reviewer::new(config, &control, &secret, generation));
         Ok(Self { loaded, fields, now, instant, runtime, reviewer })
     }
 

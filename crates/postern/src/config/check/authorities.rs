@@ -100,6 +100,7 @@ fn one(
         Kind::Introspection => issuers::mapping(&raw.claims, &path.key("claims"), wanted, context),
         Kind::TokenReview | Kind::OpenshiftUser => Mapping::default(),
     };
+    let watch = watch(raw, path, context);
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
     let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
     let reach = Reach {
@@ -120,13 +121,13 @@ fn one(
         );
         return None;
     }
-    let below = |rest: &str| Url::parse(&format!("{}{rest}", raw.url.trim_end_matches('/'))).ok();
+    let server = raw.url.trim_end_matches('/');
+    let below = |rest: &str| Url::parse(&format!("{server}{rest}")).ok();
     let question = match raw.kind {
         Kind::Introspection => Question::Introspection { url },
         Kind::TokenReview => Question::TokenReview { url: below(TOKEN_REVIEWS)? },
         Kind::OpenshiftUser => Question::OpenShiftUser { url: below(USER)? },
     };
-    let texts = |texts: &[String]| texts.iter().map(|text| text.as_str().into()).collect();
     Some(Authority {
         config: Arc::new(AuthorityConfig {
             name: raw.name.0.as_str().into(),
@@ -136,10 +137,41 @@ fn one(
         }),
         question,
         signed: signed?,
-        selection: Selection { prefixes: texts(&raw.prefixes), issuers: texts(&raw.issuers) },
-        server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
+        selection: Selection { prefixes: boxed(&raw.prefixes), issuers: boxed(&raw.issuers) },
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: raw.max_per_second,
+        },
         ttl,
+        watch: watch.then(|| server.into()),
     })
+}
+
+fn boxed(texts: &[String]) -> Vec<Box<str>> {
+    texts.iter().map(|text| text.as_str().into()).collect()
+}
+
+/// Whether deletions are watched.
+fn watch(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> bool {
+    let known = raw.token_file.is_some() || raw.certificate.is_some();
+    match raw.watch {
+        Some(_) if raw.kind == Kind::Introspection => {
+            let what = "an introspection has nothing to watch";
+            context.faults.add(&path.key("watch"), what, "take it out; `ttl` says how long it is believed");
+            false
+        }
+        Some(true) if !known => {
+            let what = "it is not said as whom deletions are watched";
+            let hint = "name `token_file`, or `certificate` and `key`";
+            context.faults.add(&path.key("watch"), what, hint);
+            false
+        }
+        wanted => raw.kind != Kind::Introspection && known && wanted.unwrap_or(true),
+    }
 }
 
 /// For whom a token must be; `Some(None)`: for anybody.
@@ -207,8 +239,10 @@ fn credential(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -
         }
         None => None,
     };
-    if raw.kind == Kind::OpenshiftUser && (client.is_some() || token.is_some()) {
-        let key = if token.is_some() { "token_file" } else { "client_id" };
+    // Of the gateway's own it needs a credential to watch alone.
+    let idle = raw.kind == Kind::OpenshiftUser && token.is_some() && raw.watch == Some(false);
+    if idle || (raw.kind == Kind::OpenshiftUser && client.is_some()) {
+        let key = if idle { "token_file" } else { "client_id" };
         let what = "the token in question asks for its own user, so the gateway needs no credential";
         context.faults.add(&path.key(key), what, "take it out");
         return None;

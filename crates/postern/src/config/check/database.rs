@@ -70,7 +70,7 @@ impl Stated<'_> {
             }
             (None, Some(file)) => {
                 let read = context.read(file, &at_file)?;
-                if context.reader.mode(file).is_some_and(|mode| mode & 0o007 != 0) {
+                if context.reader.access(file).is_some_and(|access| access.mode & 0o007 != 0) {
                     let what = format!("{} can be read by anybody on this machine", file.display());
                     context.faults.warn(&at_file, what, "if its URL holds a password: chmod o= the file");
                 }

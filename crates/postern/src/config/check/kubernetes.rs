@@ -34,7 +34,6 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
         context.faults.add(&path, "no route asks for a review", hint);
     }
     own_authorities(raw, &path, sound, context);
-    let in_pod = |file: &str| PathBuf::from(format!("{POD}/{file}"));
     // What pods find is their own cluster's, and nobody else's business.
     let own_cluster = raw.url == raw::Kubernetes::in_cluster();
     let ca = raw.ca.clone().or_else(|| own_cluster.then(|| in_pod("ca.crt")));
@@ -54,35 +53,58 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
         danger: "whoever sits in between says who may",
         example: "https://kubernetes.default.svc",
     };
-    let token = match (&raw.token_file, &raw.certificate) {
-        (Some(_), Some(_)) => {
-            let what = "both a token and a certificate say who asks";
-            context.faults.add(&path.key("token_file"), what, "keep one");
-            None
-        }
-        (Some(file), None) => Some(Some(file.clone())),
-        (None, Some(_)) => Some(None),
-        (None, None) if own_cluster => Some(Some(in_pod("token"))),
-        (None, None) => {
-            let hint = "name `token_file`, or `certificate` and `key`";
-            context.faults.add(&path, "it is not said as whom another cluster is asked", hint);
-            None
-        }
-    };
-    let credential = token.and_then(|token| credential(token.as_deref(), &path, context));
+    let credential = account(raw, own_cluster, &path, context);
     let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
     let ttl = context.positive(raw.ttl.0, &path.key("ttl"));
     let deny_ttl = context.positive(raw.deny_ttl.0, &path.key("deny_ttl"));
     let (_, (tls, tls_version)) = reach.check(&path, context)?;
     Some(Kubernetes {
         url: raw.url.trim_end_matches('/').into(),
-        server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: raw.max_per_second,
+        },
         ttl,
         deny_ttl,
         cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
         deny_entries: DENY_ENTRIES,
+        watch: raw.watch,
+        accounts: !raw.authorities.is_empty(),
         version: super::version([serde_json::to_vec(raw).unwrap_or_default().as_slice()]),
     })
+}
+
+/// As whom it is asked.
+fn account(
+    raw: &raw::Kubernetes,
+    own_cluster: bool,
+    path: &KeyPath,
+    context: &mut Context<'_>,
+) -> Option<Credential> {
+    match (&raw.token_file, &raw.certificate) {
+        (Some(_), Some(_)) => {
+            let what = "both a token and a certificate say who asks";
+            context.faults.add(&path.key("token_file"), what, "keep one");
+            None
+        }
+        (Some(file), None) => credential(Some(file), path, context),
+        (None, Some(_)) => credential(None, path, context),
+        (None, None) if own_cluster => credential(Some(&in_pod("token")), path, context),
+        (None, None) => {
+            let hint = "name `token_file`, or `certificate` and `key`";
+            context.faults.add(path, "it is not said as whom another cluster is asked", hint);
+            None
+        }
+    }
+}
+
+/// A file that pods find.
+fn in_pod(file: &str) -> PathBuf {
+    PathBuf::from(format!("{POD}/{file}"))
 }
 
 fn credential(token: Option<&Path>, path: &KeyPath, context: &mut Context<'_>) -> Option<Credential> {

@@ -231,7 +231,7 @@ fn keys(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Option<S
     let at = path.key("keys_file");
     let read = zeroize::Zeroizing::new(context.read(&raw.keys_file, &at)?);
     let file = context.reader.resolve(&raw.keys_file);
-    if context.reader.mode(&raw.keys_file).is_some_and(|mode| mode & 0o007 != 0) {
+    if context.reader.access(&raw.keys_file).is_some_and(|access| access.mode & 0o007 != 0) {
         let what = format!("{} can be read by anybody on this machine", file.display());
         context.faults.add(&at, what, "whoever has a key can be anybody: chmod o= the file");
         return None;
@@ -335,7 +335,14 @@ fn provider(
         client_id: raw.client_id.as_str().into(),
         scopes: scopes?,
         parameters: raw.parameters.iter().map(|(n, v)| (n.as_str().into(), v.as_str().into())).collect(),
-        server: Server { tls, tls_version, credential: credential?, timeout, max_requests: raw.max_requests },
+        server: Server {
+            tls,
+            tls_version,
+            credential: credential?,
+            timeout,
+            max_requests: raw.max_requests,
+            max_per_second: None,
+        },
         mapping,
         logs_out: raw.logs_out,
     })

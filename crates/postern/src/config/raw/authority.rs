@@ -78,6 +78,16 @@ pub struct Authority {
     #[serde(default = "count::<128>")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_requests: usize,
+    /// Questions begun within a second; further requests are answered 503, and none of them waits. Absent: no bound but
+    /// `max_requests`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_per_second: Option<u32>,
+    /// Watch deletions of service accounts and of `OpenShift`'s tokens at a Kubernetes API server: they drop what is remembered of
+    /// the token at once. Needs `list` and `watch` on them; without that right `ttl` alone rules, and a metric says so. Absent: yes
+    /// where the gateway has a credential for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<bool>,
     /// Which members of an introspection say who the caller is. Kubernetes and `OpenShift` have theirs.
     #[serde(default = "Authority::default_claims")]
     pub claims: Claims,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{ByteSize, Name, Timespan};
-use super::default::{count, secs};
+use super::default::{count, secs, yes};
 
 /// The Kubernetes API server that answers `SubjectAccessReview`s for routes with a `review`.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -58,6 +58,15 @@ pub struct Kubernetes {
     #[serde(default = "count::<128>")]
     #[schemars(range(min = 1, max = 10_000))]
     pub max_requests: usize,
+    /// Reviews begun within a second; further requests are answered 503, and none of them waits. Absent: no bound but
+    /// `max_requests`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub max_per_second: Option<u32>,
+    /// Watch roles and bindings, and where `authorities` are named service accounts: a change drops the answers it concerns at
+    /// once. Needs `list` and `watch` on them; without that right `ttl` and `deny_ttl` alone rule, and a metric says so.
+    #[serde(default = "yes")]
+    pub watch: bool,
     /// Memory for answers, over all workers.
     #[serde(default = "cache_size")]
     pub cache_size: ByteSize,

@@ -30,9 +30,9 @@ pub struct Provider {
     /// File with that URL instead, for one that holds a password. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub database_file: Option<PathBuf>,
-    /// File with 32 random bytes in base64 that nobody but this user may read: everything stored is protected by it, and
-    /// all nodes share it. Absent: with SQLite the database's name and `.secret`, made at the first start. Read at start
-    /// only.
+    /// File with 32 random bytes in base64 that nobody but this user (or, if it is the file of root, one group) may read:
+    /// everything stored is protected by it, and all nodes share it. Absent: with SQLite the database's name and `.secret`,
+    /// made at the first start. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// Proxies whose `X-Forwarded-For` says who calls: the right-most address in it that is not itself one of these.

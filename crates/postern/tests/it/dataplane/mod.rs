@@ -23,3 +23,4 @@ mod tls;
 mod tokens;
 mod upgrade;
 mod upstream_http2;
+mod watch;

@@ -218,7 +218,7 @@ fn kubernetes_reviews_a_token_for_our_audience() {
     let authority = says(201, review);
     let f = asking(&format!(
         "[[authority]]\nname = \"cluster\"\nkind = \"token-review\"\nurl = \"http://{}/\"\naudiences = [\"postern\"]\n\
-         token_file = \"token\"",
+         token_file = \"token\"\nwatch = false",
         authority.address
     ));
     assert_eq!(with(&f, "opaque").status, 200);

@@ -134,7 +134,7 @@ fn a_jwt_of_a_known_issuer_is_never_shown_to_kubernetes() {
     let review = r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"root","groups":["dev"]}}}"#;
     let cluster = Upstream::answering(move |_, socket| answer(socket, 201, review));
     let (f, _) = with_more(&format!(
-        "[[authority]]\nname = \"cluster\"\nkind = \"token-review\"\nurl = \"http://{}\"\ntoken_file = \"token\"\nany_audience = true",
+        "[[authority]]\nname = \"cluster\"\nkind = \"token-review\"\nurl = \"http://{}\"\ntoken_file = \"token\"\nany_audience = true\nwatch = false",
         cluster.address
     ));
     let good = f.issuer.token(|_| {});

@@ -54,8 +54,10 @@ fn asking(cluster: &Upstream, more: &str) -> Fixture {
     let (issuer, upstream) = (Issuer::new(), Upstream::start());
     issuer.write_jwks(&dir.path().join("jwks.json"));
     std::fs::write(dir.path().join("token"), "account\n").unwrap();
-    let kubernetes =
-        format!("[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"token\"\n{more}", cluster.address);
+    let kubernetes = format!(
+        "[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"token\"\nwatch = false\n{more}",
+        cluster.address
+    );
     let text = Setup { more: format!("{NOTEBOOKS}{kubernetes}"), ..Setup::default() }
         .file(dir.path(), upstream.address);
     Fixture::from_text(dir, issuer, upstream, &text)
@@ -188,8 +190,10 @@ fn http2_and_questions_of_proxies_are_reviewed_too() {
     let (issuer, upstream) = (Issuer::new(), Upstream::start());
     issuer.write_jwks(&dir.path().join("jwks.json"));
     std::fs::write(dir.path().join("token"), "account\n").unwrap();
-    let more =
-        format!("{NOTEBOOKS}[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"token\"\n", cluster.address);
+    let more = format!(
+        "{NOTEBOOKS}[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"token\"\nwatch = false\n",
+        cluster.address
+    );
     let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }".into();
     let text = Setup { listener, more, ..Setup::default() }.file(dir.path(), upstream.address);
     let f = Fixture::from_text(dir, issuer, upstream, &text);

@@ -46,7 +46,7 @@ pub(super) fn secret(
             let mut file = database.clone().into_os_string();
             file.push(".secret");
             let file = PathBuf::from(file);
-            if context.reader.mode(&file).is_none() {
+            if context.reader.access(&file).is_none() {
                 return Some(SecretFile { path: file, text: None });
             }
             file
@@ -61,7 +61,7 @@ pub(super) fn secret(
         (None, None) => return None,
     };
     let read = Zeroizing::new(context.read(&file, &at)?);
-    if context.reader.mode(&file).is_some_and(|mode| mode & 0o077 != 0) {
+    if context.reader.access(&file).is_some_and(|access| !access.is_private()) {
         let what =
             format!("{} can be read by others than its owner", context.reader.resolve(&file).display());
         context.faults.add(&at, what, "take that right away from them: chmod 600");

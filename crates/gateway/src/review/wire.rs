@@ -1,0 +1,248 @@
+//! A question and its answer in the API's words, and a question's name in the cache.
+
+use auth::policy::review::{Attributes, OwnedQuestion, Question};
+use auth::token::json::{Document, Value};
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+
+/// An answer that says neither yes nor no.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the answer is no SubjectAccessReview with a status")]
+pub(super) struct Unclear;
+
+/// Writes a question so that no other reads the same: each text with its length before it.
+pub(super) fn spell(question: &Question<'_>, out: &mut Vec<u8>) {
+    fn text(out: &mut Vec<u8>, text: &str) {
+        count(out, text.len());
+        out.extend_from_slice(text.as_bytes());
+    }
+    fn count(out: &mut Vec<u8>, n: usize) {
+        out.extend_from_slice(&(n as u64).to_le_bytes());
+    }
+    fn list(out: &mut Vec<u8>, list: &[Box<str>]) {
+        count(out, list.len());
+        for item in list {
+            text(out, item);
+        }
+    }
+    text(out, &question.user);
+    list(out, &question.groups);
+    count(out, question.extra.len());
+    for (key, values) in &question.extra {
+        text(out, key);
+        list(out, values);
+    }
+    out.push(u8::from(question.uid.is_some()));
+    text(out, question.uid.unwrap_or_default());
+    out.push(u8::from(matches!(question.attributes, Attributes::Resource { .. })));
+    for part in question.attributes.each() {
+        out.push(u8::from(part.is_some()));
+        text(out, part.map_or("", |part| part));
+    }
+}
+
+/// Whether an answer says yes. `allowed` is absent when it is false to some servers, and must be a boolean otherwise; `denied`
+/// wins over it.
+pub(super) fn read(answer: Vec<u8>) -> Result<bool, Unclear> {
+    let document = Document::parse(answer).map_err(|_| Unclear)?;
+    let root = document.root();
+    if root.get("kind").and_then(Value::as_str) != Some("SubjectAccessReview") {
+        return Err(Unclear);
+    }
+    let status = root.get("status").filter(|status| status.is_object()).ok_or(Unclear)?;
+    let flag = |name| match status.get(name) {
+        None => Ok(false),
+        Some(value) => value.as_bool().ok_or(Unclear),
+    };
+    Ok(flag("allowed")? && !flag("denied")?)
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Review<'q> {
+    api_version: &'static str,
+    kind: &'static str,
+    spec: Spec<'q>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'q> {
+    user: &'q str,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    groups: &'q [Box<str>],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'q str>,
+    #[serde(skip_serializing_if = "Extra::is_empty")]
+    extra: Extra<'q>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_attributes: Option<Resource<'q>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    non_resource_attributes: Option<NonResource<'q>>,
+}
+
+struct Extra<'q>(&'q [(Box<str>, Vec<Box<str>>)]);
+
+impl Extra<'_> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Extra<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, values) in self.0 {
+            map.serialize_entry(key, values)?;
+        }
+        map.end()
+    }
+}
+
+#[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "the API's")]
+struct Resource<'q> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'q str>,
+    verb: &'q str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'q str>,
+    resource: &'q str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subresource: Option<&'q str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'q str>,
+}
+
+#[derive(Serialize)]
+struct NonResource<'q> {
+    path: &'q str,
+    verb: &'q str,
+}
+
+impl<'q> Review<'q> {
+    /// The review that asks a question.
+    pub(super) fn of(question: &'q OwnedQuestion) -> Self {
+        Self { api_version: "authorization.k8s.io/v1", kind: "SubjectAccessReview", spec: Spec::of(question) }
+    }
+}
+
+impl<'q> Spec<'q> {
+    fn of(question: &'q OwnedQuestion) -> Self {
+        let (resource, path) = match &question.attributes {
+            Attributes::Resource { namespace, verb, group, resource, subresource, name } => {
+                let resource = Resource {
+                    namespace: namespace.as_deref(),
+                    verb,
+                    group: group.as_deref(),
+                    resource,
+                    subresource: subresource.as_deref(),
+                    name: name.as_deref(),
+                };
+                (Some(resource), None)
+            }
+            Attributes::NonResource { path, verb } => (None, Some(NonResource { path, verb })),
+        };
+        Self {
+            user: &question.user,
+            groups: &question.groups,
+            uid: question.uid.as_deref(),
+            extra: Extra(&question.extra),
+            resource_attributes: resource,
+            non_resource_attributes: path,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_yes_only_when_it_says_so() {
+        let with =
+            |status: &str| read(format!(r#"{{"kind":"SubjectAccessReview","status":{status}}}"#).into());
+        assert!(with(r#"{"allowed":true,"reason":"RBAC"}"#).unwrap());
+        for no in [
+            "{}",
+            r#"{"allowed":false}"#,
+            r#"{"allowed":true,"denied":true}"#,
+            r#"{"allowed":false,"evaluationError":"x"}"#,
+        ] {
+            assert!(!with(no).unwrap(), "{no}");
+        }
+        for unclear in
+            ["null", "[]", r#"{"allowed":"true"}"#, r#"{"allowed":1}"#, r#"{"allowed":true,"denied":"no"}"#]
+        {
+            assert!(matches!(with(unclear), Err(Unclear)), "{unclear}");
+        }
+        for other in [
+            "",
+            "{}",
+            r#"{"kind":"Status","status":"Failure"}"#,
+            r#"{"kind":"TokenReview","status":{"allowed":true}}"#,
+        ] {
+            assert!(matches!(read(other.into()), Err(Unclear)), "{other}");
+        }
+    }
+
+    fn question(change: impl FnOnce(&mut OwnedQuestion)) -> OwnedQuestion {
+        let mut question = OwnedQuestion {
+            user: "ada".into(),
+            groups: vec!["a".into(), "b".into()],
+            extra: vec![("k".into(), vec!["v".into()])],
+            uid: None,
+            attributes: Attributes::Resource {
+                namespace: Some("ns".into()),
+                verb: "get".into(),
+                group: None,
+                resource: "pods".into(),
+                subresource: None,
+                name: None,
+            },
+        };
+        change(&mut question);
+        question
+    }
+
+    #[test]
+    fn no_two_questions_are_spelt_alike() {
+        let spelt = |question: &OwnedQuestion| {
+            let mut out = Vec::new();
+            spell(&question.borrowed(), &mut out);
+            out
+        };
+        let base = spelt(&question(|_| {}));
+        assert_eq!(base, spelt(&question(|_| {})));
+        let changes: [fn(&mut OwnedQuestion); 8] = [
+            |q| q.user = "adaa".into(),
+            |q| q.groups = vec!["ab".into()],
+            |q| q.groups = vec!["a".into(), "b".into(), "".into()],
+            |q| q.extra[0].1.clear(),
+            |q| q.extra.clear(),
+            |q| q.uid = Some("".into()),
+            |q| q.attributes = Attributes::NonResource { path: "ns".into(), verb: "get".into() },
+            |q| {
+                if let Attributes::Resource { namespace, name, .. } = &mut q.attributes {
+                    *name = namespace.take();
+                }
+            },
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            assert_ne!(base, spelt(&question(change)), "change {at}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_written_as_the_api_has_it() {
+        let asked = question(|q| q.uid = Some("7".into()));
+        let json = serde_json::to_value(Spec::of(&asked)).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "user": "ada", "groups": ["a", "b"], "uid": "7", "extra": { "k": ["v"] },
+                "resourceAttributes": { "namespace": "ns", "verb": "get", "resource": "pods" },
+            })
+        );
+    }
+}

@@ -1,0 +1,185 @@
+//! What is watched, and what its events are about.
+
+use super::Mark;
+use super::event::{Change, Object};
+use crate::cache::{Board, Cell, Named};
+
+/// How service accounts are called.
+const ACCOUNT: &str = "system:serviceaccount:";
+/// How `OpenShift`'s tokens begin, and the names of their objects.
+const SHA256: &str = "sha256~";
+
+/// What is watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Resource {
+    /// Rights within a namespace.
+    Roles,
+    /// Rights.
+    ClusterRoles,
+    /// Who has rights within a namespace.
+    RoleBindings,
+    /// Who has rights everywhere.
+    ClusterRoleBindings,
+    /// Accounts of programs.
+    ServiceAccounts,
+    /// Tokens of people, at `OpenShift`.
+    OAuthAccessTokens,
+}
+
+impl Resource {
+    /// Those that shape answers to reviews.
+    pub const REVIEWS: [Self; 4] =
+        [Self::Roles, Self::RoleBindings, Self::ClusterRoles, Self::ClusterRoleBindings];
+
+    /// Its name in the API, in the plural.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Roles => "roles",
+            Self::ClusterRoles => "clusterroles",
+            Self::RoleBindings => "rolebindings",
+            Self::ClusterRoleBindings => "clusterrolebindings",
+            Self::ServiceAccounts => "serviceaccounts",
+            Self::OAuthAccessTokens => "oauthaccesstokens",
+        }
+    }
+
+    /// Where its group and version is.
+    pub(super) const fn group(self) -> &'static str {
+        match self {
+            Self::Roles | Self::ClusterRoles | Self::RoleBindings | Self::ClusterRoleBindings => {
+                "/apis/rbac.authorization.k8s.io/v1"
+            }
+            Self::ServiceAccounts => "/api/v1",
+            Self::OAuthAccessTokens => "/apis/oauth.openshift.io/v1",
+        }
+    }
+
+    /// What a role has to name to permit the watch.
+    pub(super) fn right(self) -> String {
+        let group = self.group().trim_start_matches("/apis/").trim_end_matches("/v1");
+        let group = if self == Self::ServiceAccounts { "" } else { group };
+        format!("`list` and `watch` on `{}` of the API group {group:?}", self.as_str())
+    }
+
+    /// Whether there are servers without it.
+    pub(super) fn is_of_some(self) -> bool {
+        self == Self::OAuthAccessTokens
+    }
+
+    /// What is gone for ever by an event, in the words that tell of a token: the account it is for, or itself.
+    pub(super) fn buries(self, change: Change, object: &Object) -> Option<&str> {
+        match self {
+            _ if change != Change::Deleted => None,
+            Self::ServiceAccounts => object.uid(),
+            Self::OAuthAccessTokens => object.name(),
+            _ => None,
+        }
+    }
+
+    /// What an event is about; `None`: nothing that is remembered.
+    pub(super) fn concerns(self, change: Change, object: &Object, board: &Board) -> Option<Mark> {
+        let deleted = change == Change::Deleted;
+        let (name, namespace) = (object.name(), object.namespace());
+        match self {
+            Self::ClusterRoles | Self::ClusterRoleBindings => Some(Mark::All),
+            // Of no namespace there is none.
+            Self::Roles | Self::RoleBindings => Some(match namespace {
+                Some(namespace) => Mark::One(board.cell(Named::Namespace, namespace)),
+                None => Mark::All,
+            }),
+            Self::ServiceAccounts => deleted.then(|| match (namespace, name) {
+                (Some(namespace), Some(name)) => {
+                    Mark::One(board.cell(Named::User, &format!("{ACCOUNT}{namespace}:{name}")))
+                }
+                _ => Mark::All,
+            }),
+            Self::OAuthAccessTokens => deleted.then(|| match name {
+                Some(name) => Mark::One(board.cell(Named::Token, name)),
+                None => Mark::All,
+            }),
+        }
+    }
+}
+
+/// Where what happens to a token's holder, and to the token, is noted.
+pub(super) fn cells_of_token(board: &Board, user: &str, token: &[u8]) -> [Cell; 2] {
+    let user = board.cell(Named::User, user);
+    let token = object_of(token).map_or(user, |name| board.cell(Named::Token, &name));
+    [user, token]
+}
+
+/// Where what happens to somebody's rights in a namespace is noted.
+pub(super) fn cells_of_review<'b>(
+    board: &'b Board,
+    user: &str,
+    namespace: Option<&str>,
+) -> impl Iterator<Item = Cell> + use<'b> {
+    let account = user.starts_with(ACCOUNT).then(|| board.cell(Named::User, user));
+    let namespace = namespace.map(|namespace| board.cell(Named::Namespace, namespace));
+    account.into_iter().chain(namespace)
+}
+
+/// The name of the object that is `OpenShift`'s record of a token: the digest of what stands behind the prefix.
+pub(super) fn object_of(token: &[u8]) -> Option<String> {
+    use aws_lc_rs::digest::{SHA256 as ALGORITHM, digest};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let secret = token.strip_prefix(SHA256.as_bytes())?;
+    Some(format!("{SHA256}{}", URL_SAFE_NO_PAD.encode(digest(&ALGORITHM, secret))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::{Told, read};
+    use super::*;
+    use crate::cache::Secret;
+
+    fn mark(resource: Resource, board: &Board, line: &str) -> Option<Mark> {
+        match read(line.as_bytes()).unwrap() {
+            Told::Changed(change, object) => resource.concerns(change, &object, board),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_event_concerns_its_namespace_its_holder_or_everybody() {
+        let board = Board::new(&Secret::new([1; 16]));
+        let line = |kind: &str| {
+            format!(
+                r#"{{"type":"{kind}","object":{{"metadata":{{"name":"x","namespace":"team","resourceVersion":"7"}}}}}}"#
+            )
+        };
+        let team = Mark::One(board.cell(Named::Namespace, "team"));
+        for kind in ["ADDED", "MODIFIED", "DELETED"] {
+            for resource in [Resource::Roles, Resource::RoleBindings] {
+                assert_eq!(mark(resource, &board, &line(kind)), Some(team));
+            }
+            for resource in [Resource::ClusterRoles, Resource::ClusterRoleBindings] {
+                assert_eq!(mark(resource, &board, &line(kind)), Some(Mark::All));
+            }
+        }
+        let account = Mark::One(board.cell(Named::User, "system:serviceaccount:team:x"));
+        assert_eq!(mark(Resource::ServiceAccounts, &board, &line("DELETED")), Some(account));
+        assert_eq!(mark(Resource::ServiceAccounts, &board, &line("MODIFIED")), None);
+        assert_eq!(mark(Resource::OAuthAccessTokens, &board, &line("ADDED")), None);
+        let bare = r#"{"type":"DELETED","object":{"metadata":{"resourceVersion":"7"}}}"#;
+        for resource in [Resource::Roles, Resource::ServiceAccounts, Resource::OAuthAccessTokens] {
+            assert_eq!(mark(resource, &board, bare), Some(Mark::All), "whose is not said: everybody's");
+        }
+    }
+
+    #[test]
+    fn a_tokens_object_is_named_by_its_digest() {
+        // printf %s secret | openssl dgst -sha256 -binary | basenc --base64url
+        let name = "sha256~K7gNU3sdo-OL0wNhqoVWhr3g6s1xYv72ol_pe_Unols";
+        assert_eq!(object_of(b"sha256~secret").as_deref(), Some(name));
+        assert_eq!(object_of(b"secret"), None);
+        let board = Board::new(&Secret::new([1; 16]));
+        let line = format!(
+            r#"{{"type":"DELETED","object":{{"metadata":{{"name":"{name}","resourceVersion":"7"}}}}}}"#
+        );
+        let [user, token] = cells_of_token(&board, "ada", b"sha256~secret");
+        assert_eq!(mark(Resource::OAuthAccessTokens, &board, &line), Some(Mark::One(token)));
+        assert_ne!(user, token);
+    }
+}

@@ -1,0 +1,242 @@
+"""The manifests of deploy/kubernetes, as a real API server takes them, and the gateway with just the rights they give."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from .cluster import ISSUER, RBAC, Cluster, account
+from .report import Report, equal, expect
+from .reviews import AT_ONCE_S, Gateway, until
+from .stage import ROOT, Stage, get
+
+FOLDER = ROOT / "deploy/kubernetes"
+POD_FILES = "/var/run/secrets/kubernetes.io/serviceaccount/"
+SECRET_FILES = "/etc/postern-secrets/"
+APPLY = "application/apply-patch+yaml"
+STRICT = "fieldManager=test&force=true&fieldValidation=Strict"
+# Where objects of a kind are; those of the namespace have %s.
+PLACES = {
+    ("v1", "Namespace"): "/api/v1/namespaces",
+    ("v1", "ServiceAccount"): "/api/v1/namespaces/%s/serviceaccounts",
+    ("v1", "ConfigMap"): "/api/v1/namespaces/%s/configmaps",
+    ("v1", "Secret"): "/api/v1/namespaces/%s/secrets",
+    ("v1", "Service"): "/api/v1/namespaces/%s/services",
+    ("apps/v1", "Deployment"): "/apis/apps/v1/namespaces/%s/deployments",
+    ("policy/v1", "PodDisruptionBudget"): "/apis/policy/v1/namespaces/%s/poddisruptionbudgets",
+    ("networking.k8s.io/v1", "NetworkPolicy"): "/apis/networking.k8s.io/v1/namespaces/%s/networkpolicies",
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+# Kinds that are no part of Kubernetes itself: nobody here can say whether they are right.
+FOREIGN = {"Gateway", "HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ServiceMonitor"}
+# The modes that ask Kubernetes, and the accounts they ask as.
+ASKING = {
+    "gateway.yaml": ("postern", "postern-gateway"),
+    "authorization.yaml": ("postern", "postern-authorization"),
+    "sidecar.yaml": ("default", "application"),
+}
+
+
+@dataclass
+class Document:
+    """One object of a file."""
+
+    file: str
+    text: str
+
+    def line(self, key: str, indent: int = 0) -> str | None:
+        """The first value of a key at that depth."""
+        found = re.search(rf"^{' ' * indent}{key}: (\S+)", self.text, re.M)
+        return found[1] if found else None
+
+    @property
+    def kind(self) -> str:
+        """What it is."""
+        return self.line("kind") or "nothing"
+
+    def path(self) -> str | None:
+        """Where it is; None when the kind is not built in."""
+        place = PLACES.get((self.line("apiVersion") or "", self.kind))
+        if place is None:
+            return None
+        # The metadata come first, so theirs are the first name and namespace at that depth.
+        place = place % self.line("namespace", 2) if "%s" in place else place
+        return f"{place}/{self.line('name', 2)}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.line('name', 2)} of {self.file}"
+
+
+def documents() -> list[Document]:
+    """All of them, in order."""
+    found = []
+    for file in sorted(FOLDER.glob("*.yaml")):
+        parts = re.split(r"^---$", file.read_text(), flags=re.M)
+        found += [Document(file.name, part) for part in parts if re.search(r"^kind:", part, re.M)]
+    return found
+
+
+def run(cluster: Cluster, stage: Stage, report: Report) -> None:
+    """All checks; the API server runs."""
+    every = documents()
+    with report.check("manifests: there are some of each mode"):
+        files = {document.file for document in every}
+        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "gateway-api.yaml", "service-monitor.yaml"}
+        expect(files >= wanted, f"there are {files}")
+    applied, foreign = {}, []
+    for document in every:
+        if document.kind == "Namespace":
+            cluster.expect("PATCH", f"{document.path()}?{STRICT}", document.text.encode(), APPLY)
+    for document in every:
+        path = document.path()
+        if path is None:
+            foreign.append(document)
+            continue
+        with report.check(f"manifests: {document} is accepted, field by field"):
+            answer = cluster.expect("PATCH", f"{path}?dryRun=All&{STRICT}", document.text.encode(), APPLY)
+            applied[(document.file, document.kind, answer["metadata"]["name"])] = answer
+    with report.check("manifests: what is not tried is of a kind that no API server has by itself"):
+        equal("the kinds", {document.kind for document in foreign}, FOREIGN)
+        print(f"      not tried: {', '.join(map(str, foreign))}", flush=True)
+    pods(cluster, applied, report)
+    references(applied, report)
+    configurations(cluster, stage, applied, report)
+    rights(cluster, stage, every, applied, report)
+
+
+def pods(cluster: Cluster, applied: dict, report: Report) -> None:
+    """Their pods get by with the least that the API server can demand."""
+    for (file, kind, name), deployment in applied.items():
+        if kind != "Deployment":
+            continue
+        with report.check(f"manifests: pods of {file} are admitted where `restricted` is enforced"):
+            template = deployment["spec"]["template"]
+            pod = {"metadata": template["metadata"] | {"name": name}, "spec": template["spec"]}
+            cluster.expect("POST", "/api/v1/namespaces/postern/pods?dryRun=All&fieldValidation=Strict", pod)
+            loose = json.loads(json.dumps(pod))
+            del loose["spec"]["containers"][0]["securityContext"]
+            status, answer = cluster.call("POST", "/api/v1/namespaces/postern/pods?dryRun=All", loose)
+            equal("status without a security context", status, 403)
+            expect("PodSecurity" in answer["message"], answer["message"])
+
+
+def references(applied: dict, report: Report) -> None:
+    """What one object says of another holds."""
+    for (file, kind, _), deployment in applied.items():
+        if kind != "Deployment":
+            continue
+        with report.check(f"manifests: what {file} selects and names is there"):
+            template = deployment["spec"]["template"]
+            labels = template["metadata"]["labels"]
+            ports = {p["name"] for c in template["spec"]["containers"] for p in c.get("ports", [])}
+            beside = {(k, n): answer for (f, k, n), answer in applied.items() if f == file}
+            for (other, name), answer in beside.items():
+                spec = answer.get("spec", {})
+                if other == "Service":
+                    expect(spec["selector"].items() <= labels.items(), f"service {name} selects nobody")
+                    expect({p["targetPort"] for p in spec["ports"]} <= ports, f"service {name} has ports of nobody")
+                if other == "PodDisruptionBudget":
+                    expect(spec["selector"]["matchLabels"].items() <= labels.items(), f"budget {name} is nobody's")
+                if other == "NetworkPolicy":
+                    expect(spec["podSelector"]["matchLabels"].items() <= labels.items(), f"policy {name} is nobody's")
+                    opened = {p["port"] for rule in spec["ingress"] for p in rule["ports"]}
+                    expect(opened <= ports, f"policy {name} opens ports of nobody")
+            volumes = template["spec"]["volumes"]
+            named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
+            named |= {("Secret", v["secret"]["secretName"]) for v in volumes if "secret" in v}
+            expect(named <= set(beside), f"{named - set(beside)} is not in the file")
+
+
+def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) -> str:
+    """A configuration that works on this machine: its addresses and files are another's."""
+
+    def address(found: re.Match[str]) -> str:
+        purpose = "admin" if found[1] == "9911" else "plain"
+        return f'address = "127.0.0.1:{stage.port(f"{file}-{purpose}")}"'
+
+    text = re.sub(r'address = "0\.0\.0\.0:(\d+)"', address, text)
+    text = text.replace("https://kubernetes.default.svc.cluster.local", ISSUER)
+    text = text.replace("https://kubernetes.default.svc", cluster.base)
+    # The default is the same URL, which here leads nowhere.
+    text = text.replace("[kubernetes]\n", f'[kubernetes]\nurl = "{cluster.base}"\n')
+    text = re.sub(r'endpoints = \["[^"]+"\]', f'endpoints = ["http://127.0.0.1:{stage.port("echo")}"]', text)
+    return text.replace(POD_FILES, f"{folder}/").replace(SECRET_FILES, f"{folder}/")
+
+
+def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report) -> None:
+    """What is in the ConfigMaps is a configuration."""
+    for (file, kind, _), answer in applied.items():
+        if kind != "ConfigMap":
+            continue
+        with report.check(f"manifests: the configuration in {file} passes `postern check`, without a warning"):
+            folder = stage.folder / f"manifest-{file.removesuffix('.yaml')}"
+            folder.mkdir()
+            (folder / "ca.crt").write_bytes(cluster.ca.read_bytes())
+            (folder / "token").write_text("to be had\n")
+            (folder / "database.url").write_text("postgres://postern@127.0.0.1/postern\n")
+            for name in ("provider.secret", "client.secret"):
+                secret = subprocess.run(["openssl", "rand", "-base64", "32"], capture_output=True, check=True).stdout
+                (folder / name).write_bytes(secret)
+            for path in folder.iterdir():
+                # As Kubernetes mounts them, where this user is the one who does that there.
+                path.chmod(0o440 if os.getuid() == 0 else 0o400)
+            configuration = folder / "postern.toml"
+            configuration.write_text(local(answer["data"]["postern.toml"], cluster, stage, file, folder))
+            command = [str(stage.postern), "check", "--config", str(configuration)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            said = done.stdout + done.stderr
+            sound = done.returncode == 0 and "warning" not in said.lower()
+            expect(sound, f"it ended with {done.returncode}: {said[-600:]}")
+
+
+class Deployed(Gateway):
+    """A gateway with the configuration and the account of a manifest."""
+
+    def __init__(self, stage: Stage, name: str, configuration: Path) -> None:
+        # Not as the others: configuration and token are there already.
+        self._stage, self.name, self.configuration, self.server = stage, name, configuration, None
+
+
+def rights(cluster: Cluster, stage: Stage, every: list[Document], applied: dict, report: Report) -> None:
+    """The rights that the manifests give are enough, and no more than that."""
+    for document in every:
+        if document.kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+            cluster.expect("PATCH", f"{document.path()}?{STRICT}", document.text.encode(), APPLY)
+    cluster.account("default", "caller")
+    cluster.role("default", "application-user", {"apiGroups": [""], "resources": ["services/proxy"], "verbs": ["get"]})
+    granted = {r for rule in applied[("rbac.yaml", "ClusterRole", "postern-watch")]["rules"] for r in rule["resources"]}
+    for file, (namespace, name) in ASKING.items():
+        folder = stage.folder / f"manifest-{file.removesuffix('.yaml')}"
+        (folder / "token").chmod(0o600)
+        (folder / "token").write_text(cluster.token(namespace, name))
+        gateway = Deployed(stage, file, folder / "postern.toml")
+        with report.check(f"manifests: with the rights of {file} every watch runs, and each right is used"):
+            gateway.start()
+            until(lambda: not set(gateway.states().values()) - {"watching", "absent"}, 15, gateway.states)
+            equal("what is watched", {r for (_, r), state in gateway.states().items() if state == "watching"}, granted)
+            for probe in ("livez", "readyz"):
+                equal(probe, get(f"http://127.0.0.1:{stage.port(f'{file}-admin')}/{probe}")[0], 200)
+        if file != "authorization.yaml":
+            with report.check(f"manifests: with the rights of {file} callers are known and their rights asked for"):
+                caller = cluster.token("default", "caller", "postern")
+                equal("status of nobody", gateway.status(secrets.token_urlsafe(12), "/"), 401)
+                equal("status before the binding", gateway.status(caller, "/"), 403)
+                cluster.bind("default", f"caller-{name}", "application-user", account("default", "caller"))
+                until(lambda: gateway.status(caller, "/") == 200, AT_ONCE_S, lambda: gateway.status(caller, "/"))
+                cluster.unbind("default", f"caller-{name}")
+                until(lambda: gateway.status(caller, "/") == 403, AT_ONCE_S, lambda: gateway.status(caller, "/"))
+        with report.check(f"manifests: the account of {file} may do nothing else"):
+            token, own = cluster.token(namespace, name), f"/api/v1/namespaces/{namespace}"
+            for method, path in [
+                ("GET", f"{own}/secrets"), ("GET", "/api/v1/pods"), ("GET", "/api/v1/configmaps"),
+                ("GET", f"{own}/serviceaccounts/{name}"), ("POST", f"{own}/pods"),
+                ("POST", f"{own}/serviceaccounts/{name}/token"), ("POST", f"{RBAC}/clusterrolebindings"),
+            ]:  # fmt: skip
+                status, _ = cluster.call(method, path, {} if method == "POST" else None, token)
+                equal(f"status of {method} {path}", status, 403)
