@@ -53,9 +53,11 @@ impl Refused {
     /// Whether it might be accepted another time.
     fn is_ours(&self) -> bool {
         match self {
-            Self::Form | Self::Stranger | Self::Replayed => false,
+            Self::Form
+            | Self::Stranger
+            | Self::Replayed
             // However often it is sent, it gets no younger.
-            Self::Provider(ProviderFault::Token(TokenError::Expired)) => false,
+            | Self::Provider(ProviderFault::Token(TokenError::Expired)) => false,
             Self::Provider(fault) => !fault.is_final(),
             Self::Later(_) => true,
         }

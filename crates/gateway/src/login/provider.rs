@@ -104,15 +104,18 @@ impl ProviderFault {
     pub(crate) fn is_final(&self) -> bool {
         match self {
             Self::Refused(error) => error == "invalid_grant",
-            // Of these the keys may be too old, or a clock be wrong.
+            // Of a token the keys may be too old, or a clock be wrong.
             Self::Token(
                 TokenError::UnknownKey
                 | TokenError::KeyMismatch
                 | TokenError::Expired
                 | TokenError::NotYetValid,
-            ) => false,
+            )
+            | Self::Call { .. }
+            | Self::Unclear { .. }
+            | Self::Metadata(_)
+            | Self::Keys => false,
             Self::Token(_) | Self::Person(_) => true,
-            Self::Call { .. } | Self::Unclear { .. } | Self::Metadata(_) | Self::Keys => false,
         }
     }
 }
