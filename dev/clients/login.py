@@ -1,0 +1,146 @@
+"""People who log in at the gateway with Chromium: at a Keycloak, at Postern's own provider, behind other proxies."""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from .foreign import PROGRAMS, run_program
+from .keycloak import Keycloak
+from .report import Report, Skip
+from .stage import ROOT, Stage, program, target, venv_python
+
+REALM = "people"
+# The shortest time after which sessions are renewed that leaves room for what is checked in between.
+REFRESH_S = 8
+GROUPS_OF_THE_HOARDER = [f"archive-{number:03}-{'x' * 30}" for number in range(120)]
+
+
+@dataclass
+class Gateway:
+    """A gateway that people log in at, by its name."""
+
+    stage: Stage
+    name: str
+    tls: bool = False
+
+    @property
+    def port(self) -> int:
+        """Where browsers come."""
+        return self.stage.port(self.name)
+
+    @property
+    def origins(self) -> list[str]:
+        """As browsers spell it: two, for one cookie is not the other's."""
+        hosts = ["localhost"] if self.tls else ["127.0.0.1", "localhost"]
+        return [f"http{'s' * self.tls}://{host}:{self.port}" for host in hosts]
+
+    def secret_file(self, what: str, text: str) -> Path:
+        """A file beside it that nobody else may read."""
+        path = self.stage.folder / f"{self.name}.{what}"
+        path.touch(mode=0o600)
+        path.write_text(text)
+        return path
+
+    def start(self, providers: str, *, stored: bool, refresh: str = f"{REFRESH_S}s", more: str = "") -> None:
+        """Starts it; sessions are kept in a database of its own, or in cookies."""
+        stage = self.stage
+        keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
+        database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
+        tls = f'tls = {{ certificate = "{stage.certificate}", key = "{stage.key}" }}' if self.tls else ""
+        admin = stage.port(f"{self.name}-admin")
+        configuration = stage.configuration(
+            "login.toml", f"{self.name}.toml", ADMIN_PORT=admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
+            TLS=tls, ORIGINS=", ".join(json.dumps(origin) for origin in self.origins), KEYS=keys, REFRESH=refresh,
+            SESSIONS=database, PROVIDERS=providers, ECHO_PORT=stage.port("echo"), MORE=more,
+        )  # fmt: skip
+        stage.serve(self.name, configuration, self.port, admin)
+
+    def told(self) -> dict[str, object]:
+        """What a program has to know of it."""
+        return {"name": self.name, "origins": self.origins, "admin": self.stage.port(f"{self.name}-admin")}
+
+
+def environment(stage: Stage, gateways: list[Gateway], issuer: str) -> dict[str, str]:
+    """What the programs with a browser are told."""
+    return {
+        "CLIENTS_ISSUER": issuer, "CLIENTS_APP": gateways[0].origins[0],
+        "CLIENTS_GATEWAYS": json.dumps([gateway.told() for gateway in gateways]),
+        "CLIENTS_CHROMIUM": program("chromium"), "CLIENTS_SCREENS": str(target() / "tmp/screens"),
+        "TMPDIR": str(stage.folder), "PYTHONPATH": str(ROOT / "dev"),
+        "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
+    }  # fmt: skip
+
+
+def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None:
+    """Keycloak is the provider; sessions are in cookies at one gateway, in SQLite at another."""
+    if keycloak.server is None:
+        raise Skip("Keycloak did not start")
+    python = venv_python("playwright", "axe_playwright_python")
+    keycloak.await_ready()
+    carried, kept = Gateway(stage, "login-cookie"), Gateway(stage, "login-database")
+    create_people(keycloak, [carried, kept])
+    for gateway, stored in ((carried, False), (kept, True)):
+        gateway.start(keycloak_provider(keycloak, gateway), stored=stored)
+    settings = environment(stage, [carried, kept], f"{keycloak.base}/realms/{REALM}") | {
+        "CLIENTS_KEYCLOAK": keycloak.base, "CLIENTS_KEYCLOAK_PASSWORD": keycloak.password, "CLIENTS_REALM": REALM,
+        "CLIENTS_REFRESH_S": str(REFRESH_S), "CLIENTS_HOARDED": str(len(GROUPS_OF_THE_HOARDER)),
+    }  # fmt: skip
+    run_program("keycloak-login", [python, str(PROGRAMS / "keycloak_login.py")], stage, report, settings)
+
+
+def keycloak_provider(keycloak: Keycloak, gateway: Gateway) -> str:
+    """The gateway's provider."""
+    secret = gateway.secret_file("secret", f"secret of {gateway.name}\n")
+    return (
+        f'[[login.provider]]\nname = "house"\ntitle = "Keycloak"\nurl = "{keycloak.base}/realms/{REALM}"\n'
+        f'client_id = "{gateway.name}"\nclient_secret_file = "{secret}"\n'
+    )
+
+
+def create_people(keycloak: Keycloak, gateways: list[Gateway]) -> None:
+    """A realm where each refresh token is good once, with a client for each gateway."""
+    keycloak.admin("POST", "", {
+        "realm": REALM, "enabled": True, "accessTokenLifespan": 60, "revokeRefreshToken": True,
+        "refreshTokenMaxReuse": 0, "eventsEnabled": True, "enabledEventTypes": ["REFRESH_TOKEN", "REFRESH_TOKEN_ERROR"],
+        "groups": [{"name": name} for name in ("managers", "staff", *GROUPS_OF_THE_HOARDER)],
+        "clients": [_client(gateway) for gateway in gateways],
+        "users": [_person("alice", "managers", "staff"), _person("bob"), _person("hoarder", *GROUPS_OF_THE_HOARDER)],
+    })  # fmt: skip
+
+
+def _client(gateway: Gateway) -> dict:
+    back = [f"{origin}/oauth2/signed_out" for origin in gateway.origins]
+    mapper = {
+        "name": "groups", "protocol": "openid-connect", "protocolMapper": "oidc-group-membership-mapper",
+        "config": {"claim.name": "groups", "full.path": "false", "id.token.claim": "true", "access.token.claim": "false"},
+    }  # fmt: skip
+    return {
+        "clientId": gateway.name, "secret": f"secret of {gateway.name}", "publicClient": False,
+        "redirectUris": [f"{origin}/oauth2/callback" for origin in gateway.origins],
+        "protocolMappers": [mapper],
+        "attributes": {
+            "post.logout.redirect.uris": "##".join(back), "pkce.code.challenge.method": "S256",
+            "backchannel.logout.url": f"{gateway.origins[0]}/oauth2/backchannel_logout",
+            "backchannel.logout.session.required": "true",
+        },
+    }  # fmt: skip
+
+
+def _person(name: str, *groups: str) -> dict:
+    return {
+        "username": name, "enabled": True, "email": f"{name}@example.test", "emailVerified": True,
+        "firstName": name.title(), "lastName": "Example", "groups": list(groups),
+        "credentials": [{"type": "password", "value": f"password of {name}", "temporary": False}],
+    }  # fmt: skip
+
+
+def run_login(stage: Stage, report: Report) -> None:
+    raise Skip("later")
+
+
+def run_fronts(stage: Stage, report: Report) -> None:
+    raise Skip("later")
