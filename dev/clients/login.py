@@ -10,10 +10,13 @@ from pathlib import Path
 
 from .foreign import PROGRAMS, run_program
 from .keycloak import Keycloak
+from .provider import PASSWORD, PEOPLE, move_in
 from .report import Report, Skip
 from .stage import ROOT, Stage, program, target, venv_python
 
 REALM = "people"
+# Much of it is waiting for renewals.
+TIMEOUT_S = 300
 # The shortest time after which sessions are renewed that leaves room for what is checked in between.
 REFRESH_S = 8
 GROUPS_OF_THE_HOARDER = [f"archive-{number:03}-{'x' * 30}" for number in range(120)]
@@ -33,6 +36,11 @@ class Gateway:
         return self.stage.port(self.name)
 
     @property
+    def admin(self) -> int:
+        """Where operators look."""
+        return self.stage.port(f"{self.name}-admin")
+
+    @property
     def origins(self) -> list[str]:
         """As browsers spell it: two, for one cookie is not the other's."""
         hosts = ["localhost"] if self.tls else ["127.0.0.1", "localhost"]
@@ -45,23 +53,25 @@ class Gateway:
         path.write_text(text)
         return path
 
-    def start(self, providers: str, *, stored: bool, refresh: str = f"{REFRESH_S}s", more: str = "") -> None:
-        """Starts it; sessions are kept in a database of its own, or in cookies."""
+    def configure(self, providers: str, *, stored: bool, refresh: str = f"{REFRESH_S}s", more: str = "") -> Path:
+        """Its configuration; sessions are kept in a database of its own, or in cookies."""
         stage = self.stage
         keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
         database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
         tls = f'tls = {{ certificate = "{stage.certificate}", key = "{stage.key}" }}' if self.tls else ""
-        admin = stage.port(f"{self.name}-admin")
-        configuration = stage.configuration(
-            "login.toml", f"{self.name}.toml", ADMIN_PORT=admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
+        return stage.configuration(
+            "login.toml", f"{self.name}.toml", ADMIN_PORT=self.admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
             TLS=tls, ORIGINS=", ".join(json.dumps(origin) for origin in self.origins), KEYS=keys, REFRESH=refresh,
             SESSIONS=database, PROVIDERS=providers, ECHO_PORT=stage.port("echo"), MORE=more,
         )  # fmt: skip
-        stage.serve(self.name, configuration, self.port, admin)
+
+    def serve(self, configuration: Path) -> None:
+        """Starts it."""
+        self.stage.serve(self.name, configuration, self.port, self.admin)
 
     def told(self) -> dict[str, object]:
         """What a program has to know of it."""
-        return {"name": self.name, "origins": self.origins, "admin": self.stage.port(f"{self.name}-admin")}
+        return {"name": self.name, "origins": self.origins, "admin": self.admin}
 
 
 def environment(stage: Stage, gateways: list[Gateway], issuer: str) -> dict[str, str]:
@@ -84,12 +94,13 @@ def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None
     carried, kept = Gateway(stage, "login-cookie"), Gateway(stage, "login-database")
     create_people(keycloak, [carried, kept])
     for gateway, stored in ((carried, False), (kept, True)):
-        gateway.start(keycloak_provider(keycloak, gateway), stored=stored)
+        gateway.serve(gateway.configure(keycloak_provider(keycloak, gateway), stored=stored))
     settings = environment(stage, [carried, kept], f"{keycloak.base}/realms/{REALM}") | {
         "CLIENTS_KEYCLOAK": keycloak.base, "CLIENTS_KEYCLOAK_PASSWORD": keycloak.password, "CLIENTS_REALM": REALM,
         "CLIENTS_REFRESH_S": str(REFRESH_S), "CLIENTS_HOARDED": str(len(GROUPS_OF_THE_HOARDER)),
     }  # fmt: skip
-    run_program("keycloak-login", [python, str(PROGRAMS / "keycloak_login.py")], stage, report, settings)
+    command = [python, str(PROGRAMS / "keycloak_login.py")]
+    run_program("keycloak-login", command, stage, report, settings, timeout=TIMEOUT_S)
 
 
 def keycloak_provider(keycloak: Keycloak, gateway: Gateway) -> str:
@@ -139,7 +150,61 @@ def _person(name: str, *groups: str) -> dict:
 
 
 def run_login(stage: Stage, report: Report) -> None:
-    raise Skip("later")
+    """Postern's own provider, in the process of a gateway and beside another one that has TLS; and every page of the login's."""
+    python = venv_python("playwright", "axe_playwright_python", "requests")
+    house, choice = Gateway(stage, "login-house"), Gateway(stage, "login-choice", tls=True)
+    issuer = f"http://127.0.0.1:{stage.port('login-provider')}"
+    at_house, at_choice = _house(house, issuer), _house(choice, issuer)
+    clients = "".join(_registered(gateway) for gateway in (house, choice))
+    provider = f"""
+[provider]
+issuer = "{issuer}"
+address = "127.0.0.1:{stage.port('login-provider')}"
+database = "sqlite://{stage.folder}/login-provider.db?mode=rwc"
+
+[provider.passwords]
+memory = "7MiB"
+iterations = 5
+
+[provider.brand]
+name = "Example Works"
+{clients}"""
+    configuration = house.configure(at_house, stored=True, more=provider)
+    for name, full in PEOPLE.items():
+        move_in(stage, configuration, name, full)
+    house.serve(configuration)
+    # Nobody listens there.
+    partner = (
+        f'[[login.provider]]\nname = "partner"\ntitle = "Our partner\'s account"\nclient_id = "postern"\n'
+        f'url = "http://127.0.0.1:{stage.port("login-partner")}"\n'
+    )
+    choice.serve(choice.configure(at_choice + partner, stored=False))
+    settings = environment(stage, [house, choice], issuer) | {
+        "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_POSTERN": str(stage.postern), "CLIENTS_CONFIGURATION": str(configuration),
+    }  # fmt: skip
+    run_program("login", [python, str(PROGRAMS / "own_login.py")], stage, report, settings)
+    print(f"      screenshots: {settings['CLIENTS_SCREENS']}", flush=True)
+
+
+def _house(gateway: Gateway, issuer: str) -> str:
+    secret = gateway.secret_file("secret", secrets.token_urlsafe(32))
+    return (
+        f'[[login.provider]]\nname = "house"\ntitle = "Example Works"\nurl = "{issuer}"\nclient_id = "{gateway.name}"\n'
+        f'client_secret_file = "{secret}"\nscopes = ["openid", "profile", "email", "groups"]\n'
+    )
+
+
+def _registered(gateway: Gateway) -> str:
+    """The gateway as a client of the provider; it reaches those alone whose certificate it knows."""
+    addresses = {name: json.dumps([f"{origin}/oauth2/{name}" for origin in gateway.origins]) for name in ("callback", "signed_out")}
+    told = "" if gateway.tls else f'backchannel_logout_uri = "{gateway.origins[0]}/oauth2/backchannel_logout"\n'
+    return (
+        f'\n[[provider.client]]\nid = "{gateway.name}"\nname = "Notebooks"\n'
+        f'secret_files = ["{gateway.stage.folder}/{gateway.name}.secret"]\n'
+        f'grants = ["authorization_code", "refresh_token"]\nredirect_uris = {addresses["callback"]}\n'
+        f'post_logout_redirect_uris = {addresses["signed_out"]}\n{told}'
+        f'scopes = ["openid", "profile", "email", "groups"]\nclaims_in_id_token = true\nrequires_pkce = true\n'
+    )
 
 
 def run_fronts(stage: Stage, report: Report) -> None:
