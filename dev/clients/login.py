@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import re
 import secrets
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from .foreign import PROGRAMS, run_program
 from .keycloak import Keycloak
 from .provider import PASSWORD, PEOPLE, move_in
 from .report import Report, Skip
-from .stage import ROOT, Stage, program, target, venv_python
+from .stage import CACHE, ROOT, Stage, program, target, venv_python
 
 REALM = "people"
 # Much of it is waiting for renewals.
@@ -29,6 +32,8 @@ class Gateway:
     stage: Stage
     name: str
     tls: bool = False
+    # The proxies before it, by the names of their ports; none: browsers come here.
+    fronts: tuple[str, ...] = ()
 
     @property
     def port(self) -> int:
@@ -41,8 +46,15 @@ class Gateway:
         return self.stage.port(f"{self.name}-admin")
 
     @property
+    def issuer(self) -> str:
+        """The provider in its process."""
+        return f"http://127.0.0.1:{self.stage.port(f'{self.name}-provider')}"
+
+    @property
     def origins(self) -> list[str]:
         """As browsers spell it: two, for one cookie is not the other's."""
+        if self.fronts:
+            return [f"http://127.0.0.1:{self.stage.port(front)}" for front in self.fronts]
         hosts = ["localhost"] if self.tls else ["127.0.0.1", "localhost"]
         return [f"http{'s' * self.tls}://{host}:{self.port}" for host in hosts]
 
@@ -53,15 +65,15 @@ class Gateway:
         path.write_text(text)
         return path
 
-    def configure(self, providers: str, *, stored: bool, refresh: str = f"{REFRESH_S}s", more: str = "") -> Path:
-        """Its configuration; sessions are kept in a database of its own, or in cookies."""
+    def configure(self, providers: str, *, stored: bool, more: str = "", listeners: str = "") -> Path:
+        """Its configuration; sessions are kept in a database of its own, or in cookies. With `listeners` others ask there."""
         stage = self.stage
         keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
         database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
         tls = f'tls = {{ certificate = "{stage.certificate}", key = "{stage.key}" }}' if self.tls else ""
         return stage.configuration(
-            "login.toml", f"{self.name}.toml", ADMIN_PORT=self.admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
-            TLS=tls, ORIGINS=", ".join(json.dumps(origin) for origin in self.origins), KEYS=keys, REFRESH=refresh,
+            "login-asked.toml" if listeners else "login.toml", f"{self.name}.toml", LISTENERS=listeners, ADMIN_PORT=self.admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
+            TLS=tls, ORIGINS=", ".join(json.dumps(origin) for origin in self.origins), KEYS=keys, REFRESH=f"{REFRESH_S}s",
             SESSIONS=database, PROVIDERS=providers, ECHO_PORT=stage.port("echo"), MORE=more,
         )  # fmt: skip
 
@@ -72,6 +84,12 @@ class Gateway:
     def told(self) -> dict[str, object]:
         """What a program has to know of it."""
         return {"name": self.name, "origins": self.origins, "admin": self.admin}
+
+
+def _start_service(stage: Stage) -> None:
+    """The service behind all of them, once."""
+    if not any(server.name == "echo" for server in stage.servers):
+        stage.start_echo()
 
 
 def environment(stage: Stage, gateways: list[Gateway], issuer: str) -> dict[str, str]:
@@ -93,6 +111,7 @@ def run_keycloak_login(keycloak: Keycloak, stage: Stage, report: Report) -> None
     keycloak.await_ready()
     carried, kept = Gateway(stage, "login-cookie"), Gateway(stage, "login-database")
     create_people(keycloak, [carried, kept])
+    _start_service(stage)
     for gateway, stored in ((carried, False), (kept, True)):
         gateway.serve(gateway.configure(keycloak_provider(keycloak, gateway), stored=stored))
     settings = environment(stage, [carried, kept], f"{keycloak.base}/realms/{REALM}") | {
@@ -153,23 +172,10 @@ def run_login(stage: Stage, report: Report) -> None:
     """Postern's own provider, in the process of a gateway and beside another one that has TLS; and every page of the login's."""
     python = venv_python("playwright", "axe_playwright_python", "requests")
     house, choice = Gateway(stage, "login-house"), Gateway(stage, "login-choice", tls=True)
-    issuer = f"http://127.0.0.1:{stage.port('login-provider')}"
+    issuer = house.issuer
+    _start_service(stage)
     at_house, at_choice = _house(house, issuer), _house(choice, issuer)
-    clients = "".join(_registered(gateway) for gateway in (house, choice))
-    provider = f"""
-[provider]
-issuer = "{issuer}"
-address = "127.0.0.1:{stage.port('login-provider')}"
-database = "sqlite://{stage.folder}/login-provider.db?mode=rwc"
-
-[provider.passwords]
-memory = "7MiB"
-iterations = 5
-
-[provider.brand]
-name = "Example Works"
-{clients}"""
-    configuration = house.configure(at_house, stored=True, more=provider)
+    configuration = house.configure(at_house, stored=True, more=_provider(house, [house, choice]))
     for name, full in PEOPLE.items():
         move_in(stage, configuration, name, full)
     house.serve(configuration)
@@ -186,6 +192,24 @@ name = "Example Works"
     print(f"      screenshots: {settings['CLIENTS_SCREENS']}", flush=True)
 
 
+def _provider(home: Gateway, gateways: list[Gateway]) -> str:
+    """The provider in the process of `home`."""
+    clients = "".join(_registered(gateway) for gateway in gateways)
+    return f"""
+[provider]
+issuer = "{home.issuer}"
+address = "{home.issuer.removeprefix('http://')}"
+database = "sqlite://{home.stage.folder}/{home.name}-provider.db?mode=rwc"
+
+[provider.passwords]
+memory = "7MiB"
+iterations = 5
+
+[provider.brand]
+name = "Example Works"
+{clients}"""
+
+
 def _house(gateway: Gateway, issuer: str) -> str:
     secret = gateway.secret_file("secret", secrets.token_urlsafe(32))
     return (
@@ -197,6 +221,7 @@ def _house(gateway: Gateway, issuer: str) -> str:
 def _registered(gateway: Gateway) -> str:
     """The gateway as a client of the provider; it reaches those alone whose certificate it knows."""
     addresses = {name: json.dumps([f"{origin}/oauth2/{name}" for origin in gateway.origins]) for name in ("callback", "signed_out")}
+    # What has several origins is told once, for all of them.
     told = "" if gateway.tls else f'backchannel_logout_uri = "{gateway.origins[0]}/oauth2/backchannel_logout"\n'
     return (
         f'\n[[provider.client]]\nid = "{gateway.name}"\nname = "Notebooks"\n'
@@ -207,5 +232,69 @@ def _registered(gateway: Gateway) -> str:
     )
 
 
+# In the documentation and the examples: the proxy's own port, Postern's and the service's.
+EXAMPLE_PORTS = ("8080", "9002", "9003")
+
+
 def run_fronts(stage: Stage, report: Report) -> None:
-    raise Skip("later")
+    """Behind Envoy and nginx with sessions in cookies, behind Caddy in SQLite; their configurations are the documentation's."""
+    python = venv_python("requests")
+    path = os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
+    for name in ("envoy", "nginx", "caddy"):
+        if shutil.which(name, path=path) is None:
+            raise Skip(f"{name} is not installed; run dev/setup fronts")
+    carried = Gateway(stage, "login-asked-cookie", fronts=("login-nginx", "login-envoy"))
+    kept = Gateway(stage, "login-asked-database", fronts=("login-caddy",))
+    issuer = carried.issuer
+    _start_service(stage)
+    at_carried, at_kept = _house(carried, issuer), _house(kept, issuer)
+    listeners = _listener(stage, "login-nginx-asks", ', http = "x-original"') + _listener(stage, "login-envoy-asks")
+    provider = _provider(carried, [carried, kept])
+    configuration = carried.configure(at_carried, stored=False, more=provider, listeners=listeners)
+    for name, full in PEOPLE.items():
+        move_in(stage, configuration, name, full)
+    stage.serve(carried.name, configuration, stage.port("login-nginx-asks"), carried.admin)
+    listeners = _listener(stage, "login-caddy-asks", ', http = "x-forwarded"')
+    configuration_kept = kept.configure(at_kept, stored=True, listeners=listeners)
+    stage.serve(kept.name, configuration_kept, stage.port("login-caddy-asks"), kept.admin)
+    _start_fronts(stage, path)
+    settings = {
+        "CLIENTS_ISSUER": issuer, "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_REFRESH_S": str(REFRESH_S),
+        "CLIENTS_FRONTS": json.dumps({name: stage.port(f"login-{name}") for name in ("nginx", "envoy", "caddy")}),
+        "CLIENTS_POSTERN": str(stage.postern), "CLIENTS_CONFIGURATION": str(configuration),
+    }  # fmt: skip
+    run_program("login-fronts", [python, str(PROGRAMS / "login_fronts.py")], stage, report, settings)
+
+
+def _listener(stage: Stage, name: str, http: str = "") -> str:
+    return (
+        f'[[listener]]\nname = "{name}"\naddress = "127.0.0.1:{stage.port(name)}"\n'
+        f'authorization = {{ from = ["127.0.0.1"]{http} }}\n\n'
+    )
+
+
+def _start_fronts(stage: Stage, path: str) -> None:
+    documentation = (ROOT / "docs/login.md").read_text()
+    temporary = "".join(f"{kind}_temp_path run/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    block = {name: re.search(rf"```{name}\n(.*?)```", documentation, re.DOTALL)[1] for name in ("nginx", "caddy")}
+    texts = {
+        # As root, nginx would write bodies to the folder of the run as somebody who may not.
+        "nginx": "daemon off;\npid run/nginx.pid;\nerror_log stderr;\n" + ("user root;\n" if os.geteuid() == 0 else "")
+        + f"events {{}}\nhttp {{\naccess_log off;\n{temporary}{block['nginx']}}}\n",
+        "caddy": f"{{\n\tadmin off\n\tauto_https off\n}}\n{block['caddy']}",
+        "envoy": (ROOT / "examples/3x-envoy/envoy.yaml").read_text(),
+    }  # fmt: skip
+    commands = {
+        "nginx": ["nginx", "-p", "{folder}", "-c", "{file}"],
+        "caddy": ["caddy", "run", "--adapter", "caddyfile", "--config", "{file}"],
+        "envoy": ["envoy", "-c", "{file}", "--concurrency", "1", "--log-level", "warning", "--disable-hot-restart"],
+    }
+    for name, text in texts.items():
+        folder = stage.folder / f"login-{name}"
+        (folder / "run").mkdir(parents=True)
+        own = [stage.port(port) for port in (f"login-{name}", f"login-{name}-asks", "echo")]
+        ports = dict(zip(EXAMPLE_PORTS, map(str, own), strict=True))
+        file = folder / ("envoy.yaml" if name == "envoy" else name)
+        file.write_text(re.sub(rf"\b({'|'.join(EXAMPLE_PORTS)})\b", lambda found, ports=ports: ports[found[1]], text))
+        command = [word.format(folder=folder, file=file) for word in commands[name]]
+        stage.server(f"login-{name}", command, own[0], {"PATH": path, "HOME": str(folder)}).start()
