@@ -27,7 +27,8 @@ def _settings(stage: Stage) -> dict[str, str]:
 
 
 def run_program(
-    name: str, command: list[str], stage: Stage, report: Report, more: dict[str, str] | None = None
+    name: str, command: list[str], stage: Stage, report: Report, more: dict[str, str] | None = None, *,
+    timeout: float = TIMEOUT_S,
 ) -> None:
     """Runs a client and takes its verdicts over: JSON lines with `check`, `seconds` and, if it failed, `fault`."""
     environment = os.environ | _settings(stage) | (more or {})
@@ -35,11 +36,11 @@ def run_program(
     ended = "in time"
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            command, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
         code, output, errors = done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired as late:
-        ended = f"not within {TIMEOUT_S} s"
+        ended = f"not within {timeout:g} s"
         code, output, errors = -1, (late.stdout or b"").decode(), (late.stderr or b"").decode()
     log.write_text(errors)
     count = 0

@@ -8,14 +8,12 @@ import secrets
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 
 from harness.process import Server
 
-from .report import Fault, Report, Skip, equal, expect
+from .administration import Administration
+from .report import Report, Skip, equal, expect
 from .stage import KEYCLOAK, Stage, get, program, wait_for
 
 READY_S = 240
@@ -28,14 +26,12 @@ TURN_S = 10
 PATIENCE_S = 2 * TURN_S + 5
 
 
-class Keycloak:
-    """The server and the part of its administration that the checks need."""
+class Keycloak(Administration):
+    """The server."""
 
     def __init__(self, stage: Stage) -> None:
-        self.base = f"http://127.0.0.1:{stage.port('keycloak')}"
+        super().__init__(f"http://127.0.0.1:{stage.port('keycloak')}", secrets.token_urlsafe(16))
         self.issuer = f"{self.base}/realms/{REALM}"
-        self._password = secrets.token_urlsafe(16)
-        self._admin = ("", 0.0)
         self.server: Server | None = None
 
     def spawn(self, stage: Stage) -> None:
@@ -50,7 +46,7 @@ class Keycloak:
         ]  # fmt: skip
         environment = {
             "KC_BOOTSTRAP_ADMIN_USERNAME": "admin",
-            "KC_BOOTSTRAP_ADMIN_PASSWORD": self._password,
+            "KC_BOOTSTRAP_ADMIN_PASSWORD": self.password,
             # It runs for a few minutes beside everything else: start sooner, optimise less.
             "JAVA_OPTS_APPEND": "-XX:TieredStopAtLevel=1 -Xmx700m",
         }
@@ -60,47 +56,6 @@ class Keycloak:
         """Waits until it answers."""
         assert self.server is not None
         wait_for(self.server, f"{self.base}/realms/master/.well-known/openid-configuration", READY_S)
-
-    def tokens(self, realm: str, **form: str) -> dict:
-        """The token endpoint's answer."""
-        url = f"{self.base}/realms/{realm}/protocol/openid-connect/token"
-        return _call("POST", url, {}, urllib.parse.urlencode(form).encode())
-
-    def admin(self, method: str, path: str, content: object = None) -> object:
-        """A call of the administration interface, below the realm."""
-        token, until = self._admin
-        if time.monotonic() > until:
-            answer = self.tokens("master", grant_type="password", client_id="admin-cli", username="admin", password=self._password)
-            token = answer["access_token"]
-            self._admin = (token, time.monotonic() + answer["expires_in"] / 2)
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        body = None if content is None else json.dumps(content).encode()
-        return _call(method, f"{self.base}/admin/realms{path}", headers, body)
-
-    def add_key(self, name: str, priority: int) -> str:
-        """A new RSA key that signs from now on; the id of its provider."""
-        realm = self.admin("GET", f"/{REALM}")["id"]
-        config = {"priority": [str(priority)], "algorithm": ["RS256"], "keySize": ["2048"], "enabled": ["true"], "active": ["true"]}
-        self.admin("POST", f"/{REALM}/components", {
-            "name": name, "providerId": "rsa-generated", "providerType": "org.keycloak.keys.KeyProvider",
-            "parentId": realm, "config": config,
-        })  # fmt: skip
-        return self.key_provider(name)["id"]
-
-    def key_provider(self, name: str) -> dict:
-        """A key provider by its name."""
-        found = self.admin("GET", f"/{REALM}/components?type=org.keycloak.keys.KeyProvider")
-        return next(component for component in found if component["name"] == name)
-
-
-def _call(method: str, url: str, headers: dict[str, str], body: bytes | None) -> dict | list | None:
-    request = urllib.request.Request(url, data=body, headers=headers, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            content = answer.read()
-    except urllib.error.HTTPError as refused:
-        raise Fault(f"Keycloak answered {method} {url} with {refused.code}: {refused.read()[:300]!r}") from refused
-    return json.loads(content) if content else None
 
 
 def _mapper(in_id_token: bool) -> dict:
@@ -272,7 +227,7 @@ def keys(keycloak: Keycloak, shop: Shop, report: Report) -> None:
     first = [shop.robot() for _ in range(3)]
     expect(shop.ask(first[0])[0] == 200, "the first key's token is not accepted")
     with report.check("keycloak: after a rotation the unknown key is fetched on demand"):
-        keycloak.add_key("second", 200)
+        keycloak.add_key(REALM, "second", 200)
         second = shop.robot()
         expect(header(second)["kid"] != header(first[0])["kid"], "Keycloak still signs with the first key")
         await_until(lambda: shop.ask(second)[0] == 200, TURN_S + 5, lambda: f"the answer was {shop.ask(second)[0]}")
@@ -282,15 +237,13 @@ def keys(keycloak: Keycloak, shop: Shop, report: Report) -> None:
         shop.reload("10s")
         equal("statuses", [shop.ask(token)[0] for token in (first[0], second)], [200, 200])
     with report.check("keycloak: tokens of a disabled key are refused after the refresh, remembered or not"):
-        provider = keycloak.key_provider("rsa-generated")
-        provider["config"]["enabled"] = ["false"]
-        keycloak.admin("PUT", f"/{REALM}/components/{provider['id']}", provider)
+        keycloak.disable_key(REALM, "rsa-generated")
         await_until(lambda: shop.ask(first[0])[0] == 401, PATIENCE_S, lambda: "the token is still accepted")
         equal("statuses, a new and the other key's", [shop.ask(t)[0] for t in (first[2], second, shop.robot())], [401, 200, 200])
     with report.check("keycloak: tokens of a removed key are refused after the refresh"):
-        keycloak.add_key("third", 300)
+        keycloak.add_key(REALM, "third", 300)
         third = shop.robot()
-        keycloak.admin("DELETE", f"/{REALM}/components/{keycloak.key_provider('second')['id']}")
+        keycloak.admin("DELETE", f"/{REALM}/components/{keycloak.key_provider(REALM, 'second')['id']}")
         await_until(lambda: shop.ask(second)[0] == 401, PATIENCE_S, lambda: "the token is still accepted")
         equal("status of the third key's", shop.ask(third)[0], 200)
     with report.check("keycloak: with Keycloak gone, known keys go on serving, tokens never seen included"):

@@ -42,7 +42,7 @@ class Provider:
             DIGEST=hashlib.sha256(secret.encode()).hexdigest(), ROBOT_KEYS=keys.jwks,
         )  # fmt: skip
         for name, full in PEOPLE.items():
-            _move_in(stage, configuration, name, full)
+            move_in(stage, configuration, name, full)
         stage.serve("provider", configuration, port, admin)
         return cls({
             "CLIENTS_ISSUER": issuer, "CLIENTS_APP": address, "CLIENTS_APP_PORT": str(app), "CLIENTS_SECRET": secret,
@@ -62,7 +62,8 @@ class Provider:
         stage.server("shop", command, stage.port("shop"), environment).start()
 
 
-def _move_in(stage: Stage, configuration: Path, name: str, full: str) -> None:
+def move_in(stage: Stage, configuration: Path, name: str, full: str) -> None:
+    """Makes an account, in a group of its own."""
     given, family = full.split()
     claims = {"name": full, "given_name": given, "family_name": family, "locale": "en-GB"}
     told = {"password": PASSWORD, "claims.json": json.dumps(claims)}

@@ -61,13 +61,13 @@ class Stage:
         self.servers.append(server)
         return server
 
-    def configuration(self, template: str, **values: object) -> Path:
-        """A configuration file of the gateway from its template."""
+    def configuration(self, template: str, name: str | None = None, /, **values: object) -> Path:
+        """A configuration file of the gateway from its template, under another name if one is given."""
 
         def value(found: re.Match[str]) -> str:
             return str(values[found[1]])
 
-        path = self.folder / template
+        path = self.folder / (name or template)
         path.write_text(re.sub(r"@([A-Z_]+)@", value, (HERE / template).read_text()))
         return path
 

@@ -38,7 +38,7 @@ use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
 use crate::review;
 use crate::tls::ClientAuthorities;
-use crate::vouch::{Voucher, look_alike};
+use crate::vouch::{self, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
@@ -234,10 +234,26 @@ pub(crate) enum Admission {
     Wait(Wanted),
 }
 
+impl Admission {
+    /// With answers that a proxy, which asked so, does not take for leave to forward.
+    fn refusing(self, asking: &Asking) -> Self {
+        match self {
+            Self::Answer(answer) => Self::Answer(Box::new(vouch::refusing(asking, *answer))),
+            Self::Serve(mut served) => {
+                served.asking = Some(asking.clone());
+                Self::Serve(served)
+            }
+            other => other,
+        }
+    }
+}
+
 /// A request for the login.
 pub(crate) struct Served {
     login: Arc<Login>,
     call: Call,
+    /// How it was asked about, by a proxy that takes the status for its answer.
+    asking: Option<Asking>,
 }
 
 impl Served {
@@ -248,7 +264,11 @@ impl Served {
 
     /// Answers it.
     pub(crate) async fn answer(self, body: Vec<u8>) -> Answer {
-        self.login.serve(self.call, body).await
+        let answer = self.login.serve(self.call, body).await;
+        match &self.asking {
+            Some(asking) => vouch::refusing(asking, answer),
+            None => answer,
+        }
     }
 }
 
@@ -266,9 +286,16 @@ pub(crate) fn admit(
     } else if let Some(admission) = for_the_login(worker, running, peer, inbound, record) {
         Ok(admission)
     } else {
-        asked_about(running, peer, inbound).and_then(|inbound| {
-            record.client = inbound.client;
-            try_admit(worker, running, peer, &inbound, found, record)
+        asked_about(running, peer, inbound).and_then(|original| {
+            record.client = original.client;
+            let admission = try_admit(worker, running, peer, &original, found, record)?;
+            // Over gRPC an answer is one whatever its status.
+            let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
+            let asking = asking.filter(|_| !inbound.is_original);
+            Ok(match asking {
+                Some(asking) => admission.refusing(asking),
+                None => admission,
+            })
         })
     };
     match admission {
@@ -311,7 +338,7 @@ fn for_the_login(
     worker.begin_trace(inbound.fields, record);
     record.describe(&request);
     Some(match login.call(&request, inbound.fields, false)? {
-        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
         Err(answer) => Admission::Answer(Box::new(answer)),
     })
 }
@@ -364,7 +391,7 @@ fn try_admit(
         && let Some(call) = login.call(&request, inbound.fields, inbound.is_original)
     {
         return Ok(match call {
-            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }

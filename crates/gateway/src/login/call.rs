@@ -80,8 +80,6 @@ pub(crate) struct Call {
     pub(super) origin: usize,
     pub(crate) action: Action,
     pub(super) is_post: bool,
-    /// Another proxy asks about it, and takes a status of success for a yes.
-    pub(super) asked: bool,
     /// The provider in the address of a callback.
     pub(super) provider: Option<String>,
     /// The value of each cookie of ours.
@@ -167,7 +165,6 @@ impl Login {
             origin,
             action,
             is_post: request.method() == "POST",
-            asked,
             provider: provider.map(str::to_owned),
             session: Cookie::Session.find(https, fields).map(Into::into),
             browser: Cookie::Browser.find(https, fields).map(Into::into),

@@ -20,7 +20,8 @@ const STYLE: &str = include_str!("../../assets/login.css");
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = STANDARD.encode(digest::digest(&digest::SHA256, STYLE.as_bytes()));
     format!(
-        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
+        "default-src 'none'; style-src 'sha256-{hash}'; img-src data:; form-action 'none'; frame-ancestors 'none'; \
+         base-uri 'none'"
     )
 });
 
@@ -33,8 +34,6 @@ enum Act {
     Go(&'static str, String),
     /// Follow a link in a tab of its own.
     GoApart(&'static str, String),
-    /// Send a form without fields.
-    Send(&'static str, String),
 }
 
 #[derive(Template)]
@@ -103,9 +102,10 @@ pub(super) fn done() -> Answer {
     page(200, ("signed_in", Outcome::Local), "You are signed in", &texts, Act::Nothing, None)
 }
 
-/// Another site's link wants somebody to log out.
+/// Another site's link wants somebody to log out. A link of our own goes through; a form would not: browsers hold `form-action`
+/// against the redirects that follow it, and these lead to the provider.
 pub(super) fn sign_out(address: &str) -> Answer {
-    let act = Act::Send("Sign out", address.to_owned());
+    let act = Act::Go("Sign out", address.to_owned());
     page(
         200,
         ("sign_out", Outcome::Local),
@@ -217,14 +217,11 @@ fn page(
 ) -> Answer {
     let texts = texts.iter().map(|text| (*text).to_owned()).collect();
     let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
-    // Browsers hold it against where a form's answer leads as well, and logging out leads to the provider.
-    let forms = if matches!(page.act, Act::Send(..)) { "" } else { "; form-action 'none'" };
-    let policy = format!("{}{forms}", *POLICY);
     let Ok(body) = page.render() else { return plain(500, "page", Outcome::Malformed) };
     let mut answer = plain(status, code, outcome);
     answer.fields[0].1 = "text/html; charset=utf-8".into();
     answer.fields.extend([
-        ("content-security-policy".into(), policy.into()),
+        ("content-security-policy".into(), POLICY.clone().into()),
         ("x-frame-options".into(), "DENY".into()),
         ("referrer-policy".into(), "no-referrer".into()),
     ]);

@@ -75,7 +75,7 @@ pub(crate) struct Session {
 pub(crate) enum SealFault {
     /// It is longer than browsers keep.
     #[error(
-        "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.sessions`), or ask for fewer claims and scopes"
+        "the session takes {0} bytes, and browsers keep no cookie over 4096; keep sessions in a database (`login.database`), or ask for fewer claims and scopes"
     )]
     TooLong(usize),
     /// There is no randomness.
@@ -237,6 +237,8 @@ fn named(parts: &[&str]) -> Digest {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use aws_lc_rs::rand::SystemRandom;
 

@@ -1,0 +1,149 @@
+"""Somebody without scripts who logs in where other proxies ask the gateway: nginx, Envoy and Caddy."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import requests
+from person import ISSUER, Person
+from verdicts import check, equal
+
+FRONTS = json.loads(os.environ["CLIENTS_FRONTS"])
+REFRESH_S = float(os.environ["CLIENTS_REFRESH_S"])
+# A message waits in the provider's queue for a moment.
+PATIENCE_S = 3
+READY_S = 10
+OURS = {"postern", "postern-login"}
+
+
+class Visitor(Person):
+    """A browser that says so."""
+
+    def __init__(self, base: str, name: str = "ada") -> None:
+        super().__init__(name)
+        self.base = base
+        self.session.headers["accept"] = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"
+
+    def open(self, path: str) -> requests.Response:
+        """A page, without going on."""
+        return self.session.get(self.base + path, allow_redirects=False, timeout=20)
+
+    def cookie(self) -> str | None:
+        """The session's."""
+        return next((cookie.value for cookie in self.session.cookies if cookie.name == "postern"), None)
+
+
+def arrived(page: requests.Response) -> dict:
+    """What arrived at the service; fails when nothing did."""
+    equal("status", page.status_code, 200)
+    return page.json()
+
+
+def sent(page: requests.Response, name: str) -> list[str]:
+    """The values of a header field that arrived there, but for empty ones."""
+    return [value for key, value in arrived(page)["headers"] if key.lower() == name and value]
+
+
+class Front:
+    """What holds behind each of them."""
+
+    def __init__(self, name: str, port: int) -> None:
+        self.name, self.base = name, f"http://127.0.0.1:{port}"
+        self.ada = Visitor(self.base)
+
+    def await_ready(self) -> None:
+        """Envoy begins with a look at whether Postern is well."""
+        deadline = time.monotonic() + READY_S
+        while self.ada.open("/").status_code in (502, 503) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+    def log_in(self) -> None:
+        """There and back, to the page that was wanted; the service hears who it is."""
+        self.await_ready()
+        first = self.ada.open("/notes?q=a%20b&z=%26")
+        wanted = f"{self.base}/oauth2/start?rd=%2Fnotes%3Fq%3Da%2520b%26z%3D%2526"
+        equal("the first answer", (first.status_code, first.headers.get("location")), (302, wanted))
+        page = self.ada.visit(f"{self.base}/notes?q=a%20b&z=%26")
+        assert "password" in self.ada.asked, f"asked for {self.ada.asked}"
+        equal("address", page.url, f"{self.base}/notes?q=a%20b&z=%26")
+        equal("target at the service", arrived(page)["target"], "/notes?q=a%20b&z=%26")
+        equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["ada@works.example"])
+        equal("X-Forwarded-Groups", sent(page, "x-forwarded-groups"), ["friends of Ada"])
+        equal("managers' pages", self.ada.open("/managers/1").status_code, 403)
+
+    def cookies(self) -> None:
+        """Envoy takes ours off; the others are told to keep nothing there but a name, or to do it themselves."""
+        seen = {crumb.split("=")[0].strip() for value in sent(self.ada.open("/"), "cookie") for crumb in value.split(";")}
+        equal("ours at the service", seen & OURS, set() if self.name == "envoy" else OURS)
+
+    def programs(self) -> None:
+        """A program is told, and not led."""
+        answer = requests.get(self.base + "/notes", headers={"accept": "application/json"}, timeout=20, allow_redirects=False)
+        equal("status and location", (answer.status_code, answer.headers.get("location")), (401, None))
+        assert answer.headers.get("www-authenticate", "").startswith("Bearer"), dict(answer.headers)
+
+    def pages(self) -> None:
+        """Pages of the login's are shown, and let nobody through to the service."""
+        headers = {"accept": "text/html", "x-forwarded-user": "root", "x-original-method": "GET"}
+        headers |= {"x-forwarded-method": "GET", "x-forwarded-uri": "/oauth2/done", "x-original-uri": "/oauth2/done"}
+        for name, text in (("sign_in", "Sign in"), ("signed_out", "You are signed out"), ("done", "You are signed in")):
+            for more in ({"accept": "text/html"}, headers):
+                answer = requests.get(f"{self.base}/oauth2/{name}", headers=more, timeout=20, allow_redirects=False)
+                assert "<h1>" in answer.text or answer.status_code >= 400, f"{name}: {answer.status_code} {answer.text[:200]}"
+                if more is not headers:
+                    assert f"<h1>{text}</h1>" in answer.text, f"{name}: {answer.status_code} {answer.text[:200]}"
+
+    def renewal(self) -> None:
+        """A renewed session's cookie comes to the browser, and is good; a database's stays as it is."""
+        before = self.ada.cookie()
+        for _ in range(2):
+            time.sleep(REFRESH_S + 0.5)
+            page = self.ada.open("/notes/later")
+            equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["ada@works.example"])
+            changed = self.ada.cookie() != before
+            assert changed == (self.name != "caddy"), f"the cookie changed: {changed}"
+            before = self.ada.cookie()
+
+    def sign_out(self) -> None:
+        """Here and at the provider."""
+        page = self.ada.get(f"{self.base}/oauth2/sign_out")
+        assert "You are signed out" in page.text, f"{page.url} {page.status_code}: {page.text[:200]}"
+        assert any(step.url.startswith(ISSUER) for step in page.history), [step.url for step in page.history]
+        equal("cookie", self.ada.cookie(), None)
+        equal("next visit", self.ada.open("/notes").status_code, 302)
+        page = self.ada.visit(f"{self.base}/notes/again")
+        assert "password" in self.ada.asked, f"asked for {self.ada.asked}"
+        equal("address", page.url, f"{self.base}/notes/again")
+
+    def logged_out(self) -> None:
+        """The operator of the provider ends everything: it tells the gateway."""
+        bob = Visitor(self.base, "bob")
+        equal("before", bob.visit(f"{self.base}/notes").status_code, 200)
+        command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"], "user", "end", "bob"]
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
+        began = time.monotonic()
+        while bob.open("/notes").status_code != 302:
+            assert time.monotonic() - began < PATIENCE_S, f"the session still holds after {PATIENCE_S} s"
+            time.sleep(0.1)
+
+
+def main() -> None:
+    """One after another."""
+    for name, port in FRONTS.items():
+        front = Front(name, port)
+        for what, run in {
+            "login, back to the page, identity at the service": front.log_in,
+            "whose cookies the service sees": front.cookies,
+            "programs are 401": front.programs,
+            "pages of the login's let nobody through": front.pages,
+            "renewals reach the browser": front.renewal,
+            "signing out ends the provider's session": front.sign_out,
+            "a back-channel logout arrives": front.logged_out,
+        }.items():
+            check(f"{name}: {what}", run)
+
+
+main()

@@ -1,0 +1,265 @@
+"""Somebody at Chromium who logs in at the gateway through Postern's own provider, and sees every page that the gateway has."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from urllib.parse import parse_qs
+
+from browser import ISSUER, Trap, Visit, launch, look, visit
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from verdicts import check, equal
+
+HOUSE, CHOICE = json.loads(os.environ["CLIENTS_GATEWAYS"])
+HOME, SECOND = HOUSE["origins"]
+SECURE = CHOICE["origins"][0]
+PASSWORD = os.environ["CLIENTS_PASSWORD"]
+FORM = """<!doctype html><html lang="en"><title>A form</title><form method="post" action="/notes">
+<textarea name="note" aria-label="note"></textarea><button>Save</button></form></html>"""
+NOTE = "the tide was high & the wind = 7\nsecond line"
+# A message waits in the provider's queue for a moment.
+PATIENCE_S = 3
+
+
+def told(page: Page) -> dict:
+    """What arrived at the service behind the gateway."""
+    return json.loads(page.locator("pre").inner_text())
+
+
+def sent(page: Page, name: str) -> list[str]:
+    """The values of a header field that arrived there."""
+    return [value for key, value in told(page)["headers"] if key.lower() == name]
+
+
+def heading(page: Page, text: str) -> None:
+    """Fails unless this is the page with that heading."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(text)
+
+
+def type_in(page: Page, name: str) -> None:
+    """The provider's login page, and the consent if it asks."""
+    heading(page, "Sign in")
+    page.get_by_label("User name").fill(name)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+
+
+def allow(page: Page) -> None:
+    """The consent."""
+    heading(page, "Allow access?")
+    page.get_by_role("button", name="Allow", exact=True).click()
+
+
+def log_in(page: Page, url: str, name: str = "ada") -> None:
+    """From nothing to a page; consent is asked for once."""
+    page.goto(url)
+    type_in(page, name)
+    page.wait_for_url(lambda found: found == url or "/login" in found or "/consent" in found)
+    if page.url != url:
+        allow(page)
+    expect(page).to_have_url(url)
+
+
+def operator(*words: str) -> None:
+    """What an operator does at the provider."""
+    command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"], *words]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+def ours(context: BrowserContext, origin: str) -> dict[str, dict]:
+    """The gateway's cookies; those of the provider, which may have the same host, have other names."""
+    cookies = context.cookies(origin)
+    return {c["name"]: c for c in cookies if re.fullmatch("(__Host-)?postern(-login)?", c["name"])}
+
+
+def is_over(page: Page, url: str) -> float:
+    """How long it takes until a page asks to log in."""
+    began = time.monotonic()
+    while True:
+        page.goto(url)
+        if page.url.startswith(ISSUER):
+            return time.monotonic() - began
+        assert time.monotonic() - began < PATIENCE_S, f"{url} still opens after {PATIENCE_S} s"
+        time.sleep(0.1)
+
+
+class Ada:
+    """One browser, from the first login to the last logout."""
+
+    def __init__(self, browser: Browser) -> None:
+        self.browser = browser
+        self.visit = Visit(browser)
+        self.page = self.visit.page
+
+    def deny(self) -> None:
+        """Who allows nothing is not logged in, and can think better of it."""
+        page = self.page
+        page.goto(f"{SECOND}/notes")
+        type_in(page, "ada")
+        heading(page, "Allow access?")
+        page.get_by_role("button", name="Deny", exact=True).click()
+        heading(page, "You were not signed in")
+        look(page, "gateway-refused")
+        page.get_by_role("link", name="Try again").click()
+        allow(page)
+        expect(page).to_have_url(f"{SECOND}/notes")
+
+    def identity(self) -> None:
+        """A deep link at the other origin, without a page; who it is, and nothing of the session."""
+        page = self.page
+        page.goto(f"{HOME}/notes/1?q=a%20b&z=%26")
+        expect(page).to_have_url(f"{HOME}/notes/1?q=a%20b&z=%26")
+        equal("target at the service", told(page)["target"], "/notes/1?q=a%20b&z=%26")
+        equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["ada@works.example"])
+        equal("X-Forwarded-Groups", sent(page, "x-forwarded-groups"), ["friends of Ada"])
+        # At this host the provider has cookies as well: ports do not tell them apart.
+        arrived = {crumb.split("=")[0].strip() for value in sent(page, "cookie") for crumb in value.split(";")}
+        assert not arrived & {"postern", "postern-login"}, f"cookies at the service: {arrived}"
+        equal("cookies", set(ours(self.visit.context, HOME)), {"postern", "postern-login"})
+
+    def signed_out_there(self) -> None:
+        """Signing out at one origin ends the provider's session, which tells the other origin."""
+        other = self.visit.context.new_page()
+        other.goto(f"{SECOND}/oauth2/sign_out")
+        heading(other, "You are signed out")
+        look(other, "gateway-signed-out")
+        took = is_over(self.page, f"{HOME}/notes/2")
+        print(f"the other origin heard of it after {took:.2f} s", file=sys.stderr)
+        other.get_by_role("link", name="Sign in again").click()
+        heading(other, "Sign in")
+        other.close()
+
+    def account(self) -> None:
+        """The account page's button does the same; and the operator's word, everywhere."""
+        log_in(self.page, f"{HOME}/notes/3")
+        with visit(self.browser) as begun:
+            log_in(begun.page, f"{SECOND}/notes/4")
+            page = self.visit.context.new_page()
+            page.goto(f"{ISSUER}/account")
+            page.get_by_role("button", name="Sign out", exact=True).click()
+            is_over(self.page, f"{HOME}/notes/3")
+            equal("another browser's session", begun.page.goto(f"{SECOND}/notes/4").status, 200)
+            expect(begun.page).to_have_url(f"{SECOND}/notes/4")
+            page.close()
+            log_in(self.page, f"{HOME}/notes/3")
+            operator("user", "end", "ada")
+            is_over(self.page, f"{HOME}/notes/3")
+            is_over(begun.page, f"{SECOND}/notes/4")
+
+    def form(self) -> None:
+        """A form is sent when the session is over: a page, a tab to log in at, and loading again sends it."""
+        page, context = self.page, self.visit.context
+        log_in(page, f"{SECOND}/start", "bob")
+        page.route(f"{SECOND}/form", lambda route: route.fulfill(content_type="text/html", body=FORM))
+        page.goto(f"{SECOND}/form")
+        page.get_by_label("note").fill(NOTE)
+        operator("user", "end", "bob")
+        time.sleep(1)
+        page.get_by_role("button", name="Save").click()
+        heading(page, "Sign in again")
+        equal("address", page.url, f"{SECOND}/notes")
+        look(page, "gateway-expired")
+        with context.expect_page() as opened:
+            page.get_by_role("link", name="Sign in in a new tab").click()
+        tab = opened.value
+        type_in(tab, "bob")
+        heading(tab, "You are signed in")
+        look(tab, "gateway-done")
+        tab.close()
+        page.reload()
+        arrived = told(page)
+        equal("method and target", (arrived["method"], arrived["target"]), ("POST", "/notes"))
+        fields = parse_qs(arrived["body"]["text"])
+        equal("the form", fields, {"note": [NOTE.replace("\n", "\r\n")]})
+        equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["bob@works.example"])
+
+    def from_elsewhere(self) -> None:
+        """A link of another site asks before it signs anybody out; its own link does it."""
+        page = self.page
+        page.route(f"{HOME}/links", lambda route: route.fulfill(
+            content_type="text/html", body=f'<html lang="en"><a href="{SECOND}/oauth2/sign_out">out</a></html>'
+        ))  # fmt: skip
+        page.goto(f"{HOME}/links")
+        page.get_by_role("link", name="out").click()
+        heading(page, "Sign out?")
+        look(page, "gateway-sign-out")
+        page.get_by_role("link", name="Sign out").click()
+        heading(page, "You are signed out")
+        page.goto(f"{SECOND}/notes")
+        heading(page, "Sign in")
+
+    def end(self) -> None:
+        """The console of the whole visit, and where its requests went."""
+        self.visit.close()
+
+
+def tls(browser: Browser) -> None:
+    """Over TLS, with a choice of providers: cookies that no other host can set."""
+    with visit(browser, ignore_https_errors=True) as begun:
+        page, context = begun.page, begun.context
+        page.goto(f"{SECURE}/notes/5?x=y")
+        heading(page, "Sign in")
+        equal("address", page.url.split("?")[0], f"{SECURE}/oauth2/sign_in")
+        look(page, "gateway-sign-in")
+        page.get_by_role("link", name="Example Works").click()
+        type_in(page, "grace")
+        allow(page)
+        expect(page).to_have_url(f"{SECURE}/notes/5?x=y")
+        cookies = ours(context, SECURE)
+        equal("cookies", set(cookies), {"__Host-postern", "__Host-postern-login"})
+        for name, cookie in cookies.items():
+            found = (cookie["secure"], cookie["httpOnly"], cookie["sameSite"], cookie["path"], cookie["domain"])
+            equal(f"attributes of {name}", found, (True, True, "Lax", "/", "localhost"))
+        equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["grace@works.example"])
+        page.goto(f"{SECURE}/oauth2/sign_out")
+        heading(page, "You are signed out")
+        equal("cookies left", set(ours(context, SECURE)), set())
+
+
+def problems(browser: Browser) -> None:
+    """What somebody is told whose login cannot go on."""
+    pages = {
+        "gateway-no-cookie": (f"{HOME}/oauth2/callback?code=x&state=y", "Your browser sent no cookie"),
+        "gateway-not-begun": (f"{HOME}/oauth2/callback?code=x&state=y", "This sign-in did not begin here"),
+        "gateway-no-provider": (f"{HOME}/oauth2/start?provider=nobody", "There is no such account provider"),
+        "gateway-silent": (f"{SECURE}/oauth2/start?provider=partner&rd=/x", "You cannot be signed in right now"),
+    }
+    # A provider that is silent is a 503, of which the console speaks.
+    begun = Visit(browser, ignore_https_errors=True)
+    for name, (url, text) in pages.items():
+        begun.page.goto(url)
+        heading(begun.page, text)
+        look(begun.page, name)
+        begun.page.goto(f"{HOME}/oauth2/start")
+    begun.context.close()
+
+
+def main() -> None:
+    """One browser for all; each visit has cookies of its own."""
+    trap = Trap()
+    with sync_playwright() as playwright:
+        browser = launch(playwright, trap)
+        ada = Ada(browser)
+        checks: dict[str, Callable[[], None]] = {
+            "whoever denies is not logged in, and may try again": ada.deny,
+            "a deep link at a second origin, identity at the service": ada.identity,
+            "signing out at one origin reaches the other by back-channel": ada.signed_out_there,
+            "signing out at the provider, and everywhere by its operator": ada.account,
+            "a form survives the end of its session": ada.form,
+            "another site's link does not sign anybody out": ada.from_elsewhere,
+            "no complaint in the console, no request beyond loopback": ada.end,
+            "over TLS with a choice of providers: __Host- cookies": lambda: tls(browser),
+            "pages for logins that cannot go on": lambda: problems(browser),
+        }
+        for name, run in checks.items():
+            check(name, run)
+        browser.close()
+    check("nothing but the browser's own upkeep wanted to go beyond loopback", equal, "wanted", trap.wanted(), [])
+
+
+main()
