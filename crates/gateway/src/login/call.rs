@@ -182,13 +182,14 @@ impl Login {
         fields: &[Field<'_>],
         upgrades: bool,
     ) -> Option<Answer> {
-        let mut target = Vec::new();
-        request.write_target(&mut target);
-        // What is too long to be kept must not make an address that is too long to be read.
-        let target = redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin]);
         match navigation::judge(request.method(), fields, upgrades) {
             Navigation::Program => None,
             Navigation::Visit => {
+                let mut target = Vec::new();
+                request.write_target(&mut target);
+                // What is too long to be kept must not make an address that is too long to be read.
+                let target =
+                    redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin]);
                 let mut answer = redirect_to(302, self.address(origin, "start", &[("rd", &target)]));
                 answer.code = "login_required";
                 answer.outcome = Outcome::Unauthenticated;
