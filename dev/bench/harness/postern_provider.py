@@ -86,7 +86,7 @@ def postern_subject(
     )  # fmt: skip
     kind = "PostgreSQL" if setting.database == "postgres" else "SQLite in a file"
     return Running(server, description, [
-        f"release build, {kind}",
+        f"profile dist, {kind}",
         f"configured: argon2id, {ARGON2_ITERATIONS} iterations, {ARGON2_KIB} KiB, parallelism {ARGON2_LANES}; no memory of verified passwords; 1 024 passwords may wait",
         "limits on guessing as by default, per account and per network; refresh tokens rotate; tokens are signed with ES256",
     ])  # fmt: skip

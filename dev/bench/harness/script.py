@@ -31,11 +31,11 @@ def chosen(parser: argparse.ArgumentParser, what: str, text: str, names: Iterabl
     return wanted or names
 
 
-def release(root: Path, build: bool) -> Path:
-    """The folder of the release binaries, built before unless they are to be used as they are."""
+def shipped(root: Path, build: bool) -> Path:
+    """The folder of the binaries as they are shipped (profile `dist`), built before unless they are to be used as they are."""
     if build:
-        subprocess.run(["cargo", "build", "--release", "-p", "postern", "-p", "lab"], cwd=root, check=True)
-    return Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "release"
+        subprocess.run(["cargo", "build", "--profile", "dist", "-p", "postern", "-p", "lab"], cwd=root, check=True)
+    return Path(os.environ.get("CARGO_TARGET_DIR", root / "target")) / "dist"
 
 
 def load_driver(binaries: Path) -> str:
