@@ -17,7 +17,6 @@ use auth::request::Field;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
-use crate::config::Asking;
 use crate::login::cookies::{is_cookie, without_ours};
 use crate::metrics::Outcome;
 use crate::worker::{Running, access_token};
@@ -76,18 +75,6 @@ impl Voucher {
             close: false,
         }
     }
-}
-
-/// An answer of ours in place of a voucher, for a proxy that asked over HTTP. To it a success is leave to forward, so what
-/// would be a page is refused, with the same content; and nginx knows yes and no alone, so a redirect is 401 there, which
-/// its configuration can make one of: `Location` is beside it.
-pub(crate) fn refusing(asking: &Asking, answer: Answer) -> Answer {
-    let status = match (answer.status, asking) {
-        (200..=299, _) => 403,
-        (300..=399, Asking::XOriginal) => 401,
-        (status, _) => status,
-    };
-    Answer { status, ..answer }
 }
 
 /// All cookies but ours; `None` when none is ours.
