@@ -38,7 +38,7 @@ use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
 use crate::review;
 use crate::tls::ClientAuthorities;
-use crate::vouch::{Voucher, look_alike};
+use crate::vouch::{self, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
@@ -266,9 +266,14 @@ pub(crate) fn admit(
     } else if let Some(admission) = for_the_login(running, peer, inbound) {
         Ok(admission)
     } else {
-        asked_about(running, peer, inbound).and_then(|inbound| {
+        let admission = asked_about(running, peer, inbound).and_then(|inbound| {
             record.client = inbound.client;
             try_admit(worker, running, peer, &inbound, found, record)
+        });
+        let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
+        admission.map(|admission| match admission {
+            Admission::Answer(answer) => Admission::Answer(Box::new(vouch::refusing(asking, *answer))),
+            other => other,
         })
     };
     match admission {
