@@ -270,9 +270,12 @@ pub(crate) fn admit(
             record.client = inbound.client;
             try_admit(worker, running, peer, &inbound, found, record)
         });
-        let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
         admission.map(|admission| match admission {
-            Admission::Answer(answer) => Admission::Answer(Box::new(vouch::refusing(asking, *answer))),
+            // Over gRPC an answer is one whatever its status.
+            Admission::Answer(answer) if !inbound.is_original => {
+                let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
+                Admission::Answer(Box::new(vouch::refusing(asking, *answer)))
+            }
             other => other,
         })
     };

@@ -139,6 +139,6 @@ mod tests {
         assert_eq!(told(Some(&Asking::XOriginal), 403), 403);
         assert_eq!(told(Some(&Asking::XForwarded), 302), 302);
         assert_eq!(told(Some(&Asking::Itself { prefix: "".into() }), 302), 302);
-        assert_eq!(told(None, 302), 302, "over gRPC, or where we forward");
+        assert_eq!(told(None, 302), 302, "nobody who can be told more");
     }
 }
