@@ -85,8 +85,15 @@ class Front:
         equal("status and location", (answer.status_code, answer.headers.get("location")), (401, None))
         assert answer.headers.get("www-authenticate", "").startswith("Bearer"), dict(answer.headers)
 
+    def forms(self) -> None:
+        """Whoever sends a form without a session is told how it is not lost; nginx has a page of its own for 401."""
+        headers = {"accept": "text/html", "sec-fetch-mode": "navigate"}
+        answer = requests.post(self.base + "/notes", {"note": "x"}, headers=headers, timeout=20, allow_redirects=False)
+        equal("status", answer.status_code, 401)
+        equal("the page says so", "<h1>Sign in again</h1>" in answer.text, self.name != "nginx")
+
     def pages(self) -> None:
-        """Pages of the login's are shown, and let nobody through to the service."""
+        """Pages of the login's are shown, and let nobody through to the service, whatever a client says it asks about."""
         headers = {"accept": "text/html", "x-forwarded-user": "root", "x-original-method": "GET"}
         headers |= {"x-forwarded-method": "GET", "x-forwarded-uri": "/oauth2/done", "x-original-uri": "/oauth2/done"}
         for name, text in (("sign_in", "Sign in"), ("signed_out", "You are signed out"), ("done", "You are signed in")):
@@ -138,6 +145,7 @@ def main() -> None:
             "login, back to the page, identity at the service": front.log_in,
             "whose cookies the service sees": front.cookies,
             "programs are 401": front.programs,
+            "a form without a session": front.forms,
             "pages of the login's let nobody through": front.pages,
             "renewals reach the browser": front.renewal,
             "signing out ends the provider's session": front.sign_out,
