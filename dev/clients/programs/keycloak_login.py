@@ -138,7 +138,7 @@ class Checks:
                 equal(f"HttpOnly and SameSite of {name}", (cookie["httpOnly"], cookie["sameSite"]), (True, "Lax"))
             equal("what scripts see", at.page.evaluate("document.cookie"), "theme=dark")
             length = len(ours["postern"]["value"])
-            equal(f"a cookie of 43 bytes at {at.name}", length == 43, at.name == "login-database")
+            equal(f"a short cookie at {at.name} ({length} bytes)", length < 100, at.name == "login-database")
 
     def second_origin(self) -> None:
         """Another origin of the gateway, another cookie; Keycloak asks nothing."""
