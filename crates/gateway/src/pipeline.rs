@@ -26,7 +26,7 @@ use rustls::pki_types::CertificateDer;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::clock::Now;
-use crate::config::{Authorization, Config, Listener, Route};
+use crate::config::{Asking, Authorization, Config, Listener, Route};
 use crate::forward::Outbound;
 use crate::forward_auth;
 use crate::http1::head::Framing;
@@ -234,10 +234,26 @@ pub(crate) enum Admission {
     Wait(Wanted),
 }
 
+impl Admission {
+    /// With answers that a proxy, which asked so, does not take for leave to forward.
+    fn refusing(self, asking: &Asking) -> Self {
+        match self {
+            Self::Answer(answer) => Self::Answer(Box::new(vouch::refusing(asking, *answer))),
+            Self::Serve(mut served) => {
+                served.asking = Some(asking.clone());
+                Self::Serve(served)
+            }
+            other => other,
+        }
+    }
+}
+
 /// A request for the login.
 pub(crate) struct Served {
     login: Arc<Login>,
     call: Call,
+    /// How it was asked about, by a proxy that takes the status for its answer.
+    asking: Option<Asking>,
 }
 
 impl Served {
@@ -248,7 +264,11 @@ impl Served {
 
     /// Answers it.
     pub(crate) async fn answer(self, body: Vec<u8>) -> Answer {
-        self.login.serve(self.call, body).await
+        let answer = self.login.serve(self.call, body).await;
+        match &self.asking {
+            Some(asking) => vouch::refusing(asking, answer),
+            None => answer,
+        }
     }
 }
 
@@ -266,17 +286,16 @@ pub(crate) fn admit(
     } else if let Some(admission) = for_the_login(running, peer, inbound) {
         Ok(admission)
     } else {
-        let admission = asked_about(running, peer, inbound).and_then(|inbound| {
-            record.client = inbound.client;
-            try_admit(worker, running, peer, &inbound, found, record)
-        });
-        admission.map(|admission| match admission {
+        asked_about(running, peer, inbound).and_then(|original| {
+            record.client = original.client;
+            let admission = try_admit(worker, running, peer, &original, found, record)?;
             // Over gRPC an answer is one whatever its status.
-            Admission::Answer(answer) if !inbound.is_original => {
-                let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
-                Admission::Answer(Box::new(vouch::refusing(asking, *answer)))
-            }
-            other => other,
+            let asking = authorization(running, peer).and_then(|service| service.http.as_ref());
+            let asking = asking.filter(|_| !inbound.is_original);
+            Ok(match asking {
+                Some(asking) => admission.refusing(asking),
+                None => admission,
+            })
         })
     };
     match admission {
@@ -311,7 +330,7 @@ fn for_the_login(running: &Running, peer: &Peer, inbound: &Inbound<'_>) -> Optio
     };
     let request = Canonical::parse(&raw).ok()?;
     Some(match login.call(&request, inbound.fields)? {
-        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
         Err(answer) => Admission::Answer(Box::new(answer)),
     })
 }
@@ -358,7 +377,7 @@ fn try_admit(
         && let Some(call) = login.call(&request, inbound.fields)
     {
         return Ok(match call {
-            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call })),
+            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }

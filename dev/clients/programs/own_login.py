@@ -179,7 +179,7 @@ class Ada:
         equal("X-Forwarded-Email", sent(page, "x-forwarded-email"), ["bob@works.example"])
 
     def from_elsewhere(self) -> None:
-        """A link of another site asks before it signs anybody out; its button does it."""
+        """A link of another site asks before it signs anybody out; its own link does it."""
         page = self.page
         page.route(f"{HOME}/links", lambda route: route.fulfill(
             content_type="text/html", body=f'<html lang="en"><a href="{SECOND}/oauth2/sign_out">out</a></html>'
@@ -188,7 +188,7 @@ class Ada:
         page.get_by_role("link", name="out").click()
         heading(page, "Sign out?")
         look(page, "gateway-sign-out")
-        page.get_by_role("button", name="Sign out").click()
+        page.get_by_role("link", name="Sign out").click()
         heading(page, "You are signed out")
         page.goto(f"{SECOND}/notes")
         heading(page, "Sign in")

@@ -26,6 +26,15 @@ struct Stage {
 }
 
 impl Stage {
+    /// Another proxy asks; sessions are in cookies.
+    fn asked(listener: &str) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let setup = Setup { listener: listener.into(), ..setup(&provider, "") };
+        let fixture = start(&setup, &clock, None);
+        Self { clock, provider, fixture }
+    }
+
     /// Sessions are in cookies.
     fn carried() -> Self {
         Self::new("", None)
@@ -77,13 +86,17 @@ fn gateway(
     more: &str,
     sessions: Option<Arc<dyn SessionStore>>,
 ) -> Fixture {
+    start(&setup(provider, more), clock, sessions)
+}
+
+fn start(setup: &Setup, clock: &Arc<ManualClock>, sessions: Option<Arc<dyn SessionStore>>) -> Fixture {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
     std::fs::write(&keys, KEY).unwrap();
     std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::fs::write(dir.path().join("secret"), "secret\n").unwrap();
     let upstream = Upstream::start();
-    let text = setup(provider, more).file(dir.path(), upstream.address);
+    let text = setup.file(dir.path(), upstream.address);
     Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
 }
 
@@ -447,7 +460,17 @@ fn logging_out_leaves_nothing_alive() {
         let mut other = stage.logged_in();
         let asked = other.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
         assert_eq!(asked.status, 200);
+        // Browsers hold a page's `form-action` against the redirects behind a form, and these lead to the provider.
+        let text = asked.text();
+        assert!(
+            !text.contains("<form") && text.contains("href=\"https://app.test/oauth2/sign_out\""),
+            "{text}"
+        );
         assert_eq!(other.visit("/").status, 200);
+        let mut link = other.clone();
+        assert_eq!(link.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
+        assert_eq!(other.visit("/").status, 302);
+        let mut other = stage.logged_in();
         assert_eq!(other.send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
         assert_eq!(other.visit("/").status, 302);
     });
@@ -749,4 +772,35 @@ mod broken {
             gone()
         }
     }
+}
+
+#[test]
+fn a_proxy_that_asks_over_http_takes_no_page_for_leave_to_forward() {
+    const PAGES: [(&str, u16); 4] =
+        [("sign_in", 403), ("signed_out", 403), ("done", 403), ("start?provider=nobody", 404)];
+    let caddy = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-forwarded\" }");
+    let forwarded = |uri: &str| {
+        format!(
+            "Accept: text/html\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Host: app.test\r\nX-Forwarded-Uri: {uri}\r\n"
+        )
+    };
+    let nginx = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let original =
+        |uri: &str| format!("Accept: text/html\r\nX-Original-Method: GET\r\nX-Original-URI: {uri}\r\n");
+    for (page, status) in PAGES {
+        let uri = format!("/oauth2/{page}");
+        let told = caddy.browser().send("GET", "/", &forwarded(&uri), "");
+        assert_eq!(told.status, status, "{page}");
+        assert!(told.text().contains("<h1>"), "{page}: {}", told.text());
+        assert_eq!(nginx.browser().send("GET", "/", &original(&uri), "").status, status, "{page}");
+        // What is asked of the login itself is its answer.
+        let itself = if status == 403 { 200 } else { status };
+        assert_eq!(nginx.browser().visit(&uri).status, itself, "{page}");
+    }
+    // A redirect is one where it can be passed on; nginx makes it of 401 and `Location`.
+    let start = Some("https://app.test/oauth2/start?rd=%2Fpage");
+    let told = caddy.browser().send("GET", "/", &forwarded("/page"), "");
+    assert_eq!((told.status, told.value("location")), (302, start));
+    let told = nginx.browser().send("GET", "/", &original("/page"), "");
+    assert_eq!((told.status, told.value("location")), (401, start));
 }
