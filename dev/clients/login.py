@@ -66,15 +66,16 @@ class Gateway:
         return path
 
     def configure(self, providers: str, *, stored: bool, more: str = "", listeners: str = "") -> Path:
-        """Its configuration; sessions are kept in a database of its own, or in cookies. With `listeners` others ask there."""
+        """Its configuration; sessions are in a database of its own, or in cookies. At `listeners` others ask."""
         stage = self.stage
         keys = self.secret_file("keys", base64.b64encode(secrets.token_bytes(32)).decode())
         database = f'database = "sqlite://{stage.folder}/{self.name}.db?mode=rwc"' if stored else ""
         tls = f'tls = {{ certificate = "{stage.certificate}", key = "{stage.key}" }}' if self.tls else ""
         return stage.configuration(
-            "login-asked.toml" if listeners else "login.toml", f"{self.name}.toml", LISTENERS=listeners, ADMIN_PORT=self.admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port,
-            TLS=tls, ORIGINS=", ".join(json.dumps(origin) for origin in self.origins), KEYS=keys, REFRESH=f"{REFRESH_S}s",
-            SESSIONS=database, PROVIDERS=providers, ECHO_PORT=stage.port("echo"), MORE=more,
+            "login-asked.toml" if listeners else "login.toml", f"{self.name}.toml", LISTENERS=listeners,
+            ADMIN_PORT=self.admin, FOLDER=stage.folder, NAME=self.name, PORT=self.port, TLS=tls, KEYS=keys,
+            ORIGINS=", ".join(map(json.dumps, self.origins)), REFRESH=f"{REFRESH_S}s", SESSIONS=database,
+            PROVIDERS=providers, ECHO_PORT=stage.port("echo"), MORE=more,
         )  # fmt: skip
 
     def serve(self, configuration: Path) -> None:
@@ -146,7 +147,9 @@ def _client(gateway: Gateway) -> dict:
     back = [f"{origin}/oauth2/signed_out" for origin in gateway.origins]
     mapper = {
         "name": "groups", "protocol": "openid-connect", "protocolMapper": "oidc-group-membership-mapper",
-        "config": {"claim.name": "groups", "full.path": "false", "id.token.claim": "true", "access.token.claim": "false"},
+        "config": {
+            "claim.name": "groups", "full.path": "false", "id.token.claim": "true", "access.token.claim": "false",
+        },
     }  # fmt: skip
     return {
         "clientId": gateway.name, "secret": f"secret of {gateway.name}", "publicClient": False,
@@ -169,7 +172,7 @@ def _person(name: str, *groups: str) -> dict:
 
 
 def run_login(stage: Stage, report: Report) -> None:
-    """Postern's own provider, in the process of a gateway and beside another one that has TLS; and every page of the login's."""
+    """Postern's own provider, in a gateway's process and beside one with TLS; and every page of the login's."""
     python = venv_python("playwright", "axe_playwright_python", "requests")
     house, choice = Gateway(stage, "login-house"), Gateway(stage, "login-choice", tls=True)
     issuer = house.issuer
@@ -186,7 +189,8 @@ def run_login(stage: Stage, report: Report) -> None:
     )
     choice.serve(choice.configure(at_choice + partner, stored=False))
     settings = environment(stage, [house, choice], issuer) | {
-        "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_POSTERN": str(stage.postern), "CLIENTS_CONFIGURATION": str(configuration),
+        "CLIENTS_PASSWORD": PASSWORD, "CLIENTS_POSTERN": str(stage.postern),
+        "CLIENTS_CONFIGURATION": str(configuration),
     }  # fmt: skip
     run_program("login", [python, str(PROGRAMS / "own_login.py")], stage, report, settings)
     print(f"      screenshots: {settings['CLIENTS_SCREENS']}", flush=True)
@@ -220,14 +224,14 @@ def _house(gateway: Gateway, issuer: str) -> str:
 
 def _registered(gateway: Gateway) -> str:
     """The gateway as a client of the provider; it reaches those alone whose certificate it knows."""
-    addresses = {name: json.dumps([f"{origin}/oauth2/{name}" for origin in gateway.origins]) for name in ("callback", "signed_out")}
+    back, out = (json.dumps([f"{at}/oauth2/{name}" for at in gateway.origins]) for name in ("callback", "signed_out"))
     # What has several origins is told once, for all of them.
     told = "" if gateway.tls else f'backchannel_logout_uri = "{gateway.origins[0]}/oauth2/backchannel_logout"\n'
     return (
         f'\n[[provider.client]]\nid = "{gateway.name}"\nname = "Notebooks"\n'
         f'secret_files = ["{gateway.stage.folder}/{gateway.name}.secret"]\n'
-        f'grants = ["authorization_code", "refresh_token"]\nredirect_uris = {addresses["callback"]}\n'
-        f'post_logout_redirect_uris = {addresses["signed_out"]}\n{told}'
+        f'grants = ["authorization_code", "refresh_token"]\nredirect_uris = {back}\n'
+        f'post_logout_redirect_uris = {out}\n{told}'
         f'scopes = ["openid", "profile", "email", "groups"]\nclaims_in_id_token = true\nrequires_pkce = true\n'
     )
 
@@ -237,7 +241,7 @@ EXAMPLE_PORTS = ("8080", "9002", "9003")
 
 
 def run_fronts(stage: Stage, report: Report) -> None:
-    """Behind Envoy and nginx with sessions in cookies, behind Caddy in SQLite; their configurations are the documentation's."""
+    """Behind Envoy and nginx with sessions in cookies, behind Caddy in SQLite, configured as documented."""
     python = venv_python("requests")
     path = os.pathsep.join([str(CACHE / "bin"), os.environ.get("PATH", os.defpath), "/usr/sbin"])
     for name in ("envoy", "nginx", "caddy"):
@@ -275,7 +279,8 @@ def _listener(stage: Stage, name: str, http: str = "") -> str:
 
 def _start_fronts(stage: Stage, path: str) -> None:
     documentation = (ROOT / "docs/login.md").read_text()
-    temporary = "".join(f"{kind}_temp_path run/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = "".join(f"{kind}_temp_path run/{kind};\n" for kind in kinds)
     block = {name: re.search(rf"```{name}\n(.*?)```", documentation, re.DOTALL)[1] for name in ("nginx", "caddy")}
     texts = {
         # As root, nginx would write bodies to the folder of the run as somebody who may not.

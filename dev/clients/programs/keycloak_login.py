@@ -95,7 +95,9 @@ class At:
 
     def renewals(self) -> tuple[int, int, int]:
         """Renewals by their outcome."""
-        good, refused, failed = (self.count("postern_session_renewals", result=r) for r in ("good", "refused", "failed"))
+        good, refused, failed = (
+            self.count("postern_session_renewals", result=result) for result in ("good", "refused", "failed")
+        )
         return good, refused, failed
 
     def events(self, kind: str) -> int:
@@ -136,7 +138,7 @@ class Checks:
                 equal(f"HttpOnly and SameSite of {name}", (cookie["httpOnly"], cookie["sameSite"]), (True, "Lax"))
             equal("what scripts see", at.page.evaluate("document.cookie"), "theme=dark")
             length = len(ours["postern"]["value"])
-            assert (length == 43) == (at.name == "login-database"), f"the session's cookie at {at.name} has {length} bytes"
+            equal(f"a short cookie at {at.name} ({length} bytes)", length < 100, at.name == "login-database")
 
     def second_origin(self) -> None:
         """Another origin of the gateway, another cookie; Keycloak asks nothing."""
@@ -179,7 +181,7 @@ class Checks:
             equal(f"renewals at {at.name}", at.renewals(), (good + 1, refused, failed))
 
     def race(self) -> None:
-        """However many requests want it, Keycloak sees one refresh token, once; the one it gave next is good as well."""
+        """However many requests want it, Keycloak sees one refresh token, once; the next one is good as well."""
         refreshed = {at.name: (at.events("REFRESH_TOKEN"), at.renewals()) for at in self.all}
         for turn in (1, 2):
             self.await_due()
@@ -232,7 +234,8 @@ class Checks:
             at.page.goto(f"{at.home}/reports")
             took = time.monotonic() - ended
             asks_for_password(at.page)
-            assert took < 1 + self.all.index(at), f"that took {took:.1f} s"
+            assert took < 1, f"{at.name}: that took {took:.1f} s"
+            ended = time.monotonic()
             assert at.count("postern_logouts", by="provider") > before[at.name], "no message arrived"
 
     def again(self) -> None:

@@ -76,25 +76,34 @@ class Front:
 
     def cookies(self) -> None:
         """Envoy takes ours off; the others are told to keep nothing there but a name, or to do it themselves."""
-        seen = {crumb.split("=")[0].strip() for value in sent(self.ada.open("/"), "cookie") for crumb in value.split(";")}
+        crumbs = ";".join(sent(self.ada.open("/"), "cookie")).split(";")
+        seen = {crumb.split("=")[0].strip() for crumb in crumbs}
         equal("ours at the service", seen & OURS, set() if self.name == "envoy" else OURS)
 
     def programs(self) -> None:
         """A program is told, and not led."""
-        answer = requests.get(self.base + "/notes", headers={"accept": "application/json"}, timeout=20, allow_redirects=False)
+        headers = {"accept": "application/json"}
+        answer = requests.get(self.base + "/notes", headers=headers, timeout=20, allow_redirects=False)
         equal("status and location", (answer.status_code, answer.headers.get("location")), (401, None))
         assert answer.headers.get("www-authenticate", "").startswith("Bearer"), dict(answer.headers)
 
+    def forms(self) -> None:
+        """Whoever sends a form without a session is told how it is not lost; nginx has a page of its own for 401."""
+        headers = {"accept": "text/html", "sec-fetch-mode": "navigate"}
+        answer = requests.post(self.base + "/notes", {"note": "x"}, headers=headers, timeout=20, allow_redirects=False)
+        equal("status", answer.status_code, 401)
+        equal("the page says so", "<h1>Sign in again</h1>" in answer.text, self.name != "nginx")
+
     def pages(self) -> None:
-        """Pages of the login's are shown, and let nobody through to the service."""
+        """Pages of the login's are shown, and let nobody through, whatever a client says it asks about."""
         headers = {"accept": "text/html", "x-forwarded-user": "root", "x-original-method": "GET"}
         headers |= {"x-forwarded-method": "GET", "x-forwarded-uri": "/oauth2/done", "x-original-uri": "/oauth2/done"}
         for name, text in (("sign_in", "Sign in"), ("signed_out", "You are signed out"), ("done", "You are signed in")):
             for more in ({"accept": "text/html"}, headers):
                 answer = requests.get(f"{self.base}/oauth2/{name}", headers=more, timeout=20, allow_redirects=False)
-                assert "<h1>" in answer.text or answer.status_code >= 400, f"{name}: {answer.status_code} {answer.text[:200]}"
-                if more is not headers:
-                    assert f"<h1>{text}</h1>" in answer.text, f"{name}: {answer.status_code} {answer.text[:200]}"
+                said = f"{name}: {answer.status_code} {answer.text[:200]}"
+                assert "<h1>" in answer.text or answer.status_code >= 400, said
+                assert more is headers or f"<h1>{text}</h1>" in answer.text, said
 
     def renewal(self) -> None:
         """A renewed session's cookie comes to the browser, and is good; a database's stays as it is."""
@@ -122,7 +131,8 @@ class Front:
         """The operator of the provider ends everything: it tells the gateway."""
         bob = Visitor(self.base, "bob")
         equal("before", bob.visit(f"{self.base}/notes").status_code, 200)
-        command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"], "user", "end", "bob"]
+        command = [os.environ["CLIENTS_POSTERN"], "admin", "--config", os.environ["CLIENTS_CONFIGURATION"]]
+        command += ["user", "end", "bob"]
         subprocess.run(command, check=True, capture_output=True, timeout=30)
         began = time.monotonic()
         while bob.open("/notes").status_code != 302:
@@ -138,6 +148,7 @@ def main() -> None:
             "login, back to the page, identity at the service": front.log_in,
             "whose cookies the service sees": front.cookies,
             "programs are 401": front.programs,
+            "a form without a session": front.forms,
             "pages of the login's let nobody through": front.pages,
             "renewals reach the browser": front.renewal,
             "signing out ends the provider's session": front.sign_out,

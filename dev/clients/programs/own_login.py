@@ -1,4 +1,4 @@
-"""Somebody at Chromium who logs in at the gateway through Postern's own provider, and sees every page that the gateway has."""
+"""Somebody at Chromium who logs in at the gateway through Postern's own provider, and sees every page of the gateway."""
 
 from __future__ import annotations
 
