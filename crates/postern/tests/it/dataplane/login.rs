@@ -357,10 +357,11 @@ fn every_provider_answers_at_an_address_of_its_own() {
     let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
     let (provider, second) = (Played::new(&clock), Played::new(&clock));
     let mut setup = setup(&provider, "");
-    setup.more += &format!(
+    let further = format!(
         "\n[[login.provider]]\nname = \"second\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
         second.url
     );
+    setup.more.push_str(&further);
     let fixture = start(&setup, &clock, None);
     let stage = Stage { clock, provider, fixture };
     let mut browser = stage.browser();

@@ -1,4 +1,4 @@
-//! Logging in at OpenShift's own OAuth server. Its endpoints are played, by their public description: metadata, token endpoint,
+//! Logging in at `OpenShift`'s own OAuth server. Its endpoints are played, by their public description: metadata, token endpoint,
 //! `users/~`, and the deletion of one's own token.
 
 use std::collections::BTreeSet;

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::harness::{Client, Response, Seen, Upstream};
 
 /// What the provider knows, and how it behaves.
+#[allow(clippy::struct_excessive_bools, reason = "each is a mood of its own")]
 pub(crate) struct State {
     clock: Arc<ManualClock>,
     url: String,
