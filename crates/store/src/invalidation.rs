@@ -7,35 +7,19 @@
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
 
 use auth::time::Timestamp;
+use coherence::wire::MAX_TAGS;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
 use crate::error::StoreError;
 use crate::readers::{Ask, Readers};
 use crate::value::{millis, timestamp};
-use crate::write::Tx;
+use crate::write::{Change, Tx};
 
-/// Names what changed: a keyed hash of a token, session, user, client or key, made by the caller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Tag(pub [u8; Tag::LENGTH]);
+pub use coherence::{Epoch, Head, Tag};
 
-impl Tag {
-    /// Bytes of a tag.
-    pub const LENGTH: usize = 16;
-}
-
-/// Identifies one history of the log. Another after a restore from backup: what was promised since is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Epoch(pub [u8; 16]);
-
-/// How far the log has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Head {
-    /// The history.
-    pub epoch: Epoch,
-    /// Number of its last event; 0 before the first.
-    pub seq: u64,
-}
+/// What was appended, and to which history.
+pub type Appended = (Epoch, coherence::Event);
 
 /// Something no longer holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,10 +28,22 @@ pub struct Event {
     pub seq: u64,
     /// What it concerns.
     pub tags: Vec<Tag>,
+    /// Only what was issued before this is concerned; `None`: all of it.
+    pub not_before: Option<Timestamp>,
+    /// When the last credential it concerns has expired.
+    pub until: Timestamp,
     /// Why, for people: `token revoked`, `logout`, …
     pub reason: String,
     /// When it was appended.
     pub at: Timestamp,
+}
+
+impl From<Event> for coherence::Event {
+    /// As caches are told: nobody's reasons are their business.
+    fn from(event: Event) -> Self {
+        let (not_before, until) = (event.not_before.map(millis), millis(event.until));
+        Self { seq: event.seq, tags: event.tags, not_before, until }
+    }
 }
 
 /// What is to be told, and how long it matters.
@@ -63,44 +59,62 @@ pub struct Revocation {
     pub until: Timestamp,
 }
 
-impl Head {
-    /// Asks for the one there is.
-    pub(crate) fn ask() -> Ask<'static> {
-        sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1")
-    }
+/// Asks for the head.
+pub(crate) fn ask_head() -> Ask<'static> {
+    sqlx::query("SELECT epoch, seq FROM invalidation_head WHERE id = 1")
+}
 
-    /// The one there is, as a transaction sees it.
-    pub(crate) async fn within(connection: &mut AnyConnection) -> Result<Self, StoreError> {
-        Self::read(&Self::ask().fetch_one(connection).await?)
-    }
+/// The head, as a transaction sees it.
+pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<Head, StoreError> {
+    read_head(&ask_head().fetch_one(connection).await?)
+}
 
-    /// From the row that [`Head::ask`] asks for.
-    pub(crate) fn read(row: &AnyRow) -> Result<Self, StoreError> {
-        let epoch: Vec<u8> = row.try_get(0)?;
-        let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
-        Ok(Self { epoch: Epoch(epoch), seq: number(row.try_get(1)?) })
-    }
+/// From the row that [`ask_head`] asks for.
+pub(crate) fn read_head(row: &AnyRow) -> Result<Head, StoreError> {
+    let epoch: Vec<u8> = row.try_get(0)?;
+    let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
+    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(1)?) })
 }
 
 impl Tx<'_> {
-    /// Appends an event and returns its number. The change it tells of belongs into the same transaction.
+    /// Appends an event and returns its number; several, if it concerns more than an event can name: then that of the last. The
+    /// change it tells of belongs into the same transaction.
     pub(crate) async fn append(
         &mut self,
         revocation: &Revocation,
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let row = sqlx::query("UPDATE invalidation_head SET seq = seq + 1 WHERE id = 1 RETURNING seq")
+        let (first, rest) = revocation.tags.split_at(revocation.tags.len().min(MAX_TAGS));
+        let mut seq = self.append_one(revocation, first, now).await?;
+        for tags in rest.chunks(MAX_TAGS) {
+            seq = self.append_one(revocation, tags, now).await?;
+        }
+        Ok(seq)
+    }
+
+    async fn append_one(
+        &mut self,
+        revocation: &Revocation,
+        tags: &[Tag],
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
+        let row = sqlx::query("UPDATE invalidation_head SET seq = seq + 1 WHERE id = 1 RETURNING epoch, seq")
             .fetch_one(&mut *self.connection)
             .await?;
-        let seq: i64 = row.try_get(0)?;
-        sqlx::query("INSERT INTO invalidation_log (seq, tags, reason, at) VALUES ($1, $2, $3, $4)")
-            .bind(seq)
-            .bind(revocation.tags.iter().flat_map(|tag| tag.0).collect::<Vec<u8>>())
-            .bind(revocation.reason)
-            .bind(millis(now))
-            .execute(&mut *self.connection)
-            .await?;
-        for tag in &revocation.tags {
+        let (head, seq) = (read_head(&row)?, row.try_get::<i64, _>(1)?);
+        sqlx::query(
+            "INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) \
+             VALUES ($1, $2, $3, $4, $5, $6)",
+        )
+        .bind(seq)
+        .bind(tags.iter().flat_map(|tag| tag.0).collect::<Vec<u8>>())
+        .bind(revocation.not_before.map(millis))
+        .bind(millis(revocation.until))
+        .bind(revocation.reason)
+        .bind(millis(now))
+        .execute(&mut *self.connection)
+        .await?;
+        for tag in tags {
             // A tag that is denied already stays denied for the longer time, and wholly if it ever was.
             sqlx::query(
                 "INSERT INTO denials (tag, seq, not_before, expires_at) VALUES ($1, $2, $3, $4) \
@@ -118,14 +132,75 @@ impl Tx<'_> {
             .execute(&mut *self.connection)
             .await?;
         }
-        Ok(number(seq))
+        let event = coherence::Event {
+            seq: head.seq,
+            tags: tags.to_vec(),
+            not_before: revocation.not_before.map(millis),
+            until: millis(revocation.until),
+        };
+        self.appended.push((head.epoch, event));
+        Ok(head.seq)
     }
+}
+
+/// Reads the head in a way that only a database that may still commit can answer: by committing. A former primary, which
+/// has not noticed that another took over, cannot.
+#[derive(Debug, Clone, Copy)]
+pub struct ProveHead;
+
+impl Change for ProveHead {
+    type Output = Head;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
+        let touch = sqlx::query("UPDATE invalidation_head SET seq = seq WHERE id = 1 RETURNING epoch, seq");
+        read_head(&touch.fetch_one(&mut *tx.connection).await?)
+    }
+}
+
+/// Something that is denied as long as a credential it concerns could be valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Denied {
+    /// What.
+    pub tag: Tag,
+    /// The last event that said so.
+    pub seq: u64,
+    /// Only what was issued before this; `None`: all of it.
+    pub not_before: Option<Timestamp>,
+    /// Until when it matters.
+    pub until: Timestamp,
+}
+
+/// What is denied, by tag and beginning after `after`, at most `limit`.
+pub(crate) async fn denied(
+    readers: &Readers,
+    after: Option<Tag>,
+    limit: u32,
+) -> Result<Vec<Denied>, StoreError> {
+    let after = after.map_or(Vec::new(), |tag| tag.0.to_vec());
+    let ask = sqlx::query(
+        "SELECT tag, seq, not_before, expires_at FROM denials WHERE tag > $1 ORDER BY tag LIMIT $2",
+    )
+    .bind(after)
+    .bind(i64::from(limit));
+    let rows = readers.all(ask).await?;
+    rows.iter()
+        .map(|row| {
+            let tag: Vec<u8> = row.try_get(0)?;
+            Ok(Denied {
+                tag: Tag(tag.try_into().map_err(|_| malformed("tag"))?),
+                seq: number(row.try_get(1)?),
+                not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
+                until: timestamp(row.try_get(3)?),
+            })
+        })
+        .collect()
 }
 
 /// Events after `after`, the oldest first, at most `limit`.
 pub(crate) async fn range(readers: &Readers, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
     let ask = sqlx::query(
-        "SELECT seq, tags, reason, at FROM invalidation_log WHERE seq > $1 ORDER BY seq LIMIT $2",
+        "SELECT seq, tags, not_before, until, reason, at FROM invalidation_log \
+         WHERE seq > $1 ORDER BY seq LIMIT $2",
     )
     .bind(i64::try_from(after).unwrap_or(i64::MAX))
     .bind(i64::from(limit));
@@ -140,8 +215,11 @@ pub(crate) async fn range(readers: &Readers, after: u64, limit: u32) -> Result<V
             Ok(Event {
                 seq: number(row.try_get(0)?),
                 tags: tags.iter().map(|tag| Tag(*tag)).collect(),
-                reason: row.try_get(2)?,
-                at: timestamp(row.try_get(3)?),
+                not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
+                // A program of before this was told did not say.
+                until: row.try_get::<Option<i64>, _>(3)?.map_or(Timestamp::MAX, timestamp),
+                reason: row.try_get(4)?,
+                at: timestamp(row.try_get(5)?),
             })
         })
         .collect()

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use coherence::denials::{Denial, Denials};
 use sqlx::AnyPool;
+use tokio::sync::broadcast;
 
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::{self, Epoch, Event, Head};
+use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, ProveHead, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
+use crate::value::millis;
 use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
@@ -78,7 +81,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn head(&self) -> Result<Head, StoreError> {
-        Head::read(&self.readers.one(Head::ask()).await?)
+        invalidation::read_head(&self.readers.one(invalidation::ask_head()).await?)
     }
 
     /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000.
@@ -87,6 +90,21 @@ impl Store {
     /// [`StoreError`]
     pub async fn events(&self, after: u64, limit: u32) -> Result<Vec<Event>, StoreError> {
         invalidation::range(&self.readers, after, limit.min(MAX_EVENTS)).await
+    }
+
+    /// What is denied as long as a credential it concerns could be valid, by tag; at most `limit` of them beginning after
+    /// `after`, and at most 10 000. Whoever reads page by page, after the head, misses nothing of up to that head.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn denied(&self, after: Option<Tag>, limit: u32) -> Result<Vec<Denied>, StoreError> {
+        invalidation::denied(&self.readers, after, limit.min(MAX_EVENTS)).await
+    }
+
+    /// What this store appends to the log from now on, each once it is durable. Other nodes' events are not among them, and
+    /// whoever is far behind misses some: the log has them all.
+    pub fn appended(&self) -> broadcast::Receiver<Appended> {
+        self.writer.appended()
     }
 
     /// Deletes what is over: see [`crate::sweep`].
@@ -131,5 +149,52 @@ impl Store {
     /// For what is no [`Change`]: its steps are transactions of their own.
     pub(crate) fn writers(&self) -> &AnyPool {
         &self.writers
+    }
+}
+
+/// How caches ask the log: what cannot be read is no answer, and whoever asked stops believing.
+impl coherence::drive::Log for Store {
+    async fn head(&self) -> Option<Head> {
+        match self.dialect {
+            // One file has one history, and whoever reads it sees what is committed.
+            Dialect::Sqlite => Self::head(self).await.ok(),
+            Dialect::Postgres => self.write(ProveHead).await.ok(),
+        }
+    }
+
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {
+        let before = Self::head(self).await.ok()?.epoch;
+        let mut events = Vec::new();
+        while events.len() < limit {
+            let from = events.last().map_or(after, |event: &coherence::Event| event.seq);
+            let left = u32::try_from(limit - events.len()).unwrap_or(u32::MAX);
+            let page = self.events(from, left).await.ok()?;
+            if page.is_empty() {
+                break;
+            }
+            events.extend(page.into_iter().map(coherence::Event::from));
+        }
+        // A restore in between would have mixed two histories.
+        (Self::head(self).await.ok()?.epoch == before).then_some((before, events))
+    }
+}
+
+/// How caches that verify credentials themselves learn what is denied.
+impl coherence::drive::Copies for Store {
+    async fn load(&self, denials: &Denials) -> Option<Head> {
+        let head = coherence::drive::Log::head(self).await?;
+        let mut after = None;
+        loop {
+            let page = self.denied(after, MAX_EVENTS).await.ok()?;
+            let Some(last) = page.last() else { break };
+            after = Some(last.tag);
+            for denied in page {
+                let not_before = denied.not_before.map(millis);
+                denials.add(denied.tag, Denial { not_before, until: millis(denied.until) });
+            }
+        }
+        // What a restore in between has put there is of another history.
+        let now = coherence::drive::Log::head(self).await?;
+        (now.epoch == head.epoch).then_some(head)
     }
 }

@@ -15,13 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{AnyConnection, AnyPool};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
+use crate::invalidation::Appended;
 
 /// Changes waiting at most; more are refused at once.
 const QUEUE: usize = 4096;
+/// Appended events that whoever follows may be behind by; then they miss some, which the log still has.
+const FOLLOWED: usize = 4096;
 /// Changes of one transaction at most: so long the first of them waits for the last.
 const TOGETHER: usize = 128;
 /// A change not made within this time is given up; whether it was made is unknown then.
@@ -35,6 +38,8 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Tx<'t> {
     pub(crate) connection: &'t mut AnyConnection,
     pub(crate) dialect: Dialect,
+    /// What was appended to the log of revocations, to be told of once it is durable.
+    pub(crate) appended: Vec<Appended>,
 }
 
 /// A change of what is stored.
@@ -94,6 +99,15 @@ impl<C: Change> Queued for Job<C> {
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Box<dyn Queued>>,
+    appended: broadcast::Sender<Appended>,
+}
+
+/// Where transactions are made.
+#[derive(Clone)]
+struct Place {
+    pool: AnyPool,
+    dialect: Dialect,
+    appended: broadcast::Sender<Appended>,
 }
 
 impl Writer {
@@ -101,10 +115,17 @@ impl Writer {
     pub(crate) fn start(pool: &AnyPool, dialect: Dialect) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
+        let (appended, _) = broadcast::channel(FOLLOWED);
+        let place = Place { pool: pool.clone(), dialect, appended: appended.clone() };
         for _ in 0..dialect.lanes() {
-            tokio::spawn(kept(pool.clone(), dialect, waiting.clone()));
+            tokio::spawn(kept(place.clone(), waiting.clone()));
         }
-        Self { queue }
+        Self { queue, appended }
+    }
+
+    /// What is appended to the log of revocations from now on, once it is durable.
+    pub(crate) fn appended(&self) -> broadcast::Receiver<Appended> {
+        self.appended.subscribe()
     }
 
     pub(crate) async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
@@ -126,14 +147,14 @@ fn lost(what: &str) -> StoreError {
 type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
 
 /// A lane that outlives a change that panics: its transaction is rolled back, its callers hear that it was abandoned.
-async fn kept(pool: AnyPool, dialect: Dialect, waiting: Waiting) {
-    while tokio::spawn(lane(pool.clone(), dialect, waiting.clone())).await.is_err_and(|end| end.is_panic()) {
+async fn kept(place: Place, waiting: Waiting) {
+    while tokio::spawn(lane(place.clone(), waiting.clone())).await.is_err_and(|end| end.is_panic()) {
         tracing::error!("a change panicked; the others that shared its transaction were not made either");
     }
 }
 
 /// One transaction at a time, until nobody can write any more.
-async fn lane(pool: AnyPool, dialect: Dialect, waiting: Waiting) {
+async fn lane(place: Place, waiting: Waiting) {
     let mut jobs = Vec::with_capacity(TOGETHER);
     loop {
         let mut queue = waiting.lock().await;
@@ -142,23 +163,23 @@ async fn lane(pool: AnyPool, dialect: Dialect, waiting: Waiting) {
         }
         drop(queue);
         jobs.retain(|job| !job.is_abandoned());
-        settle(&pool, dialect, &mut jobs).await;
+        settle(&place, &mut jobs).await;
         jobs.clear();
     }
 }
 
 /// Makes the changes, together when possible, and tells each caller.
-async fn settle(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]) {
-    let mut made = together(pool, dialect, jobs).await;
+async fn settle(place: &Place, jobs: &mut [Box<dyn Queued>]) {
+    let mut made = together(place, jobs).await;
     match &made {
         Err(error) if jobs.len() > 1 && error.is_of_one_change() => {
             for job in jobs.chunks_mut(1) {
-                let made = alone(pool, dialect, job).await;
+                let made = alone(place, job).await;
                 job[0].done(made);
             }
             return;
         }
-        Err(error) if error.is_worth_retrying() => made = alone(pool, dialect, jobs).await,
+        Err(error) if error.is_worth_retrying() => made = alone(place, jobs).await,
         Err(error) if !error.is_of_one_change() => {
             tracing::warn!(%error, changes = jobs.len(), "changes could not be stored");
         }
@@ -169,10 +190,10 @@ async fn settle(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]) 
     }
 }
 
-async fn alone(pool: &AnyPool, dialect: Dialect, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+async fn alone(place: &Place, job: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     let mut tries = 0;
     loop {
-        match together(pool, dialect, job).await {
+        match together(place, job).await {
             Err(error) if error.is_worth_retrying() && tries < RETRIES => tries += 1,
             made => return made,
         }
@@ -180,14 +201,23 @@ async fn alone(pool: &AnyPool, dialect: Dialect, job: &mut [Box<dyn Queued>]) ->
 }
 
 /// One transaction with all of them, or none.
-async fn together(pool: &AnyPool, dialect: Dialect, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
+async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     if jobs.is_empty() {
         return Ok(());
     }
-    let mut transaction = pool.begin_with(dialect.begin()).await?;
+    let dialect = place.dialect;
+    let mut transaction = place.pool.begin_with(dialect.begin()).await?;
+    let mut appended = Vec::new();
     for job in jobs {
         // Dropping the transaction rolls it back.
-        job.apply(&mut Tx { connection: &mut transaction, dialect }).await?;
+        let mut tx = Tx { connection: &mut transaction, dialect, appended };
+        job.apply(&mut tx).await?;
+        appended = tx.appended;
     }
-    transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())
+    transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
+    for event in appended {
+        // An error says that nobody follows.
+        let _ = place.appended.send(event);
+    }
+    Ok(())
 }

@@ -13,7 +13,7 @@ use super::tables::{self, Kind, Table};
 use super::{CopyError, Exported, FORMAT};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::Head;
+use crate::invalidation;
 use crate::migrations;
 
 /// Rows that are read at once.
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     snapshot.execute(dialect.patient()).await.map_err(StoreError::from)?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 
-    let head = Head::within(&mut snapshot).await?;
+    let head = invalidation::head_within(&mut snapshot).await?;
     lines.write(&json!({
         "format": FORMAT,
         "schema": migrations::LATEST,

@@ -12,7 +12,7 @@ use super::tables::{self, Kind, Table};
 use super::{CopyError, FORMAT, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::{Epoch, Head};
+use crate::invalidation::{self, Epoch};
 use crate::migrations;
 
 /// Rows that are written at once.
@@ -125,7 +125,7 @@ pub(crate) async fn run(
         .execute(&mut *transaction)
         .await
         .map_err(StoreError::from)?;
-    let head = Head::within(&mut transaction).await?;
+    let head = invalidation::head_within(&mut transaction).await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     Ok(Imported { rows: counts.values().filter_map(Value::as_u64).sum(), head })
 }

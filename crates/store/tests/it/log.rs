@@ -56,14 +56,107 @@ on_both! {
         reading.await.unwrap();
     }
 
+    async fn what_is_appended_is_told_once_it_is_durable(database: Database) {
+        let store = database.open().await;
+        let mut told = store.appended();
+        let mut writes = tokio::task::JoinSet::new();
+        for n in 0..100 {
+            let (store, reader) = (store.clone(), store.clone());
+            writes.spawn(async move {
+                let revocation = Revocation { not_before: Some(NOW), ..revocation(&format!("t{n}")) };
+                store.write(Revoke { revocation, now: NOW }).await.unwrap();
+                assert!(reader.head().await.unwrap().seq > 0);
+            });
+        }
+        let mut seen = Vec::new();
+        while seen.len() < 100 {
+            let (epoch, event) = told.recv().await.unwrap();
+            assert_eq!(epoch, EPOCH);
+            assert!(store.head().await.unwrap().seq >= event.seq, "durable before it is told");
+            seen.push(event);
+        }
+        writes.join_all().await;
+        seen.sort_by_key(|event| event.seq);
+        let log = store.events(0, 1000).await.unwrap();
+        assert_eq!(seen, log.into_iter().map(coherence::Event::from).collect::<Vec<_>>());
+        assert!(told.try_recv().is_err(), "each once");
+    }
+
+    async fn what_concerns_many_is_told_in_several_events(database: Database) {
+        let store = database.open().await;
+        let tags: Vec<_> = (0..150).map(|n| tag(&format!("t{n}"))).collect();
+        let revocation = Revocation { tags: tags.clone(), ..revocation("x") };
+        assert_eq!(store.write(Revoke { revocation, now: NOW }).await.unwrap(), 3);
+        let events = store.events(0, 10).await.unwrap();
+        assert!(events.iter().all(|event| event.tags.len() <= coherence::wire::MAX_TAGS));
+        assert_eq!(events.into_iter().flat_map(|event| event.tags).collect::<Vec<_>>(), tags);
+        assert_eq!(store.denied(None, 1000).await.unwrap().len(), 150);
+    }
+
+    async fn caches_ask_the_log(database: Database) {
+        use coherence::drive::Log;
+        let store = database.open().await;
+        assert_eq!(Log::head(&store).await, Some(Head { epoch: EPOCH, seq: 0 }));
+        for n in 0..5 {
+            let revocation = revocation(&format!("t{n}"));
+            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+        }
+        assert_eq!(Log::head(&store).await, Some(Head { epoch: EPOCH, seq: 5 }));
+        let (epoch, events) = store.range(2, 2).await.unwrap();
+        assert_eq!((epoch, events.iter().map(|e| e.seq).collect::<Vec<_>>()), (EPOCH, vec![3, 4]));
+        assert_eq!(store.range(5, 10).await, Some((EPOCH, vec![])));
+        assert_eq!(store.range(0, 100_000).await.unwrap().1.len(), 5);
+    }
+
+    async fn what_is_denied_is_told_page_by_page(database: Database) {
+        let store = database.open().await;
+        let names: Vec<_> = (0..7).map(|n| format!("t{n}")).collect();
+        for name in &names {
+            let revocation = Revocation { not_before: Some(NOW), ..revocation(name) };
+            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+        }
+        let (mut told, mut after) = (Vec::new(), None);
+        loop {
+            let page = store.denied(after, 3).await.unwrap();
+            assert!(page.len() <= 3 && page.is_sorted_by_key(|denied| denied.tag));
+            let Some(last) = page.last() else { break };
+            after = Some(last.tag);
+            told.extend(page);
+        }
+        let tags: BTreeSet<_> = told.iter().map(|denied| denied.tag).collect();
+        assert_eq!(tags, names.iter().map(|name| tag(name)).collect());
+        assert!(told.iter().all(|d| d.not_before == Some(NOW) && d.until == revocation("x").until));
+    }
+
+    async fn what_is_denied_is_copied_whole(database: Database) {
+        use coherence::denials::Denials;
+        use coherence::drive::Copies;
+        let store = database.open().await;
+        let names: Vec<_> = (0..30).map(|n| format!("t{n}")).collect();
+        for name in &names {
+            let revocation = Revocation { not_before: Some(NOW), ..revocation(name) };
+            store.write(Revoke { revocation, now: NOW }).await.unwrap();
+        }
+        let denials = Denials::new(100);
+        assert_eq!(store.load(&denials).await, Some(Head { epoch: EPOCH, seq: 30 }));
+        assert_eq!(denials.len(), 30);
+        let now = i64::try_from(NOW.as_millis()).unwrap();
+        assert!(names.iter().all(|name| denials.denies(&[tag(name)], now - 1)));
+        assert!(names.iter().all(|name| !denials.denies(&[tag(name)], now)));
+    }
+
     async fn events_come_as_they_were_written(database: Database) {
         let store = database.open().await;
-        let told = Revocation { tags: vec![tag("a"), tag("b")], ..revocation("a") };
+        let not_before = Some(NOW);
+        let told = Revocation { tags: vec![tag("a"), tag("b")], not_before, ..revocation("a") };
         store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
         store.write(Revoke { revocation: revocation("c"), now: NOW.plus(Duration::from_millis(1)) }).await.unwrap();
         let reason = "a test says so".to_owned();
-        let first = Event { seq: 1, tags: vec![tag("a"), tag("b")], reason: reason.clone(), at: NOW };
-        let second = Event { seq: 2, tags: vec![tag("c")], reason, at: NOW.plus(Duration::from_millis(1)) };
+        let until = revocation("c").until;
+        let tags = vec![tag("a"), tag("b")];
+        let first = Event { seq: 1, tags, not_before, until, reason: reason.clone(), at: NOW };
+        let later = NOW.plus(Duration::from_millis(1));
+        let second = Event { seq: 2, tags: vec![tag("c")], not_before: None, until, reason, at: later };
         assert_eq!(store.events(0, 10).await.unwrap(), [first.clone(), second.clone()]);
         assert_eq!(store.events(1, 10).await.unwrap(), [second]);
         assert_eq!(store.events(0, 1).await.unwrap(), [first]);

@@ -1,0 +1,380 @@
+//! Follows the log of one authority, on behalf of the caches of a node.
+//!
+//! Owns: what of the log is applied, the questions that renew the lease, holes, flushes. Does not own: sockets, timers, randomness
+//! and the clock, which whoever drives it brings along; what caches see of it is the [`View`].
+//!
+//! It is driven by [`Consumer::message`] for whatever comes, and [`Consumer::tick`] no later than [`Consumer::wakes_at`] says. Both
+//! add to a list of [actions](Action).
+//!
+//! ```text
+//!          echo of a probe sent since        ┌────────────┐  event: tombstone, then count it
+//!  flush ───────────────────────────────────▶│ following  │  echo, all applied: lease = when it was asked for + L
+//!    ▲                                       └─────┬──────┘  hole: ask for what is missing
+//!    └── another history, a hole for 1 s, too much ┘
+//! ```
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::mutation::{self, Mutation};
+use crate::time::Boot;
+use crate::view::View;
+use crate::wire::Body;
+use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
+
+/// Events held beyond a hole, and the longest stretch that is worth telling again.
+pub const MAX_RANGE: usize = 10_000;
+/// Between two requests for the same stretch.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// Between two words of what has been applied.
+const APPLIED: Duration = Duration::from_millis(20);
+/// Between two requests for a copy of what is denied.
+const LOAD_AGAIN: Duration = Duration::from_secs(1);
+/// Between two looks at whether there is room for it again.
+const ROOM_AGAIN: Duration = Duration::from_mins(1);
+/// Between two probes that something other than time gives rise to.
+const HURRY: Duration = Duration::from_millis(100);
+
+/// How a consumer goes about it.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// L: how long entries are believed after a probe was sent. The promise rests on it.
+    pub lease: Duration,
+    /// H: between two probes.
+    pub period: Duration,
+    /// How long a hole may stay.
+    pub patience: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(5),
+            period: Duration::from_millis(500),
+            patience: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Tell the authority.
+    Send(Body),
+    /// Read the head and then all that is denied, add it to the view's [denials](View::denials), and call [`Consumer::loaded`].
+    Load {
+        /// To be handed back.
+        ticket: u64,
+    },
+    /// Something was taken back just now: what is open on the strength of it is to be looked at again.
+    Revoked(Event),
+    /// Everything was forgotten: whatever is open is to be looked at again.
+    Flushed(Cause),
+}
+
+/// Why everything is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// The authority's history is another one: a restore, or a failover.
+    Epoch,
+    /// The authority's history ends before what was applied of it.
+    WentBack,
+    /// Something of the log did not come within the patience.
+    Gap,
+    /// What is missing can no longer be told, or is too much.
+    Gone,
+    /// More came than there is room for.
+    Overflow,
+}
+
+/// A question that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Probe {
+    nonce: Nonce,
+    /// When it was asked, on this node's clock: the lease counts from here.
+    at: Boot,
+    generation: u64,
+    contiguous: u64,
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct Consumer {
+    id: ConsumerId,
+    settings: Settings,
+    view: Arc<View>,
+    epoch: Option<Epoch>,
+    /// Everything up to here is applied.
+    contiguous: u64,
+    /// What is applied beyond a hole.
+    beyond: BTreeSet<u64>,
+    /// The furthest that the log is known to have got.
+    wanted: u64,
+    flushing: bool,
+    /// The view's. If it has got another one, a denial of another history has shut it.
+    generation: u64,
+    probes: VecDeque<Probe>,
+    probe_at: Boot,
+    probed: Option<Boot>,
+    /// Since when something is missing.
+    gap: Option<Boot>,
+    asked: Option<(Nonce, Boot)>,
+    /// When to look whether what is denied is to be loaded.
+    load_at: Boot,
+    /// The copy that is awaited, and how many have been asked for.
+    loading: Option<u64>,
+    loads: u64,
+    /// What a copy must at least know.
+    opened: u64,
+    /// What was last told to be applied, and when.
+    told: (u64, Boot),
+}
+
+impl Consumer {
+    /// Knows nothing and believes nothing; the first tick asks.
+    pub fn new(id: ConsumerId, settings: Settings, view: Arc<View>) -> Self {
+        let generation = view.generation();
+        Self {
+            id,
+            settings,
+            view,
+            generation,
+            epoch: None,
+            contiguous: 0,
+            beyond: BTreeSet::new(),
+            wanted: 0,
+            flushing: true,
+            probes: VecDeque::new(),
+            probe_at: Boot(0),
+            probed: None,
+            gap: None,
+            asked: None,
+            load_at: Boot(0),
+            loading: None,
+            loads: 0,
+            opened: 0,
+            told: (0, Boot(0)),
+        }
+    }
+
+    /// What caches see.
+    pub fn view(&self) -> &Arc<View> {
+        &self.view
+    }
+
+    /// How far the log is applied, once anything is known of it.
+    pub fn applied(&self) -> Option<Head> {
+        self.epoch.filter(|_| !self.flushing).map(|epoch| Head { epoch, seq: self.contiguous })
+    }
+
+    /// Events that the log is known to have and that are not applied without a hole.
+    pub fn lag(&self) -> u64 {
+        self.wanted.saturating_sub(self.contiguous)
+    }
+
+    /// When [`Consumer::tick`] has something to do, at the latest.
+    pub fn wakes_at(&self) -> Boot {
+        let gap = self.gap.map(|since| since.plus(self.settings.patience));
+        let ask = self.gap.and(self.asked).map(|(_, at)| at.plus(ASK_AGAIN));
+        let tell = (self.told.0 != self.contiguous && !self.flushing).then(|| self.told.1.plus(APPLIED));
+        let load = (self.view.denials().is_some() && !self.flushing).then_some(self.load_at);
+        [Some(self.probe_at), gap, ask, tell, load].into_iter().flatten().min().unwrap_or(self.probe_at)
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
+        if self.generation != self.view.generation() {
+            self.flush(Cause::Epoch, now, actions);
+        } else if self.gap.is_some_and(|since| now >= since.plus(self.settings.patience)) {
+            self.flush(Cause::Gap, now, actions);
+        }
+        if self.gap.is_some() {
+            self.ask(now, nonce, actions);
+        }
+        if now >= self.probe_at {
+            self.probe(now, nonce(), actions);
+        }
+        self.load_when_due(now, actions);
+        self.tell(now, actions);
+    }
+
+    /// What is denied was added to the view, all that there was at `head`, which was read before. `None` when it could not be
+    /// read: it is asked for again.
+    pub fn loaded(&mut self, now: Boot, ticket: u64, head: Option<Head>) {
+        let Some(head) = head.filter(|_| self.loading == Some(ticket)) else { return };
+        let fits = Some(head.epoch) == self.epoch && head.seq >= self.opened;
+        if fits || mutation::is(Mutation::OldCopy) {
+            self.view.loaded(head.seq);
+            (self.loading, self.load_at) = (None, now.plus(ROOM_AGAIN));
+        }
+    }
+
+    /// Takes what the authority says.
+    pub fn message(
+        &mut self,
+        now: Boot,
+        body: &Body,
+        nonce: &mut dyn FnMut() -> Nonce,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.generation != self.view.generation() {
+            self.flush(Cause::Epoch, now, actions);
+        }
+        match body {
+            Body::Event { epoch, event } => self.event(now, *epoch, event, actions),
+            Body::Echo { nonce, head } => self.echo(now, *nonce, *head, actions),
+            Body::Gone { nonce } if self.asked.is_some_and(|(asked, _)| asked == *nonce) => {
+                self.flush(Cause::Gone, now, actions);
+            }
+            // The rest is for authorities, or an answer to nobody's question.
+            Body::Gone { .. } | Body::Probe { .. } | Body::Ask { .. } | Body::Applied { .. } => return,
+        }
+        if self.gap.is_some() {
+            self.ask(now, nonce, actions);
+        }
+        if now >= self.probe_at {
+            self.probe(now, nonce(), actions);
+        }
+        self.tell(now, actions);
+    }
+
+    fn event(&mut self, now: Boot, epoch: Epoch, event: &Event, actions: &mut Vec<Action>) {
+        if self.epoch != Some(epoch) && !mutation::is(Mutation::EpochIgnored) {
+            // Older than what is known, or newer: only an echo can tell, since nobody can have kept that.
+            return self.hurry(now);
+        }
+        if self.epoch.is_none() || event.seq <= self.contiguous || self.beyond.contains(&event.seq) {
+            return;
+        }
+        self.view.apply(event);
+        actions.push(Action::Revoked(event.clone()));
+        self.beyond.insert(event.seq);
+        self.wanted = self.wanted.max(event.seq);
+        self.advance();
+        if self.beyond.len() > MAX_RANGE {
+            self.flush(Cause::Overflow, now, actions);
+        } else if !self.beyond.is_empty() && !self.flushing {
+            self.gap.get_or_insert(now);
+        }
+    }
+
+    fn echo(&mut self, now: Boot, nonce: Nonce, head: Head, actions: &mut Vec<Action>) {
+        let Some(at) = self.probes.iter().position(|probe| probe.nonce == nonce) else { return };
+        let Some(probe) = self.probes.remove(at) else { return };
+        if probe.generation != self.view.generation() {
+            // Asked before a flush: it says nothing of what was missed since.
+            return;
+        }
+        if self.flushing {
+            self.flushing = false;
+            if self.epoch.replace(head.epoch) != Some(head.epoch) {
+                // Whatever the flush was for: numbers of another history are not these.
+                self.beyond.clear();
+            }
+            self.view.open(head.epoch, head.seq);
+            (self.opened, self.load_at) = (head.seq, now);
+            self.loads += 1;
+            self.loading = Some(self.loads);
+            self.load_when_due(now, actions);
+            self.contiguous = head.seq;
+            self.beyond = self.beyond.split_off(&head.seq.saturating_add(1));
+            self.wanted = self.beyond.last().copied().unwrap_or(head.seq).max(head.seq);
+            self.advance();
+            if !self.beyond.is_empty() {
+                self.gap.get_or_insert(now);
+            }
+        } else if self.epoch != Some(head.epoch) && !mutation::is(Mutation::EpochIgnored) {
+            return self.flush(Cause::Epoch, now, actions);
+        } else if head.seq < probe.contiguous && !mutation::is(Mutation::EpochIgnored) {
+            return self.flush(Cause::WentBack, now, actions);
+        }
+        self.wanted = self.wanted.max(head.seq);
+        if self.contiguous >= head.seq {
+            let from = if mutation::is(Mutation::LeaseAtReceive) { now } else { probe.at };
+            self.view.extend(from.plus(self.settings.lease));
+        } else {
+            self.gap.get_or_insert(now);
+        }
+    }
+
+    /// Counts what has no hole before it any more.
+    fn advance(&mut self) {
+        while self.beyond.first().is_some_and(|next| *next <= self.contiguous + 1) {
+            if let Some(next) = self.beyond.pop_first() {
+                self.contiguous = self.contiguous.max(next);
+            }
+        }
+        self.view.set_contiguous(self.contiguous);
+        if self.contiguous >= self.wanted && self.beyond.is_empty() {
+            (self.gap, self.asked) = (None, None);
+        }
+    }
+
+    /// Asks for what is denied: when it was not loaded yet, and when something found no room, which there is now.
+    fn load_when_due(&mut self, now: Boot, actions: &mut Vec<Action>) {
+        let Some(denials) = self.view.denials().filter(|_| !self.flushing && now >= self.load_at) else {
+            return;
+        };
+        if self.loading.is_none() && (denials.is_whole() || !denials.has_room()) {
+            self.load_at = now.plus(ROOM_AGAIN);
+            return;
+        }
+        denials.begin();
+        self.load_at = now.plus(LOAD_AGAIN);
+        self.loads += 1;
+        self.loading = Some(self.loads);
+        actions.push(Action::Load { ticket: self.loads });
+    }
+
+    fn flush(&mut self, cause: Cause, now: Boot, actions: &mut Vec<Action>) {
+        self.view.shut();
+        (self.flushing, self.generation) = (true, self.view.generation());
+        (self.gap, self.asked, self.loading) = (None, None, None);
+        if cause == Cause::Epoch {
+            (self.epoch, self.beyond, self.contiguous) = (None, BTreeSet::new(), 0);
+        } else if matches!(cause, Cause::Overflow | Cause::WentBack) {
+            // They are tombstones all the same; the echo says from where on they count.
+            self.beyond.clear();
+        }
+        actions.push(Action::Flushed(cause));
+        self.hurry(now);
+    }
+
+    /// Has a probe sent soon, but not one for each of many reasons.
+    fn hurry(&mut self, now: Boot) {
+        let earliest = self.probed.map_or(now, |probed| probed.plus(HURRY));
+        self.probe_at = self.probe_at.min(earliest.max(now));
+    }
+
+    fn probe(&mut self, now: Boot, nonce: Nonce, actions: &mut Vec<Action>) {
+        // The echo of an older one could not give a lease any more.
+        while self.probes.front().is_some_and(|probe| now.since(probe.at) >= self.settings.lease) {
+            self.probes.pop_front();
+        }
+        let generation = self.view.generation();
+        self.probes.push_back(Probe { nonce, at: now, generation, contiguous: self.contiguous });
+        (self.probe_at, self.probed) = (now.plus(self.settings.period), Some(now));
+        actions.push(Action::Send(Body::Probe { consumer: self.id, nonce, applied: self.applied() }));
+    }
+
+    /// Asks for what is missing, now and then.
+    fn ask(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
+        let Some(epoch) = self.epoch.filter(|_| !self.flushing) else { return };
+        if self.asked.is_some_and(|(_, at)| now < at.plus(ASK_AGAIN)) {
+            return;
+        }
+        let nonce = nonce();
+        self.asked = Some((nonce, now));
+        actions.push(Action::Send(Body::Ask { nonce, after: Head { epoch, seq: self.contiguous } }));
+    }
+
+    /// Says what is applied, for those who wait for it.
+    fn tell(&mut self, now: Boot, actions: &mut Vec<Action>) {
+        let Some(head) = self.applied() else { return };
+        if self.told.0 != head.seq && now >= self.told.1.plus(APPLIED) {
+            self.told = (head.seq, now);
+            actions.push(Action::Send(Body::Applied { consumer: self.id, head }));
+        }
+    }
+}

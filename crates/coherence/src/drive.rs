@@ -1,0 +1,529 @@
+//! Runs the machines: messages from a way and the time go in, what they want done is done.
+//!
+//! Owns: the two loops, [`follow`] for a consumer and [`answer`] for a node of an authority, and what is counted of them. Does not
+//! own: the protocol (the machines'), the log ([`Log`] is how it is asked), or what a node does about a revocation ([`Told`]).
+//!
+//! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
+//! can bring it out of step.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::authority::{self, Authority};
+use crate::consumer::{self, Cause, Consumer};
+use crate::denials::Denials;
+use crate::time::{Boot, Clock};
+use crate::transport::{Topic, Transport};
+use crate::wire::{Body, Keys, Message};
+use crate::words::{Epoch, Event, Head, Name, Nonce};
+
+/// Messages that are taken before the clock is looked at again.
+const TOGETHER: usize = 64;
+
+/// One end of a way, and what is needed to speak there.
+#[derive(Clone)]
+pub struct End {
+    /// Whose log it is about.
+    pub authority: Name,
+    /// The way.
+    pub transport: Arc<dyn Transport>,
+    /// Who may have written a message.
+    pub keys: Keys,
+    /// The clock of this node.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub counts: Arc<Counts>,
+}
+
+/// What went through an end.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Messages that were made.
+    pub sent: AtomicU64,
+    /// Messages that were believed.
+    pub received: AtomicU64,
+    /// Bytes that were no message, or of nobody with the key.
+    pub refused: AtomicU64,
+}
+
+/// What a consumer learns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    /// This was taken back just now.
+    Revoked(Event),
+    /// Everything was forgotten.
+    Flushed(Cause),
+}
+
+/// The log of an authority, as its database has it.
+pub trait Log: Clone + Send + Sync + 'static {
+    /// The head, read linearizably after this was called; `None` when it cannot be.
+    fn head(&self) -> impl Future<Output = Option<Head>> + Send;
+
+    /// At most `limit` events after `after`, the oldest first, with the history that they are of; `None` when they cannot be read.
+    fn range(&self, after: u64, limit: usize) -> impl Future<Output = Option<(Epoch, Vec<Event>)>> + Send;
+}
+
+/// All that an authority denies, as those need it who verify its credentials without asking.
+pub trait Copies: Clone + Send + Sync + 'static {
+    /// Reads the head, then adds everything that is denied. The head; `None` when not all could be read.
+    fn load(&self, denials: &Denials) -> impl Future<Output = Option<Head>> + Send;
+}
+
+/// For consumers that ask about every credential.
+impl Copies for () {
+    async fn load(&self, _: &Denials) -> Option<Head> {
+        None
+    }
+}
+
+impl End {
+    fn send(&self, topic: &Topic, body: Body) {
+        let message = Message { authority: self.authority.clone(), body };
+        // What cannot be told whole is a hole: whoever follows asks, in vain, and forgets everything.
+        let Some(bytes) = self.keys.write(&message) else { return };
+        self.counts.sent.fetch_add(1, Ordering::Relaxed);
+        self.transport.send(topic, Bytes::from(bytes));
+    }
+
+    /// What is said, if it may be believed and is about this authority.
+    fn read(&self, bytes: &[u8]) -> Option<Body> {
+        match self.keys.read(bytes) {
+            Ok(message) if message.authority == self.authority => {
+                self.counts.received.fetch_add(1, Ordering::Relaxed);
+                Some(message.body)
+            }
+            // Of another authority whose topic is this one's by a slip of the broker: nobody's harm.
+            Ok(_) => None,
+            Err(_) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+        }
+    }
+}
+
+/// Follows a log, and says what it learns. `nonce` makes numbers that nobody can guess and that are never used twice.
+pub async fn follow(
+    end: End,
+    mut consumer: Consumer,
+    copies: impl Copies,
+    mut nonce: impl FnMut() -> Nonce,
+    mut told: impl FnMut(Told),
+) {
+    let questions = Topic::Questions(end.authority.clone());
+    let mut events = end.transport.subscribe(Topic::Events(end.authority.clone()));
+    let (mut actions, mut loads) = (Vec::new(), JoinSet::new());
+    loop {
+        consumer.tick(end.clock.now(), &mut nonce, &mut actions);
+        for action in actions.drain(..) {
+            match action {
+                consumer::Action::Send(body) => end.send(&questions, body),
+                consumer::Action::Load { ticket } => {
+                    let (copies, view) = (copies.clone(), consumer.view().clone());
+                    loads.spawn(async move {
+                        let head = match view.denials() {
+                            Some(denials) => copies.load(denials).await,
+                            None => None,
+                        };
+                        (ticket, head)
+                    });
+                }
+                consumer::Action::Revoked(event) => told(Told::Revoked(event)),
+                consumer::Action::Flushed(cause) => told(Told::Flushed(cause)),
+            }
+        }
+        let sleep = consumer.wakes_at().since(end.clock.now());
+        let mut next = tokio::select! {
+            // Nothing comes any more when the way is gone: then the lease lapses.
+            Some(message) = events.recv() => Some(message),
+            Some(Ok((ticket, head))) = loads.join_next() => {
+                consumer.loaded(end.clock.now(), ticket, head);
+                None
+            }
+            () = tokio::time::sleep(sleep) => None,
+        };
+        for _ in 0..TOGETHER {
+            let Some(bytes) = next else { break };
+            if let Some(body) = end.read(&bytes) {
+                consumer.message(end.clock.now(), &body, &mut nonce, &mut actions);
+            }
+            next = events.try_recv().ok();
+        }
+    }
+}
+
+enum Read {
+    Head(Option<Head>),
+    Range(Nonce, Head, Option<(Epoch, Vec<Event>)>),
+}
+
+/// Answers for a log, and tells of what is `appended` to it: what this node has made durable, in any order. Consumers that
+/// are heard of are told to `heard`.
+pub async fn answer<L: Log>(
+    end: End,
+    log: L,
+    mut appended: mpsc::Receiver<(Epoch, Event)>,
+    mut heard: impl FnMut(&Authority, Boot),
+) {
+    let topic = Topic::Events(end.authority.clone());
+    let mut questions = end.transport.subscribe(Topic::Questions(end.authority.clone()));
+    let mut authority = Authority::new();
+    let mut reading = JoinSet::new();
+    let mut actions = Vec::new();
+    // Whoever appends may end first; those who ask are answered all the same.
+    let mut appends = true;
+    loop {
+        tokio::select! {
+            Some(bytes) = questions.recv() => {
+                if let Some(body) = end.read(&bytes) {
+                    authority.message(end.clock.now(), &body, &mut actions);
+                    heard(&authority, end.clock.now());
+                }
+            }
+            event = appended.recv(), if appends => match event {
+                Some((epoch, event)) => Authority::appended(epoch, event, &mut actions),
+                None => appends = false,
+            },
+            Some(read) = reading.join_next() => match read {
+                Ok(Read::Head(read)) => authority.head(read, &mut actions),
+                Ok(Read::Range(nonce, after, read)) => authority.range(nonce, after, read, &mut actions),
+                // A reading that panicked has said so; who asked asks again, and a head is read anew.
+                Err(_) => authority.head(None, &mut actions),
+            },
+            else => return,
+        }
+        for action in actions.drain(..) {
+            let log = log.clone();
+            match action {
+                authority::Action::Send(body) => end.send(&topic, body),
+                authority::Action::ReadHead => {
+                    reading.spawn(async move { Read::Head(log.head().await) });
+                }
+                authority::Action::ReadRange { nonce, after, limit } => {
+                    reading
+                        .spawn(async move { Read::Range(nonce, after, log.range(after.seq, limit).await) });
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use parking_lot::Mutex;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::consumer::Settings;
+    use crate::denials::Denial;
+    use crate::transport::memory::Memory;
+    use crate::transport::{State, Subscription};
+    use crate::view::{Stamp, Standing, Verdict, View};
+    use crate::words::{ConsumerId, Tag};
+
+    const EPOCH: Epoch = Epoch([1; 16]);
+
+    struct Paused(tokio::time::Instant);
+
+    impl Clock for Paused {
+        fn now(&self) -> Boot {
+            // Not from zero: nothing may rest on that.
+            Boot(1_000_000_000_000).plus(self.0.elapsed())
+        }
+    }
+
+    /// A way that can be closed, and holds back what it is told to hold back.
+    #[derive(Clone, Default)]
+    struct Valve {
+        way: Memory,
+        closed: Arc<Mutex<bool>>,
+        held: Arc<Mutex<Vec<(Topic, Bytes)>>>,
+    }
+
+    impl Valve {
+        fn close(&self) {
+            *self.closed.lock() = true;
+        }
+
+        /// Opens it; what was held back comes out, or is lost.
+        fn open(&self, release: bool) {
+            *self.closed.lock() = false;
+            for (topic, message) in self.held.lock().drain(..).filter(|_| release) {
+                self.way.send(&topic, message);
+            }
+        }
+    }
+
+    impl Transport for Valve {
+        fn send(&self, topic: &Topic, message: Bytes) {
+            if *self.closed.lock() {
+                self.held.lock().push((topic.clone(), message));
+            } else {
+                self.way.send(topic, message);
+            }
+        }
+
+        fn subscribe(&self, topic: Topic) -> Subscription {
+            self.way.subscribe(topic)
+        }
+
+        fn state(&self) -> watch::Receiver<State> {
+            self.way.state()
+        }
+    }
+
+    #[derive(Clone, Default)]
+    struct Facts(Arc<Mutex<Vec<Event>>>);
+
+    impl Log for Facts {
+        async fn head(&self) -> Option<Head> {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Some(Head { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+        }
+
+        async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+            let events = self.0.lock().iter().filter(|e| e.seq > after).take(limit).cloned().collect();
+            Some((EPOCH, events))
+        }
+    }
+
+    impl Copies for Facts {
+        async fn load(&self, denials: &Denials) -> Option<Head> {
+            let head = Log::head(self).await;
+            for event in self.0.lock().iter() {
+                for tag in &event.tags {
+                    denials.add(*tag, Denial { not_before: event.not_before, until: event.until });
+                }
+            }
+            head
+        }
+    }
+
+    struct Town {
+        valve: Valve,
+        facts: Facts,
+        clock: Arc<dyn Clock>,
+        views: Vec<Arc<View>>,
+        counts: Vec<Arc<Counts>>,
+        told: Arc<Mutex<Vec<Told>>>,
+        append: mpsc::Sender<(Epoch, Event)>,
+    }
+
+    fn tag(number: u64) -> Tag {
+        let mut tag = [0; Tag::LENGTH];
+        tag[..8].copy_from_slice(&number.to_le_bytes());
+        Tag(tag)
+    }
+
+    /// An authority and two consumers, which have a lease already.
+    async fn town() -> Town {
+        let clock: Arc<dyn Clock> = Arc::new(Paused(tokio::time::Instant::now()));
+        let (append, appended) = mpsc::channel(100);
+        let (valve, facts, told) = (Valve::default(), Facts::default(), Arc::<Mutex<Vec<_>>>::default());
+        let mut town = Town {
+            valve: valve.clone(),
+            facts: facts.clone(),
+            clock: clock.clone(),
+            views: Vec::new(),
+            counts: Vec::new(),
+            told: told.clone(),
+            append,
+        };
+        tokio::spawn(answer(town.end(), facts.clone(), appended, |_, _| {}));
+        for id in 1..=2 {
+            let view = Arc::new(View::new(1000).with_denials(200_000));
+            let consumer = Consumer::new(ConsumerId([id; 16]), Settings::default(), view.clone());
+            let (end, told, mut drawn) = (town.end(), told.clone(), 0_u64);
+            let nonce = move || {
+                drawn += 1;
+                Nonce([&[id; 8][..], &drawn.to_le_bytes()].concat().try_into().expect("16 bytes"))
+            };
+            town.counts.push(end.counts.clone());
+            town.views.push(view);
+            tokio::spawn(follow(end, consumer, facts.clone(), nonce, move |one| told.lock().push(one)));
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        town
+    }
+
+    impl Town {
+        fn end(&self) -> End {
+            End {
+                authority: Name::new("main").expect("a name"),
+                transport: Arc::new(self.valve.clone()),
+                keys: Keys::new(&[(1, [7; 32])]).expect("a key"),
+                clock: self.clock.clone(),
+                counts: Arc::default(),
+            }
+        }
+
+        fn revoke(&self, what: u64) {
+            let mut log = self.facts.0.lock();
+            let event =
+                Event { seq: log.len() as u64 + 1, tags: vec![tag(what)], not_before: None, until: 0 };
+            log.push(event.clone());
+            self.append.try_send((EPOCH, event)).expect("room");
+        }
+
+        /// What each node would keep, were the authority asked now.
+        fn fill(&self, what: u64) -> Vec<Stamp> {
+            let (now, head) = (self.clock.now(), self.facts.0.lock().len() as u64);
+            let fill = |view: &Arc<View>| view.fill(view.depart(now), (EPOCH, head), &[tag(what)], now);
+            self.views.iter().map(|view| fill(view).expect("kept")).collect()
+        }
+
+        fn standing(&self, stamps: &[Stamp], what: u64) -> Vec<Standing> {
+            let now = self.clock.now();
+            self.views.iter().zip(stamps).map(|(v, s)| v.standing(s, &[tag(what)], now)).collect()
+        }
+    }
+
+    const GOOD: [Standing; 2] = [Standing::Good; 2];
+    const VOID: [Standing; 2] = [Standing::Void; 2];
+    const NO_LEASE: [Standing; 2] = [Standing::NoLease; 2];
+
+    async fn after(time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_revoked_is_refused_everywhere_at_once() {
+        let town = town().await;
+        let (one, other) = (town.fill(1), town.fill(2));
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (GOOD.to_vec(), GOOD.to_vec()));
+        town.revoke(1);
+        after(Duration::from_millis(2)).await;
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
+        assert!(
+            matches!(&town.told.lock()[..], [Told::Revoked(a), Told::Revoked(b)] if a == b && a.seq == 1)
+        );
+        after(Duration::from_mins(10)).await;
+        assert_eq!((town.standing(&one, 1), town.standing(&other, 2)), (VOID.to_vec(), GOOD.to_vec()));
+        assert_eq!(town.told.lock().len(), 2, "and nothing was flushed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_verified_here_is_held_against_what_is_denied() {
+        let town = town().await;
+        let verify = |what| town.views.iter().map(|v| v.verify(&[tag(what)], 0)).collect::<Vec<_>>();
+        let good = |verdicts: Vec<Verdict>| -> Vec<Stamp> {
+            let stamps = verdicts.into_iter().map(|verdict| match verdict {
+                Verdict::Good(stamp) => stamp,
+                other => panic!("{other:?}"),
+            });
+            stamps.collect()
+        };
+        let stamps = good(verify(1));
+        assert_eq!(town.standing(&stamps, 1), GOOD);
+        town.revoke(1);
+        after(Duration::from_millis(2)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        assert!(verify(1).iter().all(|verdict| matches!(verdict, Verdict::Denied)));
+        // Whoever starts now was not there when it was told of.
+        let view = Arc::new(View::new(1000).with_denials(10));
+        let consumer = Consumer::new(ConsumerId([9; 16]), Settings::default(), view.clone());
+        assert!(matches!(view.verify(&[tag(1)], 0), Verdict::Ask));
+        let mut drawn = 0;
+        let nonce = move || {
+            drawn += 1;
+            Nonce([drawn; 16])
+        };
+        tokio::spawn(follow(town.end(), consumer, town.facts.clone(), nonce, |_| {}));
+        after(Duration::from_secs(1)).await;
+        assert!(matches!(view.verify(&[tag(1)], 0), Verdict::Denied));
+        assert!(matches!(view.verify(&[tag(2)], 0), Verdict::Good(_)));
+        for what in 10..30 {
+            town.revoke(what);
+        }
+        after(Duration::from_millis(10)).await;
+        assert!(matches!(view.verify(&[tag(2)], 0), Verdict::Ask), "more than it has room for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_the_way_nobody_believes_for_longer_than_the_lease() {
+        let town = town().await;
+        let stamps = [town.fill(1), town.fill(2)];
+        town.valve.close();
+        town.revoke(1);
+        after(Duration::from_millis(4400)).await;
+        assert_eq!(town.standing(&stamps[1], 2), GOOD, "the lease holds for a while");
+        after(Duration::from_millis(600)).await;
+        assert_eq!(town.standing(&stamps[0], 1), NO_LEASE);
+        after(Duration::from_mins(1)).await;
+        assert_eq!(town.standing(&stamps[1], 2), NO_LEASE);
+        // What was sent meanwhile is lost; the log has it.
+        town.valve.open(false);
+        after(Duration::from_secs(1)).await;
+        assert_eq!(
+            (town.standing(&stamps[0], 1), town.standing(&stamps[1], 2)),
+            (VOID.to_vec(), GOOD.to_vec())
+        );
+        assert!(
+            !town.told.lock().iter().any(|told| matches!(told, Told::Flushed(_))),
+            "one event was told again"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_hour_of_messages_that_were_held_back_changes_nothing() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        town.valve.close();
+        for what in 2..50 {
+            town.revoke(what);
+            after(Duration::from_mins(1)).await;
+        }
+        town.revoke(1);
+        let leases: Vec<_> = town.views.iter().map(|view| view.lease()).collect();
+        town.valve.open(true);
+        after(Duration::from_millis(1)).await;
+        for (view, before) in town.views.iter().zip(leases) {
+            assert_eq!(view.lease(), before, "no echo of the past extends a lease");
+        }
+        assert_eq!(town.standing(&stamps, 1), NO_LEASE);
+        after(Duration::from_secs(1)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        let later = town.fill(60);
+        assert_eq!(town.standing(&later, 60), GOOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_no_key_is_heard_by_nobody() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        let forger = End { keys: Keys::new(&[(1, [8; 32])]).expect("a key"), ..town.end() };
+        let event = Event { seq: 1, tags: vec![tag(1)], not_before: None, until: 0 };
+        for topic in [Topic::Events(forger.authority.clone()), Topic::Questions(forger.authority.clone())] {
+            forger.send(&topic, Body::Event { epoch: EPOCH, event: event.clone() });
+            forger.send(&topic, Body::Gone { nonce: Nonce([0; 16]) });
+            town.valve.send(&topic, Bytes::from_static(b"nonsense"));
+        }
+        after(Duration::from_millis(10)).await;
+        assert_eq!(town.standing(&stamps, 1), GOOD);
+        assert!(town.told.lock().is_empty());
+        assert!(town.counts.iter().all(|counts| counts.refused.load(Ordering::Relaxed) == 3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_thousand_revocations_at_once_are_survived() {
+        let town = town().await;
+        let stamps = town.fill(1);
+        for what in 10..100_010 {
+            let seq = what - 9;
+            town.facts.0.lock().push(Event { seq, tags: vec![tag(what)], not_before: None, until: 0 });
+        }
+        // Nobody pushed them. That is more than anybody tells again.
+        after(Duration::from_secs(3)).await;
+        assert_eq!(town.standing(&stamps, 1), VOID);
+        assert!(town.views.iter().all(|view| view.tombstones() <= 1000));
+        let later = town.fill(1);
+        assert_eq!(town.standing(&later, 1), GOOD);
+    }
+}

@@ -1,0 +1,63 @@
+//! Faults that the simulation must find.
+//!
+//! Each names one line of the protocol that could be left out. The shipped program has none of this: outside of tests
+//! [`is`] is `false` when it is compiled, and nothing is left of the question.
+
+/// A line of the protocol that is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(not(test), expect(dead_code, reason = "made by the simulation alone"))]
+pub(crate) enum Mutation {
+    /// The lease begins when the echo arrives.
+    LeaseAtReceive,
+    /// The authority answers with the head it remembers.
+    HeadFromMemory,
+    /// Numbers are drawn before the commit, and not given back.
+    Sequence,
+    /// Entries of before a flush are believed after it.
+    NoGeneration,
+    /// Neither fills nor hits are compared with the floor.
+    NoFloor,
+    /// A tombstone is forgotten before the floor is raised.
+    ForgetFirst,
+    /// A question is joined, however old it is.
+    OldFlight,
+    /// "I do not know" is remembered as an answer.
+    ErrorsCached,
+    /// Events that found no room count as applied.
+    OverflowIgnored,
+    /// A denial leaves the entry where it is.
+    DenialNotApplied,
+    /// The revoker hears of success before it is durable.
+    ReplyBeforeCommit,
+    /// Another history is taken for the same.
+    EpochIgnored,
+    /// Nobody waits until what is denied is loaded.
+    NotLoaded,
+    /// A copy of what is denied may be older than what is followed.
+    OldCopy,
+    /// An entry as new as the tombstone is refused.
+    VersionCompare,
+}
+
+#[cfg(test)]
+thread_local! {
+    static CHOSEN: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
+}
+
+/// Chooses the fault of this thread.
+#[cfg(test)]
+pub(crate) fn choose(mutation: Option<Mutation>) {
+    CHOSEN.set(mutation);
+}
+
+/// Whether this line is to be wrong.
+#[cfg(test)]
+pub(crate) fn is(mutation: Mutation) -> bool {
+    CHOSEN.get() == Some(mutation)
+}
+
+/// Whether this line is to be wrong: no.
+#[cfg(not(test))]
+pub(crate) const fn is(_: Mutation) -> bool {
+    false
+}

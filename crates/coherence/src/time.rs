@@ -1,0 +1,30 @@
+//! The clock that leases are measured by.
+//!
+//! It never goes back, counts the time a machine was suspended, and compares with nobody else's: `CLOCK_BOOTTIME` of the
+//! consumer. Wall time is of no use here, since it may be set; the monotonic clock is not either, since a node that slept
+//! for an hour would believe its lease was fresh.
+
+use std::time::Duration;
+
+/// Nanoseconds since the machine was booted, sleep included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Boot(pub u64);
+
+impl Boot {
+    /// Later by `time`; at the end of time it stays there.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
+    /// How long ago `earlier` was; zero when it was not.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Tells the time that leases are measured by.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Boot;
+}

@@ -1,0 +1,113 @@
+//! What every way must do while it is well.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::{QUEUE, State, Subscription, Topic, Transport};
+use crate::wire;
+use crate::words::Name;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a full queue may take to be worked off.
+const BACKLOG: Duration = Duration::from_secs(30);
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+/// Waits until a way is up.
+pub async fn up(way: &impl Transport) {
+    let mut state = way.state();
+    let up = state.wait_for(|state| *state == State::Up);
+    tokio::time::timeout(PATIENCE, up).await.expect("it comes up").expect("it lives");
+}
+
+/// The next message, which comes soon.
+pub async fn next(subscription: &mut Subscription) -> Bytes {
+    tokio::time::timeout(PATIENCE, subscription.recv()).await.expect("a message comes").expect("it lives")
+}
+
+/// Sends until something arrives: a subscription may take a while to be known everywhere.
+pub async fn warm(from: &impl Transport, topic: &Topic, to: &mut Subscription) {
+    let began = tokio::time::Instant::now();
+    loop {
+        from.send(topic, Bytes::from_static(b"warm"));
+        if let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(100), to.recv()).await {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "nothing arrives on {topic}");
+    }
+    while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(200), to.recv()).await {}
+}
+
+/// Sends until it has arrived. Others may wait before it, and may fill a queue so that it is dropped.
+async fn arrives(from: &impl Transport, topic: &Topic, message: &Bytes, to: &mut Subscription) {
+    let began = tokio::time::Instant::now();
+    while began.elapsed() < BACKLOG {
+        from.send(topic, message.clone());
+        let pause = tokio::time::Instant::now() + Duration::from_millis(100);
+        while let Ok(Some(next)) = tokio::time::timeout_at(pause, to.recv()).await {
+            if next == *message {
+                return;
+            }
+        }
+    }
+    panic!("{message:?} does not arrive on {topic}");
+}
+
+/// Holds ends of one way, each made by `make`, against what is promised.
+pub async fn run<T: Transport, F: Future<Output = T>>(make: impl Fn() -> F) {
+    let (one, other) = (make().await, make().await);
+    up(&one).await;
+    up(&other).await;
+    // Names that no broker takes as they are.
+    let events = Topic::Events(name("https://id.example/realms/Main#>*"));
+    let questions = Topic::Questions(name("https://id.example/realms/Main#>*"));
+    let elsewhere = Topic::Events(name("https://id.example/realms/main#>*"));
+    let mut at_one = one.subscribe(events.clone());
+    let mut at_other = other.subscribe(events.clone());
+    let mut asked = other.subscribe(questions.clone());
+    let mut strange = other.subscribe(elsewhere.clone());
+    warm(&one, &events, &mut at_one).await;
+    warm(&one, &events, &mut at_other).await;
+    warm(&one, &questions, &mut asked).await;
+    warm(&one, &elsewhere, &mut strange).await;
+    while at_one.try_recv().is_ok() {}
+
+    // Everybody gets it, as it was, the sender's own end too.
+    let largest: Vec<u8> = (0..wire::MAX).map(|at| (at % 251).to_le_bytes()[0]).collect();
+    for message in [Bytes::from_static(b"\0"), Bytes::from_static(b"second"), Bytes::from(largest)] {
+        one.send(&events, message.clone());
+        assert_eq!(next(&mut at_one).await, message);
+        assert_eq!(next(&mut at_other).await, message);
+    }
+    // Topics are kept apart.
+    one.send(&questions, Bytes::from_static(b"asked"));
+    assert_eq!(next(&mut asked).await, "asked");
+    assert!(at_other.try_recv().is_err() && strange.try_recv().is_err());
+
+    // While nobody is slow, everything arrives, in order.
+    let many = 1000_u32;
+    for number in 0..many {
+        one.send(&events, Bytes::copy_from_slice(&number.to_be_bytes()));
+        if number % 100 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    for number in 0..many {
+        assert_eq!(next(&mut at_other).await, number.to_be_bytes()[..]);
+    }
+
+    // Who does not read holds nobody up, and costs no more than a queue.
+    while at_one.try_recv().is_ok() {}
+    for _ in 0..QUEUE + 5_000 {
+        one.send(&events, Bytes::from_static(b"more"));
+        tokio::task::yield_now().await;
+    }
+    assert!(at_one.len() <= QUEUE);
+    drop((at_one, at_other));
+    let mut later = other.subscribe(events.clone());
+    arrives(&one, &events, &Bytes::from_static(b"later"), &mut later).await;
+}

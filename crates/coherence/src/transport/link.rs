@@ -1,0 +1,303 @@
+//! What every way over a server has in common.
+//!
+//! Owns: the task that holds the connection, the queue towards it, the order in which servers are tried, the time between
+//! tries, and what is said of the [state](State). Does not own: what is spoken with a server, which is a [`Server`]'s, nor
+//! who is subscribed ([`Subscribers`]).
+//!
+//! ```text
+//! send ─▶ queue ─▶ ┌ task ──────────────────────────────┐
+//!                  │ dial, carry until it fails, wait   │ ⇄ server
+//! subscription ◀── └────────────────────────────────────┘ ─▶ state, log
+//! ```
+//!
+//! The task holds everything: when the [`Link`] is dropped it is aborted, and the connection goes with it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::socket::Address;
+use super::subscribers::Subscribers;
+use super::{QUEUE, State, Subscription, Topic, Transport};
+
+/// Time between two questions whether the server is there.
+pub(super) const BEAT: Duration = Duration::from_millis(1_500);
+/// A server that has not answered for so long is given up.
+pub(super) const SILENCE: Duration = Duration::from_millis(4_500);
+/// Longest time for a connection to become usable.
+const DIAL: Duration = Duration::from_secs(3);
+/// Time between tries: the first, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// What held for so long was sound, and the next try comes soon.
+const SOUND: Duration = Duration::from_secs(10);
+
+/// A message on its way out.
+pub(super) type Outgoing = (Topic, Bytes);
+
+/// One kind of server: how to get a connection that carries messages.
+pub(super) trait Server: Send + Sync + 'static {
+    /// A connection.
+    type Session: Session;
+    /// What is called so in states and logs.
+    const KIND: &'static str;
+
+    /// Where to try, in this order.
+    fn addresses(&self) -> &[Address];
+
+    /// Connects, logs in, and has asked for what is subscribed to. The error is the cause, with what to look at; the address
+    /// need not be in it, and no secret may be.
+    fn dial(
+        &self,
+        address: &Address,
+        subscribers: &Subscribers,
+    ) -> impl Future<Output = Result<Self::Session, String>> + Send;
+}
+
+/// A connection.
+pub(super) trait Session: Send {
+    /// Carries what is in the queue to the server, what the server has to the subscribers, and their wishes to the server,
+    /// until that fails or the server is [silent](SILENCE): the answer is the cause, as for [`Server::dial`].
+    fn carry(
+        self,
+        queue: &mut mpsc::Receiver<Outgoing>,
+        subscribers: &Subscribers,
+    ) -> impl Future<Output = String> + Send;
+}
+
+/// A way over a server. The connection ends when this is dropped.
+#[derive(Debug)]
+pub struct Link {
+    queue: mpsc::Sender<Outgoing>,
+    subscribers: Arc<Subscribers>,
+    state: watch::Receiver<State>,
+    task: AbortHandle,
+}
+
+impl Link {
+    /// Begins to connect. Needs a runtime around it.
+    pub(super) fn start(server: impl Server) -> Self {
+        let (queue, outgoing) = mpsc::channel(QUEUE);
+        let (told, state) = watch::channel(State::Starting);
+        let subscribers = Arc::new(Subscribers::default());
+        let keeper = Keeper { server, outgoing, told, subscribers: Arc::clone(&subscribers) };
+        let task = tokio::spawn(keeper.keep()).abort_handle();
+        Self { queue, subscribers, state, task }
+    }
+}
+
+impl Transport for Link {
+    fn send(&self, topic: &Topic, message: Bytes) {
+        if *self.state.borrow() == State::Up {
+            // Full: lost, as the protocol expects.
+            let _ = self.queue.try_send((topic.clone(), message));
+        }
+    }
+
+    fn subscribe(&self, topic: Topic) -> Subscription {
+        self.subscribers.add(topic)
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the task holds.
+struct Keeper<S> {
+    server: S,
+    outgoing: mpsc::Receiver<Outgoing>,
+    told: watch::Sender<State>,
+    subscribers: Arc<Subscribers>,
+}
+
+impl<S: Server> Keeper<S> {
+    async fn keep(mut self) {
+        let mut pauses = Pauses::default();
+        loop {
+            let why = match dial(&self.server, &self.subscribers).await {
+                Ok((address, session)) => {
+                    // What was meant for the connection before comes too late.
+                    while self.outgoing.try_recv().is_ok() {}
+                    self.tell(State::Up);
+                    let began = Instant::now();
+                    let why = session.carry(&mut self.outgoing, &self.subscribers).await;
+                    pauses.after(began.elapsed());
+                    named::<S>(address, why)
+                }
+                Err(why) => why,
+            };
+            self.tell(State::Down(why.into()));
+            tokio::time::sleep(pauses.next()).await;
+        }
+    }
+
+    /// Says how it is, once.
+    fn tell(&self, state: State) {
+        if *self.told.borrow() == state {
+            return;
+        }
+        if let State::Down(why) = &state {
+            tracing::warn!(way = S::KIND, %why, "messages between nodes do not go through");
+        } else {
+            tracing::info!(way = S::KIND, "messages between nodes go through");
+        }
+        self.told.send_replace(state);
+    }
+}
+
+/// The first server that can be had, or why none.
+async fn dial<'a, S: Server>(
+    server: &'a S,
+    subscribers: &Subscribers,
+) -> Result<(&'a Address, S::Session), String> {
+    let mut causes = Vec::new();
+    for address in server.addresses() {
+        let dialled = tokio::time::timeout(DIAL, server.dial(address, subscribers)).await;
+        match dialled.unwrap_or_else(|_| Err(silent(DIAL))) {
+            Ok(session) => return Ok((address, session)),
+            Err(why) => causes.push(named::<S>(address, why)),
+        }
+    }
+    Err(causes.join("; "))
+}
+
+fn named<S: Server>(address: &Address, why: impl fmt::Display) -> String {
+    format!("{} at {address}: {why}", S::KIND)
+}
+
+/// The cause when there is no answer.
+pub(super) fn silent(after: Duration) -> String {
+    format!(
+        "no answer for {} s; is it stopped or overloaded, or is the network between cut?",
+        after.as_secs_f32()
+    )
+}
+
+/// Times to wait: each twice the one before, and less by up to a half, so that not everybody comes at once.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSES.0)
+    }
+}
+
+impl Pauses {
+    /// A connection has held for so long.
+    fn after(&mut self, held: Duration) {
+        if held >= SOUND {
+            self.0 = PAUSES.0;
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        let pause = self.0;
+        self.0 = (pause * 2).min(PAUSES.1);
+        let mut random = [0];
+        // Without randomness the pause is the longest.
+        let _ = aws_lc_rs::rand::fill(&mut random);
+        pause.mul_f64(1.0 - f64::from(random[0]) / f64::from(u8::MAX) / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn pauses_grow_to_five_seconds_and_begin_anew_after_what_was_sound() {
+        let mut pauses = Pauses::default();
+        for longest in [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000] {
+            let pause = pauses.next();
+            let longest = Duration::from_millis(longest);
+            assert!((longest / 2..=longest).contains(&pause), "{pause:?} of {longest:?}");
+        }
+        pauses.after(Duration::from_secs(1));
+        assert!(pauses.next() >= PAUSES.1 / 2, "what ends at once is not tried at once");
+        pauses.after(SOUND);
+        assert!(pauses.next() <= PAUSES.0);
+    }
+
+    /// A server by which nothing is ever carried, and how often it was tried.
+    struct Absent([Address; 2], watch::Sender<usize>);
+
+    impl Server for Absent {
+        type Session = Nothing;
+        const KIND: &'static str = "Nothing";
+
+        fn addresses(&self) -> &[Address] {
+            &self.0
+        }
+
+        async fn dial(&self, _: &Address, _: &Subscribers) -> Result<Nothing, String> {
+            self.1.send_modify(|tries| *tries += 1);
+            Err("not there".to_owned())
+        }
+    }
+
+    struct Nothing;
+
+    impl Session for Nothing {
+        async fn carry(self, _: &mut mpsc::Receiver<Outgoing>, _: &Subscribers) -> String {
+            std::future::pending().await
+        }
+    }
+
+    fn absent() -> (Absent, watch::Receiver<usize>) {
+        let (count, tried) = watch::channel(0);
+        (Absent([Address::tcp("a", 1), Address::tcp("b", 2)], count), tried)
+    }
+
+    /// What is logged.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn what_does_not_change_is_logged_once() {
+        let log = Log::default();
+        let lines = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || lines.clone()).finish();
+        let _logged = tracing::subscriber::set_default(subscriber);
+        // With one dispatcher alone, what another test's thread logs first decides for all whether it is of interest.
+        let _second = tracing::Dispatch::new(tracing_subscriber::registry());
+        let (server, mut tried) = absent();
+        let _link = Link::start(server);
+        tried.wait_for(|tries| *tries >= 8).await.unwrap();
+        let log = String::from_utf8(log.0.lock().clone()).unwrap();
+        assert_eq!(log.lines().count(), 1, "{log}");
+        assert!(log.contains("WARN") && log.contains("Nothing at a:1: not there"), "{log}");
+    }
+
+    #[tokio::test]
+    async fn a_state_that_is_down_names_every_server_and_its_cause() {
+        let link = Link::start(absent().0);
+        let mut state = link.state();
+        let down = state.wait_for(|state| *state != State::Starting).await.unwrap().clone();
+        assert_eq!(down, State::Down("Nothing at a:1: not there; Nothing at b:2: not there".into()));
+        drop(link);
+        assert!(state.changed().await.is_err(), "the task ends with the link");
+    }
+}

@@ -1,0 +1,298 @@
+//! Over NATS: one subject a topic, nothing kept by the server.
+//!
+//! Owns: the conversation with a server. Does not own: when to connect and what is said of the state ([`Link`]). The client is our own:
+//! of the protocol we need six verbs, and what a general client adds (buffers that outlive a connection, its own tries and
+//! tasks) would have to be kept from doing it.
+//!
+//! ```text
+//! server: INFO {…}            ─▶ [TLS]
+//! client: CONNECT {…} SUB … PING ─▶ server: PONG: logged in, and all is subscribed
+//! then:   PUB, SUB, UNSUB ⇄ MSG;  PING every beat, PONG within the silence
+//! ```
+
+mod login;
+mod protocol;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use parking_lot::Mutex;
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, MissedTickBehavior};
+
+pub use self::login::{Credentials, CredentialsError, Login};
+use self::protocol::Said;
+use super::Topic;
+use super::link::{BEAT, Link, Outgoing, SILENCE, Server, Session, silent};
+use super::socket::{self, Address, Stream};
+use super::subscribers::{Subscribers, Wanted};
+
+/// Messages that go out with one write at most.
+const BATCH: usize = 256;
+/// Bytes that there is room for when more is read.
+const READ: usize = 16 * 1024;
+
+/// Servers, and how to be let in.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Servers of one cluster, tried in this order. Their port is 4222 as a rule.
+    pub servers: Vec<Address>,
+    /// Whom to trust, and our own certificate. With it, a server without TLS is not spoken to.
+    pub tls: Option<Arc<ClientConfig>>,
+    /// Who we are.
+    pub login: Login,
+}
+
+/// A way over NATS. Begins to connect at once; needs a runtime around it.
+pub fn connect(config: Config) -> Link {
+    Link::start(config)
+}
+
+impl Server for Config {
+    type Session = Conversation;
+    const KIND: &'static str = "NATS";
+
+    fn addresses(&self) -> &[Address] {
+        &self.servers
+    }
+
+    async fn dial(&self, address: &Address, subscribers: &Subscribers) -> Result<Conversation, String> {
+        let mut stream = socket::open(address).await?;
+        let mut arrived = BytesMut::new();
+        let greeting = greeting(&mut stream, &mut arrived).await?;
+        let stream = match &self.tls {
+            Some(tls) => {
+                // What came before the encryption is nobody's word.
+                arrived.clear();
+                encrypted(stream, tls, address, &greeting).await?
+            }
+            None if greeting["tls_required"] == true => {
+                return Err("it insists on TLS; configure TLS".to_owned());
+            }
+            None => stream,
+        };
+        let (reader, writer) = tokio::io::split(stream);
+        let mut conversation = Conversation {
+            listener: Listener { reader, arrived },
+            speaker: Speaker { writer, out: Vec::new(), wanted: Wanted::new(subscribers), next: 1 },
+            shared: Shared::default(),
+        };
+        conversation.introduce(self.connect(&greeting)?, subscribers).await?;
+        Ok(conversation)
+    }
+}
+
+/// Reads the server's first line.
+async fn greeting(stream: &mut Stream, arrived: &mut BytesMut) -> Result<Value, String> {
+    loop {
+        match protocol::next(arrived)? {
+            Some(Said::Info(info)) => {
+                return serde_json::from_slice(&info).map_err(|_| "its greeting is not JSON".to_owned());
+            }
+            Some(said) => return Err(format!("it begins with {said:?}")),
+            None => fill(stream, arrived).await?,
+        }
+    }
+}
+
+async fn encrypted(
+    stream: Stream,
+    tls: &Arc<ClientConfig>,
+    address: &Address,
+    greeting: &Value,
+) -> Result<Stream, String> {
+    if greeting["tls_required"] == true || greeting["tls_available"] == true {
+        return socket::secure(stream, tls, address).await;
+    }
+    Err("it offers no TLS, which is configured here; look at `tls` of its configuration".to_owned())
+}
+
+/// Waits for more from the server.
+async fn fill(reader: &mut (impl AsyncReadExt + Unpin), arrived: &mut BytesMut) -> Result<(), String> {
+    arrived.reserve(READ);
+    match reader.read_buf(arrived).await {
+        Ok(0) => Err(socket::explain(&std::io::ErrorKind::UnexpectedEof.into())),
+        Ok(_) => Ok(()),
+        Err(error) => Err(socket::explain(&error)),
+    }
+}
+
+impl Config {
+    /// The answer to a greeting.
+    fn connect(&self, greeting: &Value) -> Result<Value, String> {
+        let mut fields = self.login.fields(greeting["nonce"].as_str())?;
+        let ours = json!({
+            "verbose": false,
+            "pedantic": false,
+            "tls_required": self.tls.is_some(),
+            "name": "postern",
+            "lang": "rust",
+            "version": env!("CARGO_PKG_VERSION"),
+            "protocol": 1,
+            // The sender's own node has subscribers too.
+            "echo": true,
+        });
+        fields
+            .extend(ours.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        Ok(Value::Object(fields))
+    }
+}
+
+/// A connection to a server.
+pub(super) struct Conversation {
+    listener: Listener,
+    speaker: Speaker,
+    shared: Shared,
+}
+
+/// What both directions know.
+#[derive(Default)]
+struct Shared {
+    /// What the number of a subscription stands for.
+    topics: Mutex<HashMap<u64, Topic>>,
+    /// The server has asked whether we are here.
+    asked: Notify,
+}
+
+struct Listener {
+    reader: ReadHalf<Stream>,
+    arrived: BytesMut,
+}
+
+struct Speaker {
+    writer: WriteHalf<Stream>,
+    out: Vec<u8>,
+    wanted: Wanted,
+    /// Number of the next subscription.
+    next: u64,
+}
+
+impl Conversation {
+    /// Logs in and subscribes. Whatever is wrong with that is said before the answer to the question at its end.
+    async fn introduce(&mut self, connect: Value, subscribers: &Subscribers) -> Result<(), String> {
+        self.speaker.out.extend_from_slice(format!("CONNECT {connect}\r\n").as_bytes());
+        self.speaker.subscribe(&self.shared, subscribers);
+        self.speaker.out.extend_from_slice(b"PING\r\n");
+        self.speaker.flush().await?;
+        loop {
+            if let Said::Pong = self.listener.next(&self.shared, subscribers).await? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Session for Conversation {
+    async fn carry(mut self, queue: &mut mpsc::Receiver<Outgoing>, subscribers: &Subscribers) -> String {
+        let ended = tokio::select! {
+            ended = self.listener.listen(&self.shared, subscribers) => ended,
+            ended = self.speaker.speak(&self.shared, queue, subscribers) => ended,
+        };
+        ended.err().unwrap_or_default()
+    }
+}
+
+impl Listener {
+    /// Hands on what arrives. The server is given up when it has answered no question for too long, whatever else it sends:
+    /// perhaps nothing of ours gets there.
+    async fn listen(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<(), String> {
+        let mut answered = Instant::now();
+        loop {
+            let next = tokio::time::timeout_at(answered + SILENCE, self.next(shared, subscribers));
+            match next.await {
+                Ok(Ok(Said::Pong)) => answered = Instant::now(),
+                Ok(said) => _ = said?,
+                Err(_) => return Err(silent(SILENCE)),
+            }
+        }
+    }
+
+    /// The next thing said, after it is dealt with. May be dropped and called again.
+    async fn next(&mut self, shared: &Shared, subscribers: &Subscribers) -> Result<Said, String> {
+        loop {
+            let Some(said) = protocol::next(&mut self.arrived)? else {
+                fill(&mut self.reader, &mut self.arrived).await?;
+                continue;
+            };
+            match &said {
+                Said::Message(number, message) => {
+                    if let Some(topic) = shared.topics.lock().get(number) {
+                        subscribers.deliver(topic, message);
+                    }
+                }
+                Said::Ping => shared.asked.notify_one(),
+                Said::Fault(fault) => return Err(refused(fault)),
+                _ => {}
+            }
+            return Ok(said);
+        }
+    }
+}
+
+/// What a server does not do, with what to look at.
+fn refused(fault: &str) -> String {
+    let lower = fault.to_lowercase();
+    let look = if lower.starts_with("authorization") || lower.starts_with("user authentication") {
+        "look at user, password, token or credentials here, and at `authorization` there"
+    } else if lower.starts_with("permissions") {
+        "let this user publish and subscribe to postern.>"
+    } else {
+        "look at its log"
+    };
+    format!("{fault}; {look}")
+}
+
+impl Speaker {
+    /// Tells the server what there is to tell.
+    async fn speak(
+        &mut self,
+        shared: &Shared,
+        queue: &mut mpsc::Receiver<Outgoing>,
+        subscribers: &Subscribers,
+    ) -> Result<(), String> {
+        let mut beat = tokio::time::interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            tokio::select! {
+                _ = beat.tick() => self.out.extend_from_slice(b"PING\r\n"),
+                () = shared.asked.notified() => self.out.extend_from_slice(b"PONG\r\n"),
+                () = self.wanted.changed() => self.subscribe(shared, subscribers),
+                // Never none: the queue ends with the task.
+                _ = queue.recv_many(&mut batch, BATCH) => self.publish(&mut batch),
+            }
+            self.flush().await?;
+        }
+    }
+
+    fn publish(&mut self, batch: &mut Vec<Outgoing>) {
+        for (topic, message) in batch.drain(..) {
+            protocol::publish(&mut self.out, &topic.to_string(), &message);
+        }
+    }
+
+    fn subscribe(&mut self, shared: &Shared, subscribers: &Subscribers) {
+        let (more, less) = self.wanted.difference(subscribers);
+        let mut topics = shared.topics.lock();
+        for (number, _) in topics.extract_if(|_, topic| less.contains(topic)) {
+            protocol::unsubscribe(&mut self.out, number);
+        }
+        for topic in more {
+            protocol::subscribe(&mut self.out, &topic.to_string(), self.next);
+            topics.insert(self.next, topic);
+            self.next += 1;
+        }
+    }
+
+    /// Writes what is to be told. The silence bounds it: while it waits, no question is asked and so none answered.
+    async fn flush(&mut self) -> Result<(), String> {
+        let written = self.writer.write_all(&self.out).await;
+        self.out.clear();
+        written.map_err(|error| socket::explain(&error))?;
+        self.writer.flush().await.map_err(|error| socket::explain(&error))
+    }
+}

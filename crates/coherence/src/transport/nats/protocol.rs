@@ -1,0 +1,156 @@
+//! What is spoken with a NATS server: lines of text, and messages between them.
+//!
+//! Owns: reading what the server says ([`next`]) and writing what it is told. Does not own: the connection, or what follows.
+//! The protocol is that of <https://docs.nats.io/reference/reference-protocols/nats-protocol>.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// Bytes of the longest line; only the greeting comes near it.
+const LINE: usize = 64 * 1024;
+/// Bytes of the largest message that a server sends here: its own bound by default.
+const MESSAGE: usize = 1024 * 1024;
+
+/// What a server says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// Who it is, as JSON.
+    Info(Bytes),
+    /// A message for the subscription of this number.
+    Message(u64, Bytes),
+    /// It wants to know whether we are here.
+    Ping,
+    /// It is here, and has done what it was told before it was asked.
+    Pong,
+    /// It does not do something, or ends.
+    Fault(String),
+    /// Nothing of interest.
+    Fine,
+}
+
+/// Takes the next thing said from what has arrived; `None` when it is not all there yet. The error is what is not understood.
+pub(super) fn next(arrived: &mut BytesMut) -> Result<Option<Said>, String> {
+    let Some(length) = line(arrived)? else { return Ok(None) };
+    let words = str::from_utf8(&arrived[..length]).map_err(|_| "it says what is no text".to_owned())?;
+    let (verb, rest) = words.split_once([' ', '\t']).unwrap_or((words, ""));
+    let said = match verb.to_ascii_uppercase().as_str() {
+        "MSG" => {
+            let (number, size) = header(rest).ok_or_else(|| format!("it says {words:?}"))?;
+            return Ok(message(arrived, length + 2, number, size));
+        }
+        "INFO" => Said::Info(Bytes::copy_from_slice(rest.as_bytes())),
+        "PING" => Said::Ping,
+        "PONG" => Said::Pong,
+        "-ERR" => Said::Fault(rest.trim_matches([' ', '\'']).to_owned()),
+        "+OK" => Said::Fine,
+        _ => return Err("it does not speak as NATS does; is this its address?".to_owned()),
+    };
+    arrived.advance(length + 2);
+    Ok(Some(said))
+}
+
+/// Bytes of the first line, without its end.
+fn line(arrived: &[u8]) -> Result<Option<usize>, String> {
+    match arrived.iter().position(|byte| *byte == b'\n') {
+        Some(end) if end > 0 && arrived[end - 1] == b'\r' => Ok(Some(end - 1)),
+        None if arrived.len() <= LINE => Ok(None),
+        _ => Err("it does not speak as NATS does; is this its address?".to_owned()),
+    }
+}
+
+/// The subscription and the bytes of a message: subject, number, perhaps an address for answers, size.
+fn header(rest: &str) -> Option<(u64, usize)> {
+    let mut words = rest.split_ascii_whitespace();
+    let number = words.nth(1)?.parse().ok()?;
+    let size = words.next_back()?.parse().ok()?;
+    (size <= MESSAGE).then_some((number, size))
+}
+
+/// The message after `head` bytes, when it has arrived with its end of line. A copy: what waits for somebody slow keeps no
+/// larger buffer alive.
+fn message(arrived: &mut BytesMut, head: usize, number: u64, size: usize) -> Option<Said> {
+    let message = Bytes::copy_from_slice(arrived.get(head..head + size + 2)?.get(..size)?);
+    arrived.advance(head + size + 2);
+    Some(Said::Message(number, message))
+}
+
+/// Tells the server to send what is published under a subject.
+pub(super) fn subscribe(out: &mut Vec<u8>, subject: &str, number: u64) {
+    out.extend_from_slice(format!("SUB {subject} {number}\r\n").as_bytes());
+}
+
+/// Tells the server to stop that.
+pub(super) fn unsubscribe(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(format!("UNSUB {number}\r\n").as_bytes());
+}
+
+/// Publishes a message.
+pub(super) fn publish(out: &mut Vec<u8>, subject: &str, message: &[u8]) {
+    out.extend_from_slice(format!("PUB {subject} {}\r\n", message.len()).as_bytes());
+    out.extend_from_slice(message);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Everything said, when it arrives in pieces of some size.
+    fn all(text: &[u8], piece: usize) -> Result<Vec<Said>, String> {
+        let (mut arrived, mut said) = (BytesMut::new(), Vec::new());
+        for piece in text.chunks(piece) {
+            arrived.extend_from_slice(piece);
+            while let Some(one) = next(&mut arrived)? {
+                said.push(one);
+            }
+        }
+        Ok(said)
+    }
+
+    #[test]
+    fn what_is_said_does_not_depend_on_how_it_arrives() {
+        let text = b"INFO {\"a\":1}\r\n+OK\r\nMSG a.b 7 3\r\nx\r\n\r\nMSG a 8 reply 0\r\n\r\nping\r\nPONG\r\n-ERR 'Stale Connection'\r\n";
+        for piece in 1..text.len() {
+            let said = all(text, piece).unwrap();
+            assert_eq!(
+                said,
+                [
+                    Said::Info(Bytes::from_static(b"{\"a\":1}")),
+                    Said::Fine,
+                    Said::Message(7, Bytes::from_static(b"x\r\n")),
+                    Said::Message(8, Bytes::new()),
+                    Said::Ping,
+                    Said::Pong,
+                    Said::Fault("Stale Connection".to_owned()),
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_not_nats_is_refused_and_nothing_grows_without_bound() {
+        assert!(all(b"SSH-2.0-OpenSSH_9.2\r\n", 64).is_err());
+        assert!(all(b"PING\n", 64).is_err());
+        assert!(all(b"MSG a 1 99999999999\r\n", 64).is_err());
+        assert!(all(b"MSG a 3\r\n", 64).is_err());
+        assert!(all(&vec![b'x'; LINE + 2], 1024).is_err());
+    }
+
+    #[test]
+    fn what_is_told_reads_as_the_protocol_says() {
+        let mut out = Vec::new();
+        subscribe(&mut out, "a.b", 1);
+        publish(&mut out, "a.b", b"x\r\n");
+        unsubscribe(&mut out, 1);
+        assert_eq!(out, b"SUB a.b 1\r\nPUB a.b 3\r\nx\r\n\r\nUNSUB 1\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..256), piece in 1_usize..64) {
+            let _ = all(&bytes, piece);
+            let _ = all(&[b"MSG ", &bytes[..]].concat(), piece);
+        }
+    }
+}

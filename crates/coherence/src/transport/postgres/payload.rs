@@ -1,0 +1,159 @@
+//! Messages as notifications.
+//!
+//! Owns: names of channels, and messages in pieces that a notification can hold. Does not own: their way.
+//!
+//! A notification is text of less than 8000 bytes, so bytes go as base64, and what is larger in several. All pieces of a
+//! message go in one transaction; notifications of a transaction arrive in order and with nothing between them. So whoever joins
+//! them holds one message at most, and drops it when anything else comes than its next piece.
+//!
+//! ```text
+//! sender 8 | number 4 | piece 1 | pieces 1 | bytes        as base64
+//! ```
+//!
+//! The first two also make each notification unlike every other: of equal ones PostgreSQL keeps one in a transaction.
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use bytes::{Bytes, BytesMut};
+
+use crate::transport::Topic;
+
+/// Bytes of a piece's head, the part of it that names the message, and what fits into 7999 letters behind it.
+const HEAD: usize = 14;
+const NAMED: usize = 12;
+const PIECE: usize = 7_998 / 4 * 3 - HEAD;
+/// Pieces of the largest message.
+const PIECES: usize = 16;
+/// Letters of a digest in a channel's name, which may have 63.
+const DIGITS: usize = 16;
+
+/// The channel of a topic. Its name is too long for one, so it is a digest of it.
+pub(super) fn channel(topic: &Topic) -> String {
+    let digest = digest(&SHA256, topic.to_string().as_bytes());
+    digest.as_ref()[..DIGITS].iter().fold("postern_".to_owned(), |name, byte| format!("{name}{byte:02x}"))
+}
+
+/// Makes pieces.
+pub(super) struct Splitter {
+    sender: [u8; 8],
+    number: u32,
+}
+
+impl Splitter {
+    /// Whoever makes pieces has a random name.
+    pub(super) fn new() -> Result<Self, &'static str> {
+        let mut sender = [0; 8];
+        rand::fill(&mut sender).map_err(|_| "the system gives no random numbers")?;
+        Ok(Self { sender, number: 0 })
+    }
+
+    /// The pieces of a message; none when it is larger than a way has to carry.
+    pub(super) fn split(&mut self, message: &[u8]) -> Vec<String> {
+        let pieces = message.len().div_ceil(PIECE).max(1);
+        let Some(count) = u8::try_from(pieces).ok().filter(|_| pieces <= PIECES) else { return Vec::new() };
+        self.number = self.number.wrapping_add(1);
+        let named = [&self.sender[..], &self.number.to_be_bytes()].concat();
+        let piece = |at: u8| {
+            let from = usize::from(at) * PIECE;
+            let bytes = &message[from..message.len().min(from + PIECE)];
+            BASE64.encode([&named[..], &[at, count], bytes].concat())
+        };
+        (0..count).map(piece).collect()
+    }
+}
+
+/// Puts pieces together again.
+#[derive(Default)]
+pub(super) struct Joiner(Option<Incomplete>);
+
+struct Incomplete {
+    named: Vec<u8>,
+    next: u8,
+    bytes: BytesMut,
+}
+
+impl Joiner {
+    /// The message that this piece completes.
+    pub(super) fn join(&mut self, piece: &str) -> Option<Bytes> {
+        let before = self.0.take();
+        let bytes = BASE64.decode(piece).ok()?;
+        let (head, bytes) = bytes.split_at_checked(HEAD)?;
+        let (named, at, count) = (&head[..NAMED], head[NAMED], head[NAMED + 1]);
+        let mut message = match (at, before) {
+            (0, _) if usize::from(count) <= PIECES => BytesMut::new(),
+            (at, Some(before)) if before.next == at && before.named == named => before.bytes,
+            _ => return None,
+        };
+        message.extend_from_slice(bytes);
+        if at + 1 == count {
+            return Some(message.freeze());
+        }
+        // Ends: no message goes on for longer than its first piece may say.
+        if usize::from(at) + 1 < PIECES {
+            self.0 = Some(Incomplete { named: named.to_vec(), next: at + 1, bytes: message });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::words::Name;
+
+    #[test]
+    fn channels_are_short_and_differ() {
+        let longest = Name::new(&"#".repeat(Name::MAX)).unwrap();
+        let (events, questions) = (Topic::Events(longest.clone()), Topic::Questions(longest));
+        assert!(channel(&events).len() <= 63);
+        assert_ne!(channel(&events), channel(&questions));
+    }
+
+    #[test]
+    fn equal_messages_are_unequal_notifications() {
+        let mut splitter = Splitter::new().unwrap();
+        assert_ne!(splitter.split(b"same"), splitter.split(b"same"));
+    }
+
+    #[test]
+    fn a_message_without_its_middle_is_dropped_and_the_next_is_not() {
+        let (mut splitter, mut joiner) = (Splitter::new().unwrap(), Joiner::default());
+        let (broken, whole) = (splitter.split(&vec![1; 3 * PIECE]), splitter.split(&vec![2; 2 * PIECE]));
+        assert_eq!(joiner.join(&broken[0]), None);
+        assert_eq!(joiner.join(&broken[2]), None);
+        assert_eq!(joiner.join(&whole[0]), None);
+        assert_eq!(joiner.join(&whole[1]).unwrap(), vec![2; 2 * PIECE]);
+        assert_eq!(joiner.join(&whole[1]), None, "it is used up");
+    }
+
+    #[test]
+    fn what_is_too_large_is_not_sent() {
+        assert!(Splitter::new().unwrap().split(&vec![0; PIECES * PIECE + 1]).is_empty());
+        assert_eq!(Splitter::new().unwrap().split(&vec![0; PIECES * PIECE]).len(), PIECES);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_split_is_joined(length in 0..3 * PIECE, seed in any::<u8>()) {
+            let message: Vec<u8> = (0..length).map(|at| (at % 256).to_le_bytes()[0] ^ seed).collect();
+            let mut joiner = Joiner::default();
+            let pieces = Splitter::new().unwrap().split(&message);
+            prop_assert!(pieces.iter().all(|piece| piece.len() < 8_000));
+            let (last, first) = pieces.split_last().unwrap();
+            prop_assert!(first.iter().all(|piece| joiner.join(piece).is_none()));
+            prop_assert_eq!(joiner.join(last).unwrap(), message);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(pieces in prop::collection::vec("[A-Za-z0-9+/]{0,40}", 0..8)) {
+            let mut joiner = Joiner::default();
+            for piece in pieces {
+                let _ = joiner.join(&piece);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Sockets to servers.
+//!
+//! Owns: addresses, the options of a socket, TLS over it, and what to tell an operator when one of these fails. Does not own:
+//! what is said over it, or when it is tried again.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use super::link::SILENCE;
+
+/// Where a server listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    /// Over TCP.
+    Tcp {
+        /// Name or IP address, without brackets.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// A Unix socket, which is never encrypted.
+    Unix(PathBuf),
+}
+
+impl Address {
+    /// A server over TCP.
+    pub fn tcp(host: impl Into<String>, port: u16) -> Self {
+        Self::Tcp { host: host.into(), port }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Bytes both ways.
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
+
+/// A connection, encrypted or not.
+pub(super) type Stream = Box<dyn Duplex>;
+
+/// Opens a connection; the error says what to look at.
+pub(super) async fn open(address: &Address) -> Result<Stream, String> {
+    let opened: io::Result<Stream> = match address {
+        Address::Tcp { host, port } => tcp(host, *port).await.map(|stream| Box::new(stream) as Stream),
+        Address::Unix(path) => UnixStream::connect(path).await.map(|stream| Box::new(stream) as Stream),
+    };
+    opened.map_err(|error| explain(&error))
+}
+
+async fn tcp(host: &str, port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((host, port)).await?;
+    // Messages are small and somebody waits for each.
+    stream.set_nodelay(true)?;
+    // The kernel does not go on for a quarter of an hour with what nobody acknowledges.
+    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE))?;
+    Ok(stream)
+}
+
+/// Encrypts a connection; the error says what to look at.
+pub(super) async fn secure(
+    stream: Stream,
+    tls: &Arc<ClientConfig>,
+    address: &Address,
+) -> Result<Stream, String> {
+    let Address::Tcp { host, .. } = address else { return Ok(stream) };
+    let name = ServerName::try_from(host.clone())
+        .map_err(|_| format!("no certificate can be for {host:?}; look at its address"))?;
+    match TlsConnector::from(Arc::clone(tls)).connect(name, stream).await {
+        Ok(stream) => Ok(Box::new(stream)),
+        Err(error) => Err(untrusted(&error)),
+    }
+}
+
+fn untrusted(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let look = match tls {
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "look at the server's certificate, its names, and who is trusted here"
+        }
+        _ => "look at whether the server speaks TLS at this address, and its versions",
+    };
+    format!("TLS: {error}; {look}")
+}
+
+/// A fault of a socket, with what to look at.
+pub(super) fn explain(error: &io::Error) -> String {
+    let look = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "is it running, and is this its address?",
+        io::ErrorKind::TimedOut | io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+            "look at the network between"
+        }
+        io::ErrorKind::NotFound => "look at the path",
+        io::ErrorKind::UnexpectedEof => return "it closed the connection; look at its log".to_owned(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "did it end? look at its log",
+        _ => return error.to_string(),
+    };
+    format!("{}; {look}", plain(error))
+}
+
+/// The fault without the number that the system has for it.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_say_what_to_look_at() {
+        let refused = io::Error::from_raw_os_error(111);
+        assert_eq!(explain(&refused), "connection refused; is it running, and is this its address?");
+        let ended = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert_eq!(explain(&ended), "it closed the connection; look at its log");
+    }
+
+    #[test]
+    fn addresses_read_as_they_are_written_elsewhere() {
+        assert_eq!(Address::tcp("nats.example", 4222).to_string(), "nats.example:4222");
+        assert_eq!(Address::tcp("::1", 4222).to_string(), "[::1]:4222");
+        assert_eq!(Address::Unix("/run/x".into()).to_string(), "/run/x");
+    }
+}

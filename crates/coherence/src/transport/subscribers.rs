@@ -1,0 +1,117 @@
+//! Who on this node wants what.
+//!
+//! Owns: the queues of subscribers by topic, and the difference between what they want and what a server has been asked for
+//! ([`Wanted`]). Does not own: how a server is asked.
+
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use super::{QUEUE, Subscription, Topic};
+
+/// The subscribers of one end of a way.
+#[derive(Debug, Default)]
+pub(super) struct Subscribers {
+    by_topic: Mutex<HashMap<Topic, Vec<mpsc::Sender<Bytes>>>>,
+    changed: watch::Sender<()>,
+}
+
+impl Subscribers {
+    /// One more, who is forgotten when it has dropped what it gets.
+    pub(super) fn add(&self, topic: Topic) -> Subscription {
+        let (to, subscription) = mpsc::channel(QUEUE);
+        self.by_topic.lock().entry(topic).or_default().push(to);
+        self.changed.send_replace(());
+        subscription
+    }
+
+    /// Hands a message to all who want it, and says whether anybody does. Who does not keep up loses it.
+    pub(super) fn deliver(&self, topic: &Topic, message: &Bytes) -> bool {
+        let mut by_topic = self.by_topic.lock();
+        let Some(subscribers) = by_topic.get_mut(topic) else { return false };
+        subscribers
+            .retain(|to| !matches!(to.try_send(message.clone()), Err(mpsc::error::TrySendError::Closed(_))));
+        let any = !subscribers.is_empty();
+        if !any {
+            by_topic.remove(topic);
+            self.changed.send_replace(());
+        }
+        any
+    }
+
+    /// Topics that somebody still reads.
+    pub(super) fn topics(&self) -> HashSet<Topic> {
+        let mut by_topic = self.by_topic.lock();
+        by_topic.retain(|_, subscribers| subscribers.iter().any(|to| !to.is_closed()));
+        by_topic.keys().cloned().collect()
+    }
+}
+
+/// What one connection has asked its server for.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    asked: HashSet<Topic>,
+    changed: watch::Receiver<()>,
+}
+
+impl Wanted {
+    /// Nothing yet.
+    pub(super) fn new(subscribers: &Subscribers) -> Self {
+        Self { asked: HashSet::new(), changed: subscribers.changed.subscribe() }
+    }
+
+    /// Waits until there may be something to ask for. May be dropped and called again.
+    pub(super) async fn changed(&mut self) {
+        if self.changed.changed().await.is_err() {
+            // Nobody can subscribe any more.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Topics to ask for, and topics to give back. They count as asked for, and as given back, from now on.
+    pub(super) fn difference(&mut self, subscribers: &Subscribers) -> (Vec<Topic>, Vec<Topic>) {
+        self.changed.mark_unchanged();
+        let now = subscribers.topics();
+        let more = now.difference(&self.asked).cloned().collect();
+        let less = self.asked.difference(&now).cloned().collect();
+        self.asked = now;
+        (more, less)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Name;
+
+    fn topic(name: &str) -> Topic {
+        Topic::Events(Name::new(name).unwrap())
+    }
+
+    #[test]
+    fn a_server_is_asked_for_what_is_new_and_given_back_what_nobody_reads() {
+        let subscribers = Subscribers::default();
+        let mut wanted = Wanted::new(&subscribers);
+        let (first, second) = (subscribers.add(topic("a")), subscribers.add(topic("a")));
+        assert_eq!(wanted.difference(&subscribers), (vec![topic("a")], vec![]));
+        drop(first);
+        assert_eq!(wanted.difference(&subscribers), (vec![], vec![]), "somebody reads it still");
+        drop(second);
+        let _other = subscribers.add(topic("b"));
+        assert_eq!(wanted.difference(&subscribers), (vec![topic("b")], vec![topic("a")]));
+    }
+
+    #[tokio::test]
+    async fn whoever_is_gone_is_noticed_with_the_next_message() {
+        let subscribers = Subscribers::default();
+        let gone = subscribers.add(topic("a"));
+        let mut wanted = Wanted::new(&subscribers);
+        wanted.difference(&subscribers);
+        drop(gone);
+        subscribers.deliver(&topic("a"), &Bytes::new());
+        wanted.changed().await;
+        assert_eq!(wanted.difference(&subscribers), (vec![], vec![topic("a")]));
+    }
+}

@@ -1,0 +1,412 @@
+//! Messages as bytes, and who may have written them.
+//!
+//! Owns: the format, its bounds, and the message authentication code. Does not own: what becomes of a message, or the way it
+//! takes. The broker is trusted with nothing: a message that no key of the cluster vouches for is dropped by whoever
+//! gets it, and so is one of another version.
+//!
+//! ```text
+//! version 1 | kind 1 | key 1 | MAC 16 | authority: length 1, bytes | body by kind
+//! ```
+//!
+//! Numbers are big-endian. The MAC is HMAC-SHA-256 (RFC 2104) over everything but itself, cut to its first 16 bytes
+//! (RFC 2104 section 5); the key's number says which of several is meant, so that keys can be exchanged one after the other. A
+//! message may be repeated by anybody who has seen it: every message is harmless the second time.
+
+use std::sync::Arc;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::hmac;
+
+use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+
+/// Version of the format, which is its first byte.
+pub const VERSION: u8 = 1;
+/// Bytes of the largest message.
+pub const MAX: usize = 16 * 1024;
+/// Tags of one event at most: what concerns more is told in several, by whoever appends to the log.
+pub const MAX_TAGS: usize = 64;
+
+const MAC: usize = 16;
+/// Version, kind, number of the key.
+const PREFIX: usize = 3;
+/// Sets this use of a key apart from every other.
+const CONTEXT: &[u8] = b"postern coherence message\0";
+
+/// What authorities and consumers say to each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Whose log it is about.
+    pub authority: Name,
+    /// What is said.
+    pub body: Body,
+}
+
+/// What is said about a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    /// To consumers: this was taken back.
+    Event {
+        /// The history.
+        epoch: Epoch,
+        /// The event.
+        event: Event,
+    },
+    /// To the authority: how far has the log got?
+    Probe {
+        /// Who asks.
+        consumer: ConsumerId,
+        /// Names the question.
+        nonce: Nonce,
+        /// How far the consumer has got, if it knows of any history.
+        applied: Option<Head>,
+    },
+    /// To the consumer that asked: this far, after the question had come.
+    Echo {
+        /// The question.
+        nonce: Nonce,
+        /// How far.
+        head: Head,
+    },
+    /// To the authority: tell me again what came after this.
+    Ask {
+        /// Names the question.
+        nonce: Nonce,
+        /// The last event that is applied, and its history.
+        after: Head,
+    },
+    /// To the consumer that asked: that cannot be told any more, or is too much.
+    Gone {
+        /// The question.
+        nonce: Nonce,
+    },
+    /// To the authority: I have applied everything up to this.
+    Applied {
+        /// Who.
+        consumer: ConsumerId,
+        /// How far.
+        head: Head,
+    },
+}
+
+/// Why bytes are no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Longer than [`MAX`].
+    #[error("longer than {MAX} bytes")]
+    Long,
+    /// The first byte is not [`VERSION`].
+    #[error("of version {0}, which this program does not speak")]
+    Version(u8),
+    /// The number of the key is unknown.
+    #[error("made with the key number {0}, which is not configured here")]
+    Key(u8),
+    /// Nobody with the key made it.
+    #[error("not made by anybody who has the key")]
+    Mac,
+    /// It ends early, goes on, or says what cannot be.
+    #[error("malformed")]
+    Malformed,
+}
+
+/// The keys of a cluster: one makes messages, all are believed.
+#[derive(Clone)]
+pub struct Keys(Arc<[(u8, hmac::Key)]>);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(number, _)| number)).finish()
+    }
+}
+
+impl Keys {
+    /// From numbered secrets; the first makes messages. `None` without any, or when a number stands there twice.
+    pub fn new(secrets: &[(u8, [u8; 32])]) -> Option<Self> {
+        let twice = |at: usize| secrets[..at].iter().any(|(number, _)| *number == secrets[at].0);
+        if secrets.is_empty() || (0..secrets.len()).any(twice) {
+            return None;
+        }
+        let key = |(number, secret): &(u8, [u8; 32])| (*number, hmac::Key::new(hmac::HMAC_SHA256, secret));
+        Some(Self(secrets.iter().map(key).collect()))
+    }
+
+    fn mac(key: &hmac::Key, bytes: &[u8]) -> hmac::Tag {
+        let mut context = hmac::Context::with_key(key);
+        context.update(CONTEXT);
+        context.update(&bytes[..PREFIX]);
+        context.update(&bytes[PREFIX + MAC..]);
+        context.sign()
+    }
+
+    /// A message as bytes; `None` of an event with more than [`MAX_TAGS`], which must not be told in part: whoever misses it
+    /// notices the hole.
+    pub fn write(&self, message: &Message) -> Option<Vec<u8>> {
+        if matches!(&message.body, Body::Event { event, .. } if event.tags.len() > MAX_TAGS) {
+            return None;
+        }
+        let (number, key) = &self.0[0];
+        let mut to = Vec::with_capacity(192);
+        to.extend([VERSION, message.body.kind(), *number]);
+        to.extend([0; MAC]);
+        to.push(u8::try_from(message.authority.as_str().len()).unwrap_or(u8::MAX));
+        to.extend(message.authority.as_str().as_bytes());
+        message.body.write(&mut to);
+        let mac = Self::mac(key, &to);
+        to[PREFIX..PREFIX + MAC].copy_from_slice(&mac.as_ref()[..MAC]);
+        Some(to)
+    }
+
+    /// Bytes as a message.
+    pub fn read(&self, bytes: &[u8]) -> Result<Message, WireError> {
+        if bytes.len() > MAX {
+            return Err(WireError::Long);
+        }
+        let [version, kind, number] = *bytes.first_chunk::<PREFIX>().ok_or(WireError::Malformed)?;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        let given = bytes.get(PREFIX..PREFIX + MAC).ok_or(WireError::Malformed)?;
+        let known = self.0.iter().find(|(known, _)| *known == number);
+        let (_, key) = known.ok_or(WireError::Key(number))?;
+        let made = Self::mac(key, bytes);
+        verify_slices_are_equal(&made.as_ref()[..MAC], given).map_err(|_| WireError::Mac)?;
+        let mut from = Reader(&bytes[PREFIX + MAC..]);
+        let message = from.message(kind).ok_or(WireError::Malformed)?;
+        if from.0.is_empty() { Ok(message) } else { Err(WireError::Malformed) }
+    }
+}
+
+impl Body {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Event { .. } => 1,
+            Self::Probe { .. } => 2,
+            Self::Echo { .. } => 3,
+            Self::Ask { .. } => 4,
+            Self::Gone { .. } => 5,
+            Self::Applied { .. } => 6,
+        }
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Event { epoch, event } => {
+                put_head(to, Head { epoch: *epoch, seq: event.seq });
+                to.push(u8::from(event.not_before.is_some()));
+                to.extend(event.not_before.unwrap_or_default().to_be_bytes());
+                to.extend(event.until.to_be_bytes());
+                to.push(u8::try_from(event.tags.len()).unwrap_or(u8::MAX));
+                to.extend(event.tags.iter().flat_map(|tag| tag.0));
+            }
+            Self::Probe { consumer, nonce, applied } => {
+                to.extend(consumer.0);
+                to.extend(nonce.0);
+                to.push(u8::from(applied.is_some()));
+                put_head(to, applied.unwrap_or(Head { epoch: Epoch([0; 16]), seq: 0 }));
+            }
+            Self::Echo { nonce, head } | Self::Ask { nonce, after: head } => {
+                to.extend(nonce.0);
+                put_head(to, *head);
+            }
+            Self::Gone { nonce } => to.extend(nonce.0),
+            Self::Applied { consumer, head } => {
+                to.extend(consumer.0);
+                put_head(to, *head);
+            }
+        }
+    }
+}
+
+fn put_head(to: &mut Vec<u8>, head: Head) {
+    to.extend(head.epoch.0);
+    to.extend(head.seq.to_be_bytes());
+}
+
+/// What is left to be read.
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, left) = self.0.split_first_chunk::<N>()?;
+        self.0 = left;
+        Some(*taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    fn flag(&mut self) -> Option<bool> {
+        match self.byte()? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+
+    fn head(&mut self) -> Option<Head> {
+        Some(Head { epoch: Epoch(self.take()?), seq: u64::from_be_bytes(self.take()?) })
+    }
+
+    fn millis(&mut self) -> Option<i64> {
+        self.take().map(i64::from_be_bytes)
+    }
+
+    fn message(&mut self, kind: u8) -> Option<Message> {
+        let length = usize::from(self.byte()?);
+        let (name, left) = self.0.split_at_checked(length)?;
+        let authority = Name::new(std::str::from_utf8(name).ok()?)?;
+        self.0 = left;
+        let body = match kind {
+            1 => {
+                let head = self.head()?;
+                let (limited, not_before) = (self.flag()?, self.millis()?);
+                let (until, count) = (self.millis()?, usize::from(self.byte()?));
+                if head.seq == 0 || count > MAX_TAGS || !limited && not_before != 0 {
+                    return None;
+                }
+                let tags = (0..count).map(|_| self.take().map(Tag)).collect::<Option<_>>()?;
+                let not_before = limited.then_some(not_before);
+                Body::Event { epoch: head.epoch, event: Event { seq: head.seq, tags, not_before, until } }
+            }
+            2 => {
+                let (consumer, nonce) = (ConsumerId(self.take()?), Nonce(self.take()?));
+                let (known, head) = (self.flag()?, self.head()?);
+                Body::Probe { consumer, nonce, applied: known.then_some(head) }
+            }
+            3 => Body::Echo { nonce: Nonce(self.take()?), head: self.head()? },
+            4 => Body::Ask { nonce: Nonce(self.take()?), after: self.head()? },
+            5 => Body::Gone { nonce: Nonce(self.take()?) },
+            6 => Body::Applied { consumer: ConsumerId(self.take()?), head: self.head()? },
+            _ => return None,
+        };
+        Some(Message { authority, body })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn keys(number: u8) -> Keys {
+        Keys::new(&[(number, [number; 32])]).expect("a key")
+    }
+
+    fn head() -> impl Strategy<Value = Head> {
+        (any::<[u8; 16]>(), any::<u64>()).prop_map(|(epoch, seq)| Head { epoch: Epoch(epoch), seq })
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        let tags = prop::collection::vec(any::<[u8; 16]>().prop_map(Tag), 0..=MAX_TAGS);
+        (1..u64::MAX, tags, any::<Option<i64>>(), any::<i64>())
+            .prop_map(|(seq, tags, not_before, until)| Event { seq, tags, not_before, until })
+    }
+
+    fn body() -> impl Strategy<Value = Body> {
+        let nonce = || any::<[u8; 16]>().prop_map(Nonce);
+        let consumer = || any::<[u8; 16]>().prop_map(ConsumerId);
+        prop_oneof![
+            (any::<[u8; 16]>(), event())
+                .prop_map(|(epoch, event)| Body::Event { epoch: Epoch(epoch), event }),
+            (consumer(), nonce(), prop::option::of(head()))
+                .prop_map(|(consumer, nonce, applied)| Body::Probe { consumer, nonce, applied }),
+            (nonce(), head()).prop_map(|(nonce, head)| Body::Echo { nonce, head }),
+            (nonce(), head()).prop_map(|(nonce, after)| Body::Ask { nonce, after }),
+            nonce().prop_map(|nonce| Body::Gone { nonce }),
+            (consumer(), head()).prop_map(|(consumer, head)| Body::Applied { consumer, head }),
+        ]
+    }
+
+    fn message() -> impl Strategy<Value = Message> {
+        ("[a-z]{1,64}", body())
+            .prop_map(|(name, body)| Message { authority: Name::new(&name).expect("1 to 64 bytes"), body })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(message in message()) {
+            let bytes = written(&keys(1), &message);
+            prop_assert!(bytes.len() <= MAX);
+            prop_assert_eq!(keys(1).read(&bytes), Ok(message));
+        }
+
+        #[test]
+        fn no_bit_may_differ(message in message(), at in any::<prop::sample::Index>(), bit in 0..8) {
+            let mut bytes = written(&keys(1), &message);
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            prop_assert!(keys(1).read(&bytes).is_err());
+        }
+
+        #[test]
+        fn nothing_may_be_cut_off_or_added(message in message(), cut in any::<prop::sample::Index>()) {
+            let mut bytes = written(&keys(1), &message);
+            let cut = cut.index(bytes.len());
+            prop_assert!(keys(1).read(&bytes[..cut]).is_err());
+            bytes.push(0);
+            prop_assert!(keys(1).read(&bytes).is_err());
+        }
+
+        #[test]
+        fn anything_else_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(keys(1).read(&bytes).is_err());
+        }
+    }
+
+    fn written(keys: &Keys, message: &Message) -> Vec<u8> {
+        keys.write(message).expect("few tags")
+    }
+
+    #[test]
+    fn an_event_is_told_whole_or_not_at_all() {
+        let event = |tags| Event { seq: 1, tags: vec![Tag([1; 16]); tags], not_before: None, until: 0 };
+        let message = |tags| Message {
+            authority: Name::new("main").expect("a name"),
+            body: Body::Event { epoch: Epoch([1; 16]), event: event(tags) },
+        };
+        assert!(keys(1).write(&message(MAX_TAGS)).is_some());
+        assert_eq!(keys(1).write(&message(MAX_TAGS + 1)), None);
+    }
+
+    fn gone() -> Message {
+        Message { authority: Name::new("main").expect("a name"), body: Body::Gone { nonce: Nonce([7; 16]) } }
+    }
+
+    #[test]
+    fn keys_are_exchanged_one_after_the_other() {
+        let (old, new) = ((1, [1; 32]), (2, [2; 32]));
+        let stages = [vec![old], vec![old, new], vec![new, old], vec![new]];
+        let stages: Vec<_> = stages.iter().map(|stage| Keys::new(stage).expect("keys")).collect();
+        for neighbours in stages.windows(2) {
+            assert_eq!(neighbours[1].read(&written(&neighbours[0], &gone())), Ok(gone()));
+            assert_eq!(neighbours[0].read(&written(&neighbours[1], &gone())), Ok(gone()));
+        }
+        assert_eq!(stages[3].read(&written(&stages[0], &gone())), Err(WireError::Key(1)));
+    }
+
+    #[test]
+    fn a_key_of_the_same_number_is_not_enough() {
+        let other = Keys::new(&[(1, [9; 32])]).expect("a key");
+        assert_eq!(other.read(&written(&keys(1), &gone())), Err(WireError::Mac));
+    }
+
+    #[test]
+    fn keys_are_numbered_once() {
+        assert!(Keys::new(&[]).is_none());
+        assert!(Keys::new(&[(1, [1; 32]), (1, [2; 32])]).is_none());
+    }
+
+    #[test]
+    fn other_versions_and_giants_say_so() {
+        let mut bytes = written(&keys(1), &gone());
+        bytes[0] = 2;
+        assert_eq!(keys(1).read(&bytes), Err(WireError::Version(2)));
+        assert_eq!(keys(1).read(&vec![VERSION; MAX + 1]), Err(WireError::Long));
+    }
+
+    #[test]
+    fn no_secret_is_shown() {
+        assert_eq!(format!("{:?}", Keys::new(&[(3, [5; 32])]).expect("a key")), "[3]");
+    }
+}

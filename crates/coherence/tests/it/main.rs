@@ -1,0 +1,12 @@
+//! Ways for messages over real servers, each started by the test that needs it. `dev/setup brokers` installs them;
+//! PostgreSQL comes with `dev/setup test`.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests")]
+
+mod amqp;
+mod brokers;
+mod nats;
+mod postgres;
+mod proxy;
+mod servers;
+mod strict;

@@ -1,0 +1,211 @@
+//! Over PostgreSQL.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use coherence::transport::conformance::{self, next};
+use coherence::transport::postgres::{self, Config};
+use coherence::transport::{Address, Link, Transport};
+use rustls::ClientConfig;
+use tempfile::TempDir;
+
+use super::servers::{self, Certified, Process, free_port, local, program};
+
+#[expect(clippy::disallowed_methods, reason = "tests are told of servers by the environment")]
+fn shared() -> String {
+    let url = std::env::var("POSTERN_TEST_POSTGRES");
+    url.expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p coherence")
+}
+
+fn open(url: &str) -> Link {
+    postgres::connect(Config::new(url, None).unwrap())
+}
+
+fn url(address: &Address, password: &str) -> String {
+    format!("postgres://postern:{password}@{address}/postgres")
+}
+
+fn connect(address: &Address) -> Link {
+    open(&url(address, "right"))
+}
+
+/// A cluster of the test's own.
+struct Cluster {
+    folder: TempDir,
+    port: u16,
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let password = folder.path().join("password");
+        fs::write(&password, "right").unwrap();
+        own(folder.path());
+        let cluster = Self { folder, port: free_port() };
+        let mut initdb = as_server("initdb");
+        initdb.args(["-U", "postern", "-A", "scram-sha-256", "--no-sync", "--no-instructions", "--pwfile"]);
+        let made = initdb.arg(&password).arg("-D").arg(cluster.data()).stdout(Stdio::null()).status();
+        assert!(made.unwrap().success(), "initdb fails");
+        cluster
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Runs a server with more settings than it has anyway.
+    async fn run(&self, settings: &[String]) -> Process {
+        // What was killed may not be quite gone, and is then in the way.
+        for _ in 0..100 {
+            let mut command = as_server("postgres");
+            command.arg("-D").arg(self.data()).args(["-p", &self.port.to_string(), "-c", "fsync=off"]);
+            command.args(["-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="]);
+            let mut process =
+                Process::start(command.args(settings.iter().flat_map(|setting| ["-c", setting])));
+            while process.runs() {
+                if self.ready() {
+                    return process;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("PostgreSQL does not start");
+    }
+
+    fn ready(&self) -> bool {
+        let mut command = Command::new(program("pg_isready", "test"));
+        command.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]).status().unwrap().success()
+    }
+}
+
+/// A program of the server, which refuses to run as root.
+fn as_server(name: &str) -> Command {
+    let path = program(name, "test");
+    if !root() {
+        return Command::new(path);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(path).current_dir("/");
+    command
+}
+
+/// Hands a folder to whoever the server runs as.
+fn own(folder: &Path) {
+    if root() {
+        assert!(Command::new("chown").args(["-R", "postgres:"]).arg(folder).status().unwrap().success());
+    }
+}
+
+fn root() -> bool {
+    Command::new("id").arg("-u").output().unwrap().stdout == b"0\n"
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn conforms() {
+    conformance::run(async || open(&shared())).await;
+}
+
+#[tokio::test]
+async fn equal_messages_of_one_transaction_all_arrive() {
+    let way = open(&shared());
+    let mut subscription = servers::carrying(&way).await;
+    for _ in 0..500 {
+        way.send(&servers::topic(), Bytes::from_static(b"same"));
+    }
+    for _ in 0..500 {
+        assert_eq!(next(&mut subscription).await, "same");
+    }
+}
+
+#[tokio::test]
+async fn comes_back_after_a_kill() {
+    let cluster = Cluster::new();
+    let running = cluster.run(&[]).await;
+    let way = connect(&local(cluster.port));
+    servers::survives_a_kill(&way, running, async || cluster.run(&[]).await).await;
+}
+
+#[tokio::test]
+async fn notices_a_cut_and_a_silent_network() {
+    let cluster = Cluster::new();
+    let _server = cluster.run(&[]).await;
+    servers::survives_weather(|address| connect(&address), cluster.port).await;
+}
+
+#[tokio::test]
+async fn notices_a_server_that_is_stopped() {
+    let cluster = Cluster::new();
+    let server = cluster.run(&[]).await;
+    servers::survives_a_stop(&connect(&local(cluster.port)), |signal| server.signal_all(signal)).await;
+}
+
+#[tokio::test]
+async fn the_next_server_is_used_when_the_first_is_not_there() {
+    let cluster = Cluster::new();
+    let _server = cluster.run(&[]).await;
+    let (absent, port) = (free_port(), cluster.port);
+    let url = format!("postgres://postern:right@127.0.0.1:{absent},127.0.0.1:{port}/postgres");
+    servers::carrying(&open(&url)).await;
+}
+
+#[tokio::test]
+async fn a_replica_is_told_apart_and_the_primary_used() {
+    let (replica, primary) = (Cluster::new(), Cluster::new());
+    fs::write(replica.data().join("standby.signal"), "").unwrap();
+    let _servers = (replica.run(&[]).await, primary.run(&[]).await);
+    servers::stays_down(&connect(&local(replica.port)), &["this is a replica; name the primary"]).await;
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port, primary.port);
+    servers::carrying(&open(&format!("postgres://postern:right@{hosts}/postgres"))).await;
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_why() {
+    let cluster = Cluster::new();
+    let _server = cluster.run(&[]).await;
+    let address = local(cluster.port);
+    let named = format!("PostgreSQL at {address}: password authentication failed");
+    servers::stays_down(&open(&url(&address, "wrong")), &[&named, "look at user and password"]).await;
+    let nowhere = format!("postgres://postern:right@{address}/nowhere");
+    servers::stays_down(&open(&nowhere), &["\"nowhere\" does not exist", "look at the database"]).await;
+    let absent = local(free_port());
+    servers::stays_down(&connect(&absent), &[&format!("{absent}: connection refused; is it running")]).await;
+}
+
+#[tokio::test]
+async fn tls_is_used_and_a_stranger_is_not_trusted() {
+    let (cluster, certified) = (Cluster::new(), Certified::new());
+    let (certificate, key) = (cluster.folder.path().join("cert.pem"), cluster.folder.path().join("key.pem"));
+    fs::copy(certified.certificate(), &certificate).unwrap();
+    fs::copy(certified.key(), &key).unwrap();
+    assert!(Command::new("chmod").arg("600").arg(&key).status().unwrap().success());
+    own(cluster.folder.path());
+    let settings = [
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", certificate.display()),
+        format!("ssl_key_file={}", key.display()),
+    ];
+    let way = |tls: Arc<ClientConfig>, host: &str| {
+        let url = url(&Address::tcp(host, cluster.port), "right");
+        postgres::connect(Config::new(&url, Some(tls)).unwrap())
+    };
+    {
+        let _server = cluster.run(&settings).await;
+        servers::carrying(&way(certified.trusted(), "localhost")).await;
+        servers::stays_down(&way(servers::nobody(), "localhost"), &["certificate", "who is trusted here"])
+            .await;
+        servers::stays_down(&way(certified.trusted(), "127.0.0.1"), &["certificate", "its names"]).await;
+    }
+    let _server = cluster.run(&[]).await;
+    servers::stays_down(&way(certified.trusted(), "localhost"), &["it offers no TLS"]).await;
+}
+
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn latency() {
+    eprintln!("PostgreSQL, 1000 messages of 200 bytes: {}", servers::latency(&open(&shared())).await);
+}
