@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The two boxes of a 2.x path: an edge that ends TLS (HAProxy), and Postern beside the service in place of oauth-proxy; all on
+# The two boxes of a 2.x path: an edge that ends TLS (HAProxy), and behind a Unix socket Postern in place of oauth-proxy; all on
 # loopback.
 #
 #   examples/2x/run.sh           start everything, say where it is, stay until Ctrl-C

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The three boxes of a 3.x path as three processes: the edge, who is calling, and whether they may; all on loopback. What it costs
-# beside one process (examples/fused) is what dev/bench-paths measures.
+# The three boxes of a 3.x path as three processes: the edge, who is calling, and whether they may; from one to the next over Unix
+# sockets, which are closed to everybody else. What it costs beside one process (examples/fused) is
+# what dev/bench-paths measures.
 #
 #   examples/3x-split/run.sh           start everything, say where it is, stay until Ctrl-C
 #   examples/3x-split/run.sh --check   take the tour on free ports, print what was expected and seen, end
@@ -14,7 +15,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../shared/lib.bash"
 source "$ROOT/examples/shared/front.bash"
 
 begin "$@"
-ports 9004 9912 9913
+ports 9912 9913
 front 8080
 serve authorization
 serve edge

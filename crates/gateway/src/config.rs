@@ -6,8 +6,9 @@
 
 mod login;
 
+use std::fmt;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,14 +61,44 @@ impl Config {
     }
 }
 
+/// Where requests are accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListenAddress {
+    /// IP and port; port 0 asks the kernel for one.
+    Ip(SocketAddr),
+    /// Path of a Unix socket, of at most [`MAX_PATH`](crate::listen::MAX_PATH) bytes.
+    Unix(Arc<Path>),
+}
+
+impl ListenAddress {
+    /// IP and port, if it has them.
+    pub fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Ip(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
 /// A socket that accepts requests.
 pub struct Listener {
     /// As in the file; names it in metrics and logs.
     pub name: Box<str>,
     /// What becomes of the requests.
     pub service: Service,
-    /// IP and port; port 0 asks the kernel for one.
-    pub address: SocketAddr,
+    /// Where.
+    pub address: ListenAddress,
+    /// Permission bits of the file of a Unix socket: who may write to it may connect.
+    pub mode: u32,
     /// TLS with its certificate; `None` is plain text (HTTP/1.1, and HTTP/2 with prior knowledge).
     pub tls: Option<ListenerTls>,
     /// Accept HTTP/1.1 (RFC 9112).

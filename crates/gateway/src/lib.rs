@@ -1,6 +1,6 @@
 //! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
 //!
-//! Owns: sockets and protocols ([`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
+//! Owns: sockets and protocols ([`listen`], [`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
 //! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); browsers logged in ([`login`]); what
 //! Kubernetes says ([`review`]) and what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
 //! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
@@ -31,6 +31,7 @@ pub mod http1;
 mod http2;
 mod io;
 mod leg;
+pub mod listen;
 pub mod login;
 pub mod metrics;
 pub mod outbound;

@@ -3,9 +3,9 @@
 //! Owns: one thread per core with a runtime of its own, the sockets bound for each, sharing new connections
 //! fairly between them, configurations put into force, draining. Does not own: what a connection does.
 //!
-//! Every worker has its own socket on every address (`SO_REUSEPORT`), so that accepting needs no lock and no
-//! hand-over. The kernel's choice among them is blind, so a worker that has clearly more connections than
-//! another passes a new one on.
+//! Every worker has its own socket on every IP address (`SO_REUSEPORT`), so that accepting needs no lock and no
+//! hand-over; a Unix socket is every worker's. The kernel's choice among them is blind, so a worker that has clearly
+//! more connections than another passes a new one on.
 
 mod accept;
 mod give_way;
@@ -13,7 +13,6 @@ mod worker_thread;
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -27,7 +26,8 @@ use crate::assertion::AssertionMinter;
 use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::cache;
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, ListenAddress};
+use crate::listen::Listening;
 use crate::login::store::SessionStore;
 use crate::login::{Login, LoginStatus};
 use crate::metrics::Metrics;
@@ -65,12 +65,12 @@ pub struct Services {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// An address cannot be listened on.
-    #[error("listener {name:?}: listening on {address}: {source}; is another process using the port?")]
+    #[error("listener {name:?}: listening on {address}: {source}; {}", remedy(address, source))]
     Bind {
         /// The listener.
         name: String,
         /// Its address.
-        address: SocketAddr,
+        address: ListenAddress,
         /// What the system says.
         source: io::Error,
     },
@@ -104,8 +104,12 @@ struct Applied {
     reviewer: Option<Arc<Reviewer>>,
     login: Option<Arc<Login>>,
     /// Listening addresses by configured address; those with port 0 have got one.
-    addresses: HashMap<SocketAddr, SocketAddr>,
+    addresses: Addresses,
 }
+
+type Addresses = HashMap<ListenAddress, ListenAddress>;
+/// Sockets of one worker, by configured address.
+type Sockets = Vec<(ListenAddress, Listening)>;
 
 /// A configuration with all that workers share of it.
 #[derive(Clone)]
@@ -132,11 +136,8 @@ impl Gateway {
         let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
         let workers = workers.max(1);
         let limit = connection_limit();
-        let mut addresses = HashMap::new();
-        let mut sockets = Vec::new();
-        for _ in 0..workers {
-            sockets.push(bind_new(&config, &[], &mut addresses)?);
-        }
+        let mut addresses = Addresses::new();
+        let sockets = bind_new(&config, workers, &mut addresses)?;
         let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
         let doors = Arc::new(accept::Doors::default());
         let mut handles = Vec::new();
@@ -173,11 +174,8 @@ impl Gateway {
         let config = Arc::new(config);
         let mut addresses = applied.addresses.clone();
         addresses.retain(|configured, _| config.listeners.iter().any(|l| l.address == *configured));
-        let kept: Vec<_> = addresses.keys().copied().collect();
-        let mut sockets = Vec::new();
-        for _ in &self.workers {
-            sockets.push(bind_new(&config, &kept, &mut addresses)?);
-        }
+        let sockets = bind_new(&config, self.workers.len(), &mut addresses)?;
+        set_modes(&applied.config, &config)?;
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
         watch(&authenticator, reviewer.as_deref());
@@ -221,10 +219,10 @@ impl Gateway {
     }
 
     /// Name and address of each listener; port 0 has become the port that was given.
-    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+    pub fn addresses(&self) -> Vec<(String, ListenAddress)> {
         let applied = self.applied.lock();
         let address =
-            |configured: &SocketAddr| applied.addresses.get(configured).copied().unwrap_or(*configured);
+            |configured: &ListenAddress| applied.addresses.get(configured).unwrap_or(configured).clone();
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
@@ -289,42 +287,51 @@ fn generation(
     Generation { config: config.clone(), authenticator: authenticator.clone(), reviewer, login, minter }
 }
 
-/// Binds the addresses of `config`, the first time with the configured port and then with the port it got.
-/// Those in `kept` have their sockets: another one, even for a moment, would take connections to its grave.
-fn bind_new(
-    config: &Config,
-    kept: &[SocketAddr],
-    addresses: &mut HashMap<SocketAddr, SocketAddr>,
-) -> Result<Vec<(SocketAddr, std::net::TcpListener)>, StartError> {
-    let mut sockets = Vec::new();
-    for listener in config.listeners.iter().filter(|l| !kept.contains(&l.address)) {
-        let address = addresses.get(&listener.address).copied().unwrap_or(listener.address);
-        let socket = bind(address).map_err(|source| StartError::Bind {
-            name: listener.name.to_string(),
-            address,
-            source,
-        })?;
-        if let Ok(got) = socket.local_addr() {
-            addresses.insert(listener.address, got);
+/// Binds the addresses of `config` that are not among `addresses`, for each of `workers`, and adds them. Those that are
+/// have their sockets: another one, even for a moment, would take connections to its grave.
+fn bind_new(config: &Config, workers: usize, addresses: &mut Addresses) -> Result<Vec<Sockets>, StartError> {
+    let mut all: Vec<_> = (0..workers).map(|_| Sockets::new()).collect();
+    let mut new: Vec<_> = config.listeners.iter().filter(|l| !addresses.contains_key(&l.address)).collect();
+    // Who is bound to a Unix socket has taken it from another process: nothing may fail any more.
+    new.sort_by_key(|listener| matches!(listener.address, ListenAddress::Unix(_)));
+    for listener in new {
+        let fault = |source| {
+            let (name, address) = (listener.name.to_string(), listener.address.clone());
+            StartError::Bind { name, address, source }
+        };
+        let sockets = Listening::bind(&listener.address, listener.mode, workers).map_err(fault)?;
+        let got = sockets.first().and_then(Listening::local);
+        let got = got.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
+        addresses.insert(listener.address.clone(), got);
+        for (one, socket) in all.iter_mut().zip(sockets) {
+            one.push((listener.address.clone(), socket));
         }
-        sockets.push((listener.address, socket));
     }
-    Ok(sockets)
+    Ok(all)
 }
 
-fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        // `[::]` means IPv6 alone: IPv4 is a listener of its own, with its own trust lists.
-        socket.set_only_v6(true)?;
+/// Gives sockets that stay the permission bits that the new configuration wants.
+fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
+    for listener in &new.listeners {
+        let ListenAddress::Unix(path) = &listener.address else { continue };
+        let stays = old.listeners.iter().find(|old| old.address == listener.address);
+        if stays.is_some_and(|old| old.mode != listener.mode) {
+            crate::listen::set_mode(path, listener.mode).map_err(|source| StartError::Bind {
+                name: listener.name.to_string(),
+                address: listener.address.clone(),
+                source,
+            })?;
+        }
     }
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(accept::BACKLOG.into())?;
-    Ok(socket.into())
+    Ok(())
+}
+
+fn remedy(address: &ListenAddress, source: &io::Error) -> &'static str {
+    match (address, source.kind()) {
+        (ListenAddress::Ip(_), _) => "is another process using the port?",
+        (ListenAddress::Unix(_), io::ErrorKind::AlreadyExists) => "move it away, or choose another path",
+        (ListenAddress::Unix(_), _) => "check that the directory is there and that this user may write to it",
+    }
 }
 
 /// Connections that may be open at once, given the descriptors this process may have. Raises the soft limit

@@ -15,6 +15,7 @@ use gateway::authenticate::Authenticator;
 use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::config::ListenAddress;
 use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
@@ -197,7 +198,7 @@ impl Process {
     }
 
     /// Name and address of each listener.
-    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+    pub fn addresses(&self) -> Vec<(String, ListenAddress)> {
         self.shared.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::addresses)
     }
 

@@ -4,7 +4,7 @@ Owns: the list of paths, and running topologies. Does not own: what is measured 
 configurations (the folder `paths` beside this package).
 
 A topology is the processes; a path is a way through them, with the path it is compared with. Everything listens on free
-ports of the loopback, and whoever is reached through another starts first.
+ports of the loopback, or on Unix sockets, and whoever is reached through another starts first.
 """
 
 from __future__ import annotations
@@ -29,11 +29,14 @@ class Process:
     template: str
     # Worker threads; absent: one for each core.
     workers: int | None = None
+    # Whether it listens on a Unix socket.
+    unix: bool = False
 
 
 @dataclass(frozen=True)
 class Topology:
-    """Processes that run together. Each finds the port of another under its role: `@EDGE_PORT@`."""
+    """Processes that run together. Each finds another under its role: where as an endpoint, `@EDGE@`, or its port,
+    `@EDGE_PORT@`."""
 
     name: str
     processes: tuple[Process, ...] = ()
@@ -64,10 +67,10 @@ class RequestPath:
         return [process.role for process in everybody if process.role not in self.idle]
 
 
-def _split(workers: int | None = None) -> tuple[Process, ...]:
+def _split(workers: int | None = 1, unix: bool = True) -> tuple[Process, ...]:
     return (
-        Process("authorization", "postern", "split-authorization.toml", workers),
-        Process("authentication", "postern", "split-authentication.toml", workers),
+        Process("authorization", "postern", "split-authorization.toml", workers, unix),
+        Process("authentication", "postern", "split-authentication.toml", workers, unix),
         Process("edge", "postern", "split-edge.toml", workers),
     )
 
@@ -75,9 +78,10 @@ def _split(workers: int | None = None) -> tuple[Process, ...]:
 TOPOLOGIES = [
     Topology("direct"),
     Topology("fused", (Process("postern", "postern", "fused.toml"),)),
+    # A worker for each core is for who has the machine to itself: three processes that share two cores have one each.
     Topology("split", _split()),
-    # Three processes with a worker for each core have more threads than cores; alone on a machine they would not.
-    Topology("split-1", _split(workers=1)),
+    Topology("split-auto", _split(workers=None)),
+    Topology("split-tcp", _split(unix=False)),
     Topology("envoy", (Process("postern", "postern", "checks.toml"), Process("envoy", "envoy", "envoy.yaml"))),
     Topology("2x", (Process("postern", "postern", "behind-edge.toml"), Process("haproxy", "haproxy", "haproxy.cfg"))),
 ]  # fmt: skip
@@ -90,8 +94,10 @@ PATHS = [
     RequestPath("fused", "**fused**: one Postern", "fused", "postern", without="public",
                 adds="authentication and rules"),
     RequestPath("split", "**3.x split**: three Posterns", "split", "edge", without="fused", adds="two more processes"),
-    RequestPath("split-1", "3.x split, one worker in each", "split-1", "edge", without="fused",
-                adds="two more processes, one worker in each"),
+    RequestPath("split-auto", "3.x split, a worker per core in each", "split-auto", "edge", without="split",
+                adds="a worker per core in each"),
+    RequestPath("split-tcp", "3.x split over TCP", "split-tcp", "edge", without="split",
+                adds="TCP in place of Unix sockets"),
     RequestPath("envoy-alone", "Envoy, nobody asked", "envoy", "envoy", "/unasked/app", without="direct", adds="Envoy",
                 guarded=False, idle=("postern",)),
     RequestPath("envoy", "**3.x Envoy**: Envoy asks Postern", "envoy", "envoy", without="envoy-alone",
@@ -121,6 +127,15 @@ class Listening:
     plain: int = field(default_factory=free_port)
     tls: int = field(default_factory=free_port)
     admin: int = field(default_factory=free_port)
+    unix: Path | None = None
+
+    def address(self) -> str:
+        """As a gateway's listener says it."""
+        return f"unix:{self.unix}" if self.unix else f"127.0.0.1:{self.plain}"
+
+    def endpoint(self) -> str:
+        """As a gateway's upstream says it."""
+        return self.address() if self.unix else f"http://{self.address()}"
 
 
 @dataclass
@@ -190,14 +205,15 @@ def start_process(process: Process, place: Place, listening: Listening, values: 
     work.chmod(0o755)
     workers = process.workers or place.workers
     own = {
-        "PORT": str(listening.plain), "TLS_PORT": str(listening.tls), "ADMIN_PORT": str(listening.admin),
+        "PORT": str(listening.plain), "LISTEN": listening.address(), "TLS_PORT": str(listening.tls), "ADMIN_PORT": str(listening.admin),
         "BACKEND_PORT": str(place.backend.port), "WORKERS": str(workers), "WORK": str(work),
     }  # fmt: skip
     config = work / process.template
     config.write_text(configure(process.template, place.values | values | own))
     words = subjects.command(process.program, program, config, workers)
     try:
-        return Server(name, words, listening.plain, work / "log").start()
+        port = listening.admin if listening.unix else listening.plain
+        return Server(name, words, port, work / "log").start()
     except Unready as problem:
         raise Unready(f"{problem} (log: {work / 'log'})") from problem
 
@@ -205,7 +221,11 @@ def start_process(process: Process, place: Place, listening: Listening, values: 
 def start(topology: Topology, place: Place) -> Running:
     """Starts the processes of a topology; when one does not come up, those that did are stopped."""
     ports = {process.role: Listening() for process in topology.processes}
+    for process in topology.processes:
+        if process.unix:
+            ports[process.role].unix = place.folder / f"{topology.name}-{process.role}.sock"
     values = {f"{role.upper()}_PORT": str(listening.plain) for role, listening in ports.items()}
+    values |= {role.upper(): listening.endpoint() for role, listening in ports.items()}
     running = Running(topology, ports)
     try:
         for process in topology.processes:

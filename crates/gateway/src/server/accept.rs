@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 use auth::request::Scheme;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::worker_thread::{Accepted, Command, Share, TURN};
 use super::{OpenCount, total};
-use crate::config::{Config, Listener};
+use crate::config::{Config, ListenAddress, Listener};
 use crate::http1::connection::Connection;
 use crate::http1::server::{LINGER, MAX_LINGER};
 use crate::http1::writing::put_field;
 use crate::io::Stream;
+use crate::listen::{Acceptor, BACKLOG, Connected};
 use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
 use crate::phases::nanos_between;
 use crate::pipeline::{Certificate, Peer};
@@ -34,8 +34,6 @@ use crate::worker::{Speaking, Worker};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// A worker passes a new connection on when it has this many more than another, and an eighth more.
 const UNFAIR: usize = 4;
-/// Connections that wait to be accepted at most, of each worker on each address.
-pub(super) const BACKLOG: u16 = 4096;
 /// How long a connection must have rested to be closed for another. Those in use rest for shorter between requests, and
 /// must not lose out to whoever opens more than there is room for.
 const RESTED: Duration = Duration::from_secs(1);
@@ -68,7 +66,7 @@ impl Doors {
 
 /// Accepts on one listener until aborted, or until its queue is empty while draining. No error ends it: a
 /// client that goes away before it is accepted, and a process out of descriptors, are both everyday.
-pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: TcpListener) {
+pub(crate) async fn accept(context: Rc<Context>, address: ListenAddress, socket: Acceptor) {
     // Never due: it wakes this task when the worker begins to drain.
     let wake = context.worker.deadlines.register();
     let mut in_turn = 0;
@@ -79,16 +77,16 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
             Poll::Pending => wake.poll_due(cx).map(|()| None),
         });
         match next.await {
-            None => return empty(&context, address, socket).await,
+            None => return empty(&context, &address, socket).await,
             Some(Ok((stream, peer))) => {
-                accepted(&context, address, stream, peer);
+                accepted(&context, &address, stream, peer);
                 in_turn = (in_turn + 1) % TURN;
                 if in_turn == 0 {
                     tokio::task::yield_now().await;
                 }
             }
             Some(Err(error)) => {
-                if let Some((_, counts)) = listener(&context.worker, address) {
+                if let Some((_, counts)) = listener(&context.worker, &address) {
                     counts.accept_failed(&context.worker.metrics);
                 }
                 if !is_of_one_client(&error) {
@@ -101,15 +99,12 @@ pub(crate) async fn accept(context: Rc<Context>, address: SocketAddr, socket: Tc
 
 /// Accepts who is queued already, and closes the socket: they were promised a connection, nobody new is. The system is
 /// asked, not the runtime, which may not have heard of the last ones yet.
-async fn empty(context: &Rc<Context>, address: SocketAddr, socket: TcpListener) {
-    let Ok(socket) = socket.into_std() else { return };
+async fn empty(context: &Rc<Context>, address: &ListenAddress, socket: Acceptor) {
+    let Ok(socket) = socket.into_listening() else { return };
     // No more than were queued when this began: under load others come as fast as these are taken.
     for _ in 0..BACKLOG {
         match socket.accept() {
-            Ok((socket, peer)) if socket.set_nonblocking(true).is_ok() => {
-                adopt(context, Accepted { socket, peer, listener: address });
-            }
-            Ok(_) => {}
+            Ok((socket, peer)) => adopt(context, Accepted { socket, peer, listener: address.clone() }),
             Err(error) if is_of_one_client(&error) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
             Err(_) => tokio::time::sleep(REFUSED).await,
@@ -124,18 +119,18 @@ fn is_of_one_client(error: &io::Error) -> bool {
 }
 
 /// The listener configured at an address now, and its counts.
-fn listener(worker: &Worker, address: SocketAddr) -> Option<(usize, Arc<ListenerMetrics>)> {
+fn listener(worker: &Worker, address: &ListenAddress) -> Option<(usize, Arc<ListenerMetrics>)> {
     let running = worker.running();
-    let index = running.config.listeners.iter().position(|l| l.address == address)?;
+    let index = running.config.listeners.iter().position(|l| l.address == *address)?;
     let counts = worker.metrics.metrics().listener(&running.config.listeners[index].name);
     Some((index, counts))
 }
 
-fn accepted(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: SocketAddr) {
+fn accepted(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
     let Some(other) = fairer(context) else { return begin(context, address, stream, peer) };
     // Only a socket the system has taken back cannot be passed on; then there is nobody to serve either.
-    let Ok(socket) = stream.into_std() else { return };
-    let accepted = Accepted { socket, peer, listener: address };
+    let Ok(socket) = Connected::take(stream) else { return };
+    let accepted = Accepted { socket, peer, listener: address.clone() };
     if let Err(Command::Adopt(accepted)) = context.shares[other].send(Command::Adopt(accepted)) {
         adopt(context, accepted);
     }
@@ -143,8 +138,8 @@ fn accepted(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer:
 
 /// Takes a connection over from another worker.
 pub(crate) fn adopt(context: &Rc<Context>, accepted: Accepted) {
-    if let Ok(stream) = TcpStream::from_std(accepted.socket) {
-        begin(context, accepted.listener, stream, accepted.peer);
+    if let Ok(stream) = accepted.socket.into_stream() {
+        begin(context, &accepted.listener, stream, accepted.peer);
     }
 }
 
@@ -159,7 +154,7 @@ fn fairer(context: &Context) -> Option<usize> {
     (open(&least) + UNFAIR + own / 8 < own).then_some(least)
 }
 
-fn begin(context: &Rc<Context>, address: SocketAddr, stream: TcpStream, peer: SocketAddr) {
+fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: SocketAddr) {
     let worker = &context.worker;
     let Some((index, counts)) = listener(worker, address) else { return };
     let config = worker.running().config.clone();
@@ -237,16 +232,16 @@ impl Incoming {
         &self.config.listeners[self.index]
     }
 
-    async fn serve(mut self, stream: TcpStream) {
+    async fn serve(mut self, stream: Stream) {
         // Answers leave in one write; waiting for more to join it only delays them.
-        if stream.set_nodelay(true).is_err() {
+        if matches!(&stream, Stream::Tcp(tcp) if tcp.set_nodelay(true).is_err()) {
             return;
         }
         let listener = self.listener();
         let limit = listener.timeouts.handshake;
         let measured = listener.tls.is_some() || !listener.proxy_protocol.is_empty();
         let began = measured.then(|| self.worker.clock.monotonic());
-        let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(Stream::Tcp(stream))).await else {
+        let Ok(Some(stream)) = tokio::time::timeout(limit, self.proxied(stream)).await else {
             return self.counts.refused(&self.worker.metrics, Refusal::ProxyProtocol);
         };
         let Some((spoken, certificate)) = self.secured(stream, limit, began).await else { return };

@@ -13,10 +13,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinHandle;
 
 use super::give_way::GiveWay;
-use super::{Generation, OpenCount, Services, accept};
+use super::{Generation, OpenCount, Services, Sockets, accept};
 use crate::clock::{Clock as _, CoarseClock, SystemClock};
-use crate::config::UpstreamProtocol;
+use crate::config::{ListenAddress, UpstreamProtocol};
 use crate::deadline::{Deadlines, TICK};
+use crate::listen::{Acceptor, Connected};
 use crate::upstream::pool::Pool;
 use crate::worker::{Running, Worker};
 
@@ -32,7 +33,7 @@ const QUIET: Duration = Duration::from_secs(5);
 /// What a worker is told.
 pub(crate) enum Command {
     /// Put a configuration into force; the sockets are those of its new addresses.
-    Apply(Box<Generation>, Vec<(SocketAddr, std::net::TcpListener)>),
+    Apply(Box<Generation>, Sockets),
     /// A connection another worker accepted.
     Adopt(Accepted),
     /// Accept no more; end when the last connection has, or after `timeout`.
@@ -43,10 +44,10 @@ pub(crate) enum Command {
 
 /// A connection not yet served.
 pub(crate) struct Accepted {
-    pub(crate) socket: std::net::TcpStream,
+    pub(crate) socket: Connected,
     pub(crate) peer: SocketAddr,
     /// Configured address of the listener.
-    pub(crate) listener: SocketAddr,
+    pub(crate) listener: ListenAddress,
 }
 
 /// What the other workers see of one.
@@ -75,7 +76,7 @@ impl Share {
 pub(crate) struct Start {
     pub(crate) index: usize,
     pub(crate) generation: Generation,
-    pub(crate) sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+    pub(crate) sockets: Sockets,
     pub(crate) services: Services,
     pub(crate) shares: Arc<[Share]>,
     pub(crate) doors: Arc<accept::Doors>,
@@ -179,13 +180,13 @@ async fn live(start: Start, mut inbox: UnboundedReceiver<Command>) -> bool {
 
 fn listen(
     context: &Rc<accept::Context>,
-    acceptors: &mut HashMap<SocketAddr, JoinHandle<()>>,
-    sockets: Vec<(SocketAddr, std::net::TcpListener)>,
+    acceptors: &mut HashMap<ListenAddress, JoinHandle<()>>,
+    sockets: Sockets,
 ) {
     for (address, socket) in sockets {
-        match tokio::net::TcpListener::from_std(socket) {
+        match Acceptor::try_from(socket) {
             Ok(socket) => {
-                let task = tokio::task::spawn_local(accept::accept(context.clone(), address, socket));
+                let task = tokio::task::spawn_local(accept::accept(context.clone(), address.clone(), socket));
                 acceptors.insert(address, task);
             }
             Err(error) => tracing::error!(%address, %error, "listener cannot be served"),

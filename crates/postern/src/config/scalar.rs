@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -29,6 +30,19 @@ pub struct Network(pub IpNet);
 /// An IP address and a port: `"127.0.0.1:8080"`, `"[::]:8443"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address(pub SocketAddr);
+
+/// Where requests come in: an [`Address`], or the path of a Unix socket: `"unix:/run/postern/web.sock"`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An IP address and a port.
+    Ip(SocketAddr),
+    /// A path, as it stands in the file.
+    Unix(PathBuf),
+}
+
+/// Permission bits of a file, in octal: `"660"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mode(pub u32);
 
 /// What a listener, issuer, upstream, route or policy is called: letters, digits, `.`, `_` and `-`, at most 64.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,6 +85,8 @@ pub(super) fn check(format: &str, text: &str) -> Result<(), Wrong> {
         (Bound::<ByteSize>::FORMAT, explain::<Bound<ByteSize>>),
         (Network::FORMAT, explain::<Network>),
         (Address::FORMAT, explain::<Address>),
+        (Place::FORMAT, explain::<Place>),
+        (Mode::FORMAT, explain::<Mode>),
         (Name::FORMAT, explain::<Name>),
         (FieldName::FORMAT, explain::<FieldName>),
         (Method::FORMAT, explain::<Method>),
@@ -87,6 +103,8 @@ pub(super) fn expected(format: &str) -> Option<&'static str> {
         (Bound::<ByteSize>::FORMAT, Bound::<ByteSize>::EXPECTED),
         (Network::FORMAT, Network::EXPECTED),
         (Address::FORMAT, Address::EXPECTED),
+        (Place::FORMAT, Place::EXPECTED),
+        (Mode::FORMAT, Mode::EXPECTED),
         (Name::FORMAT, Name::EXPECTED),
         (FieldName::FORMAT, FieldName::EXPECTED),
         (Method::FORMAT, Method::EXPECTED),
@@ -136,6 +154,8 @@ word!(Bound<Timespan>, "DurationOrUnlimited");
 word!(Bound<ByteSize>, "SizeOrUnlimited");
 word!(Network, "Network");
 word!(Address, "Address");
+word!(Place, "ListenAddress");
+word!(Mode, "FileMode");
 word!(Name, "Name");
 word!(FieldName, "FieldName");
 word!(Method, "Method");
@@ -291,6 +311,56 @@ impl Word for Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+impl Word for Place {
+    const FORMAT: &'static str = "listen-address";
+    const PATTERN: &'static str = "^(.+:[0-9]{1,5}|unix:.+)$";
+    const EXPECTED: &'static str =
+        "an IP address and port such as \"127.0.0.1:8080\", or a socket such as \"unix:/run/web.sock\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let Some(path) = text.strip_prefix("unix:") else {
+            return Address::read(text).map(|address| Self::Ip(address.0));
+        };
+        // `unix:///path` is what URLs of sockets look like elsewhere
+        let path = path.strip_prefix("//").unwrap_or(path);
+        match path.as_bytes() {
+            [] => Err("the path is missing".into()),
+            [b'@' | 0, ..] => Err("a socket without a file would be open to everybody on the machine".into()),
+            path if path.contains(&0) => Err("there is a NUL in the path".into()),
+            _ => Ok(Self::Unix(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+impl Word for Mode {
+    const FORMAT: &'static str = "file-mode";
+    const PATTERN: &'static str = "^0?[0-7]{3}$";
+    const EXPECTED: &'static str = "permission bits in octal such as \"660\"";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix('0').filter(|rest| rest.len() == 3).unwrap_or(text);
+        if digits.len() != 3 || !digits.bytes().all(|b| matches!(b, b'0'..=b'7')) {
+            return Err("three digits from 0 to 7: those of the owner, the group and everybody else".into());
+        }
+        u32::from_str_radix(digits, 8).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:03o}", self.0)
     }
 }
 

@@ -11,11 +11,10 @@ mod websocket;
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
@@ -119,7 +118,7 @@ impl Echo {
             Place::Tcp(wanted) => {
                 let mut wanted = *wanted;
                 for _ in 0..workers.max(1) {
-                    let socket = listen(wanted)?;
+                    let socket = gateway::listen::tcp(wanted)?;
                     // the kernel chose the port for the first; the others share it
                     wanted = socket.local_addr()?;
                     sockets.push(Listening::Tcp(socket));
@@ -127,7 +126,7 @@ impl Echo {
                 address = Some(wanted);
             }
             Place::Unix(path) => {
-                let socket = listen_unix(path)?;
+                let socket = gateway::listen::unix(path, 0o600)?;
                 for _ in 1..workers.max(1) {
                     sockets.push(Listening::Unix(socket.try_clone()?));
                 }
@@ -178,27 +177,6 @@ enum Listening {
 enum Served {
     Fixed(fixed::Answer),
     Reflect(reflect::Mirror),
-}
-
-fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(4096)?;
-    Ok(socket.into())
-}
-
-fn listen_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
-    use std::os::unix::fs::FileTypeExt as _;
-    // only what a former run left behind is removed, never a file
-    if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-        std::fs::remove_file(path)?;
-    }
-    let socket = std::os::unix::net::UnixListener::bind(path)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// One worker: a runtime and a listener of its own.

@@ -1,14 +1,16 @@
 //! Where requests come in.
 
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use gateway::config::{Asking, Authorization, Limits, Listener, ListenerTimeouts, ListenerTls, Service};
+use gateway::config::{
+    Asking, Authorization, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
+};
+use gateway::listen::MAX_PATH;
 use gateway::tls::Protocols;
 
 use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
-use super::super::scalar::ByteSize;
+use super::super::scalar::{ByteSize, Place};
 use super::super::sound::Sound;
 use super::routes::plain_path;
 use super::trust::TrustList;
@@ -18,6 +20,8 @@ use super::{Context, unique};
 const HEADER: RangeInclusive<u64> = 1 << 10..=1 << 20;
 /// What a target may be limited to; a longer one has no canonical form.
 const TARGET: RangeInclusive<u64> = 64..=auth::request::MAX_TARGET as u64;
+/// Permission bits of a Unix socket of which nothing is said.
+const MODE: u32 = 0o600;
 
 pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
     let listeners = sound.paths("listener", &sound.file.listener);
@@ -34,25 +38,53 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
 /// Two sockets on one address would share its connections between them by chance.
 fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &mut Context<'_>) {
     let admin = &sound.file.admin;
-    let admin = admin.enabled.then(|| (KeyPath::of("admin"), admin.address.0));
-    let mut seen = Vec::<(KeyPath, SocketAddr)>::new();
-    let provider = sound.file.provider.iter().map(|provider| (KeyPath::of("provider"), provider.address.0));
-    let all = admin
-        .into_iter()
-        .chain(provider)
-        .chain(listeners.iter().map(|(path, l)| (path.clone(), l.address.0)));
-    for (path, address) in all {
-        let clash = |other: &SocketAddr| {
-            let any = other.ip().is_unspecified() || address.ip().is_unspecified();
-            let covers = any && other.is_ipv4() == address.is_ipv4() && address.port() != 0;
-            other.port() == address.port() && (other.ip() == address.ip() || covers)
-        };
-        if let Some((first, _)) = seen.iter().find(|(_, other)| clash(other)) {
+    let admin = admin.enabled.then(|| (KeyPath::of("admin"), ListenAddress::Ip(admin.address.0)));
+    let provider = sound.file.provider.iter();
+    let provider = provider.map(|p| (KeyPath::of("provider"), ListenAddress::Ip(p.address.0)));
+    let listeners = listeners.iter().map(|(path, l)| (path.clone(), address(&l.address, context)));
+    let all: Vec<_> = admin.into_iter().chain(provider).chain(listeners).collect();
+    for (at, (path, address)) in all.iter().enumerate() {
+        if let Some((first, _)) = all[..at].iter().find(|(_, other)| clash(other, address)) {
             let what = format!("the address {address} is taken by {first}");
-            context.faults.add(&path.key("address"), what, "give each its own port");
+            let hint = match address {
+                ListenAddress::Ip(_) => "give each its own port",
+                ListenAddress::Unix(_) => "give each its own path",
+            };
+            context.faults.add(&path.key("address"), what, hint);
         }
-        seen.push((path, address));
     }
+}
+
+/// Whether connections to one could end up at the other.
+fn clash(one: &ListenAddress, other: &ListenAddress) -> bool {
+    let (Some(ip), Some(other_ip)) = (one.ip(), other.ip()) else { return one == other };
+    let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
+    let covers = any && other_ip.is_ipv4() == ip.is_ipv4() && ip.port() != 0;
+    other_ip.port() == ip.port() && (other_ip.ip() == ip.ip() || covers)
+}
+
+fn address(place: &Place, context: &Context<'_>) -> ListenAddress {
+    match place {
+        Place::Ip(address) => ListenAddress::Ip(*address),
+        Place::Unix(path) => ListenAddress::Unix(context.reader.resolve(path).into()),
+    }
+}
+
+/// Permission bits of a socket's file.
+fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &mut Context<'_>) -> u32 {
+    match address {
+        ListenAddress::Ip(_) if raw.mode.is_some() => {
+            let hint = "take it out, or write `address = \"unix:/path\"`";
+            context.faults.add(&path.key("mode"), "a port has no permission bits", hint);
+        }
+        ListenAddress::Unix(file) if file.as_os_str().len() > MAX_PATH => {
+            let long = file.as_os_str().len();
+            let what = format!("{address} has {long} bytes, and the path of a socket at most {MAX_PATH}");
+            context.faults.add(&path.key("address"), what, "choose a shorter one");
+        }
+        _ => {}
+    }
+    raw.mode.map_or(MODE, |mode| mode.0)
 }
 
 fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Context<'_>) -> Option<Listener> {
@@ -77,6 +109,8 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
             Service::Authorization(authorization(asked, http2, &path.key("authorization"), context))
         }
     };
+    let address = address(&raw.address, context);
+    let mode = mode(raw, path, &address, context);
     let limits = limits(&raw.limits, &path.key("limits"), context);
     let at = path.key("timeouts");
     let mut positive = |value, key: &str| context.positive(value, &at.key(key));
@@ -89,7 +123,8 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
     Some(Listener {
         name: raw.name.0.as_str().into(),
         service,
-        address: raw.address.0,
+        address,
+        mode,
         tls: match tls {
             Some(None) => return None,
             Some(tls) => tls,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::scalar::{Address, ByteSize, Name, Network, Timespan};
+use super::super::scalar::{ByteSize, Mode, Name, Network, Place, Timespan};
 use super::default::{count, count32, kib, secs};
 
 /// A socket that accepts requests.
@@ -14,8 +14,12 @@ use super::default::{count, count32, kib, secs};
 pub struct Listener {
     /// Names it in metrics and logs.
     pub name: Name,
-    /// IP address and port. `[::]` means IPv6 alone.
-    pub address: Address,
+    /// IP address and port, or `unix:` and the path of a socket, relative to this file. `[::]` means IPv6 alone. A socket takes the
+    /// place of one that is there already. Its peers have no address, and count as 127.0.0.1 wherever one is asked for.
+    pub address: Place,
+    /// Permission bits of a Unix socket: who may write to it may connect. Absent: `"600"`, this user alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
     /// Speak TLS with this certificate. Absent: plain text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<ListenerTls>,

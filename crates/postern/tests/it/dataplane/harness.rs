@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use auth::time::Timestamp;
 use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
@@ -372,19 +374,10 @@ impl Fixture {
         (clock, access_log, sessions): Around,
     ) -> Self {
         let settings = load(dir.path(), text);
-        let metrics = Metrics::new(1);
-        let services = Services {
-            clock,
-            metrics: metrics.clone(),
-            access_log,
-            tracer: None,
-            control: CONTROL.handle().clone(),
-            secret: Secret::new([7; 16]),
-            generation: Generation::default(),
-            sessions,
-        };
+        let services = Services { clock, access_log, sessions, ..services(1) };
+        let metrics = services.metrics.clone();
         let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
-        let address = gateway.addresses()[0].1;
+        let address = gateway.addresses()[0].1.ip().expect("a port");
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }
 
@@ -439,6 +432,30 @@ impl Drop for Fixture {
     }
 }
 
+/// Waits for what must come to hold, and tells how long that took.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < PATIENCE, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    began.elapsed()
+}
+
+/// What a gateway of so many workers needs besides its configuration.
+pub(crate) fn services(workers: usize) -> Services {
+    Services {
+        clock: Arc::new(SystemClock),
+        metrics: Metrics::new(workers),
+        access_log: None,
+        tracer: None,
+        control: CONTROL.handle().clone(),
+        secret: Secret::new([7; 16]),
+        generation: Generation::default(),
+        sessions: None,
+    }
+}
+
 /// Reads a configuration as `serve` does.
 pub(crate) fn load(dir: &Path, text: &str) -> gateway::config::Config {
     let path = dir.join("postern.toml");
@@ -489,6 +506,13 @@ impl Client {
         socket.set_read_timeout(Some(PATIENCE)).expect("timeout");
         socket.set_nodelay(true).expect("nodelay");
         Self { socket, held: Vec::new() }
+    }
+
+    /// Over a Unix socket, which is as good for whatever is done with it here.
+    pub(crate) fn connect_unix(path: &Path) -> std::io::Result<Self> {
+        let socket = TcpStream::from(OwnedFd::from(UnixStream::connect(path)?));
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(Self { socket, held: Vec::new() })
     }
 
     pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {

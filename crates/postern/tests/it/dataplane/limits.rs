@@ -174,7 +174,7 @@ fn http_a_body_over_the_limit_is_not_let_through_because_it_came_at_once() {
 fn http_a_listeners_connections_are_its_own() {
     let more = "[[listener]]\nname = \"inner\"\naddress = \"127.0.0.2:0\"\nlimits = { connections = 2 }\n";
     let f = Fixture::with(Setup { more: more.into(), ..Setup::default() }, Upstream::start());
-    let inner = f.gateway().addresses()[1].1;
+    let inner = f.gateway().addresses()[1].1.ip().expect("a port");
     let serves = |client: &mut Client| {
         let _ = client.socket.write_all(f.request("/", "").as_bytes());
         client.head().status

@@ -21,6 +21,7 @@ mod review;
 mod telemetry;
 mod tls;
 mod tokens;
+mod unix;
 mod upgrade;
 mod upstream_http2;
 mod watch;

@@ -13,7 +13,7 @@ use gateway::clock::{Clock, ManualClock, Now, SystemClock};
 use http::Request;
 use serde_json::Value;
 
-use super::harness::{CONTROL, Fixture, ISSUER, Issuer, PATIENCE, Response, Setup, Upstream, now};
+use super::harness::{CONTROL, Fixture, ISSUER, Issuer, PATIENCE, Response, Setup, Upstream, now, until};
 
 const PLAIN_ISSUER: &str = "http://issuer.test";
 
@@ -74,14 +74,6 @@ fn phase(field: &str, name: &str) -> Option<f64> {
 
 fn timing(response: &Response) -> &str {
     response.value("server-timing").unwrap_or_else(|| panic!("{}", response.head))
-}
-
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// The key set over HTTP, which takes two seconds once it may come.

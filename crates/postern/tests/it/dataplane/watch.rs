@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use gateway::watch::{Resource, SETTLE, State};
 
-use super::harness::{Fixture, Issuer, PATIENCE, Seen, Setup, Upstream};
+use super::harness::{Fixture, Issuer, Seen, Setup, Upstream, until};
 
 /// What a stream is told to do.
 enum Order {
@@ -190,15 +190,6 @@ fn authority(cluster: &Cluster, kind: &str, more: &str) -> Fixture {
         "[[authority]]\nname = \"cluster\"\nkind = \"{kind}\"\nurl = \"http://{}\"\ntoken_file = \"token\"\nttl = \"1h\"\n{more}",
         cluster.upstream.address
     ))
-}
-
-fn until(what: &str, holds: impl Fn() -> bool) -> Duration {
-    let began = Instant::now();
-    while !holds() {
-        assert!(began.elapsed() < PATIENCE, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    began.elapsed()
 }
 
 fn state(f: &Fixture, resource: Resource) -> State {
