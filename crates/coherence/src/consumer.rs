@@ -168,11 +168,6 @@ impl Consumer {
         self.epoch.filter(|_| !self.flushing).map(|epoch| Head { epoch, seq: self.contiguous })
     }
 
-    /// Events that the log is known to have and that are not applied without a hole.
-    pub fn lag(&self) -> u64 {
-        self.wanted.saturating_sub(self.contiguous)
-    }
-
     /// When [`Consumer::tick`] has something to do, at the latest.
     pub fn wakes_at(&self) -> Boot {
         let gap = self.gap.map(|since| since.plus(self.settings.patience));
@@ -230,6 +225,7 @@ impl Consumer {
             // The rest is for authorities, or an answer to nobody's question.
             Body::Gone { .. } | Body::Probe { .. } | Body::Ask { .. } | Body::Applied { .. } => return,
         }
+        self.view.set_wanted(self.wanted);
         if self.gap.is_some() {
             self.ask(now, nonce, actions);
         }

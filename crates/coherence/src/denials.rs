@@ -9,6 +9,7 @@
 
 use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
@@ -17,6 +18,9 @@ use parking_lot::RwLock;
 use crate::words::{OwnBytes, Tag};
 
 const SHARDS: usize = 16;
+/// How long a denial is kept beyond its time. Whoever verifies a credential goes by a clock that may be wrong, and may allow for
+/// that: what has expired to one is valid to another. Clocks that are wrong by more than an hour are beyond help.
+pub const KEPT: Duration = Duration::from_mins(90);
 
 /// One tag's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,9 +112,10 @@ impl Denials {
         })
     }
 
-    /// Drops what is over at `now`, in milliseconds since 1970. If that makes room, the set is whole only after it was loaded
+    /// Drops what is over since [`KEPT`] at `now`, in milliseconds since 1970. If that makes room, the set is whole only after it was loaded
     /// anew.
     pub fn expire(&self, now: i64) {
+        let now = now.saturating_sub(i64::try_from(KEPT.as_millis()).unwrap_or(i64::MAX));
         for shard in &self.shards {
             let mut shard = shard.write();
             let before = shard.len();
@@ -139,6 +144,8 @@ impl Denials {
 mod tests {
     use super::*;
 
+    const KEPT_MILLIS: i64 = 90 * 60 * 1000;
+
     fn tag(number: u8) -> Tag {
         Tag([number; Tag::LENGTH])
     }
@@ -163,9 +170,9 @@ mod tests {
             denials.add(tag(1), Denial { not_before: one, until: 1 });
             denials.add(tag(1), Denial { not_before: other, until: 1000 });
             assert_eq!(denials.denies(&[tag(1)], 150), expected.is_none_or(|then| then > 150));
-            denials.expire(999);
+            denials.expire(KEPT_MILLIS + 999);
             assert_eq!(denials.len(), 1, "the longer of two times");
-            denials.expire(1000);
+            denials.expire(KEPT_MILLIS + 1000);
             assert!(denials.is_empty() && !denials.denies(&[tag(1)], 0));
         }
     }
@@ -183,7 +190,7 @@ mod tests {
         assert!(denials.is_whole());
         denials.add(tag(3), denial);
         assert!(!denials.is_whole() && denials.len() == 2);
-        denials.expire(10);
+        denials.expire(KEPT_MILLIS + 10);
         assert!(!denials.is_whole(), "what found no room is still missing");
         denials.begin();
         denials.add(tag(3), denial);

@@ -6,6 +6,7 @@
 //! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
 //! can bring it out of step.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,6 +24,8 @@ use crate::words::{Epoch, Event, Head, Name, Nonce};
 
 /// Messages that are taken before the clock is looked at again.
 const TOGETHER: usize = 64;
+/// Messages that answer one question at once.
+const AT_ONCE: usize = 500;
 
 /// One end of a way, and what is needed to speak there.
 #[derive(Clone)]
@@ -83,11 +86,17 @@ impl Copies for () {
 
 impl End {
     fn send(&self, topic: &Topic, body: Body) {
+        if let Some(bytes) = self.write(body) {
+            self.transport.send(topic, bytes);
+        }
+    }
+
+    fn write(&self, body: Body) -> Option<Bytes> {
         let message = Message { authority: self.authority.clone(), body };
         // What cannot be told whole is a hole: whoever follows asks, in vain, and forgets everything.
-        let Some(bytes) = self.keys.write(&message) else { return };
+        let bytes = self.keys.write(&message)?;
         self.counts.sent.fetch_add(1, Ordering::Relaxed);
-        self.transport.send(topic, Bytes::from(bytes));
+        Some(Bytes::from(bytes))
     }
 
     /// What is said, if it may be believed and is about this authority.
@@ -160,6 +169,29 @@ pub async fn follow(
 enum Read {
     Head(Option<Head>),
     Range(Nonce, Head, Option<(Epoch, Vec<Event>)>),
+}
+
+/// Answers one question, for ways that carry the answer back by themselves. A long stretch is told in part: whoever is told so asks
+/// for the rest.
+pub async fn answer_once(end: &End, log: &impl Log, question: &[u8]) -> Vec<Bytes> {
+    let Some(body) = end.read(question) else { return Vec::new() };
+    let (mut authority, mut actions, mut answers) = (Authority::new(), Vec::new(), Vec::new());
+    authority.message(end.clock.now(), &body, &mut actions);
+    let mut actions = VecDeque::from(actions);
+    let mut next = Vec::new();
+    while let Some(action) = actions.pop_front() {
+        match action {
+            authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
+            authority::Action::Send(body) => answers.extend(end.write(body)),
+            authority::Action::ReadHead => authority.head(log.head().await, &mut next),
+            authority::Action::ReadRange { nonce, after, limit } => {
+                let read = log.range(after.seq, limit).await;
+                authority.range(nonce, after, read, &mut next);
+            }
+        }
+        actions.extend(next.drain(..));
+    }
+    answers
 }
 
 /// Answers for a log, and tells of what is `appended` to it: what this node has made durable, in any order. Consumers that

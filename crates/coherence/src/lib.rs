@@ -1,8 +1,9 @@
 //! What changed, told to every cache, so that none of them believes for long what has been revoked.
 //!
 //! Owns: the two machines of the protocol ([`consumer`], [`authority`]) and what runs them ([`drive`]), what caches ask of it
-//! ([`view`], [`denials`]), and the messages between them ([`wire`]), with the ways that they take ([`transport`]). Does not own: the log in
-//! the database, the caches themselves, or what a tag is made from.
+//! ([`view`], [`denials`]), what is done where that does not help ([`confirm`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
+//! messages between them ([`wire`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
+//! caches themselves.
 //!
 //! An *authority* is one database that owns facts. It keeps a log of what it has taken back: dense numbers from 1, each with
 //! tags that name what it concerns. A *consumer* is a cache, on whatever node. Events of the log are pushed to it, and may be
@@ -20,10 +21,13 @@
 //! was never used.
 
 pub mod authority;
+pub mod confirm;
 pub mod consumer;
 pub mod denials;
 pub mod drive;
 mod mutation;
+pub mod secret;
+pub mod tags;
 pub mod time;
 pub mod transport;
 pub mod view;

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Nanoseconds since the machine was booted, sleep included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Boot(pub u64);
@@ -27,4 +29,31 @@ impl Boot {
 pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Boot;
+}
+
+/// The machine's own.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now(&self) -> Boot {
+        // Never negative. At the end of time every lease is over.
+        let time = clock_gettime(ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(u64::MAX);
+        let nanos = u64::try_from(time.tv_nsec).unwrap_or(u64::MAX);
+        Boot(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_goes_on_with_the_time_that_passes() {
+        let (before, began) = (BootClock.now(), std::time::Instant::now());
+        std::thread::sleep(Duration::from_millis(20));
+        let passed = BootClock.now().since(before);
+        assert!(passed >= Duration::from_millis(20) && passed <= began.elapsed(), "{passed:?}");
+    }
 }

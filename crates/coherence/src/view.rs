@@ -48,6 +48,8 @@ pub struct View {
     floor: AtomicU64,
     /// Every event up to this one is applied.
     contiguous: AtomicU64,
+    /// The furthest that the log is known to have got.
+    wanted: AtomicU64,
     /// Counts what was applied.
     changes: AtomicU64,
     epoch: RwLock<Option<Epoch>>,
@@ -136,6 +138,7 @@ impl View {
             generation: AtomicU64::new(1),
             floor: AtomicU64::new(SHUT),
             contiguous: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             epoch: RwLock::new(None),
             tombstones: std::array::from_fn(|_| RwLock::default()),
@@ -170,6 +173,16 @@ impl View {
     /// Every event up to this one is applied.
     pub fn contiguous(&self) -> u64 {
         self.contiguous.load(Ordering::Acquire)
+    }
+
+    /// Events that the log is known to have and that are not applied without a hole.
+    pub fn lag(&self) -> u64 {
+        self.wanted.load(Ordering::Relaxed).saturating_sub(self.contiguous())
+    }
+
+    /// The history that is followed; `None` before anything is known of it.
+    pub fn epoch(&self) -> Option<Epoch> {
+        *self.epoch.read()
     }
 
     /// Tombstones that are kept.
@@ -344,6 +357,10 @@ impl View {
 
     pub(crate) fn set_contiguous(&self, seq: u64) {
         self.contiguous.store(seq, Ordering::Release);
+    }
+
+    pub(crate) fn set_wanted(&self, seq: u64) {
+        self.wanted.store(seq, Ordering::Relaxed);
     }
 
     /// Entries may be believed until then, if not for longer already.

@@ -119,6 +119,11 @@ impl std::fmt::Debug for Keys {
 }
 
 impl Keys {
+    /// One, by its number.
+    pub fn one(number: u8, secret: &[u8; 32]) -> Self {
+        Self([(number, hmac::Key::new(hmac::HMAC_SHA256, secret))].into())
+    }
+
     /// From numbered secrets; the first makes messages. `None` without any, or when a number stands there twice.
     pub fn new(secrets: &[(u8, [u8; 32])]) -> Option<Self> {
         let twice = |at: usize| secrets[..at].iter().any(|(number, _)| *number == secrets[at].0);

@@ -46,6 +46,8 @@ pub struct Admin {
     pub live: Check,
     /// Reasons not to send requests here, such as "starting", "draining" or an issuer without keys: `/readyz`.
     pub ready: Check,
+    /// What is not as it should be although requests are welcome: told with the rest of `/readyz`.
+    pub notes: Check,
     /// Counted since the start: `/metrics`.
     pub metrics: Arc<Metrics>,
     /// The configuration in use without its secrets, as text: `/debug/config`.
@@ -121,8 +123,8 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
         return text(StatusCode::MISDIRECTED_REQUEST, "use an address or localhost\n");
     }
     let answer: fn(&Request<Incoming>, &Admin) -> Response<Full<Bytes>> = match request.uri().path() {
-        "/livez" => |_, admin| checked(&(admin.live)(), "live\n"),
-        "/readyz" => |_, admin| checked(&(admin.ready)(), "ready\n"),
+        "/livez" => |_, admin| checked(&(admin.live)(), "live\n", &[]),
+        "/readyz" => |_, admin| checked(&(admin.ready)(), "ready\n", &(admin.notes)()),
         "/metrics" => metrics,
         "/debug/config" => |_, admin| text(StatusCode::OK, (admin.config)()),
         _ => return text(StatusCode::NOT_FOUND, "try /livez, /readyz, /metrics or /debug/config\n"),
@@ -136,13 +138,15 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
     answer(request, admin)
 }
 
-fn checked(reasons: &[String], fine: &'static str) -> Response<Full<Bytes>> {
-    if reasons.is_empty() {
-        return text(StatusCode::OK, fine);
+fn checked(reasons: &[String], fine: &str, notes: &[String]) -> Response<Full<Bytes>> {
+    // one line each, whatever a text contains
+    let lines = |texts: &[String]| {
+        texts.iter().map(|text| text.replace(char::is_control, " ") + "\n").collect::<String>()
+    };
+    match reasons {
+        [] => text(StatusCode::OK, fine.to_owned() + &lines(notes)),
+        reasons => text(StatusCode::SERVICE_UNAVAILABLE, lines(reasons) + &lines(notes)),
     }
-    // one line each, whatever a reason contains
-    let lines: String = reasons.iter().map(|reason| reason.replace(char::is_control, " ") + "\n").collect();
-    text(StatusCode::SERVICE_UNAVAILABLE, lines)
 }
 
 fn metrics(request: &Request<Incoming>, admin: &Admin) -> Response<Full<Bytes>> {

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use auth::credential::CredentialFault;
 use auth::decide::Denial;
 use auth::request::Malformed;
+use auth::token::TokenError;
 
 use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
@@ -68,6 +69,13 @@ pub(crate) enum Refusal {
     UpstreamTimeout,
     /// The exchange took longer than the route allows.
     RequestTimeout,
+}
+
+impl Refusal {
+    /// A token that is bad, as RFC 6750 section 3.1 calls it.
+    pub(crate) fn invalid_token(why: &TokenError) -> Self {
+        Self::Credential { error: "invalid_token", code: why.code(), text: why.to_string().into() }
+    }
 }
 
 /// An answer of the gateway's own.

@@ -2,7 +2,10 @@
 //!
 //! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
 
+use auth::token::TokenError;
+
 use crate::answer::Refusal;
+use crate::followed::Unfit;
 use crate::leg::LegError;
 use crate::metrics::Outcome;
 
@@ -25,6 +28,8 @@ pub(crate) enum Fault {
     UpstreamTimeout,
     /// The whole exchange took longer than its route allows.
     RequestTimeout,
+    /// What the client was let in by is worth nothing any more, or nobody can say.
+    Unfit(Unfit),
 }
 
 impl Fault {
@@ -39,6 +44,8 @@ impl Fault {
             Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
             Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
             Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
+            Self::Unfit(Unfit::Revoked) => Some(Refusal::invalid_token(&TokenError::Revoked)),
+            Self::Unfit(Unfit::Unheard) => Some(Refusal::AuthUnavailable { retry_after: 1 }),
         }
     }
 
@@ -53,6 +60,8 @@ impl Fault {
             Self::UpstreamProtocol(_) => (Outcome::UpstreamError, "upstream_protocol"),
             Self::UpstreamTimeout => (Outcome::Timeout, "upstream_timeout"),
             Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
+            Self::Unfit(Unfit::Revoked) => (Outcome::Unauthenticated, "revoked"),
+            Self::Unfit(Unfit::Unheard) => (Outcome::AuthUnavailable, "authority_unavailable"),
         }
     }
 }

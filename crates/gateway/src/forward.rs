@@ -81,6 +81,7 @@ impl Outbound {
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
             running: running.clone(),
+            revocable: caller.and_then(|caller| caller.revocable.clone()),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
@@ -444,7 +445,11 @@ fn settle(lease: Lease, relayed: Relayed, record: &mut Record) -> Result<Relayed
         Fault::UpstreamTimeout if relayed.status.is_some() => lease.stalled(),
         Fault::UpstreamTimeout => lease.fail(true),
         Fault::ClientBody(error) => tracing::debug!(%error, "request body refused"),
-        Fault::ClientGone | Fault::ClientStalled | Fault::BodyTooLarge | Fault::RequestTimeout => {}
+        Fault::ClientGone
+        | Fault::ClientStalled
+        | Fault::BodyTooLarge
+        | Fault::RequestTimeout
+        | Fault::Unfit(_) => {}
     }
     match fault.refusal() {
         Some(refusal) if relayed.status.is_none() => Err(refusal),

@@ -1,7 +1,7 @@
 //! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
 //!
 //! Owns: sockets and protocols ([`listen`], [`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
-//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]); browsers logged in ([`login`]); what
+//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]), and taken back ([`followed`]); browsers logged in ([`login`]); what
 //! Kubernetes says ([`review`]) and what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
 //! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
 //! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
@@ -25,6 +25,7 @@ pub mod config;
 mod deadline;
 mod ext_authz;
 mod fault;
+pub mod followed;
 mod forward;
 mod forward_auth;
 pub mod http1;

@@ -494,9 +494,7 @@ fn credential(
     };
     record.cache = Some(cache);
     outcome.map(|verified| Caller::Known(Some(verified))).map_err(|rejection| match rejection {
-        Rejection::Invalid(fault) => {
-            Refusal::Credential { error: "invalid_token", code: fault.code(), text: fault.to_string().into() }
-        }
+        Rejection::Invalid(fault) => Refusal::invalid_token(&fault),
         Rejection::Unavailable { retry_after, .. } => {
             Refusal::AuthUnavailable { retry_after: retry_after.as_secs() }
         }

@@ -5,6 +5,7 @@
 //! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::fault::Fault;
+use crate::followed::{Known, Revocable, Unfit};
 use crate::leg::{Downstream, Fill, Leg, LegError, ResponseView, Upstream};
 use crate::login::cookies::sets_ours;
 use crate::phases::Phase;
@@ -22,6 +24,9 @@ use crate::worker::Running;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
 const MAX_INTERIM: u32 = 16;
+
+/// How often it is looked whether a client may stay.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// What holds while an exchange runs.
 pub(crate) struct Terms {
@@ -41,6 +46,8 @@ pub(crate) struct Terms {
     pub may_switch: bool,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,
+    /// What the client was let in by, if that may be taken back while the exchange lasts.
+    pub revocable: Option<Revocable>,
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.
@@ -87,6 +94,8 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
+        look_at: terms.revocable.as_ref().map_or(u64::MAX, |_| deadline.millis_at(LOOK)),
+        asking: None,
         status: None,
         switched: false,
     };
@@ -94,6 +103,9 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     deadline.clear();
     Relayed { status: relay.status, switched: relay.switched, fault: end.err() }
 }
+
+/// A question whether the client may stay.
+type Asking = Pin<Box<dyn Future<Output = Result<(), Unfit>>>>;
 
 struct Relay<'a, D, U> {
     down: &'a mut D,
@@ -104,6 +116,10 @@ struct Relay<'a, D, U> {
     record: &'a mut Record,
     /// When the last byte moved, in milliseconds after the worker's start.
     moved_at: u64,
+    /// When to look whether the client may stay, in milliseconds after the worker's start.
+    look_at: u64,
+    /// Asks somebody who knows.
+    asking: Option<Asking>,
     status: Option<u16>,
     switched: bool,
 }
@@ -138,7 +154,30 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
+        self.look(cx)?;
         self.poll_deadline(cx)
+    }
+
+    /// Now and then, whether what the client was let in by still holds: what lasts is not for ever on the strength of its first
+    /// moment.
+    fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        let Some(revocable) = &self.terms.revocable else { return Ok(()) };
+        if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
+            match revocable.still() {
+                Known::Good(_) => {}
+                Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
+                Known::Nothing => self.asking = Some(Box::pin(revocable.clone().may_stay())),
+            }
+            self.look_at = self.deadline.millis_at(LOOK);
+        }
+        if let Some(asking) = &mut self.asking
+            && let Poll::Ready(answer) = asking.as_mut().poll(cx)
+        {
+            self.asking = None;
+            self.look_at = self.deadline.millis_at(LOOK);
+            answer.map_err(Fault::Unfit)?;
+        }
+        Ok(())
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -284,7 +323,9 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         };
         let stall = self.moved_at.saturating_add(millis(limit));
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
-        self.deadline.set_at(stall.min(until));
+        // Not yet due itself, or it would have been looked: it wakes, no more.
+        let look = if self.asking.is_some() { u64::MAX } else { self.look_at };
+        self.deadline.set_at(stall.min(until).min(look));
         ready!(self.deadline.poll_due(cx));
         if self.switched {
             return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault

@@ -27,6 +27,7 @@ use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::cache;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress};
+use crate::followed::Follows;
 use crate::listen::Listening;
 use crate::login::store::SessionStore;
 use crate::login::{Login, LoginStatus};
@@ -57,6 +58,8 @@ pub struct Services {
     pub secret: cache::Secret,
     /// Voids cached facts when it advances.
     pub generation: cache::Generation,
+    /// Issuers that tell when they take something back.
+    pub follows: Follows,
     /// Keeps sessions of browsers, where the configuration says that a database does.
     pub sessions: Option<Arc<dyn SessionStore>>,
 }
@@ -254,6 +257,7 @@ fn surroundings(services: &Services) -> Surroundings {
         control: services.control.clone(),
         secret: services.secret.clone(),
         generation: services.generation.clone(),
+        follows: services.follows.clone(),
     }
 }
 

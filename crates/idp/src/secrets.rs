@@ -18,40 +18,27 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use store::{Digest, Tag};
+use coherence::secret::SharedSecret;
+use coherence::tags::TagKey;
+use store::Digest;
 use zeroize::Zeroizing;
 
 use crate::{Entropy, EntropyFailed};
+
+pub use coherence::{Tag, tags::Subject};
 
 /// Bytes of the secret.
 const LENGTH: usize = 32;
 /// Characters of a proof: 128 bits.
 const PROOF: usize = 16;
 const DAY: u64 = 24 * 60 * 60;
+/// What the key of the tags is for.
+const TAGS: &str = "invalidation tags";
 
 /// Why a text is not the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the provider's secret is {LENGTH} random bytes in base64 (openssl rand -base64 {LENGTH})")]
 pub struct SecretMalformed;
-
-/// What a tag stands for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Subject<'a> {
-    /// One access token, by its `jti`.
-    Token(&'a str),
-    /// Everything that followed from one authorization.
-    Family(&'a str),
-    /// Everything of one session, by its `sid`.
-    Session(&'a str),
-    /// Everything of one user, by their `sub`.
-    User(&'a str),
-    /// Everything of one client.
-    Client(&'a str),
-    /// What one user allowed one client.
-    Consent(&'a str, &'a str),
-    /// A signing key, by its `kid`.
-    Key(&'a str),
-}
 
 /// What a sealed text is for; one sealed for another purpose does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +62,7 @@ impl Purpose {
 pub struct Secrets {
     root: hkdf::Prk,
     digests: DigestKey,
-    tags: hmac::Key,
+    tags: TagKey,
     proofs: hmac::Key,
     names: hmac::Key,
 }
@@ -101,7 +88,7 @@ impl Secrets {
         let hmac = |purpose| hmac::Key::new(hmac::HMAC_SHA256, &*derive(&root, purpose));
         Self {
             digests: DigestKey::new(&derive(&root, "token digests")),
-            tags: hmac("invalidation tags"),
+            tags: TagKey::new(&derive(&root, TAGS)),
             proofs: hmac("form proofs"),
             names: hmac("names"),
             root,
@@ -122,18 +109,12 @@ impl Secrets {
 
     /// What the invalidation log calls it.
     pub fn tag(&self, subject: Subject<'_>) -> Tag {
-        let signed = match subject {
-            Subject::Token(jti) => mac(&self.tags, &["token", jti]),
-            Subject::Family(id) => mac(&self.tags, &["family", id]),
-            Subject::Session(sid) => mac(&self.tags, &["session", sid]),
-            Subject::User(id) => mac(&self.tags, &["user", id]),
-            Subject::Client(id) => mac(&self.tags, &["client", id]),
-            Subject::Consent(user, client) => mac(&self.tags, &["consent", user, client]),
-            Subject::Key(kid) => mac(&self.tags, &["key", kid]),
-        };
-        let mut tag = [0; Tag::LENGTH];
-        tag.copy_from_slice(&signed.as_ref()[..Tag::LENGTH]);
-        Tag(tag)
+        self.tags.tag(subject)
+    }
+
+    /// What the provider's nodes share with each other and with those who follow its log.
+    pub fn shared(&self) -> SharedSecret {
+        SharedSecret::new(derive(&self.root, TAGS), derive(&self.root, "invalidation messages"))
     }
 
     /// What a form of ours carries, that another site cannot know: bound to one browser.

@@ -1,13 +1,14 @@
 //! Postern, the binary: reads the configuration, wires the rooms together, runs the commands.
 //!
 //! Owns: the configuration file ([`config`]), the command line ([`cli`], [`cmd`]), the life of the process
-//! ([`lifecycle`]), serving the provider ([`provider`]), where the gateway's sessions are kept ([`sessions`]). Does not own:
-//! anything that happens to a request.
+//! ([`lifecycle`]), serving the provider ([`provider`]), hearing of what is revoked ([`following`]), where the gateway's sessions are
+//! kept ([`sessions`]). Does not own: anything that happens to a request.
 
 pub mod cli;
 mod client;
 pub mod cmd;
 pub mod config;
+pub mod following;
 pub mod lifecycle;
 pub mod logging;
 pub mod process;

@@ -16,6 +16,7 @@ use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
+use gateway::followed::Follows;
 use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
@@ -29,12 +30,15 @@ use tokio::task::JoinHandle;
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
 use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
+use crate::following::{Following, Remotes, Ways};
 use crate::provider::Running;
 use crate::sessions::{self, Sessions};
 
 /// Names of metrics that a reload made unused are forgotten after this long: requests that began before it
 /// have ended.
 const FORGET_AFTER: Duration = Duration::from_mins(10);
+/// How long the start waits for the first word of what is revoked. It goes on without.
+const FIRST_WORD: Duration = Duration::from_secs(2);
 /// Writing out the last lines of the access log may take this long.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
@@ -48,6 +52,9 @@ pub struct Process {
     at_start: AtStart,
     admin: Option<SocketAddr>,
     provider: Option<Running>,
+    follows: Follows,
+    ways: Ways,
+    remotes: Remotes,
     sessions: Option<Store>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
@@ -59,6 +66,8 @@ struct Shared {
     gateway: Mutex<Option<Gateway>>,
     effective: Mutex<String>,
     draining: AtomicBool,
+    /// Issuers that are followed.
+    following: Mutex<Vec<Arc<Following>>>,
     /// What is wrong with the provider.
     provider: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
@@ -76,7 +85,13 @@ impl Shared {
         let Some(authenticator) = self.authenticator() else { return vec!["starting".into()] };
         let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
         let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
-        unusable.chain((self.provider)()).collect()
+        let following = self.following();
+        let unheard = following.iter().filter_map(|following| following.unready());
+        unusable.chain((self.provider)()).chain(unheard).collect()
+    }
+
+    fn following(&self) -> Vec<Arc<Following>> {
+        self.following.lock().clone()
     }
 
     fn issuers(&self) -> Vec<IssuerSample> {
@@ -108,7 +123,7 @@ impl Process {
     /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, provider, sessions, digest, .. } = loaded;
+        let Loaded { config, settings, provider, sessions, coherence, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
@@ -118,9 +133,18 @@ impl Process {
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let threads = cgroup::workers(quota, available);
-        let provider = provider.map(|provider| Running::start(&provider, threads)).transpose()?;
+        let ways = Ways::open(&coherence, control.handle())?;
+        let provider = provider.map(|provider| Running::start(&provider, &ways, threads)).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
         let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
+        let follows = Follows::default();
+        let remotes = Remotes::of(&coherence.follows, &Remotes::default(), &ways, control.handle())?;
+        let following = all(provider.as_ref().map(Running::following), &remotes);
+        if let Some(provider) = &provider {
+            // Its database was open a moment ago; whoever comes first need not ask it.
+            provider.following().begin(FIRST_WORD);
+        }
+        follows.replace(following.iter().map(|following| following.followed.clone()).collect());
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
@@ -138,6 +162,7 @@ impl Process {
             control: control.handle().clone(),
             secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
             generation: Generation::default(),
+            follows: follows.clone(),
             sessions: sessions.as_ref().map(|store| keeper(store, &control)),
         };
         let generation = config.generation;
@@ -147,6 +172,7 @@ impl Process {
             gateway: Mutex::new(Some(gateway)),
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
+            following: Mutex::new(following),
             provider: match &provider {
                 Some(provider) => Box::new(provider.unready()),
                 None => Box::new(|| None),
@@ -163,6 +189,9 @@ impl Process {
             at_start,
             admin: None,
             provider,
+            follows,
+            ways,
+            remotes,
             sessions,
             stop,
             attendants,
@@ -182,10 +211,11 @@ impl Process {
 
     fn serve_admin(&mut self, listener: TcpListener) {
         self.admin = listener.local_addr().ok();
-        let (ready, config) = (self.shared.clone(), self.shared.clone());
+        let (ready, notes, config) = (self.shared.clone(), self.shared.clone(), self.shared.clone());
         let admin = Admin {
             live: Box::new(Vec::new),
             ready: Box::new(move || ready.unready()),
+            notes: Box::new(move || notes.following().iter().filter_map(|one| one.note()).collect()),
             metrics: self.metrics.clone(),
             config: Box::new(move || config.effective.lock().clone()),
         };
@@ -218,21 +248,31 @@ impl Process {
     /// When a new listener cannot be bound or the provider cannot be built; the configuration in force stays.
     pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
         let InForce { text, postponed } = self.at_start.under(&loaded);
-        let Loaded { config, settings, provider, digest, .. } = loaded;
+        let Loaded { config, settings, provider, coherence, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
             // it comes or goes with the next start
             _ => None,
         };
+        let remotes = Remotes::of(&coherence.follows, &self.remotes, &self.ways, self.control.handle())?;
+        let own = next.as_ref().map(|next| &next.following);
+        let own = own.or_else(|| self.provider.as_ref().map(Running::following));
+        let following = all(own, &remotes);
+        let followed = following.iter().map(|following| following.followed.clone()).collect();
+        let before = self.follows.replace(followed);
         let generation = {
             let gateway = self.shared.gateway.lock();
             let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
-            gateway.reload(config).map_err(|error| Failure::new(error.to_string()))?;
+            if let Err(error) = gateway.reload(config) {
+                self.follows.replace(before);
+                return Err(Failure::new(error.to_string()));
+            }
             gateway.config().generation
         };
         if let (Some(running), Some(next)) = (&mut self.provider, next) {
             running.take_over(next);
         }
+        (self.remotes, *self.shared.following.lock()) = (remotes, following);
         *self.shared.effective.lock() = text;
         self.metrics.reloads().succeeded(SystemClock.now().wall, generation, &digest);
         let metrics = self.metrics.clone();
@@ -286,6 +326,11 @@ impl Process {
         self.control.shutdown_background();
         clean
     }
+}
+
+/// Everybody who is followed: the provider in this process, and those elsewhere.
+fn all(own: Option<&Arc<Following>>, remotes: &Remotes) -> Vec<Arc<Following>> {
+    own.into_iter().chain(remotes.all()).cloned().collect()
 }
 
 fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -345,7 +390,8 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     let (authorities, reviews, watches) = (shared.clone(), shared.clone(), shared.clone());
     metrics.set_cache(move || cache.cache());
     metrics.set_issuers(move || issuers.issuers());
-    let logins = shared.clone();
+    let (logins, follows) = (shared.clone(), shared.clone());
+    metrics.set_follows(move || follows.following().iter().map(|one| one.sample()).collect());
     metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
     metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
     metrics.set_watches(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));

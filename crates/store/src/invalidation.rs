@@ -7,14 +7,19 @@
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
 
 use auth::time::Timestamp;
+use coherence::denials::Denial;
 use coherence::wire::MAX_TAGS;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row as _};
 
+use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::readers::{Ask, Readers};
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
+
+/// Tags that one statement asks about.
+const ASKED_TOGETHER: usize = 200;
 
 pub use coherence::{Epoch, Head, Tag};
 
@@ -157,6 +162,38 @@ impl Change for ProveHead {
     }
 }
 
+/// Tells which of these are denied, together with the head that says how much of the log that is.
+#[derive(Debug, Clone)]
+pub(crate) struct ConfirmDenied(pub(crate) Vec<Tag>);
+
+impl Change for ConfirmDenied {
+    type Output = (Head, Vec<Denied>);
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
+        // First: what is read afterwards knows at least that much.
+        let head = match tx.dialect {
+            Dialect::Sqlite => head_within(tx.connection).await?,
+            Dialect::Postgres => ProveHead.apply(tx).await?,
+        };
+        let mut denied = Vec::new();
+        for tags in self.0.chunks(ASKED_TOGETHER) {
+            let places: Vec<_> = (1..=tags.len()).map(|at| format!("${at}")).collect();
+            let ask = format!(
+                "SELECT tag, seq, not_before, expires_at FROM denials WHERE tag IN ({})",
+                places.join(", ")
+            );
+            let mut ask = sqlx::query(sqlx::AssertSqlSafe(ask));
+            for tag in tags {
+                ask = ask.bind(tag.0.to_vec());
+            }
+            for row in ask.fetch_all(&mut *tx.connection).await? {
+                denied.push(read_denied(&row)?);
+            }
+        }
+        Ok((head, denied))
+    }
+}
+
 /// Something that is denied as long as a credential it concerns could be valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denied {
@@ -168,6 +205,12 @@ pub struct Denied {
     pub not_before: Option<Timestamp>,
     /// Until when it matters.
     pub until: Timestamp,
+}
+
+impl From<Denied> for Denial {
+    fn from(denied: Denied) -> Self {
+        Self { not_before: denied.not_before.map(millis), until: millis(denied.until) }
+    }
 }
 
 /// What is denied, by tag and beginning after `after`, at most `limit`.
@@ -182,18 +225,17 @@ pub(crate) async fn denied(
     )
     .bind(after)
     .bind(i64::from(limit));
-    let rows = readers.all(ask).await?;
-    rows.iter()
-        .map(|row| {
-            let tag: Vec<u8> = row.try_get(0)?;
-            Ok(Denied {
-                tag: Tag(tag.try_into().map_err(|_| malformed("tag"))?),
-                seq: number(row.try_get(1)?),
-                not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
-                until: timestamp(row.try_get(3)?),
-            })
-        })
-        .collect()
+    readers.all(ask).await?.iter().map(read_denied).collect()
+}
+
+fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
+    let tag: Vec<u8> = row.try_get(0)?;
+    Ok(Denied {
+        tag: Tag(tag.try_into().map_err(|_| malformed("tag"))?),
+        seq: number(row.try_get(1)?),
+        not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
+        until: timestamp(row.try_get(3)?),
+    })
 }
 
 /// Events after `after`, the oldest first, at most `limit`.

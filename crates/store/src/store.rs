@@ -10,10 +10,9 @@ use tokio::sync::broadcast;
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, ProveHead, Tag};
+use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
-use crate::value::millis;
 use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
@@ -179,6 +178,14 @@ impl coherence::drive::Log for Store {
     }
 }
 
+/// How caches ask that have nothing else to go by.
+impl coherence::confirm::Confirm for Store {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        let (head, denied) = self.write(ConfirmDenied(tags)).await.ok()?;
+        Some((head, denied.into_iter().map(|denied| (denied.tag, denied.into())).collect()))
+    }
+}
+
 /// How caches that verify credentials themselves learn what is denied.
 impl coherence::drive::Copies for Store {
     async fn load(&self, denials: &Denials) -> Option<Head> {
@@ -189,8 +196,7 @@ impl coherence::drive::Copies for Store {
             let Some(last) = page.last() else { break };
             after = Some(last.tag);
             for denied in page {
-                let not_before = denied.not_before.map(millis);
-                denials.add(denied.tag, Denial { not_before, until: millis(denied.until) });
+                denials.add(denied.tag, denied.into());
             }
         }
         // What a restore in between has put there is of another history.

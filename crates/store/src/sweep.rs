@@ -37,7 +37,7 @@ type Table = (&'static str, &'static str, &'static str, &'static str);
 pub(crate) const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
 /// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
 /// they belong to, and sessions too.
-const TABLES: [Table; 12] = [
+const TABLES: [Table; 11] = [
     ("codes", "digest", "kept_until", ALWAYS),
     ("device_codes", "digest", "kept_until", ALWAYS),
     ("pushed_requests", "digest", "expires_at", ALWAYS),
@@ -47,7 +47,6 @@ const TABLES: [Table; 12] = [
     ("refresh_tokens", "digest", "expires_at", ALWAYS),
     ("sessions", "digest", "expires_at", ALWAYS),
     ("attempts", "subject", "expires_at", ALWAYS),
-    ("denials", "tag", "expires_at", ALWAYS),
     ("families", "id", "expires_at", KEPT),
     LOGIN_SESSIONS,
 ];
@@ -62,6 +61,8 @@ pub(crate) async fn run(
     for table in TABLES {
         swept.expired += steps(pool, dialect, table, millis(now)).await?;
     }
+    let denials = ("denials", "tag", "expires_at", ALWAYS);
+    swept.expired += steps(pool, dialect, denials, millis(now.minus(coherence::denials::KEPT))).await?;
     let log = ("invalidation_log", "seq", "at", ALWAYS);
     swept.events = steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
     Ok(swept)

@@ -83,6 +83,11 @@ pub(crate) fn issued(claims: Value<'_>) -> Result<Option<Timestamp>, ClaimError>
     date(claims, "iat", f64::floor)
 }
 
+/// `iat`, or the beginning of time where there is none.
+pub(crate) fn issued_at(claims: Value<'_>) -> Timestamp {
+    issued(claims).ok().flatten().unwrap_or(Timestamp::from_millis(0))
+}
+
 /// `nbf`; without it, since ever.
 pub(crate) fn not_before(claims: Value<'_>) -> Result<Timestamp, TokenError> {
     Ok(date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0)))

@@ -118,6 +118,9 @@ pub enum TokenError {
     /// The authority that was asked about it says that it is worth nothing: never made, expired, or revoked.
     #[error("token is not active")]
     Inactive,
+    /// Its signature is good, and its issuer has taken it back, or something that it follows from.
+    #[error("token was revoked")]
+    Revoked,
     /// now ≥ `exp` + skew.
     #[error("token is expired")]
     Expired,
@@ -162,6 +165,7 @@ impl TokenError {
             Self::Claim(_) => "bad_claim",
             Self::WrongAudience => "wrong_audience",
             Self::Inactive => "inactive",
+            Self::Revoked => "revoked",
             Self::Expired => "expired",
             Self::NotYetValid => "not_yet_valid",
         }

@@ -42,6 +42,25 @@ pub struct Signed<'t> {
     pub claims: Value<'t>,
 }
 
+/// What a token follows from: each of these may be taken back before it expires, and the token with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lineage<'t> {
+    /// `jti`: itself.
+    pub token: Option<&'t str>,
+    /// `family`: the authorization it was granted by, as Postern's own provider tells it.
+    pub family: Option<&'t str>,
+    /// `sid`: the session it was granted in.
+    pub session: Option<&'t str>,
+    /// `sub`, where that is a user; `None` for a client that speaks for itself.
+    pub user: Option<&'t str>,
+    /// `client_id`, or `azp`: who got it.
+    pub client: Option<&'t str>,
+    /// `kid` of the header: the key it is signed with.
+    pub key: Option<&'t str>,
+    /// `iat`. One that does not tell was made before everything.
+    pub issued_at: Timestamp,
+}
+
 /// Checks the form of a token: three canonical parts, strict JSON, a header that holds no surprise, and a
 /// string `iss` by which its issuer can be found.
 pub fn parse(token: &[u8]) -> Result<Unverified<'_>, TokenError> {
@@ -96,6 +115,22 @@ impl Unverified<'_> {
         let validity = claims::check(claims, self.typ, config, now)?;
         let identity = config.mapping().identity(config.name(), claims)?;
         Ok(Facts { identity, expires: validity.expires, not_before: validity.not_before })
+    }
+
+    /// What it follows from. As unverified as everything, until [`Unverified::verify`] has found it good.
+    pub fn lineage(&self) -> Lineage<'_> {
+        let claims = self.payload.root();
+        let text = |name| claims.get(name).and_then(Value::as_str);
+        let client = text("client_id").or_else(|| text("azp"));
+        Lineage {
+            token: text("jti"),
+            family: text("family"),
+            session: text("sid"),
+            user: text("sub").filter(|sub| Some(*sub) != client),
+            client,
+            key: self.kid(),
+            issued_at: claims::issued_at(claims),
+        }
     }
 
     /// Checks the signature alone, and gives the claims it covers. For tokens that are no access tokens, whose readers

@@ -12,6 +12,7 @@ pub mod amqp;
 pub mod memory;
 pub mod nats;
 pub mod postgres;
+pub mod several;
 
 mod link;
 mod socket;

@@ -178,7 +178,9 @@ impl Broker {
             let mut written = parts.next().unwrap().to_owned();
             for part in parts {
                 let (_, rest) = part.split_once(&close).unwrap();
-                written += &format!("{open}{value}{close}{rest}");
+                for part in [&*open, value, &*close, rest] {
+                    written.push_str(part);
+                }
             }
             assert!(written.contains(&open), "{name}");
             xml = written;

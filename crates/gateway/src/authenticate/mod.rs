@@ -19,7 +19,7 @@ mod key_store;
 mod verified;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use auth::headers::IdentityHeaders;
 use auth::identity::Facts;
@@ -44,6 +44,7 @@ use crate::cache::{
 };
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
+use crate::followed::{Followed, Follows, Known as Heard, Revocable, Told};
 use crate::login::OfSession;
 use crate::phases::CacheUse;
 use crate::watch::WatchStatus;
@@ -111,6 +112,8 @@ pub struct Surroundings {
     pub secret: Secret,
     /// Voids cached facts; advanced here when keys change.
     pub generation: Generation,
+    /// Issuers that tell when they take something back.
+    pub follows: Follows,
 }
 
 /// The parts of the configuration that authentication rests on.
@@ -152,6 +155,8 @@ struct Vouching {
     config: Arc<IssuerConfig>,
     name: Arc<str>,
     keys: Arc<KeyStore>,
+    /// It tells when it takes a token back.
+    followed: Option<Arc<Followed>>,
 }
 
 /// What shapes a cached value beside the facts.
@@ -377,6 +382,7 @@ impl Authenticator {
             let (issuer, seen, why) = match obstacle {
                 Obstacle::Token(error) => return Err(Rejection::Invalid(error)),
                 Obstacle::Unknown { authority } => return self.ask(authority, token, now).await,
+                Obstacle::Unheard(unheard) => return self.confirm(*unheard, now).await,
                 Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
             let retry_after = match issuer.keys.renew(seen, now()).await {
@@ -432,6 +438,27 @@ impl Authenticator {
         Ok((Arc::new(self.rendering.verified(facts, None)), life))
     }
 
+    /// Has an issuer say whether it has taken a token back.
+    async fn confirm(
+        &self,
+        unheard: Unheard,
+        now: &impl Fn() -> Now,
+    ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
+        let Unheard { issuer, facts, until, revocable } = unheard;
+        let hold = match revocable.ask().await {
+            Told::Good(hold) => hold,
+            Told::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
+            Told::Silent => {
+                return Err(Rejection::Silent { authority: self.issuers[issuer].name.clone() });
+            }
+        };
+        // What may not be remembered is over at once.
+        let until = Some(if hold.is_some() { until } else { now().monotonic });
+        let life = Lifetime { expires: facts.expires, until, hold };
+        let verified = self.rendering.verified(facts, Some(issuer)).until_revoked(Some(revocable));
+        Ok((Arc::new(verified), life))
+    }
+
     /// Parses and verifies with the keys at hand; waits for nothing.
     fn attempt(&self, token: &[u8], now: Now) -> Result<(Arc<Verified>, Lifetime), Obstacle> {
         if let Some(authority) = authority::of_prefix(&self.authorities, token)? {
@@ -454,20 +481,35 @@ impl Authenticator {
             });
         };
         let issuer = &self.issuers[at];
-        let Some(held) = issuer.keys.current(now) else {
+        let Some(keys) = issuer.keys.current(now) else {
             return Err(Obstacle::Keys { issuer: at, seen: 0, why: None });
         };
-        let facts = match unverified.verify(&issuer.config, &held.set, now.wall) {
+        let facts = match unverified.verify(&issuer.config, &keys.set, now.wall) {
             Ok(facts) => facts,
             Err(error) if unverified.may_pass_newer_keys(&error) => {
-                return Err(Obstacle::Keys { issuer: at, seen: held.attempt, why: Some(error) });
+                return Err(Obstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
             }
             Err(error) => return Err(error.into()),
         };
         // A fact ends with the key set it was proven by, should that not be confirmed in time.
-        let until = Some(issuer.keys.usable_until(&held));
-        let life = Lifetime { expires: facts.expires, until, hold: None };
-        Ok((Arc::new(self.rendering.verified(facts, Some(at))), life))
+        let until = issuer.keys.usable_until(&keys);
+        let (hold, revocable) = match &issuer.followed {
+            None => (None, None),
+            Some(followed) => {
+                let revocable = followed.revocable(&unverified.lineage());
+                match revocable.known() {
+                    Heard::Good(hold) => (Some(hold), Some(revocable)),
+                    Heard::Denied => return Err(TokenError::Revoked.into()),
+                    Heard::Nothing => {
+                        let unheard = Unheard { issuer: at, facts, until, revocable };
+                        return Err(Obstacle::Unheard(Box::new(unheard)));
+                    }
+                }
+            }
+        };
+        let life = Lifetime { expires: facts.expires, until: Some(until), hold };
+        let verified = self.rendering.verified(facts, Some(at)).until_revoked(revocable);
+        Ok((Arc::new(verified), life))
     }
 }
 
@@ -477,8 +519,19 @@ enum Obstacle {
     Token(TokenError),
     /// Only an authority can tell.
     Unknown { authority: usize },
+    /// Its issuer is not heard of, which could have taken it back.
+    Unheard(Box<Unheard>),
     /// No usable key set, or one that may be older than the token's key: then it says why it refuses the token.
     Keys { issuer: usize, seen: u64, why: Option<TokenError> },
+}
+
+/// A token with a good signature, of which nobody here knows whether it was taken back.
+struct Unheard {
+    issuer: usize,
+    facts: Facts,
+    /// Until when its issuer's keys may be used.
+    until: Instant,
+    revocable: Revocable,
 }
 
 impl From<TokenError> for Obstacle {
@@ -526,6 +579,7 @@ impl Vouching {
             generation: surroundings.generation.clone(),
         };
         let keys = KeyStore::start(config.name(), source, schedule, means, before.map(|before| &before.keys));
-        Self { name: config.name().into(), config, keys }
+        let followed = surroundings.follows.of(config.issuer());
+        Self { name: config.name().into(), config, keys, followed }
     }
 }

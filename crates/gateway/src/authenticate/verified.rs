@@ -4,7 +4,8 @@ use auth::headers::IdentityHeaders;
 use auth::identity::{Facts, Identity};
 
 use crate::assertion::Assertions;
-use crate::cache::Weigh;
+use crate::cache::{Held, Weigh};
+use crate::followed::Revocable;
 use crate::login::OfSession;
 
 /// A verified credential. Shared by all requests that present it.
@@ -19,6 +20,8 @@ pub struct Verified {
     /// Index into [`crate::config::Authentication::issuers`]; `None` for a client certificate. Metrics only:
     /// after a reload it may be an index of the configuration before.
     pub issuer: Option<usize>,
+    /// What may take it back at any moment, for those who let its holder in for longer than a moment.
+    pub(crate) revocable: Option<Revocable>,
     /// What a session has to tell beside; `None` for every other credential.
     pub(crate) session: Option<Box<OfSession>>,
     /// Signed statements for upstreams, made when first needed.
@@ -43,11 +46,25 @@ impl Verified {
         }
         let http1_block = block.into();
         let assertions = Assertions::default();
-        Self { facts, upstream_fields, http1_block, issuer, session: None, assertions, reserve }
+        Self {
+            facts,
+            upstream_fields,
+            http1_block,
+            issuer,
+            revocable: None,
+            session: None,
+            assertions,
+            reserve,
+        }
     }
 }
 
 impl Verified {
+    /// The same, until it is taken back.
+    pub(super) fn until_revoked(self, revocable: Option<Revocable>) -> Self {
+        Self { revocable, ..self }
+    }
+
     /// The same, from a session.
     pub(super) fn of_session(self, session: OfSession) -> Self {
         Self { session: Some(Box::new(session)), ..self }
@@ -64,6 +81,8 @@ impl Weigh for Verified {
             + self.upstream_fields.iter().map(field).sum::<usize>()
             + self.http1_block.len()
             + self.session.as_ref().map_or(0, |session| size_of::<OfSession>() + session.weight())
+            // What the fact is held by, in the cache, is its own.
+            + self.revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<Held>())
             + self.reserve
     }
 }

@@ -4,7 +4,7 @@
 //! ([`crate::watch`]), what is remembered.
 //!
 //! Events are counted. Whoever asks somebody notes the count before ([`Board::position`]); an answer proves nothing about a name
-//! that had an event since. That one comparison serves both caches: a fact carries its position and its names ([`Hold`]) and is
+//! that had an event since. That one comparison serves both caches: a fact carries its position and its names ([`Watched`]) and is
 //! compared when it is stored and on every hit; an answer to a review has the number of the last event as a part of its name
 //! ([`Board::last`]), so that after an event it is another question, to whoever waits as well as to whoever asks.
 //!
@@ -96,9 +96,9 @@ impl std::fmt::Debug for Board {
     }
 }
 
-/// What a fact rests on: it is void once something happens to one of its names.
+/// The names that a fact rests on: it is void once something happens to one of them.
 #[derive(Debug, Clone)]
-pub struct Hold {
+pub struct Watched {
     /// Where that is noted.
     pub board: Arc<Board>,
     /// Its names.
@@ -107,7 +107,7 @@ pub struct Hold {
     pub position: u64,
 }
 
-impl Hold {
+impl Watched {
     /// Whether something has happened.
     pub fn is_void(&self) -> bool {
         self.board.last(self.cells) > self.position
@@ -127,7 +127,7 @@ mod tests {
         let board = board();
         let (ada, bob) = (board.cell(Named::User, "ada"), board.cell(Named::User, "bob"));
         assert_ne!(ada, bob);
-        let hold = |cell| Hold { board: board.clone(), cells: [cell, cell], position: board.position() };
+        let hold = |cell| Watched { board: board.clone(), cells: [cell, cell], position: board.position() };
         let (of_ada, of_bob) = (hold(ada), hold(bob));
         board.mark(ada);
         assert!(of_ada.is_void() && !of_bob.is_void());

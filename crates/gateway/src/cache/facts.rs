@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use auth::time::Timestamp;
+use coherence::view::Standing;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::board::Hold;
+use super::hold::Hold;
 use super::key::Key;
 use crate::clock::Now;
 
@@ -26,7 +27,7 @@ pub(super) struct Slot<T> {
     pub deadline: Instant,
     /// The generation current when the fill began, not when it ended.
     pub generation: u64,
-    /// What is watched, and ends it.
+    /// What may end it before.
     pub hold: Option<Hold>,
     /// Bytes charged.
     pub weight: usize,
@@ -35,13 +36,19 @@ pub(super) struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// THE gate: every fact that leaves the cache passes here, on every hit. See the module page of
-    /// [`crate::cache`] for what joins the comparison when leases arrive.
+    /// THE gate: every fact that leaves the cache passes here, on every hit.
     fn admissible(&self, now: Now, generation: u64) -> bool {
-        self.generation == generation
-            && now.monotonic < self.deadline
-            && now.wall < self.expires
-            && !self.hold.as_ref().is_some_and(Hold::is_void)
+        self.is_current(now, generation)
+            && self.hold.as_ref().is_none_or(|hold| hold.standing() == Standing::Good)
+    }
+
+    /// Whether it may be admissible now or later: what only lacks a lease is good again when there is one.
+    fn is_alive(&self, now: Now, generation: u64) -> bool {
+        self.is_current(now, generation) && !self.hold.as_ref().is_some_and(Hold::is_void)
+    }
+
+    fn is_current(&self, now: Now, generation: u64) -> bool {
+        self.generation == generation && now.monotonic < self.deadline && now.wall < self.expires
     }
 }
 
@@ -160,7 +167,7 @@ impl<T> Facts<T> {
     fn sweep(&mut self, now: Now, generation: u64) {
         for _ in 0..2.min(self.slots.len()) {
             self.broom = (self.broom + 1) % self.slots.len();
-            let dead = self.slots[self.broom].as_ref().filter(|slot| !slot.admissible(now, generation));
+            let dead = self.slots[self.broom].as_ref().filter(|slot| !slot.is_alive(now, generation));
             if let Some(key) = dead.map(|slot| slot.key) {
                 self.remove(key);
             }
@@ -173,7 +180,7 @@ impl<T> Facts<T> {
         loop {
             self.hand = (self.hand + 1) % self.slots.len();
             let Some(slot) = &mut self.slots[self.hand] else { continue };
-            let alive = slot.admissible(now, generation);
+            let alive = slot.is_alive(now, generation);
             if alive && std::mem::take(slot.used.get_mut()) {
                 continue;
             }

@@ -7,7 +7,7 @@
 //! Flow: `Scope::key → DecisionCache::peek → Fact | Denied`, else `lookup → Pending(Flight) | Miss(Ticket)`,
 //! and `Ticket::fill | deny | fail` after the authoritative answer.
 //!
-//! # Invalidation: the generation, and where the lease will stand
+//! # Invalidation: the generation, and what a fact rests on
 //!
 //! A [`Generation`] is a counter that only grows. [`Generation::advance`] voids, in O(1), every fact of every
 //! cache that holds it. Exactly three places read it, and they are the whole protocol:
@@ -21,13 +21,10 @@
 //! 3. **Hit.** `Slot::admissible` compares the fact's generation with the current one, in the same expression
 //!    as its deadline and its expiry. Waiters of a flight compare it once more when they wake.
 //!
-//! A fact may also [hold](Hold) to names that somebody watches: then 2 and 3 ask the [`Board`] whether anything happened to them
-//! since the question was asked. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
-//!
-//! When caches learn of revocations by message, the lease check joins 3 (`now < lease` of every authority the
-//! fact depends on, with [`Now`] already carrying the monotonic clock it needs), tombstones and the floor join
-//! 2, and the age limit of a joined flight joins 1. No other line has to change, because no fact leaves the
-//! cache by another door. Denials need no lease: they are short-lived, and believing one is never unsafe.
+//! A fact may also rest on something that tells when it ends ([`Hold`]): names that are watched, or the log of an authority that
+//! is followed. Then 2 and 3 ask that too: what was told of meanwhile is void, and what rests on an authority that is not heard of
+//! any more is kept but not used. A joined flight needs no further comparison: its fill is voided, and whoever joined looks again.
+//! Denials need nothing of this: they are short-lived, and believing one is never unsafe.
 //!
 //! A denial is applied like an event: it drops the fact stored under its key. Errors are never stored: a
 //! [`Ticket::fail`] answers only those who are already waiting.
@@ -36,6 +33,7 @@ mod board;
 mod denials;
 mod facts;
 mod flight;
+mod hold;
 mod key;
 
 use std::collections::BTreeMap;
@@ -47,11 +45,12 @@ use std::time::{Duration, Instant};
 use auth::time::Timestamp;
 use parking_lot::RwLock;
 
-pub use self::board::{Board, Cell, Hold, Named};
+pub use self::board::{Board, Cell, Named, Watched};
 use self::denials::Denials;
 use self::facts::{Facts, Slot};
 use self::flight::Departure;
 pub use self::flight::{Flight, Landing, Ticket, Voided};
+pub use self::hold::{Held, Hold};
 pub use self::key::{Key, Scope, Secret};
 use crate::clock::Now;
 use crate::config::CacheLimits;
@@ -90,7 +89,7 @@ pub struct Lifetime {
     pub expires: Timestamp,
     /// Something the proof rested on (a key set, say) is too old from here on.
     pub until: Option<Instant>,
-    /// What is watched, and ends it at once.
+    /// What may end it at any moment.
     pub hold: Option<Hold>,
 }
 

@@ -32,7 +32,7 @@ pub use encode::Format;
 pub use labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 pub use provider::ProviderStats;
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
-pub use sources::{BuildInfo, CacheSample, IssuerSample, Reloads};
+pub use sources::{BuildInfo, CacheSample, FollowSample, IssuerSample, Reloads};
 
 use histogram::Histogram;
 use local::{Local, LocalGauge, Shard, shards};
@@ -173,6 +173,11 @@ impl Metrics {
     /// Asks `sample` for how all authorities stand at each scrape.
     pub fn set_authorities(&self, sample: impl Fn() -> Vec<AuthorityStatus> + Send + Sync + 'static) {
         self.sources.write().authorities = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how all issuers that are followed stand at each scrape.
+    pub fn set_follows(&self, sample: impl Fn() -> Vec<FollowSample> + Send + Sync + 'static) {
+        self.sources.write().follows = Some(Box::new(sample));
     }
 
     /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.

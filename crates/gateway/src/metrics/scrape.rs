@@ -12,7 +12,7 @@ use super::histogram::{BOUNDS, Total, bound_seconds};
 use super::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use super::local::sum;
 use super::series::{EndpointMetrics, EndpointShard, ListenerMetrics, RouteMetrics};
-use super::sources::{IssuerSample, Sources};
+use super::sources::{FollowSample, IssuerSample, Sources};
 use crate::cgroup::Cgroup;
 use crate::phases::{CacheUse, Phase};
 use crate::process;
@@ -35,6 +35,7 @@ impl Metrics {
         self.cache(e, &sources);
         issuers(e, &sources);
         authorities(e, &sources);
+        follows(e, &sources);
         reviews(e, &sources);
         logins(e, &sources);
         watches(e, &sources);
@@ -372,6 +373,70 @@ fn issuers(e: &mut Encoder, sources: &Sources) {
         let mut family = e.family(name, kind, help);
         for issuer in &issuers {
             family.sample(&[("issuer", &*issuer.name)], read(issuer));
+        }
+    }
+}
+
+/// Of issuers that are followed.
+fn follows(e: &mut Encoder, sources: &Sources) {
+    let Some(follows) = sources.follows.as_ref().map(|sample| sample()) else { return };
+    let mut gauge = |name, help, value: fn(&FollowSample) -> f64| {
+        let mut family = e.family(name, Kind::Gauge, help);
+        for follow in &follows {
+            family.sample(&[("issuer", &*follow.issuer)], value(follow));
+        }
+    };
+    gauge(
+        "postern_coherence_lease_seconds",
+        "For how long what is known of an issuer's revocations may be believed; 0: each token is asked about.",
+        |follow| follow.lease.map_or(0.0, |left| left.as_secs_f64()),
+    );
+    gauge("postern_coherence_up", "Whether the way for an issuer's messages is up.", |follow| {
+        f64::from(u8::from(follow.up))
+    });
+    gauge("postern_coherence_sequence", "Last event of an issuer's log that is applied.", |follow| {
+        follow.contiguous as f64
+    });
+    gauge(
+        "postern_coherence_lag_events",
+        "Events of an issuer's log that are known to be there and not applied.",
+        |follow| follow.lag as f64,
+    );
+    gauge("postern_coherence_tombstones", "Tags that were revoked lately.", |follow| {
+        follow.tombstones as f64
+    });
+    gauge("postern_coherence_denials", "Tags whose tokens are denied although they have not expired.", |f| {
+        f.denials as f64
+    });
+    gauge("postern_coherence_denials_whole", "Whether that is all of them.", |follow| {
+        f64::from(u8::from(follow.whole))
+    });
+    let help = "Events of an issuer's log that were applied.";
+    let mut family = e.family("postern_coherence_events", Kind::Counter, help);
+    for follow in &follows {
+        family.sample(&[("issuer", &*follow.issuer)], follow.revoked);
+    }
+    let help = "Times that everything known of an issuer was forgotten, by cause.";
+    let mut family = e.family("postern_coherence_flushes", Kind::Counter, help);
+    for follow in &follows {
+        for (cause, count) in &follow.flushes {
+            family.sample(&[("issuer", &*follow.issuer), ("cause", cause)], *count);
+        }
+    }
+    let help = "Messages about revocations, by what became of them.";
+    let mut family = e.family("postern_coherence_messages", Kind::Counter, help);
+    for follow in &follows {
+        let kinds = [("sent", follow.sent), ("received", follow.received), ("refused", follow.refused)];
+        for (kind, count) in kinds {
+            family.sample(&[("issuer", &*follow.issuer), ("kind", kind)], count);
+        }
+    }
+    let help = "Tokens that an issuer was asked about, since it was not known here whether they are revoked.";
+    let mut family = e.family("postern_coherence_questions", Kind::Counter, help);
+    for follow in &follows {
+        let results = [("good", follow.good), ("revoked", follow.denied), ("silent", follow.silent)];
+        for (result, count) in results {
+            family.sample(&[("issuer", &*follow.issuer), ("result", result)], count);
         }
     }
 }

@@ -46,6 +46,43 @@ pub struct IssuerSample {
     pub fetch_errors: u64,
 }
 
+/// How an issuer that is followed stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FollowSample {
+    /// Its `iss`.
+    pub issuer: Box<str>,
+    /// For how long what is known may be believed; `None`: not any more.
+    pub lease: Option<Duration>,
+    /// Whether the way for messages is up, as far as anybody knows.
+    pub up: bool,
+    /// Number of the last event that is applied with all before it.
+    pub contiguous: u64,
+    /// Events that are known to be there and not applied so.
+    pub lag: u64,
+    /// Tombstones kept.
+    pub tombstones: usize,
+    /// Tags that are denied.
+    pub denials: usize,
+    /// Whether that is all of them.
+    pub whole: bool,
+    /// Events applied.
+    pub revoked: u64,
+    /// Times that everything was forgotten, by cause.
+    pub flushes: Vec<(&'static str, u64)>,
+    /// Messages made.
+    pub sent: u64,
+    /// Messages believed.
+    pub received: u64,
+    /// Bytes that were no message, or nobody's with the key.
+    pub refused: u64,
+    /// Tokens asked about that were not revoked.
+    pub good: u64,
+    /// Tokens asked about that were.
+    pub denied: u64,
+    /// Tokens asked about without an answer.
+    pub silent: u64,
+}
+
 /// What runs; shown as `postern_build_info`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BuildInfo {
@@ -63,6 +100,7 @@ pub(super) struct Sources {
     pub(super) cache: Source<CacheSample>,
     pub(super) issuers: Source<Vec<IssuerSample>>,
     pub(super) authorities: Source<Vec<AuthorityStatus>>,
+    pub(super) follows: Source<Vec<FollowSample>>,
     pub(super) reviews: Source<Option<ReviewStatus>>,
     pub(super) logins: Source<Option<LoginStatus>>,
     pub(super) watches: Source<Vec<WatchStatus>>,

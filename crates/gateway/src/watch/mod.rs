@@ -34,7 +34,7 @@ use self::graves::Graves;
 pub use self::resource::Resource;
 use self::resource::{cells_of_review, cells_of_token, object_of};
 use self::stream::Stream;
-use crate::cache::{Board, Cell, Hold, Secret};
+use crate::cache::{Board, Cell, Hold, Secret, Watched};
 use crate::outbound::Outbound;
 
 /// A mark is repeated after each of these.
@@ -223,7 +223,8 @@ impl Watches {
     /// What an answer about a token rests on that was asked for at a position.
     pub(crate) fn hold(&self, user: &str, token: &[u8], position: u64) -> Option<Hold> {
         let board = self.board()?;
-        Some(Hold { board: board.clone(), cells: cells_of_token(board, user, token), position })
+        let cells = cells_of_token(board, user, token);
+        Some(Hold::Watched(Watched { board: board.clone(), cells, position }))
     }
 
     /// Whether it was told that a token, or the account of this `uid` that it is for, is deleted; whatever else is said of it.

@@ -37,6 +37,7 @@ async fn start() -> Running {
             let shown = if drains.load(Ordering::Relaxed) { &reasons[..] } else { &[] };
             shown.iter().map(ToString::to_string).collect()
         }),
+        notes: Box::new(|| vec!["the broker\nis away".into()]),
         metrics,
         config: Box::new(|| "password = \"(hidden)\"\n".into()),
     };
@@ -85,11 +86,14 @@ async fn health() {
     assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "live\n"));
     assert!(head.contains("content-type: text/plain; charset=utf-8"), "{head}");
     let (status, _, body) = running.ask("GET", "/readyz?verbose", "").await;
-    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "ready\n"));
+    assert_eq!((status.as_str(), body.as_str()), ("HTTP/1.1 200 OK", "ready\nthe broker is away\n"));
     running.draining.store(true, Ordering::Relaxed);
     let (status, _, body) = running.ask("GET", "/readyz", "").await;
     assert_eq!(status, "HTTP/1.1 503 Service Unavailable");
-    assert_eq!(body, "draining\nissuer \"corp\" has no keys:  refused\n", "one line per reason");
+    assert_eq!(
+        body, "draining\nissuer \"corp\" has no keys:  refused\nthe broker is away\n",
+        "one line each"
+    );
     assert_eq!(running.ask("GET", "/livez", "").await.0, "HTTP/1.1 200 OK", "draining is no reason to kill");
     running.end().await;
 }

@@ -12,6 +12,7 @@ use gateway::authenticate::{Authenticator, KeySetStatus, Lookup, Rejection, Setu
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock, Now};
 use gateway::config::{Authentication, CacheLimits, Issuer, KeySource};
+use gateway::followed::Follows;
 use gateway::phases::CacheUse;
 use serde_json::{Value, json};
 
@@ -66,6 +67,7 @@ impl World {
             control: tokio::runtime::Handle::current(),
             secret: Secret::new([9; 16]),
             generation: Generation::default(),
+            follows: Follows::default(),
         };
         let headers = IdentityHeaders::x_forwarded();
         Self { authenticator: Authenticator::new(setup(authentication, &headers), surroundings), clock }

@@ -20,6 +20,7 @@ pub struct AtStart {
     provider: Option<raw::Provider>,
     provider_files: [u64; 2],
     sessions: Sessions,
+    coherence: raw::Coherence,
 }
 
 /// Where sessions are kept, as written, and what a file of it holds.
@@ -42,7 +43,7 @@ pub struct InForce {
 impl AtStart {
     /// The part of the configuration that a process starts with.
     pub fn of(loaded: &Loaded) -> Self {
-        let raw::File { server, admin, access_log, telemetry, provider, .. } = loaded.raw.clone();
+        let raw::File { server, admin, access_log, telemetry, provider, coherence, .. } = loaded.raw.clone();
         Self {
             workers: server.workers,
             admin,
@@ -52,6 +53,7 @@ impl AtStart {
             provider,
             provider_files: provider_files(loaded),
             sessions: Sessions::of(loaded),
+            coherence,
         }
     }
 
@@ -76,6 +78,7 @@ impl AtStart {
         kept.keep("telemetry.otlp_ca", &mut content.ca, &before.ca);
         kept.keep("telemetry.service", &mut new.service, &old.service);
         kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
+        kept.keep("coherence", &mut file.coherence, &self.coherence);
         if let Some(login) = &mut file.login {
             let mut version = Sessions::of(loaded).version;
             kept.keep("login.database", &mut login.database, &self.sessions.database);

@@ -11,22 +11,30 @@
 //! reload builds another `Provider` over the same database, and [`Live`] is replaced as a whole.
 
 mod connection;
+mod facts;
 mod forwarded;
 mod outbound;
 mod secret;
 mod server;
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::SystemRandom;
+use axum::Router;
+use coherence::transport::Transport;
+use coherence::transport::memory::Memory;
+use coherence::transport::postgres::{self, UrlError};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::metrics::ProviderStats;
+use gateway::tls::{Protocols, client_config};
 use idp::secrets::Purpose;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use parking_lot::{Mutex, RwLock};
-use store::{Epoch, OpenError, Store};
+use store::{Dialect, Epoch, OpenError, Store};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -34,6 +42,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::Failure;
 use crate::config;
+use crate::following::{Following, Source, Ways, together};
 use outbound::Https;
 use server::Live;
 
@@ -111,6 +120,8 @@ pub struct Running {
     address: SocketAddr,
     unready: Arc<Mutex<Option<String>>>,
     stop: watch::Sender<bool>,
+    ways: Ways,
+    following: Arc<Following>,
 }
 
 impl Running {
@@ -118,7 +129,7 @@ impl Running {
     ///
     /// # Errors
     /// In one line, with a remedy.
-    pub fn start(config: &config::Provider, threads: usize) -> Result<Self, Failure> {
+    pub fn start(config: &config::Provider, ways: &Ways, threads: usize) -> Result<Self, Failure> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads.max(1)).thread_name("provider").enable_all().build();
         let runtime =
@@ -127,9 +138,11 @@ impl Running {
         let listener = server::bind(config.address)?;
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
+        let following = Arc::new(follow(&checked, config, &store, &secrets, ways, runtime.handle())?);
+        let facts = facts_of(&checked, &store, &secrets, &following);
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
         let stats = Arc::<ProviderStats>::default();
-        let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats)));
+        let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
         let (stop, stopped) = watch::channel(false);
         let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
         let tending = runtime.spawn(idp::tend(provider));
@@ -137,7 +150,25 @@ impl Running {
         runtime.spawn(look(store.clone(), unready.clone()));
         drop(guard);
         let secret = text;
-        Ok(Self { runtime, live, store, secret, stats, tending, serving, address, unready, stop })
+        Ok(Self {
+            runtime,
+            live,
+            store,
+            secret,
+            stats,
+            tending,
+            serving,
+            address,
+            unready,
+            stop,
+            ways: ways.clone(),
+            following,
+        })
+    }
+
+    /// Its log, followed in this process.
+    pub fn following(&self) -> &Arc<Following> {
+        &self.following
     }
 
     /// Where it listens.
@@ -163,8 +194,17 @@ impl Running {
     pub fn prepare(&self, config: &config::Provider) -> Result<Next, Failure> {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
+        let guard = self.runtime.enter();
+        let following = if checked.issuer().as_str() == &*self.following.followed.issuer {
+            self.following.clone()
+        } else {
+            let (store, handle) = (&self.store, self.runtime.handle());
+            Arc::new(follow(&checked, config, store, &secrets, &self.ways, handle)?)
+        };
+        drop(guard);
+        let facts = facts_of(&checked, &self.store, &secrets, &following);
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
-        Ok(Next { live: Live::new(&provider, config, &self.stats), provider })
+        Ok(Next { live: Live::new(&provider, config, &self.stats, facts), provider, following })
     }
 
     /// Serves what was prepared from the next request on; those under way finish as they began.
@@ -172,6 +212,7 @@ impl Running {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
         self.tending = self.runtime.spawn(idp::tend(next.provider));
+        self.following = next.following;
         // the last one to hold it waits for its password threads
         self.runtime.spawn_blocking(move || drop(old));
     }
@@ -202,6 +243,70 @@ impl Running {
 pub struct Next {
     live: Arc<Live>,
     provider: Arc<idp::Provider>,
+    /// Its log, followed in this process.
+    pub following: Arc<Following>,
+}
+
+/// Follows the log of a provider in this process, and answers for it. Its nodes tell each other over the database that they share,
+/// and everybody else over a broker.
+fn follow(
+    checked: &idp::config::Checked,
+    config: &config::Provider,
+    store: &Store,
+    secrets: &Secrets,
+    ways: &Ways,
+    on: &Handle,
+) -> Result<Following, Failure> {
+    let own: Arc<dyn Transport> = match store.dialect() {
+        Dialect::Sqlite => Arc::new(Memory::default()),
+        Dialect::Postgres => Arc::new(postgres::connect(notifying(&config.database)?)),
+    };
+    let shared = secrets.shared();
+    let source = Source {
+        issuer: checked.issuer().as_str().into(),
+        tags: shared.tag_key(),
+        keys: shared.message_keys(),
+        transport: together([own].into_iter().chain(ways.broker.clone()).collect()),
+        lease: ways.lease,
+        facts: store.clone(),
+    };
+    let mut following = Following::start(source, on)?;
+    following.answer(store, on);
+    Ok(following)
+}
+
+/// What those are told over HTTP who follow the provider from elsewhere.
+fn facts_of(
+    checked: &idp::config::Checked,
+    store: &Store,
+    secrets: &Secrets,
+    following: &Following,
+) -> Router {
+    facts::router(checked.issuer().path(), store.clone(), secrets.shared(), following.end().clone())
+}
+
+/// How the provider's database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL
+/// (`sslrootcert`), or by the system.
+fn notifying(database: &config::Database) -> Result<postgres::Config, Failure> {
+    let fault = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("the provider's database cannot carry messages between nodes: {error}"))
+    };
+    let parameters = database.url.split_once('?').map_or("", |(_, parameters)| parameters);
+    let mut values = parameters.split('&').filter_map(|pair| pair.split_once('='));
+    let root = values.find_map(|(name, value)| (name == "sslrootcert").then_some(value));
+    match postgres::Config::new(&database.url, None) {
+        Err(UrlError::Unencrypted) => {
+            let roots = match root {
+                Some(file) => gateway::tls::roots_from_file(Path::new(file)),
+                None => gateway::tls::system_roots().map(|(roots, _)| roots),
+            };
+            let none = Protocols { http1: false, http2: false };
+            let built = roots.and_then(|roots| client_config(roots, None, none, SystemClock.now().wall));
+            let tls = built.map_err(|error| fault(&error))?.config;
+            postgres::Config::new(&database.url, Some(tls)).map_err(|error| fault(&error))
+        }
+        config => config.map_err(|error| fault(&error)),
+    }
 }
 
 async fn build(
@@ -225,9 +330,10 @@ impl Live {
         provider: &Arc<idp::Provider>,
         config: &config::Provider,
         stats: &Arc<ProviderStats>,
+        facts: Router,
     ) -> Arc<Self> {
         Arc::new(Self {
-            router: idp::router(provider.clone()),
+            router: idp::router(provider.clone()).merge(facts),
             tls: config.tls.clone().map(TlsAcceptor::from),
             trusted_proxies: config.trusted_proxies.clone(),
             path: provider.issuer().path().into(),

@@ -22,6 +22,7 @@ mod faults;
 mod provider;
 mod provider_faults;
 mod restart;
+mod revoked;
 mod rooms;
 mod schema;
 mod serve;

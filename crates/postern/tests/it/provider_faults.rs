@@ -11,21 +11,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running};
+use crate::support::{Folder, Running, database_of_its_own, psql, told};
 
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "plough the winter dunes";
 /// How many times the provider is killed; a few by default, two hundred seen when it was written.
 const KILLED: &str = "POSTERN_TEST_KILLS";
-/// Where a PostgreSQL server is that tests may make databases on.
-const SERVER: &str = "POSTERN_TEST_POSTGRES";
 const STREAMS: usize = 4;
-
-#[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
-fn told(variable: &str) -> Option<String> {
-    std::env::var(variable).ok()
-}
 
 struct Served {
     folder: Folder,
@@ -238,23 +231,6 @@ fn survives(name: &str, database: &str) {
 
 fn process_is_fresh(served: &Served) -> bool {
     served.ask("/introspect", "token=nonsense").is_some_and(|(status, _)| status == 200)
-}
-
-/// A database on the server that tests may use, as a URL and by name.
-fn database_of_its_own(kind: &str) -> (String, String) {
-    let url =
-        told(SERVER).expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
-    let (server, _) = url.rsplit_once('/').unwrap();
-    let name = format!("{kind}_{}", std::process::id());
-    psql(&url, &format!("CREATE DATABASE {name}"));
-    (format!("{server}/{name}"), name)
-}
-
-/// What a statement answers, without decoration.
-fn psql(url: &str, statement: &str) -> String {
-    let done = Command::new("psql").args([url, "-qAtc", statement]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    String::from_utf8(done.stdout).unwrap()
 }
 
 #[test]

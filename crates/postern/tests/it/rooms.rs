@@ -9,10 +9,10 @@ use serde_json::Value;
 const ARROWS: [(&str, &[&str]); 7] = [
     ("auth", &[]),
     ("coherence", &[]),
-    ("gateway", &["auth"]),
-    ("idp", &["auth", "store"]),
+    ("gateway", &["auth", "coherence"]),
+    ("idp", &["auth", "coherence", "store"]),
     ("lab", &[]),
-    ("postern", &["auth", "gateway", "idp", "lab", "store"]),
+    ("postern", &["auth", "coherence", "gateway", "idp", "lab", "store"]),
     ("store", &["auth", "coherence"]),
 ];
 

@@ -285,3 +285,26 @@ pub(crate) fn exchange(address: &str, bytes: &str) -> String {
 pub(crate) fn get(address: &str, path: &str) -> String {
     exchange(address, &format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"))
 }
+
+/// A variable of the environment, by which tests are told of servers and extents.
+#[expect(clippy::disallowed_methods, reason = "a test binary has no configuration file")]
+pub(crate) fn told(variable: &str) -> Option<String> {
+    std::env::var(variable).ok()
+}
+
+/// A database on the PostgreSQL server that tests may use, as a URL and by name.
+pub(crate) fn database_of_its_own(kind: &str) -> (String, String) {
+    let url = told("POSTERN_TEST_POSTGRES")
+        .expect("POSTERN_TEST_POSTGRES is not set: run dev/with-postgres cargo test -p postern");
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let name = format!("{kind}_{}", std::process::id());
+    psql(&url, &format!("CREATE DATABASE {name}"));
+    (format!("{server}/{name}"), name)
+}
+
+/// What a statement answers, without decoration.
+pub(crate) fn psql(url: &str, statement: &str) -> String {
+    let done = Command::new("psql").args([url, "-qAtc", statement]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).unwrap()
+}

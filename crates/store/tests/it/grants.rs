@@ -222,13 +222,13 @@ on_both! {
         let swept = store.sweep(NOW, hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (0, 0));
         let swept = store.sweep(NOW.plus(Duration::from_mins(29)), hour).await.unwrap();
-        assert_eq!((swept.expired, swept.events), (2, 0), "the access token and the denial");
+        assert_eq!((swept.expired, swept.events), (1, 0), "the access token");
         let used = redeem_code("c", "1", &ada, NOW);
         assert_eq!(store.write(used).await.unwrap(), Redeemed::Now, "codes are remembered for longer");
         let swept = store.sweep(NOW.plus(hour), hour).await.unwrap();
         assert_eq!((swept.expired, swept.events), (3, 1), "code, access and refresh token");
         let swept = store.sweep(NOW.plus(day), hour).await.unwrap();
-        assert_eq!((swept.expired, swept.events), (1, 0), "the family");
+        assert_eq!((swept.expired, swept.events), (2, 0), "the family, and the denial, which clocks that are wrong may need for longer");
         assert_eq!(store.head().await.unwrap().seq, 1, "the head stays");
     }
 

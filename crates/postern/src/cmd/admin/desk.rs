@@ -77,6 +77,11 @@ impl Desk {
         Admin::new(&self.provider, self.operator.as_str())
     }
 
+    /// What those need who follow the provider from elsewhere.
+    pub(super) fn follow_secret(&self) -> String {
+        self.provider.secrets().shared().to_text().to_string()
+    }
+
     /// What was begun is made durable.
     pub(super) async fn close(self) {
         self.provider.store().close().await;

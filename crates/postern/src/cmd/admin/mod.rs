@@ -81,6 +81,8 @@ enum Noun {
     /// Who did what to whom
     #[command(subcommand)]
     Audit(security::AuditVerb),
+    /// Print what gateways elsewhere need that follow what is revoked (`follow_secret_file`)
+    FollowSecret,
     /// Write the whole database to a new file
     Backup(copies::Backup),
     /// Make an empty database from a backup
@@ -152,6 +154,7 @@ async fn answer(desk: &Desk, noun: Noun) -> Done {
         Noun::Key(verb) => security::keys(desk, verb).await,
         Noun::Token(verb) => security::tokens(desk, verb).await,
         Noun::Audit(verb) => security::audit(desk, verb).await,
+        Noun::FollowSecret => Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?),
         // taken care of before: they need no provider
         Noun::Backup(_) | Noun::Restore(_) => Ok(Outcome::No),
     }

@@ -20,6 +20,7 @@ use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verif
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock, Now};
 use gateway::config::{Config, KeySource, Route};
+use gateway::followed::Follows;
 use gateway::passage::{self, Sieve};
 use gateway::review::{Known, Reviewer};
 use rustls::pki_types::CertificateDer;
@@ -91,6 +92,7 @@ fn surroundings(now: Timestamp, control: &tokio::runtime::Handle) -> Result<(Sur
         control: control.clone(),
         secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
         generation: Generation::default(),
+        follows: Follows::default(),
     };
     Ok((surroundings, instant))
 }

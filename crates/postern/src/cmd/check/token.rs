@@ -55,7 +55,8 @@ fn step_of(error: &TokenError) -> Step {
         | TokenError::Expired
         | TokenError::NotYetValid
         | TokenError::WrongNonce
-        | TokenError::Inactive => Step::Claims,
+        | TokenError::Inactive
+        | TokenError::Revoked => Step::Claims,
     }
 }
 

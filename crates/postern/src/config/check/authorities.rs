@@ -110,6 +110,7 @@ fn one(
         key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
         danger: "everybody on the way learns the tokens, and can vouch for any",
+        key_of_url: "url",
         example: "https://id.example/introspect",
     };
     let (url, (tls, tls_version)) = reach.check(path, context)?;
@@ -308,6 +309,8 @@ fn signed(raw: &raw::Authority, path: &KeyPath, context: &mut Context<'_>) -> Op
         clock_skew: signed.clock_skew,
         refresh: Timespan(REFRESH),
         max_stale: Timespan(MAX_STALE),
+        follow_secret_file: None,
+        follow_url: None,
         claims: raw::Claims::default(),
     };
     issuers::one(&issuer, &path, &[], context).map(Some)

@@ -51,6 +51,7 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Kubernet
         key: raw.key.as_deref(),
         insecure_http: raw.insecure_http,
         danger: "whoever sits in between says who may",
+        key_of_url: "url",
         example: "https://kubernetes.default.svc",
     };
     let credential = account(raw, own_cluster, &path, context);

@@ -302,6 +302,7 @@ fn provider(
         key: None,
         insecure_http: raw.insecure_http,
         danger: "whoever sits in between can be anybody here",
+        key_of_url: "url",
         example: "https://login.example",
     };
     let (url, (tls, tls_version)) = reach.check(path, context)?;

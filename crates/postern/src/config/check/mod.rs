@@ -4,6 +4,7 @@
 //! at the first. Only when nothing was noted is the whole put together.
 
 mod authorities;
+mod coherence;
 mod database;
 mod headers;
 mod issuers;
@@ -32,6 +33,7 @@ use super::fault::{Faults, KeyPath, nearest};
 use super::files::{Files, Reader};
 use super::scalar::Name;
 use super::sound::Sound;
+pub use coherence::{Broker, Coherence, Follow};
 pub use database::Database;
 pub use provider::{Provider, SecretFile};
 pub(super) use settings::OtlpFiles;
@@ -52,6 +54,7 @@ pub(super) struct Checked {
     pub(super) matchers: Vec<RouteMatch>,
     pub(super) provider: Option<Provider>,
     pub(super) sessions: Option<Database>,
+    pub(super) coherence: Coherence,
 }
 
 impl<'f> Context<'f> {
@@ -110,6 +113,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let assertion = headers::assertion(sound, context);
     let server_timing = settings::server_timing(file, context);
     let provider = provider::check(sound, context);
+    let coherence = coherence::check(sound, context);
     if context.faults.refuse() {
         return None;
     }
@@ -155,7 +159,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings?, matchers, provider, sessions })
+    Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence? })
 }
 
 /// A short digest that changes when a part does.

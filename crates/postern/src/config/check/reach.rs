@@ -20,6 +20,8 @@ pub(super) struct Reach<'a> {
     pub(super) insecure_http: bool,
     /// What whoever listens in can do over plain http.
     pub(super) danger: &'static str,
+    /// The key that names it.
+    pub(super) key_of_url: &'static str,
     /// An example of such a URL.
     pub(super) example: &'static str,
 }
@@ -36,7 +38,7 @@ impl Reach<'_> {
     }
 
     fn url(&self, path: &KeyPath, context: &mut Context<'_>) -> Option<Url> {
-        let at = path.key("url");
+        let at = path.key(self.key_of_url);
         let url = match Url::parse(self.url) {
             Ok(url) => url,
             Err(fault) => {

@@ -5,6 +5,7 @@
 //! is the parent's `check`. Nothing here reads a file.
 
 mod authority;
+mod coherence;
 mod identity;
 mod issuer;
 mod kubernetes;
@@ -22,6 +23,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use authority::{Authority, AuthorityKind, ClientAuthentication, Signed};
+pub use coherence::{Addressing, Coherence};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
 pub use kubernetes::{Kubernetes, Review, ReviewedName};
@@ -68,6 +70,10 @@ mod default {
     }
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// Configuration of the Postern access gateway.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -87,6 +93,9 @@ pub struct File {
     /// TLS client certificates as a credential. Needs a listener that asks for them. A bearer token sent along wins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_certificates: Option<ClientCertificates>,
+    /// How nodes tell each other what is revoked.
+    #[serde(skip_serializing_if = "is_default")]
+    pub coherence: Coherence,
     /// Logging in with a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,

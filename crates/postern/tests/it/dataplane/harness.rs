@@ -15,6 +15,7 @@ use auth::token::jws::{Signer, SigningAlgorithm, public_jwks};
 use gateway::access_log::AccessLog;
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, SystemClock};
+use gateway::followed::Follows;
 use gateway::login::store::SessionStore;
 use gateway::metrics::{Format, Metrics};
 use gateway::server::{Gateway, Services};
@@ -452,6 +453,7 @@ pub(crate) fn services(workers: usize) -> Services {
         control: CONTROL.handle().clone(),
         secret: Secret::new([7; 16]),
         generation: Generation::default(),
+        follows: Follows::default(),
         sessions: None,
     }
 }

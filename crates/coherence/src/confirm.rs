@@ -1,0 +1,148 @@
+//! Asking an authority whether something was taken back, when what is known here does not say.
+//!
+//! Owns: the questions that wait, and putting them together. Does not own: how the authority is reached ([`Confirm`]).
+//!
+//! That is how a node goes on while it has no lease, or has no room for all that is denied: each credential is asked about. One
+//! question is under way at a time; whatever comes meanwhile goes with the next one. So the load on an authority does not
+//! grow with that on the node, and nobody waits for longer than two answers take.
+
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::denials::Denial;
+use crate::words::{Head, Tag};
+
+/// Credentials that are asked about in one question.
+const TOGETHER: usize = 128;
+/// Credentials that wait; more are not taken.
+const WAITING: usize = 4096;
+/// Whoever has no answer by then gets none.
+pub const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How an authority is asked.
+pub trait Confirm: Send + Sync + 'static {
+    /// Those of `tags` that are denied, and the head of the log, all as of after this was called; the head may be older than the
+    /// denials. `None` when the authority cannot be reached, or is not certain to be the one that is in force.
+    fn denied(&self, tags: Vec<Tag>) -> impl Future<Output = Option<(Head, Vec<(Tag, Denial)>)>> + Send;
+}
+
+/// What an authority says of one credential.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Confirmed {
+    /// What the answer knew of.
+    pub as_of: Head,
+    /// The tag that it was taken back by, if it was.
+    pub denied: Option<Tag>,
+}
+
+struct Question {
+    tags: Box<[Tag]>,
+    issued_at: i64,
+    answer: oneshot::Sender<Confirmed>,
+}
+
+/// Where questions are handed in. Clones are one.
+#[derive(Debug, Clone)]
+pub struct Desk(mpsc::Sender<Question>);
+
+impl Desk {
+    /// A desk, and what has to run for it to answer.
+    pub fn new(authority: impl Confirm) -> (Self, impl Future<Output = ()> + Send) {
+        let (questions, waiting) = mpsc::channel(WAITING);
+        (Self(questions), attend(authority, waiting))
+    }
+
+    /// Whether a credential is denied that carries these tags and was issued then, in milliseconds since 1970. `None`: nobody
+    /// knows now.
+    pub async fn ask(&self, tags: &[Tag], issued_at: i64) -> Option<Confirmed> {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(Question { tags: tags.into(), issued_at, answer }).ok()?;
+        tokio::time::timeout(PATIENCE, answered).await.ok()?.ok()
+    }
+}
+
+async fn attend(authority: impl Confirm, mut waiting: mpsc::Receiver<Question>) {
+    let mut questions = Vec::with_capacity(TOGETHER);
+    while waiting.recv_many(&mut questions, TOGETHER).await > 0 {
+        // Who asked first may have gone meanwhile.
+        questions.retain(|question| !question.answer.is_closed());
+        let mut tags: Vec<Tag> = questions.iter().flat_map(|question| &question.tags).copied().collect();
+        tags.sort_unstable();
+        tags.dedup();
+        let denied = tokio::time::timeout(PATIENCE, authority.denied(tags)).await.ok().flatten();
+        for question in questions.drain(..) {
+            let Some((as_of, denied)) = &denied else { continue };
+            let concerns = |(tag, denial): &&(Tag, Denial)| {
+                question.tags.contains(tag) && denial.not_before.is_none_or(|then| question.issued_at < then)
+            };
+            let denied = denied.iter().find(concerns).map(|(tag, _)| *tag);
+            // Nobody may be waiting any more.
+            let _ = question.answer.send(Confirmed { as_of: *as_of, denied });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::words::Epoch;
+
+    const HEAD: Head = Head { epoch: Epoch([1; 16]), seq: 7 };
+
+    fn tag(number: u8) -> Tag {
+        Tag([number; Tag::LENGTH])
+    }
+
+    /// Denies what was issued before 100 and carries tag 1, and answers after a while, or never.
+    struct Slow {
+        asked: Arc<AtomicUsize>,
+        takes: Duration,
+    }
+
+    impl Confirm for Slow {
+        async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(self.takes).await;
+            let denial = Denial { not_before: Some(100), until: 1000 };
+            Some((HEAD, tags.into_iter().filter(|one| *one == tag(1)).map(|one| (one, denial)).collect()))
+        }
+    }
+
+    fn desk(takes: Duration) -> (Desk, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let (desk, attended) = Desk::new(Slow { asked: asked.clone(), takes });
+        tokio::spawn(attended);
+        (desk, asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_hears_of_its_own_and_all_are_asked_about_together() {
+        let (desk, asked) = desk(Duration::from_millis(10));
+        let mut askers = tokio::task::JoinSet::new();
+        for number in 0..100 {
+            let desk = desk.clone();
+            // Two credentials carry the tag that is denied; one of them is new.
+            let issued_at = if number == 51 { 200 } else { 50 };
+            let tags = [tag(if number == 50 || number == 51 { 1 } else { 2 }), tag(3)];
+            askers.spawn(async move { (number, desk.ask(&tags, issued_at).await) });
+        }
+        while let Some(answered) = askers.join_next().await {
+            let (number, confirmed) = answered.expect("no panic");
+            let denied = (number == 50).then(|| tag(1));
+            assert_eq!(confirmed, Some(Confirmed { as_of: HEAD, denied }), "{number}");
+        }
+        assert!(asked.load(Ordering::Relaxed) <= 2, "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_no_answer_in_time_gets_none() {
+        let (desk, _) = desk(Duration::from_mins(1));
+        let began = tokio::time::Instant::now();
+        assert_eq!(desk.ask(&[tag(1)], 0).await, None);
+        assert_eq!(began.elapsed(), PATIENCE);
+    }
+}

@@ -1,0 +1,102 @@
+//! What tags are made from.
+//!
+//! Owns: the things that an authority can take back, and the keyed hash that names each of them in its log. Does not own:
+//! which of them a revocation concerns (the authority's), or which of them a credential follows from (whoever reads it).
+//!
+//! Authority and consumers make tags from the same key, each from what it has at hand: the authority from its rows, a
+//! consumer from the claims of a token. Whoever has no key learns nothing from a tag, not even whether a guess was right.
+
+use std::fmt;
+
+use aws_lc_rs::hmac;
+
+use crate::words::Tag;
+
+/// What a tag stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// One access token, by its `jti`.
+    Token(&'a str),
+    /// Everything that followed from one authorization.
+    Family(&'a str),
+    /// Everything of one session, by its `sid`.
+    Session(&'a str),
+    /// Everything of one user, by their `sub`.
+    User(&'a str),
+    /// Everything of one client.
+    Client(&'a str),
+    /// What one user allowed one client.
+    Consent(&'a str, &'a str),
+    /// A signing key, by its `kid`.
+    Key(&'a str),
+}
+
+/// Makes the tags of one authority. `Debug` prints nothing.
+#[derive(Clone)]
+pub struct TagKey(hmac::Key);
+
+impl TagKey {
+    /// From a secret that the authority's nodes and those who follow it share. It stays as it is for as long as the log does.
+    pub fn new(secret: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// What the log calls it.
+    pub fn tag(&self, subject: Subject<'_>) -> Tag {
+        match subject {
+            Subject::Token(jti) => self.of(&["token", jti]),
+            Subject::Family(id) => self.of(&["family", id]),
+            Subject::Session(sid) => self.of(&["session", sid]),
+            Subject::User(id) => self.of(&["user", id]),
+            Subject::Client(id) => self.of(&["client", id]),
+            Subject::Consent(user, client) => self.of(&["consent", user, client]),
+            Subject::Key(kid) => self.of(&["key", kid]),
+        }
+    }
+
+    /// Each part after its length, so that no two lists are one.
+    fn of(&self, parts: &[&str]) -> Tag {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in parts {
+            context.update(&(part.len() as u64).to_be_bytes());
+            context.update(part.as_bytes());
+        }
+        let mut tag = [0; Tag::LENGTH];
+        tag.copy_from_slice(&context.sign().as_ref()[..Tag::LENGTH]);
+        Tag(tag)
+    }
+}
+
+impl fmt::Debug for TagKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TagKey(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_has_its_own_tag_and_each_authority_its_own() {
+        let (ours, theirs) = (TagKey::new(&[1; 32]), TagKey::new(&[2; 32]));
+        let subjects = [
+            Subject::Token("x"),
+            Subject::Family("x"),
+            Subject::Session("x"),
+            Subject::User("x"),
+            Subject::Client("x"),
+            Subject::Consent("x", "y"),
+            Subject::Consent("xy", ""),
+            Subject::Key("x"),
+        ];
+        for (at, one) in subjects.iter().enumerate() {
+            assert_eq!(ours.tag(*one), ours.tag(*one));
+            assert_ne!(ours.tag(*one), theirs.tag(*one));
+            for other in &subjects[..at] {
+                assert_ne!(ours.tag(*one), ours.tag(*other), "{one:?} and {other:?}");
+            }
+        }
+        assert_eq!(format!("{ours:?}"), "TagKey(..)");
+    }
+}

@@ -1,0 +1,238 @@
+//! Issuers whose log of revocations is followed here.
+//!
+//! Owns: which tags a token of theirs carries, whether it was taken back as far as is known here, and asking where that is not
+//! known. Does not own: how the log is followed (`coherence`), signatures ([`crate::authenticate`]), what is remembered
+//! ([`crate::cache`]).
+//!
+//! A signature says that a token was issued, and nothing of what came later. So a token of an issuer that is followed is good
+//! when its signature is, and nothing speaks against it that the issuer has said up to now. Three things can be known of it:
+//! that it was taken back; that it was not, which holds for as long as the lease does; or nothing, while the issuer is not heard
+//! of. Then the issuer is asked, and if it does not answer either, the answer is "unavailable": never yes, and never "this
+//! token is bad".
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use auth::token::jwt::Lineage;
+use coherence::confirm::{Confirmed, Desk};
+use coherence::tags::{Subject, TagKey};
+use coherence::time::Clock;
+use coherence::view::{Stamp, Standing, Verdict, View, Voided};
+use coherence::{Name, Tag};
+use parking_lot::RwLock;
+
+use crate::cache::{Held, Hold};
+use crate::outbound::Throttle;
+
+/// How often it is asked about one token, when its answer is older than what is known here.
+const ASKED: usize = 2;
+
+/// An issuer that is followed.
+pub struct Followed {
+    /// Its `iss`.
+    pub issuer: Box<str>,
+    /// What it is called as an authority.
+    pub name: Name,
+    /// What is known of it.
+    pub view: Arc<View>,
+    /// Makes its tags.
+    pub tags: TagKey,
+    /// What its lease is measured by.
+    pub clock: Arc<dyn Clock>,
+    /// Where it is asked.
+    pub desk: Desk,
+    /// L: an answer that took longer is none.
+    pub lease: Duration,
+    /// What was asked.
+    pub counts: Counts,
+}
+
+/// How often an issuer was asked, since nothing was known here, and what came of it.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// It has not taken the token back.
+    pub good: AtomicU64,
+    /// It has.
+    pub denied: AtomicU64,
+    /// There was no answer in time.
+    pub silent: AtomicU64,
+    told: Throttle,
+}
+
+/// All that is followed in a process. Clones are one.
+#[derive(Clone, Default)]
+pub struct Follows(Arc<RwLock<Vec<Arc<Followed>>>>);
+
+impl Follows {
+    /// Has these followed from the next configuration on, and says what was before.
+    pub fn replace(&self, followed: Vec<Arc<Followed>>) -> Vec<Arc<Followed>> {
+        std::mem::replace(&mut *self.0.write(), followed)
+    }
+
+    /// The one with this `iss`.
+    pub(crate) fn of(&self, issuer: &str) -> Option<Arc<Followed>> {
+        self.0.read().iter().find(|followed| *followed.issuer == *issuer).cloned()
+    }
+}
+
+/// A token that may be taken back before it expires. Clones are one.
+#[derive(Clone)]
+pub(crate) struct Revocable {
+    followed: Arc<Followed>,
+    tags: Arc<[Tag]>,
+    /// In milliseconds since 1970.
+    issued_at: i64,
+}
+
+/// What is known of a token without asking.
+pub(crate) enum Known {
+    /// Not taken back.
+    Good(Hold),
+    /// Taken back.
+    Denied,
+    /// Its issuer has to be asked.
+    Nothing,
+}
+
+/// What the issuer says of it.
+pub(crate) enum Told {
+    /// Not taken back; `None`: nothing may be remembered of that.
+    Good(Option<Hold>),
+    /// Taken back.
+    Denied,
+    /// There is no answer.
+    Silent,
+}
+
+/// Why somebody who was let in may not stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unfit {
+    /// What let them in was taken back.
+    Revoked,
+    /// Nobody can say any more whether it was.
+    Unheard,
+}
+
+impl Followed {
+    /// A token of which this is known, and with it what can take it back.
+    pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>) -> Revocable {
+        let consent = match (lineage.user, lineage.client) {
+            (Some(user), Some(client)) => Some(Subject::Consent(user, client)),
+            _ => None,
+        };
+        let subjects = [
+            lineage.token.map(Subject::Token),
+            lineage.family.map(Subject::Family),
+            lineage.session.map(Subject::Session),
+            lineage.user.map(Subject::User),
+            lineage.client.map(Subject::Client),
+            lineage.key.map(Subject::Key),
+            consent,
+        ];
+        let tags = subjects.into_iter().flatten().map(|subject| self.tags.tag(subject)).collect();
+        // The end of time is within both.
+        let issued_at = i64::try_from(lineage.issued_at.as_millis()).unwrap_or(i64::MAX);
+        Revocable { followed: self.clone(), tags, issued_at }
+    }
+}
+
+impl Revocable {
+    /// What is known of it, its signature being good.
+    pub(crate) fn known(&self) -> Known {
+        let followed = &self.followed;
+        match followed.view.verify(&self.tags, self.issued_at) {
+            Verdict::Denied => Known::Denied,
+            Verdict::Ask => Known::Nothing,
+            Verdict::Good(stamp) => {
+                let held = self.held(stamp);
+                match held.standing() {
+                    Standing::Good => Known::Good(Hold::Followed(Arc::new(held))),
+                    Standing::Void | Standing::NoLease => Known::Nothing,
+                }
+            }
+        }
+    }
+
+    /// Bytes behind its pointers that are its own.
+    pub(crate) fn weight(&self) -> usize {
+        size_of_val(&*self.tags) + 2 * size_of::<usize>()
+    }
+
+    fn held(&self, stamp: Stamp) -> Held {
+        Held::new(self.followed.view.clone(), self.followed.clock.clone(), self.tags.clone(), stamp)
+    }
+
+    /// For those who let its holder in a while ago and go on doing so: what is known of it, if that will still be known when the
+    /// issuer, asked now, would have answered.
+    pub(crate) fn still(&self) -> Known {
+        let left = self.followed.view.lease().since(self.followed.clock.now());
+        // A lease that is renewed never gets so short.
+        if left < self.followed.lease / 2 { Known::Nothing } else { self.known() }
+    }
+
+    /// Asks whether its holder may stay: not when the issuer says no, nor when nobody can say any more.
+    pub(crate) async fn may_stay(self) -> Result<(), Unfit> {
+        let asked = tokio::time::timeout(self.followed.lease / 2, self.ask()).await;
+        match (asked.unwrap_or(Told::Silent), self.known()) {
+            (Told::Denied, _) | (_, Known::Denied) => Err(Unfit::Revoked),
+            (Told::Good(_), _) | (_, Known::Good(_)) => Ok(()),
+            (Told::Silent, Known::Nothing) => Err(Unfit::Unheard),
+        }
+    }
+
+    /// Asks the issuer.
+    pub(crate) async fn ask(&self) -> Told {
+        let told = self.try_ask().await;
+        let counts = &self.followed.counts;
+        let count = match &told {
+            Told::Good(_) => &counts.good,
+            Told::Denied => &counts.denied,
+            Told::Silent => &counts.silent,
+        };
+        count.fetch_add(1, Relaxed);
+        if matches!(told, Told::Silent) && counts.told.is_due() {
+            tracing::warn!(
+                issuer = &*self.followed.issuer,
+                "the issuer is not heard of, and does not say whether a token was revoked: answered 503, said once in 10 s"
+            );
+        }
+        told
+    }
+
+    async fn try_ask(&self) -> Told {
+        let Self { followed, tags, issued_at } = self;
+        for _ in 0..ASKED {
+            let began = followed.clock.now();
+            let ticket = followed.view.depart(began);
+            let Some(Confirmed { as_of, denied }) = followed.desk.ask(tags, *issued_at).await else {
+                return Told::Silent;
+            };
+            let as_of = (as_of.epoch, as_of.seq);
+            if let Some(tag) = denied {
+                followed.view.denied(as_of, tag);
+                return Told::Denied;
+            }
+            let now = followed.clock.now();
+            if now.since(began) >= followed.lease {
+                return Told::Silent;
+            }
+            match followed.view.fill(ticket, as_of, tags, now) {
+                Ok(stamp) => return Told::Good(Some(Hold::Followed(Arc::new(self.held(stamp))))),
+                Err(Voided::Late) => return Told::Silent,
+                // More is known here: nobody is let in on the strength of less.
+                Err(Voided::Revoked) => {}
+                Err(Voided::Old) if now < followed.view.lease() => {}
+                // It was asked after the request came and says that all is well; what it says is no use for others.
+                Err(Voided::Flushed | Voided::Epoch | Voided::Old) => return Told::Good(None),
+            }
+        }
+        Told::Silent
+    }
+}
+
+impl std::fmt::Debug for Revocable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Revocable by {}", self.followed.name)
+    }
+}

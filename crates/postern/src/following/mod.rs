@@ -1,0 +1,389 @@
+//! What is revoked, told and heard: a provider's log followed by whoever believes its tokens in this process.
+//!
+//! Owns: putting the protocol's parts together for one issuer ([`Following`]): the way for its messages, the loop that follows and the
+//! one that asks, what is counted of them. Does not own: the protocol (`coherence`), the log (`store`), what becomes of a token
+//! (`gateway`).
+//!
+//! Flow: `a provider's log → answer → way → follow → View → Followed → the gateway's cache`. The provider may be in this process, or
+//! elsewhere ([`remote`]).
+
+pub mod remote;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use coherence::confirm::{Confirm, Desk};
+use coherence::consumer::{self, Cause, Consumer};
+use coherence::drive::{self, Copies, Counts, End, Told};
+use coherence::tags::TagKey;
+use coherence::time::BootClock;
+use coherence::transport::amqp::{self, Amqp};
+use coherence::transport::nats;
+use coherence::transport::several::Several;
+use coherence::transport::{State, Transport};
+use coherence::view::View;
+use coherence::wire::Keys;
+use coherence::{ConsumerId, Name, Nonce};
+use gateway::clock::{Clock as _, SystemClock};
+use gateway::followed::{self, Followed};
+use gateway::metrics::FollowSample;
+use parking_lot::Mutex;
+use store::Store;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, mpsc};
+use tokio::task::AbortHandle;
+
+use self::remote::{Asked, Remote};
+use crate::cli::Failure;
+use crate::config::{self, Broker, Follow};
+
+/// Tombstones of one issuer: about 100 bytes each.
+const TOMBSTONES: usize = 200_000;
+/// Tags that are denied by one issuer: about 50 bytes each. Beyond that each token is asked about when it is new.
+const DENIALS: usize = 1_000_000;
+/// Events on their way from the database to the way for messages.
+const APPENDED: usize = 1024;
+/// How often what is over is looked for among what is denied.
+const EXPIRE: Duration = Duration::from_mins(1);
+
+/// Who is followed, and by what means.
+pub struct Source<S> {
+    /// Its `iss`.
+    pub issuer: Box<str>,
+    /// Makes its tags.
+    pub tags: TagKey,
+    /// Who may have written a message of its nodes.
+    pub keys: Keys,
+    /// The way for messages.
+    pub transport: Arc<dyn Transport>,
+    /// L, the time for which what was heard is believed.
+    pub lease: Duration,
+    /// All that it denies, and whether it denies something.
+    pub facts: S,
+}
+
+/// An issuer that is followed. What runs for it ends when this is dropped.
+pub struct Following {
+    /// As the gateway sees it.
+    pub followed: Arc<Followed>,
+    end: End,
+    told: Arc<Heard>,
+    tasks: Vec<AbortHandle>,
+}
+
+/// What was learnt, counted.
+#[derive(Default)]
+struct Heard {
+    revoked: std::sync::atomic::AtomicU64,
+    flushed: Mutex<BTreeMap<&'static str, u64>>,
+    /// Whether there ever was a lease.
+    begun: AtomicBool,
+}
+
+impl Following {
+    /// Begins to follow, on this runtime.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn start<S>(source: Source<S>, on: &Handle) -> Result<Self, Failure>
+    where
+        S: Copies + Confirm,
+    {
+        let Source { issuer, tags, keys, transport, lease, facts } = source;
+        let name = name_of(&issuer);
+        let clock = Arc::new(BootClock);
+        let counts = Arc::<Counts>::default();
+        let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
+        let view = Arc::new(View::new(TOMBSTONES).with_denials(DENIALS));
+        let (id, nonce) = (ConsumerId(random()?), nonces()?);
+        let settings = consumer::Settings { lease, ..consumer::Settings::default() };
+        let consumer = Consumer::new(id, settings, view.clone());
+        let (desk, attended) = Desk::new(facts.clone());
+        let told = Arc::<Heard>::default();
+        let followed = Arc::new(Followed {
+            issuer,
+            name,
+            view: view.clone(),
+            tags,
+            clock,
+            desk,
+            lease,
+            counts: followed::Counts::default(),
+        });
+        let heard = told.clone();
+        let following = drive::follow(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
+        let tasks = vec![
+            on.spawn(attended).abort_handle(),
+            on.spawn(following).abort_handle(),
+            on.spawn(expire(view)).abort_handle(),
+        ];
+        Ok(Self { followed, end, told, tasks })
+    }
+
+    /// Has this process answer for the log as well, whose database it reaches; on this runtime.
+    pub fn answer(&mut self, store: &Store, on: &Handle) {
+        let (tell, appended) = mpsc::channel(APPENDED);
+        let mut made = store.appended();
+        self.tasks.push(
+            on.spawn(async move {
+                loop {
+                    match made.recv().await {
+                        // Whoever follows asks for what it missed.
+                        Err(broadcast::error::RecvError::Lagged(_)) => {}
+                        Err(broadcast::error::RecvError::Closed) => return,
+                        Ok(event) => {
+                            if tell.send(event).await.is_err() {
+                                return;
+                            }
+                        }
+                    }
+                }
+            })
+            .abort_handle(),
+        );
+        let answering = drive::answer(self.end.clone(), store.clone(), appended, |_, _| {});
+        self.tasks.push(on.spawn(answering).abort_handle());
+    }
+
+    /// An issuer elsewhere. It is asked over HTTP, and heard over a broker where there is one.
+    ///
+    /// # Errors
+    /// As [`Following::start`].
+    pub fn remote(follow: &Follow, ways: &Ways, on: &Handle) -> Result<Self, Failure> {
+        let _runtime = on.enter();
+        let remote = Remote::new(follow, on);
+        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Asked::new(remote.clone(), on))];
+        transports.extend(ways.broker.clone());
+        let source = Source {
+            issuer: follow.issuer.clone(),
+            tags: follow.secret.tag_key(),
+            keys: follow.secret.message_keys(),
+            transport: together(transports),
+            lease: ways.lease,
+            facts: remote,
+        };
+        Self::start(source, on)
+    }
+
+    /// Waits until it is heard of, at most for so long. Blocks.
+    pub fn begin(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while self.unready().is_some() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Where messages go in and out.
+    pub fn end(&self) -> &End {
+        &self.end
+    }
+
+    /// Why requests should not be sent here: nothing was heard of the issuer yet.
+    pub fn unready(&self) -> Option<String> {
+        if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() {
+            self.told.begun.store(true, Ordering::Relaxed);
+            return None;
+        }
+        Some(format!("issuer {} has not said yet what is revoked", self.followed.issuer))
+    }
+
+    /// What is not as it should be although requests are answered.
+    pub fn note(&self) -> Option<String> {
+        let issuer = &self.followed.issuer;
+        let way = match &*self.end.transport.state().borrow() {
+            State::Down(why) => format!("; the way for messages is down: {why}"),
+            State::Starting => "; the way for messages is not up yet".into(),
+            State::Up => String::new(),
+        };
+        match self.lease_left() {
+            Some(_) if way.is_empty() => None,
+            Some(_) => Some(format!("issuer {issuer} is believed until the lease ends{way}")),
+            None => Some(format!("issuer {issuer} is not heard of: it is asked about each token{way}")),
+        }
+    }
+
+    fn lease_left(&self) -> Option<Duration> {
+        let (now, lease) = (self.end.clock.now(), self.followed.view.lease());
+        (now < lease).then(|| lease.since(now))
+    }
+
+    /// How it stands, for metrics.
+    pub fn sample(&self) -> FollowSample {
+        let (view, counts, asked) = (&self.followed.view, &self.end.counts, &self.followed.counts);
+        let denials = view.denials();
+        let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
+        FollowSample {
+            issuer: self.followed.issuer.clone(),
+            lease: self.lease_left(),
+            up: *self.end.transport.state().borrow() == State::Up,
+            contiguous: view.contiguous(),
+            lag: view.lag(),
+            tombstones: view.tombstones(),
+            denials: denials.map_or(0, coherence::denials::Denials::len),
+            whole: denials.is_some_and(coherence::denials::Denials::is_whole),
+            revoked: read(&self.told.revoked),
+            flushes: self.told.flushed.lock().iter().map(|(cause, count)| (*cause, *count)).collect(),
+            sent: read(&counts.sent),
+            received: read(&counts.received),
+            refused: read(&counts.refused),
+            good: read(&asked.good),
+            denied: read(&asked.denied),
+            silent: read(&asked.silent),
+        }
+    }
+}
+
+/// What a process has for messages beyond a provider's own nodes.
+#[derive(Clone)]
+pub struct Ways {
+    /// A broker.
+    pub broker: Option<Arc<dyn Transport>>,
+    /// L.
+    pub lease: Duration,
+}
+
+impl Ways {
+    /// As configured; connections live on this runtime.
+    ///
+    /// # Errors
+    /// When the system has no randomness to give.
+    pub fn open(config: &config::Coherence, on: &Handle) -> Result<Self, Failure> {
+        let _runtime = on.enter();
+        let broker: Option<Arc<dyn Transport>> = match &config.broker {
+            None => None,
+            Some(Broker::Nats(config)) => Some(Arc::new(nats::connect(config.clone()))),
+            Some(Broker::Amqp(settings)) => {
+                let seed = u64::from_le_bytes(random()?);
+                Some(Arc::new(Amqp::start(amqp::Settings { seed, ..settings.clone() })))
+            }
+        };
+        Ok(Self { broker, lease: config.lease })
+    }
+}
+
+/// Several ways as one, if there are several.
+pub fn together(mut ways: Vec<Arc<dyn Transport>>) -> Arc<dyn Transport> {
+    match ways.pop() {
+        Some(only) if ways.is_empty() => only,
+        last => {
+            ways.extend(last);
+            Arc::new(Several::new(ways))
+        }
+    }
+}
+
+/// Issuers elsewhere that are followed now.
+#[derive(Default)]
+pub struct Remotes(Vec<(Follow, Arc<Following>)>);
+
+impl Remotes {
+    /// Those of a configuration. What was followed before and still is, goes on.
+    ///
+    /// # Errors
+    /// As [`Following::start`].
+    pub fn of(follows: &[Follow], before: &Self, ways: &Ways, on: &Handle) -> Result<Self, Failure> {
+        let one = |follow: &Follow| {
+            let same = before.0.iter().find(|(old, _)| old.is_like(follow));
+            let following = match same {
+                Some((_, following)) => following.clone(),
+                None => Arc::new(Following::remote(follow, ways, on)?),
+            };
+            Ok((follow.clone(), following))
+        };
+        follows.iter().map(one).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Each.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Following>> {
+        self.0.iter().map(|(_, following)| following)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Heard {
+    fn note(&self, told: &Told) {
+        match told {
+            Told::Revoked(_) => {
+                self.revoked.fetch_add(1, Ordering::Relaxed);
+            }
+            Told::Flushed(cause) => *self.flushed.lock().entry(word(*cause)).or_default() += 1,
+        }
+    }
+}
+
+fn word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Epoch => "epoch",
+        Cause::WentBack => "went_back",
+        Cause::Gap => "gap",
+        Cause::Gone => "gone",
+        Cause::Overflow => "overflow",
+    }
+}
+
+/// Drops what is over from what is denied.
+async fn expire(view: Arc<View>) {
+    loop {
+        tokio::time::sleep(EXPIRE).await;
+        if let Some(denials) = view.denials() {
+            denials.expire(i64::try_from(SystemClock.now().wall.as_millis()).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// What an issuer is called as an authority: its URL without the scheme, as much of it as a name may be long. Two that are called
+/// the same do not believe each other's messages.
+fn name_of(issuer: &str) -> Name {
+    let rest = issuer.split_once("://").map_or(issuer, |(_, rest)| rest);
+    let end = rest.floor_char_boundary(Name::MAX.min(rest.len()));
+    // Nobody's URL is only a scheme.
+    Name::new(&rest[..end]).or_else(|| Name::new("issuer")).expect("a name of one to 64 bytes")
+}
+
+/// Numbers that are never used twice and that nobody guesses: half drawn once, half counted.
+fn nonces() -> Result<impl FnMut() -> Nonce + Send + 'static, Failure> {
+    let mut nonce = random::<16>()?;
+    let mut count = 0_u64;
+    Ok(move || {
+        count += 1;
+        nonce[8..].copy_from_slice(&count.to_be_bytes());
+        Nonce(nonce)
+    })
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    let drawn = SystemRandom::new().fill(&mut bytes);
+    drawn.map_err(|_| Failure::new("the system has no randomness to give"))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn issuers_are_called_by_their_address() {
+        assert_eq!(name_of("https://login.example/realm").as_str(), "login.example/realm");
+        assert_eq!(name_of(&format!("https://{}", "a".repeat(100))).as_str().len(), Name::MAX);
+        assert_eq!(name_of("https://").as_str(), "issuer");
+    }
+
+    #[test]
+    fn no_number_is_used_twice() {
+        let mut nonce = nonces().unwrap();
+        let (a, b) = (nonce(), nonce());
+        assert_ne!(a, b);
+        assert_ne!(a, nonces().unwrap()(), "nor by two processes");
+    }
+}

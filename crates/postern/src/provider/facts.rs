@@ -1,0 +1,125 @@
+//! What those hear over HTTP who follow the provider from elsewhere.
+//!
+//! Owns: three endpoints below the issuer's path: `GET coherence/denials`, all that is denied, page by page; `POST coherence/confirm`,
+//! what of some tags is; `POST coherence/messages`, the answer to one message of the protocol. Whoever asks shows that they have the
+//! secret. Does not own: the protocol (`coherence`), the facts (`store`).
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, RawQuery, State};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{get, post};
+use coherence::confirm::Confirm;
+use coherence::drive::{End, answer_once};
+use coherence::secret::SharedSecret;
+use coherence::{Head, Tag};
+use serde::Serialize;
+use store::Store;
+
+use crate::following::remote::{Messages, Page, Tags, bytes_of, text_of};
+
+/// Tags of one page.
+const PAGE: u32 = 5000;
+/// Bytes of a question.
+const QUESTION: usize = 256 << 10;
+
+struct Facts {
+    store: Store,
+    secret: SharedSecret,
+    end: End,
+}
+
+/// The endpoints, below the issuer's path.
+pub(super) fn router(path: &str, store: Store, secret: SharedSecret, end: End) -> Router {
+    let facts = Arc::new(Facts { store, secret, end });
+    Router::new()
+        .route(&format!("{path}/coherence/denials"), get(denials))
+        .route(&format!("{path}/coherence/confirm"), post(confirm))
+        .route(&format!("{path}/coherence/messages"), post(messages))
+        .layer(DefaultBodyLimit::max(QUESTION))
+        .with_state(facts)
+}
+
+impl Facts {
+    fn refuse(&self, headers: &HeaderMap) -> Option<Response> {
+        let shown = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let shown = shown.and_then(|shown| shown.strip_prefix(b"Bearer "));
+        if shown.is_some_and(|shown| self.secret.is_bearer(shown)) {
+            return None;
+        }
+        let challenge = [(WWW_AUTHENTICATE, "Bearer realm=\"coherence\"")];
+        Some(
+            (StatusCode::UNAUTHORIZED, challenge, "this is for gateways that follow the provider\n")
+                .into_response(),
+        )
+    }
+}
+
+async fn denials(State(facts): State<Arc<Facts>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let query = query.unwrap_or_default().replace("%2B", "+").replace("%3D", "=");
+    let after = match query.strip_prefix("after=").unwrap_or_default() {
+        "" => None,
+        text => match bytes_of(text) {
+            Some(tag) => Some(Tag(tag)),
+            None => return malformed("after is no tag"),
+        },
+    };
+    // The head first: whoever follows it from there misses nothing.
+    let Some(head) = facts.store.head().await.ok() else { return unavailable() };
+    let Ok(denied) = facts.store.denied(after, PAGE).await else { return unavailable() };
+    let more = denied.len() >= PAGE as usize;
+    let denied = denied.into_iter().map(|denied| (denied.tag, denied.into()));
+    page(head, denied, more)
+}
+
+async fn confirm(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let asked = serde_json::from_slice(&body).ok();
+    let tags = asked
+        .and_then(|Tags { tags }| tags.iter().map(|tag| bytes_of(tag).map(Tag)).collect::<Option<Vec<_>>>());
+    let Some(tags) = tags else { return malformed("the body is no list of tags") };
+    match Confirm::denied(&facts.store, tags).await {
+        Some((head, denied)) => page(head, denied.into_iter(), false),
+        None => unavailable(),
+    }
+}
+
+async fn messages(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Bytes) -> Response {
+    if let Some(refused) = facts.refuse(&headers) {
+        return refused;
+    }
+    let answers = answer_once(&facts.end, &facts.store, &body).await;
+    json(&Messages { messages: answers.iter().map(|answer| text_of(answer)).collect() })
+}
+
+fn page(head: Head, denied: impl Iterator<Item = (Tag, coherence::denials::Denial)>, more: bool) -> Response {
+    let denied = denied.map(|(tag, denial)| (text_of(&tag.0), denial.not_before, denial.until)).collect();
+    json(&Page { epoch: text_of(&head.epoch.0), seq: head.seq, denied, more })
+}
+
+fn json(value: &impl Serialize) -> Response {
+    match serde_json::to_vec(value) {
+        Ok(body) => {
+            let fields = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
+            (fields, body).into_response()
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn malformed(why: &'static str) -> Response {
+    (StatusCode::BAD_REQUEST, why).into_response()
+}
+
+fn unavailable() -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, [("retry-after", "1")]).into_response()
+}

@@ -1,0 +1,438 @@
+//! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running, database_of_its_own, exchange, get, postern, said};
+
+/// What the client proves itself with.
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+/// Nothing is admitted for longer than this after it was revoked, whatever happens: the lease, and what clocks may differ.
+const BOUND: Duration = Duration::from_millis(5005);
+/// And with a cut after that.
+const CUT: Duration = Duration::from_millis(6005);
+
+/// Nodes of one provider, each with a gateway before the same service.
+struct Town {
+    nodes: Vec<Node>,
+    folder: Folder,
+}
+
+struct Node {
+    provider: String,
+    gateway: String,
+    admin: String,
+    process: Running,
+}
+
+fn free() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A service that answers, and on `/events` never comes to an end.
+fn service() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if lines.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        if !head.starts_with("GET /events ") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            continue;
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while stream.write_all(b"4\r\ndata\r\n").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return;
+    }
+}
+
+impl Town {
+    fn new(name: &str, nodes: usize, database: &str) -> Self {
+        Self::with(name, nodes, database, "")
+    }
+
+    /// With further configuration.
+    fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
+        let folder = Folder::new(&format!("revoked-{name}"));
+        folder.write("app.secret", SECRET);
+        let private = |name: &str, content: &str| {
+            let path = folder.write(name, content);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        private("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+        private("database.url", database);
+        let service = service();
+        let places: Vec<_> = (0..nodes).map(|_| [free(), free(), free()]).collect();
+        let issuer = &places[0][0];
+        let start = |(at, [provider, gateway, admin]): (usize, &[String; 3])| {
+            let text = format!(
+                "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+                 [access_log]\nformat = \"off\"\n{more}\n\
+                 [provider]\nissuer = \"http://{issuer}\"\naddress = \"{provider}\"\naudiences = [\"orders\"]\n\
+                 database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
+                 [[provider.client]]\nid = \"app\"\nsecret_files = [\"app.secret\"]\n\
+                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
+                 [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
+                 jwks_uri = \"http://{provider}/jwks\"\n\
+                 [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
+                 [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
+                 policy = {{ allow = [{{ authenticated = true }}] }}\n"
+            );
+            let file = folder.write(&format!("node-{at}.toml"), text);
+            let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+            process.wait_for("the provider is listening");
+            let (provider, gateway, admin) = (provider.clone(), gateway.clone(), admin.clone());
+            Node { provider, gateway, admin, process }
+        };
+        let nodes: Vec<_> = places.iter().enumerate().map(start).collect();
+        for node in &nodes {
+            until(|| get(&node.admin, "/readyz").contains(" 200 "), "ready");
+        }
+        Self { nodes, folder }
+    }
+}
+
+/// Waits for what must come.
+fn until(mut what: impl FnMut() -> bool, name: &str) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not {name} in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Node {
+    fn post(&self, path: &str, form: &str) -> String {
+        let (address, secret) = (&self.provider, SECRET.replace('=', "%3D"));
+        let form = format!("client_id=app&client_secret={secret}&{form}");
+        exchange(
+            address,
+            &format!(
+                "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        )
+    }
+
+    fn token(&self) -> String {
+        let answer = self.post("/token", "grant_type=client_credentials");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        body["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    fn revoke(&self, token: &str) {
+        let answer = self.post("/revoke", &format!("token={token}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
+    fn call(&self, path: &str, token: &str) -> String {
+        let address = &self.gateway;
+        exchange(
+            address,
+            &format!(
+                "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Authorization: Bearer {token}\r\n\r\n"
+            ),
+        )
+    }
+
+    fn status(&self, token: &str) -> u16 {
+        self.call("/", token).split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
+    }
+
+    fn metric(&self, name: &str) -> f64 {
+        let metrics = get(&self.admin, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap()
+    }
+
+    /// Opens a stream, and answers when it ended; sends the instant that it has begun.
+    fn stream(&self, token: &str) -> std::thread::JoinHandle<Instant> {
+        let mut stream = TcpStream::connect(&self.gateway).unwrap();
+        let request = format!(
+            "GET /events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+            self.gateway
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while matches!(stream.read(&mut buffer), Ok(1..)) {}
+            Instant::now()
+        })
+    }
+}
+
+/// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
+fn revoke_everywhere(town: &Town) {
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    for node in &town.nodes {
+        // Found in the cache the second time.
+        assert_eq!([node.status(&token), node.status(&token), node.status(&other)], [200; 3]);
+    }
+    town.nodes[0].revoke(&token);
+    let revoked = Instant::now();
+    for node in &town.nodes {
+        loop {
+            let asked = Instant::now();
+            match node.status(&token) {
+                401 => break,
+                200 => {
+                    assert!(asked - revoked < BOUND, "admitted {:?} after it was revoked", asked - revoked);
+                }
+                status => panic!("{status}"),
+            }
+        }
+    }
+    for node in &town.nodes {
+        assert_eq!([node.status(&token), node.status(&other)], [401, 200]);
+    }
+}
+
+#[test]
+fn a_token_that_was_revoked_is_refused() {
+    let town = Town::new("one", 1, "sqlite://postern.db?mode=rwc");
+    revoke_everywhere(&town);
+    let node = &town.nodes[0];
+    let token = node.token();
+    node.revoke(&token);
+    until(|| node.status(&token) == 401, "refused");
+    let answer = node.call("/", &token);
+    assert!(answer.contains("error=\"invalid_token\"") && answer.contains("token was revoked"), "{answer}");
+    let issuer = &node.provider;
+    assert!(node.metric(&format!("postern_coherence_lease_seconds{{issuer=\"http://{issuer}\"}}")) > 3.0);
+    let events = format!("postern_coherence_events_total{{issuer=\"http://{issuer}\"}}");
+    until(|| node.metric(&events) >= 2.0, "counted");
+}
+
+#[test]
+fn what_is_in_use_is_cut_off_when_its_token_is_revoked() {
+    let town = Town::new("stream", 1, "sqlite://postern.db?mode=rwc");
+    let node = &town.nodes[0];
+    let (token, other) = (node.token(), node.token());
+    let (cut, left) = (node.stream(&token), node.stream(&other));
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!cut.is_finished(), "nothing was revoked yet");
+    node.revoke(&token);
+    let revoked = Instant::now();
+    assert!(cut.join().unwrap() - revoked < CUT);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!left.is_finished(), "it is another token's");
+}
+
+#[test]
+fn whoever_begins_later_knows_what_was_revoked_before() {
+    let mut town = Town::new("later", 1, "sqlite://postern.db?mode=rwc");
+    let node = &mut town.nodes[0];
+    let token = node.token();
+    node.revoke(&token);
+    node.process.signal("-TERM");
+    assert_eq!(node.process.ended(), Some(0));
+    let file = town.folder.0.join("node-0.toml");
+    node.process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    node.process.wait_for("the provider is listening");
+    let other = node.token();
+    until(|| node.status(&other) == 200, "ready");
+    assert_eq!(node.status(&token), 401);
+}
+
+#[test]
+fn every_node_on_one_database_refuses_what_one_of_them_revoked() {
+    let (url, _) = database_of_its_own("revoked");
+    let town = Town::new("nodes", 2, &url);
+    for _ in 0..5 {
+        revoke_everywhere(&town);
+    }
+}
+
+/// A gateway without a provider, which follows that of a town.
+struct Elsewhere {
+    gateway: Node,
+}
+
+impl Town {
+    /// Starts one; `more` is further configuration.
+    fn elsewhere(&self, more: &str) -> Elsewhere {
+        let config = self.folder.0.join("node-0.toml");
+        let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
+        assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
+        self.folder.write("follow.secret", &printed.stdout);
+        let mut elsewhere = self.start_elsewhere(more);
+        elsewhere.process.wait_for("listening");
+        until(|| get(&elsewhere.admin, "/readyz").contains(" 200 "), "ready");
+        Elsewhere { gateway: elsewhere }
+    }
+
+    fn start_elsewhere(&self, more: &str) -> Node {
+        let (issuer, service) = (&self.nodes[0].provider, service());
+        let (gateway, admin) = (free(), free());
+        let secret = self.folder.0.join("follow.secret");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(
+            "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+             [access_log]\nformat = \"off\"\n{more}\n\
+             [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
+             [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
+             follow_secret_file = \"follow.secret\"\n\
+             [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
+             [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
+             policy = {{ allow = [{{ authenticated = true }}] }}\n"
+        );
+        let file = self.folder.write(&format!("elsewhere-{gateway}.toml"), text);
+        let process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+        Node { provider: issuer.clone(), gateway, admin, process }
+    }
+
+    /// Revokes a token, and answers how long a gateway admitted it after that.
+    fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
+        let (token, other) = (self.nodes[0].token(), self.nodes[0].token());
+        assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
+        self.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        let mut last = revoked;
+        loop {
+            let asked = Instant::now();
+            match elsewhere.status(&token) {
+                401 => break,
+                200 => last = asked,
+                status => panic!("{status}"),
+            }
+            assert!(asked - revoked < BOUND, "still admitted");
+        }
+        assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [401, 200]);
+        last - revoked
+    }
+}
+
+#[test]
+fn a_gateway_elsewhere_refuses_what_was_revoked() {
+    let town = Town::new("elsewhere", 1, "sqlite://postern.db?mode=rwc");
+    let before = town.nodes[0].token();
+    town.nodes[0].revoke(&before);
+    let elsewhere = town.elsewhere("");
+    assert_eq!(elsewhere.gateway.status(&before), 401, "revoked before it began");
+    for _ in 0..3 {
+        town.revoke_and_watch(&elsewhere.gateway);
+    }
+    let issuer = &town.nodes[0].provider;
+    let asked = format!("postern_coherence_questions_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
+    assert!(elsewhere.gateway.metric(&asked) < 1.0, "it knows by itself");
+}
+
+#[test]
+fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
+    let mut town = Town::new("silence", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.gateway.status(&token), elsewhere.gateway.status(&revoked)], [200; 2]);
+    let stream = elsewhere.gateway.stream(&token);
+    town.nodes[0].revoke(&revoked);
+    until(|| elsewhere.gateway.status(&revoked) == 401, "refused");
+    town.nodes[0].process.signal("-KILL");
+    let gone = Instant::now();
+    loop {
+        let asked = Instant::now();
+        match elsewhere.gateway.status(&token) {
+            503 => break,
+            200 => assert!(asked - gone < BOUND, "admitted {:?} after the last word", asked - gone),
+            status => panic!("{status}"),
+        }
+    }
+    let answer = elsewhere.gateway.call("/", &token);
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.to_lowercase().contains("retry-after: "),
+        "{answer}"
+    );
+    assert!(stream.join().unwrap() - gone < CUT, "what is open rests on the same word");
+    let ready = get(&elsewhere.gateway.admin, "/readyz");
+    assert!(ready.contains("is not heard of"), "{ready}");
+    assert_ne!(elsewhere.gateway.status(&revoked), 200);
+
+    let file = town.folder.0.join("node-0.toml");
+    town.nodes[0].process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    until(|| elsewhere.gateway.status(&token) == 200, "admitted again");
+    assert_eq!(elsewhere.gateway.status(&revoked), 401, "what was refused once stays refused");
+}
+
+#[test]
+fn whoever_has_another_secret_hears_nothing() {
+    let town = Town::new("stranger", 1, "sqlite://postern.db?mode=rwc");
+    town.folder.write("follow.secret", format!("{}\n", "A".repeat(86) + "=="));
+    let mut stranger = town.start_elsewhere("");
+    stranger.process.wait_for("does not know the secret of this gateway");
+    let ready = get(&stranger.admin, "/readyz");
+    assert!(ready.contains(" 503 ") && ready.contains("has not said yet what is revoked"), "{ready}");
+    assert_eq!(stranger.status(&town.nodes[0].token()), 503);
+}
+
+/// A NATS server of its own.
+struct Broker {
+    child: std::process::Child,
+    url: String,
+}
+
+impl Broker {
+    fn start() -> Self {
+        let address = free();
+        let (host, port) = address.rsplit_once(':').unwrap();
+        let child = std::process::Command::new("nats-server")
+            .args(["-a", host, "-p", port])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("nats-server is not there: run dev/setup brokers");
+        until(|| TcpStream::connect(&address).is_ok(), "listening");
+        Self { child, url: format!("nats://{address}") }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
+    let broker = Broker::start();
+    let more = format!("[coherence]\nbrokers = [\"{}\"]\n", broker.url);
+    let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
+    let mut elsewhere = town.elsewhere(&more);
+    until(|| !get(&elsewhere.gateway.admin, "/readyz").contains("way for messages"), "connected");
+    until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
+    let times: Vec<_> = (0..10).map(|_| town.revoke_and_watch(&elsewhere.gateway)).collect();
+    // Without a broker each would take a quarter of a second in the mean.
+    assert!(times.iter().filter(|time| **time < Duration::from_millis(100)).count() >= 8, "{times:?}");
+    drop(broker);
+    elsewhere.gateway.process.wait_for("NATS");
+    for _ in 0..3 {
+        town.revoke_and_watch(&elsewhere.gateway);
+    }
+}
