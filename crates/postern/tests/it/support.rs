@@ -55,6 +55,10 @@ impl Drop for Folder {
 pub(crate) static SIGNER: LazyLock<Signer> =
     LazyLock::new(|| Signer::generate(SigningAlgorithm::Es256).unwrap());
 
+/// As `postern admin follow-secret` prints it.
+const FOLLOW_SECRET: &str =
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==\n";
+
 /// Certificates, keys and key sets that the test configurations name, made anew for each run.
 pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     let folder = Folder::new("files");
@@ -82,6 +86,8 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     for (name, mode, text) in [
         ("provider.secret", 0o600, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
         ("open.secret", 0o644, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
+        ("broker.password", 0o600, "hunter2\n"),
+        ("follow.secret", 0o600, FOLLOW_SECRET),
         ("login.keys", 0o600, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
         ("login.secret", 0o600, "hunter2\n"),
         ("malformed.secret", 0o600, "hunter2\n"),

@@ -10,7 +10,7 @@ use super::default::secs;
 
 /// How nodes tell each other what is revoked. Nodes of one `[provider]` need nothing of this: they use its database. A broker is for
 /// gateways elsewhere, and for other clusters. Nothing but speed depends on it: messages may be lost, late, repeated or forged, and
-/// while it is down the database is asked, over HTTP by those who have none. Read at start only.
+/// while it is down there is the database, and HTTP. Read at start only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Coherence {

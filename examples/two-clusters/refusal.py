@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Revokes tokens at one node of a provider, and tells how long each other place went on to admit them.
+
+  refusal.py REVOCATIONS SECRET NODE NAME=URL...
+
+NODE is where tokens are issued and revoked; a place is another node (http://…/introspect, asked what the token is worth) or a gateway
+before a service. Each place is asked again and again over a connection of its own, before the revocation and after it. A time is that
+from the revocation's answer to the beginning of the last request that was still admitted; 0 when there was none. Prints a line for each
+place: its name, then the median and the longest time in milliseconds. Exit code 1: some place admitted a token for longer than the
+bound of 5.005 s, or refused one that was never revoked.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import statistics
+import sys
+import threading
+import time
+from urllib.parse import urlencode, urlsplit
+
+BOUND_S = 5.005
+
+
+class Place:
+    """Somewhere that admits tokens or does not."""
+
+    def __init__(self, name: str, url: str, secret: str) -> None:
+        self.name, self.url = name, urlsplit(url)
+        self.basic = "Basic " + base64.b64encode(f"orders:{secret}".encode()).decode()
+        self.connection = http.client.HTTPConnection(self.url.hostname or "", self.url.port, timeout=10)
+
+    def admits(self, token: str) -> bool:
+        if self.url.path == "/introspect":
+            form = {"Authorization": self.basic, "Content-Type": "application/x-www-form-urlencoded"}
+            self.connection.request("POST", "/introspect", urlencode({"token": token}), form)
+        else:
+            self.connection.request("GET", "/", headers={"Authorization": f"Bearer {token}"})
+        answer = self.connection.getresponse()
+        body = answer.read()
+        if self.url.path == "/introspect":
+            return bool(json.loads(body)["active"])
+        if answer.status not in (200, 401):
+            raise SystemExit(f"{self.name} answered {answer.status}")
+        return answer.status == 200
+
+
+def post(node: str, path: str, secret: str, **form: str) -> bytes:
+    url = urlsplit(node)
+    connection = http.client.HTTPConnection(url.hostname or "", url.port, timeout=10)
+    basic = "Basic " + base64.b64encode(f"tool:{secret}".encode()).decode()
+    head = {"Authorization": basic, "Content-Type": "application/x-www-form-urlencoded"}
+    connection.request("POST", path, urlencode(form), head)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"{node}{path} answered {answer.status}: {body.decode()}")
+    return body
+
+
+def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, float]) -> None:
+    """Notes when the last request began that was admitted."""
+    while not place.admits(token):
+        time.sleep(0.01)
+    warm.wait()
+    while True:
+        asked = time.monotonic()
+        if not place.admits(token):
+            return
+        last[place.name] = asked
+
+
+def main() -> int:
+    revocations, secret, node, *named = sys.argv[1:]
+    places = [Place(*name.split("=", 1), secret) for name in named]
+    times: dict[str, list[float]] = {place.name: [] for place in places}
+    faults = 0
+    kept = json.loads(post(node, "/token", secret, grant_type="client_credentials"))["access_token"]
+    for _ in range(int(revocations)):
+        token = json.loads(post(node, "/token", secret, grant_type="client_credentials"))["access_token"]
+        warm = threading.Barrier(len(places) + 1)
+        last: dict[str, float] = {}
+        threads = [threading.Thread(target=watch, args=(place, token, warm, last), daemon=True) for place in places]
+        for thread in threads:
+            thread.start()
+        warm.wait(30)
+        time.sleep(0.05)
+        post(node, "/revoke", secret, token=token)
+        revoked = time.monotonic()
+        for thread in threads:
+            thread.join(30)
+        for place in places:
+            times[place.name].append(max(0.0, last.get(place.name, revoked) - revoked))
+            if not place.admits(kept):
+                print(f"{place.name} refused a token that was not revoked", file=sys.stderr)
+                faults += 1
+    for name, seen in times.items():
+        faults += max(seen) > BOUND_S
+        print(f"{name} {statistics.median(seen) * 1e3:.1f} {max(seen) * 1e3:.1f}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
