@@ -3,15 +3,23 @@
 //! `cargo run --release -p gateway --example cache_cost`
 //!
 //! Walks 10 001 tokens in a random order, on one thread and on two, and prints nanoseconds per hit; then the
-//! same for a single hot token, where threads contend for one cache line. Medians of several rounds.
+//! same for a single hot token, where threads contend for one cache line; then all of it with facts that hang on an issuer's log,
+//! which is followed, while nothing is revoked and while a thousand other tokens a second are. Medians of several rounds.
 #![expect(clippy::print_stdout, reason = "a program that prints its measurement")]
 
 use std::hint::black_box;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
-use gateway::cache::{DecisionCache, Generation, Lifetime, Lookup, Scope, Secret, Weigh};
+use coherence::consumer::{Consumer, Settings};
+use coherence::drive::{self, End, Log};
+use coherence::time::BootClock;
+use coherence::transport::memory::Memory;
+use coherence::view::{Verdict, View};
+use coherence::wire::Keys;
+use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+use gateway::cache::{DecisionCache, Generation, Held, Hold, Lifetime, Lookup, Scope, Secret, Weigh};
 use gateway::clock::{Clock, SystemClock};
 use gateway::config::CacheLimits;
 
@@ -99,6 +107,70 @@ fn measure(name: &str, cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], threads
     );
 }
 
+/// What an authority has taken back: a thousand things a second, once that has begun.
+#[derive(Clone, Default)]
+struct Revocations(Arc<std::sync::atomic::AtomicU64>);
+
+const EPOCH: Epoch = Epoch([1; 16]);
+
+fn event(seq: u64) -> Event {
+    let mut tag = [9; Tag::LENGTH];
+    tag[..8].copy_from_slice(&seq.to_le_bytes());
+    Event { seq, tags: vec![Tag(tag)], not_before: None, until: i64::MAX }
+}
+
+impl Log for Revocations {
+    async fn head(&self) -> Option<Head> {
+        Some(Head { epoch: EPOCH, seq: self.0.load(std::sync::atomic::Ordering::SeqCst) })
+    }
+
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+        let head = self.0.load(std::sync::atomic::Ordering::SeqCst);
+        Some((EPOCH, (after + 1..=head).take(limit).map(event).collect()))
+    }
+}
+
+impl drive::Copies for Revocations {
+    async fn load(&self, _: &coherence::denials::Denials) -> Option<Head> {
+        Log::head(self).await
+    }
+}
+
+/// An authority, followed; what it takes back is sent to it.
+async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sender<(Epoch, Event)>) {
+    let end = End {
+        authority: Name::new("main").expect("a name"),
+        transport: Arc::new(Memory::default()),
+        keys: Keys::one(1, &[7; 32]),
+        clock: Arc::new(BootClock),
+        counts: Arc::default(),
+    };
+    let view = Arc::new(View::new(100_000).with_denials(1_000_000));
+    let consumer = Consumer::new(ConsumerId([1; 16]), Settings::default(), view.clone());
+    let mut drawn = 0_u128;
+    let nonce = move || {
+        drawn += 1;
+        Nonce(drawn.to_le_bytes())
+    };
+    let (append, appended) = tokio::sync::mpsc::channel(1024);
+    tokio::spawn(drive::answer(end.clone(), revocations.clone(), appended, |_, _| {}));
+    tokio::spawn(drive::follow(end, consumer, revocations.clone(), nonce, |_| {}));
+    while !matches!(view.verify(&[], 0), Verdict::Good(_)) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (view, append)
+}
+
+fn fill(cache: &Cache, scope: &Scope, tokens: &[Vec<u8>], hold: impl Fn(usize) -> Option<Hold>) {
+    let now = SystemClock.now();
+    for (at, token) in tokens.iter().enumerate() {
+        if let Lookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
+            let life = Lifetime { expires: Timestamp::MAX, until: None, hold: hold(at) };
+            let _ = ticket.fill(Fact([1; 700]), life, now);
+        }
+    }
+}
+
 fn main() {
     let limits = CacheLimits {
         bytes: 64 << 20,
@@ -109,13 +181,7 @@ fn main() {
     let cache = Cache::new(&limits, Generation::default());
     let scope = Secret::new([0x42; 16]).scope(1, 1);
     let tokens = tokens();
-    let now = SystemClock.now();
-    for token in &tokens {
-        if let Lookup::Miss(ticket) = cache.lookup(scope.key(token), now) {
-            let life = Lifetime { expires: Timestamp::MAX, until: None, hold: None };
-            let _ = ticket.fill(Fact([1; 700]), life, now);
-        }
-    }
+    fill(&cache, &scope, &tokens, |_| None);
     let usage = cache.usage();
     println!("{} facts, {} bytes charged, {TOKEN_BYTES}-byte tokens", usage.facts, usage.bytes);
     let begun = Instant::now();
@@ -127,4 +193,33 @@ fn main() {
         measure("random walk over all tokens", &cache, &scope, &tokens, threads);
         measure("one hot token", &cache, &scope, &tokens[..1], threads);
     }
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let revocations = Revocations::default();
+    let (view, append) = runtime.block_on(follow(&revocations));
+    let held = Cache::new(&limits, Generation::default());
+    fill(&held, &scope, &tokens, |at| {
+        // As a user's token has: itself, its family, session, user, client, consent and key.
+        let tag =
+            |kind: u8| Tag(std::array::from_fn(|byte| if byte < 8 { at.to_le_bytes()[byte] } else { kind }));
+        let tags: Arc<[Tag]> = (0..7).map(tag).collect();
+        let Verdict::Good(stamp) = view.verify(&tags, 0) else { unreachable!("nothing was revoked") };
+        Some(Hold::Followed(Arc::new(Held::new(view.clone(), Arc::new(BootClock), tags, stamp))))
+    });
+    for threads in [1, 2] {
+        measure("followed, random walk", &held, &scope, &tokens, threads);
+        measure("followed, one hot token", &held, &scope, &tokens[..1], threads);
+    }
+    runtime.spawn(async move {
+        let mut tick = tokio::time::interval(Duration::from_millis(1));
+        loop {
+            tick.tick().await;
+            let seq = revocations.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
+            let _ = append.send((EPOCH, event(seq))).await;
+        }
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    measure("1000 revoked/s, random walk", &held, &scope, &tokens, 1);
+    measure("1000 revoked/s, one hot token", &held, &scope, &tokens[..1], 1);
 }

@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::token::jwt::Lineage;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use coherence::confirm::{Confirmed, Desk};
 use coherence::tags::{Subject, TagKey};
-use coherence::time::Clock;
-use coherence::view::{Stamp, Standing, Verdict, View, Voided};
-use coherence::{Name, Tag};
+use coherence::time::{Boot, Clock};
+use coherence::view::{Stamp, Standing, Ticket, Verdict, View, Voided};
+use coherence::{Epoch, Name, Tag};
 use parking_lot::RwLock;
 
 use crate::cache::{Held, Hold};
@@ -105,6 +107,44 @@ pub(crate) enum Told {
     Silent,
 }
 
+/// What the issuer of an opaque token says of it beside whether it is good: the field that its introspection comes with.
+pub(crate) struct Statement {
+    as_of: (Epoch, u64),
+    issued_at: i64,
+    tags: Arc<[Tag]>,
+}
+
+/// What an answer is good for.
+enum Kept {
+    /// As long as this stands.
+    For(Hold),
+    /// For whoever asked, and nobody after them.
+    Once,
+    /// More is known here: nobody is let in on the strength of less.
+    Again,
+    /// It came too late.
+    Not,
+}
+
+impl Statement {
+    /// The name of the field.
+    pub(crate) const FIELD: &str = "postern-revocable";
+
+    /// Epoch and sequence of the log, milliseconds, tags.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let mut next = || parts.next();
+        let (epoch, seq, issued_at, tags) = (next()?, next()?, next()?, next()?);
+        let tags = STANDARD.decode(tags).ok()?;
+        let (tags, rest) = tags.as_chunks::<{ Tag::LENGTH }>();
+        let whole = rest.is_empty() && !tags.is_empty() && next().is_none();
+        let epoch = Epoch(STANDARD.decode(epoch).ok()?.try_into().ok()?);
+        let as_of = (epoch, seq.parse().ok()?);
+        let tags = tags.iter().map(|tag| Tag(*tag)).collect();
+        whole.then_some(Self { as_of, issued_at: issued_at.parse().ok()?, tags })
+    }
+}
+
 /// Why somebody who was let in may not stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unfit {
@@ -115,6 +155,28 @@ pub(crate) enum Unfit {
 }
 
 impl Followed {
+    /// Before the issuer is asked what a token is worth.
+    pub(crate) fn depart(&self) -> (Ticket, Boot) {
+        let now = self.clock.now();
+        (self.view.depart(now), now)
+    }
+
+    /// What its answer is good for, that it vouches for the token: the token, and what the fact rests on; without the latter nothing may be
+    /// remembered. `None`: nobody may be let in on the strength of it.
+    pub(crate) fn hold(
+        self: &Arc<Self>,
+        departed: (Ticket, Boot),
+        said: Statement,
+    ) -> Option<(Revocable, Option<Hold>)> {
+        let Statement { as_of, issued_at, tags } = said;
+        let revocable = Revocable { followed: self.clone(), tags, issued_at };
+        match revocable.kept(departed, as_of) {
+            Kept::For(hold) => Some((revocable, Some(hold))),
+            Kept::Once => Some((revocable, None)),
+            Kept::Again | Kept::Not => None,
+        }
+    }
+
     /// A token of which this is known, and with it what can take it back.
     pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>) -> Revocable {
         let consent = match (lineage.user, lineage.client) {
@@ -203,8 +265,7 @@ impl Revocable {
     async fn try_ask(&self) -> Told {
         let Self { followed, tags, issued_at } = self;
         for _ in 0..ASKED {
-            let began = followed.clock.now();
-            let ticket = followed.view.depart(began);
+            let departed = followed.depart();
             let Some(Confirmed { as_of, denied }) = followed.desk.ask(tags, *issued_at).await else {
                 return Told::Silent;
             };
@@ -213,21 +274,30 @@ impl Revocable {
                 followed.view.denied(as_of, tag);
                 return Told::Denied;
             }
-            let now = followed.clock.now();
-            if now.since(began) >= followed.lease {
-                return Told::Silent;
-            }
-            match followed.view.fill(ticket, as_of, tags, now) {
-                Ok(stamp) => return Told::Good(Some(Hold::Followed(Arc::new(self.held(stamp))))),
-                Err(Voided::Late) => return Told::Silent,
-                // More is known here: nobody is let in on the strength of less.
-                Err(Voided::Revoked) => {}
-                Err(Voided::Old) if now < followed.view.lease() => {}
-                // It was asked after the request came and says that all is well; what it says is no use for others.
-                Err(Voided::Flushed | Voided::Epoch | Voided::Old) => return Told::Good(None),
+            match self.kept(departed, as_of) {
+                Kept::For(hold) => return Told::Good(Some(hold)),
+                Kept::Once => return Told::Good(None),
+                Kept::Again => {}
+                Kept::Not => return Told::Silent,
             }
         }
         Told::Silent
+    }
+
+    /// What an answer that nothing was taken back is good for.
+    fn kept(&self, (ticket, began): (Ticket, Boot), as_of: (Epoch, u64)) -> Kept {
+        let (followed, now) = (&self.followed, self.followed.clock.now());
+        if now.since(began) >= followed.lease {
+            return Kept::Not;
+        }
+        match followed.view.fill(ticket, as_of, &self.tags, now) {
+            Ok(stamp) => Kept::For(Hold::Followed(Arc::new(self.held(stamp)))),
+            Err(Voided::Late) => Kept::Not,
+            Err(Voided::Revoked) => Kept::Again,
+            Err(Voided::Old) if now < followed.view.lease() => Kept::Again,
+            // It was asked after the request came and says that all is well; what it says is no use for others.
+            Err(Voided::Flushed | Voided::Epoch | Voided::Old) => Kept::Once,
+        }
     }
 }
 

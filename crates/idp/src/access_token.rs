@@ -16,7 +16,7 @@ use auth::{
 };
 use serde::Serialize;
 use serde_json::Map;
-use store::{access_tokens::AccessToken, standing::Claimed};
+use store::{Head, access_tokens::AccessToken, standing::Claimed};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
     oauth::{error::Fault, scope::ScopeSet},
     person::{Person, Told},
     provider::Provider,
-    secrets::Subject,
+    secrets::{Secrets, Subject, Tag},
 };
 
 /// The `typ` of the header (RFC 9068 §2.1).
@@ -199,7 +199,23 @@ pub struct Presented {
     /// Claims that the userinfo endpoint tells beside those of the scopes; `None`: its family says.
     pub userinfo: Option<Vec<String>>,
     /// The log's head when this was read.
-    pub as_of: u64,
+    pub as_of: Head,
+}
+
+impl Presented {
+    /// What can take it back.
+    pub(crate) fn tags(&self, secrets: &Secrets) -> Vec<Tag> {
+        let consent = self.user_id.as_deref().map(|user| Subject::Consent(user, &self.client_id));
+        let subjects = [
+            Some(Subject::Token(&self.jti)),
+            self.family_id.as_deref().map(Subject::Family),
+            self.sid.as_deref().map(Subject::Session),
+            self.user_id.as_deref().map(Subject::User),
+            Some(Subject::Client(&self.client_id)),
+            consent,
+        ];
+        subjects.into_iter().flatten().map(|subject| secrets.tag(subject)).collect()
+    }
 }
 
 /// What a text is worth that somebody presented as an access token; `None`: nothing.

@@ -4,7 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::invalidation::{self, Revocation};
+use crate::invalidation::{self, Head, Revocation};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
@@ -46,7 +46,7 @@ pub struct Standing {
     /// Neither it, nor its family, nor its user, nor its client was revoked or disabled.
     pub unrevoked: bool,
     /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
-    pub as_of: u64,
+    pub as_of: Head,
 }
 
 impl Standing {
@@ -68,7 +68,7 @@ impl Store {
              u.name, f.sid, a.family_id, \
              CASE WHEN a.revoked_at IS NULL AND f.revoked_at IS NULL AND u.disabled_at IS NULL \
              AND c.disabled_at IS NULL AND (u.id IS NULL OR a.issued_at >= u.tokens_not_before) \
-             THEN 1 ELSE 0 END, h.seq \
+             THEN 1 ELSE 0 END, h.epoch, h.seq \
              FROM access_tokens a CROSS JOIN invalidation_head h \
              LEFT JOIN families f ON f.id = a.family_id \
              LEFT JOIN users u ON u.id = a.user_id \
@@ -94,7 +94,7 @@ impl Store {
             sid: row.try_get(9)?,
             family_id: row.try_get(10)?,
             unrevoked: invalidation::number(row.try_get(11)?) == 1,
-            as_of: invalidation::number(row.try_get(12)?),
+            as_of: invalidation::head_at(&row, 12)?,
         }))
     }
 }

@@ -76,9 +76,14 @@ pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<Head, 
 
 /// From the row that [`ask_head`] asks for.
 pub(crate) fn read_head(row: &AnyRow) -> Result<Head, StoreError> {
-    let epoch: Vec<u8> = row.try_get(0)?;
+    head_at(row, 0)
+}
+
+/// From the columns of a row from this one on: epoch, then sequence.
+pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
+    let epoch: Vec<u8> = row.try_get(column)?;
     let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
-    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(1)?) })
+    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
 }
 
 impl Tx<'_> {

@@ -4,7 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::invalidation::{self, Tag};
+use crate::invalidation::{self, Head, Tag};
 use crate::store::Store;
 use crate::value::millis;
 
@@ -35,7 +35,7 @@ pub struct ClaimStanding {
     /// The session it was granted in.
     pub sid: Option<String>,
     /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
-    pub as_of: u64,
+    pub as_of: Head,
 }
 
 impl Store {
@@ -54,7 +54,7 @@ impl Store {
              AND c.disabled_at IS NULL \
              AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN ($5, $6, $7) \
              AND (d.not_before IS NULL OR d.not_before > $4)) \
-             THEN 1 ELSE 0 END, u.name, f.sid, h.seq \
+             THEN 1 ELSE 0 END, u.name, f.sid, h.epoch, h.seq \
              FROM invalidation_head h \
              LEFT JOIN families f ON f.id = $1 \
              LEFT JOIN users u ON u.id = $2 \
@@ -72,7 +72,7 @@ impl Store {
             unrevoked: invalidation::number(row.try_get(0)?) == 1,
             user_name: row.try_get(1)?,
             sid: row.try_get(2)?,
-            as_of: invalidation::number(row.try_get(3)?),
+            as_of: invalidation::head_at(&row, 3)?,
         })
     }
 }

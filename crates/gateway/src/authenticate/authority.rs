@@ -23,6 +23,7 @@ use super::key_store::Renewal;
 use super::{RENEWALS, Surroundings, Vouching};
 use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
+use crate::followed::{Followed, Statement};
 use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
 use crate::watch::{Resource, Watches};
 
@@ -36,10 +37,15 @@ pub(super) struct Authority {
     signed: Option<Vouching>,
     server: config::Server,
     outbound: Arc<Outbound>,
+    /// It tells when it takes a token back.
+    pub(super) followed: Option<Arc<Followed>>,
     watch: Option<Box<str>>,
     watches: Arc<Watches>,
     counts: Arc<Counts>,
 }
+
+/// What an authority says of a token, and what of that can be taken back.
+pub(super) type Said = (Verdict, Option<Statement>);
 
 /// How often an authority was asked, and what came of it.
 #[derive(Debug, Default)]
@@ -127,6 +133,7 @@ impl Authority {
             signed,
             server: config.server.clone(),
             outbound,
+            followed: config.config.issuer.as_deref().and_then(|issuer| surroundings.follows.of(issuer)),
             watch: config.watch.clone(),
             watches,
             counts: before.map(|before| before.counts.clone()).unwrap_or_default(),
@@ -169,14 +176,14 @@ impl Authority {
     }
 
     /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
-    pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Verdict> {
+    pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Said> {
         let began = Instant::now();
         let verdict = self.try_ask(token, asked, now).await;
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {
-            Ok(Ok(_)) => &counts.good,
-            Ok(Err(_)) => &counts.refused,
+            Ok((Ok(_), _)) => &counts.good,
+            Ok((Err(_), _)) => &counts.refused,
             Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
             Err(Silent::Call(CallError::Throttled(_))) => &counts.throttled,
             Err(_) => &counts.failed,
@@ -195,14 +202,20 @@ impl Authority {
         verdict.ok()
     }
 
-    async fn try_ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {
+    async fn try_ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Result<Said, Silent> {
         let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
         let answer = self.outbound.ask(self.question(token)?).await?;
+        let verdict = self.read(&answer, asked, now).await?;
+        let field = answer.headers.get(Statement::FIELD).and_then(|field| field.to_str().ok());
+        Ok((verdict, field.and_then(Statement::parse)))
+    }
+
+    async fn read(&self, answer: &Answered, asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {
         match &self.question {
             Question::Introspection { .. } => match answer.status {
                 StatusCode::OK => match &self.signed {
                     None => Ok(introspection::read(answer.body.to_vec(), &self.config, asked.wall)?),
-                    Some(signer) => self.read_signed(signer, &answer, asked, now).await,
+                    Some(signer) => self.read_signed(signer, answer, asked, now).await,
                 },
                 status => Err(self.refused(status)),
             },
@@ -212,7 +225,7 @@ impl Authority {
                 }
                 status => Err(self.refused(status)),
             },
-            Question::OpenShiftUser { .. } => self.user(&answer),
+            Question::OpenShiftUser { .. } => self.user(answer),
         }
     }
 

@@ -52,6 +52,8 @@ use crate::watch::WatchStatus;
 /// Looking up, waiting and finding out, so often at most for one request. More than two rounds take flushes
 /// or cancelled requests in between.
 const ROUNDS: usize = 8;
+/// Asking an authority about one token, so often at most: it may know less than what is known here.
+const ASKED: usize = 2;
 /// Fetching keys for one token, so often at most.
 const RENEWALS: usize = 2;
 
@@ -421,21 +423,37 @@ impl Authenticator {
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let authority = &self.authorities[at];
-        let asked = now();
-        let position = authority.watches().position();
-        let Some(verdict) = authority.ask(token, asked, now).await else {
-            return Err(Rejection::Silent { authority: (*authority.config.name).into() });
-        };
-        let facts = verdict.map_err(Rejection::Invalid)?;
-        let uid = facts.identity.claim("uid").first().map(|uid| &**uid);
-        if authority.watches().is_deleted(uid, token) {
-            return Err(Rejection::Invalid(TokenError::Inactive));
+        let silent = || Rejection::Silent { authority: (*authority.config.name).into() };
+        for _ in 0..ASKED {
+            let asked = now();
+            let position = authority.watches().position();
+            let followed = authority.followed.as_ref().map(|followed| (followed, followed.depart()));
+            let Some((verdict, statement)) = authority.ask(token, asked, now).await else {
+                return Err(silent());
+            };
+            let facts = verdict.map_err(Rejection::Invalid)?;
+            let uid = facts.identity.claim("uid").first().map(|uid| &**uid);
+            if authority.watches().is_deleted(uid, token) {
+                return Err(Rejection::Invalid(TokenError::Inactive));
+            }
+            let (hold, until, revocable) = match (followed, statement) {
+                (Some((followed, departed)), Some(statement)) => match followed.hold(departed, statement) {
+                    // What is followed is believed for as long as the cache believes anything.
+                    Some((revocable, Some(hold))) => (Some(hold), None, Some(revocable)),
+                    Some((revocable, None)) => (None, Some(asked.monotonic), Some(revocable)),
+                    None => continue,
+                },
+                // The answer may be as old as the question.
+                _ => {
+                    let hold = authority.watches().hold(facts.identity.display_name(), token, position);
+                    (hold, Some(asked.monotonic + authority.ttl), None)
+                }
+            };
+            let life = Lifetime { expires: facts.expires, until, hold };
+            let verified = self.rendering.verified(facts, None).until_revoked(revocable);
+            return Ok((Arc::new(verified), life));
         }
-        // The answer may be as old as the question.
-        let until = Some(asked.monotonic + authority.ttl);
-        let hold = authority.watches().hold(facts.identity.display_name(), token, position);
-        let life = Lifetime { expires: facts.expires, until, hold };
-        Ok((Arc::new(self.rendering.verified(facts, None)), life))
+        Err(silent())
     }
 
     /// Has an issuer say whether it has taken a token back.

@@ -17,6 +17,7 @@ use axum::{
     },
     response::Response,
 };
+use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 
 use super::{answer, client_request::ClientRequest};
@@ -27,8 +28,9 @@ use crate::{
     provider::Provider,
 };
 
-/// How far the invalidation log was known when the answer was read (its head's sequence): what was revoked up to there is in it.
-const AS_OF: &str = "postern-as-of";
+/// What a gateway needs that remembers the answer and follows what the provider revokes: how far the log had got when the answer was read,
+/// when the token was made, and what can take it back ([`revocable`]).
+const REVOCABLE: &str = "postern-revocable";
 
 /// Media type of a signed answer (RFC 9701 §5), and the `typ` of its header.
 const SIGNED: &str = "application/token-introspection+jwt";
@@ -118,8 +120,17 @@ async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Resul
     };
     let groups = groups(provider, &token).await?;
     let mut response = respond(provider, asked, signed, &told(provider, &token, groups))?;
-    response.headers_mut().insert(AS_OF, HeaderValue::from(token.as_of));
+    if let Ok(value) = HeaderValue::from_str(&revocable(provider, &token)) {
+        response.headers_mut().insert(REVOCABLE, value);
+    }
     Ok(response)
+}
+
+/// Epoch of the log, its sequence, when the token was made in milliseconds since 1970, and its tags one after the other; bytes in base64.
+fn revocable(provider: &Provider, token: &Presented) -> String {
+    let tags: Vec<u8> = token.tags(provider.secrets()).iter().flat_map(|tag| tag.0).collect();
+    let (epoch, tags) = (STANDARD.encode(token.as_of.epoch.0), STANDARD.encode(tags));
+    format!("{epoch} {} {} {tags}", token.as_of.seq, token.issued_at.as_millis())
 }
 
 /// An introspection, as it was asked for.

@@ -806,7 +806,7 @@ async fn introspection_can_be_signed() {
         let issuer = world.server.issuer.as_str();
         let whole = json!({ "iss": issuer, "aud": "gateway", "iat": now, "token_introspection": said });
         assert_eq!(claims, whole, "and neither sub nor exp");
-        assert_eq!(answer.field("postern-as-of").is_some(), said["active"] == true);
+        assert_eq!(answer.field("postern-revocable").is_some(), said["active"] == true);
         // whoever takes it for an access token is wrong
         assert_eq!(world.introspect(answer.text()).await, json!({ "active": false }));
         assert_eq!(world.userinfo(answer.text()).await.status, 401);

@@ -66,6 +66,15 @@ fn serve(mut stream: TcpStream) {
     }
 }
 
+/// Whoever has an opaque token is asked about at the provider.
+fn authority(issuer: &str) -> String {
+    format!(
+        "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{issuer}/introspect\"\n\
+         prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
+         client_id = \"opaque\"\nclient_secret_file = \"app.secret\"\n"
+    )
+}
+
 impl Town {
     fn new(name: &str, nodes: usize, database: &str) -> Self {
         Self::with(name, nodes, database, "")
@@ -92,12 +101,16 @@ impl Town {
                  database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
                  [[provider.client]]\nid = \"app\"\nsecret_files = [\"app.secret\"]\n\
                  grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 [[provider.client]]\nid = \"opaque\"\nsecret_files = [\"app.secret\"]\naccess_token = \"opaque\"\n\
+                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 introspects = true\n\
                  [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
                  [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-                 jwks_uri = \"http://{provider}/jwks\"\n\
+                 jwks_uri = \"http://{provider}/jwks\"\n{}\
                  [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
                  [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
-                 policy = {{ allow = [{{ authenticated = true }}] }}\n"
+                 policy = {{ allow = [{{ authenticated = true }}] }}\n",
+                authority(issuer)
             );
             let file = folder.write(&format!("node-{at}.toml"), text);
             let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
@@ -123,9 +136,9 @@ fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 impl Node {
-    fn post(&self, path: &str, form: &str) -> String {
+    fn post(&self, client: &str, path: &str, form: &str) -> String {
         let (address, secret) = (&self.provider, SECRET.replace('=', "%3D"));
-        let form = format!("client_id=app&client_secret={secret}&{form}");
+        let form = format!("client_id={client}&client_secret={secret}&{form}");
         exchange(
             address,
             &format!(
@@ -137,14 +150,19 @@ impl Node {
     }
 
     fn token(&self) -> String {
-        let answer = self.post("/token", "grant_type=client_credentials");
+        self.token_of("app")
+    }
+
+    fn token_of(&self, client: &str) -> String {
+        let answer = self.post(client, "/token", "grant_type=client_credentials");
         let (_, body) = answer.split_once("\r\n\r\n").unwrap();
         let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
         body["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
     }
 
     fn revoke(&self, token: &str) {
-        let answer = self.post("/revoke", &format!("token={token}"));
+        let client = if token.starts_with("ptn_") { "opaque" } else { "app" };
+        let answer = self.post(client, "/revoke", &format!("token={token}"));
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
     }
 
@@ -299,10 +317,11 @@ impl Town {
              [access_log]\nformat = \"off\"\n{more}\n\
              [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-             follow_secret_file = \"follow.secret\"\n\
+             follow_secret_file = \"follow.secret\"\n{}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
-             policy = {{ allow = [{{ authenticated = true }}] }}\n"
+             policy = {{ allow = [{{ authenticated = true }}] }}\n",
+            authority(issuer)
         );
         let file = self.folder.write(&format!("elsewhere-{gateway}.toml"), text);
         let process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
@@ -311,7 +330,11 @@ impl Town {
 
     /// Revokes a token, and answers how long a gateway admitted it after that.
     fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
-        let (token, other) = (self.nodes[0].token(), self.nodes[0].token());
+        self.revoke_and_watch_of("app", elsewhere)
+    }
+
+    fn revoke_and_watch_of(&self, client: &str, elsewhere: &Node) -> Duration {
+        let (token, other) = (self.nodes[0].token_of(client), self.nodes[0].token_of(client));
         assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
         self.nodes[0].revoke(&token);
         let revoked = Instant::now();
@@ -343,6 +366,24 @@ fn a_gateway_elsewhere_refuses_what_was_revoked() {
     let issuer = &town.nodes[0].provider;
     let asked = format!("postern_coherence_questions_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
     assert!(elsewhere.gateway.metric(&asked) < 1.0, "it knows by itself");
+}
+
+#[test]
+fn what_is_asked_about_is_remembered_until_it_is_revoked() {
+    let town = Town::new("opaque", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    for gateway in [&town.nodes[0], &elsewhere.gateway] {
+        town.revoke_and_watch_of("opaque", gateway);
+        let asked = "postern_authority_questions_total{authority=\"opaque\",result=\"good\"}";
+        let (token, before) = (town.nodes[0].token_of("opaque"), gateway.metric(asked));
+        assert_eq!([gateway.status(&token), gateway.status(&token), gateway.status(&token)], [200; 3]);
+        assert!((gateway.metric(asked) - before - 1.0).abs() < 0.1, "asked once");
+        let stream = gateway.stream(&token);
+        town.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        assert!(stream.join().unwrap() - revoked < CUT);
+        assert_eq!(gateway.status(&token), 401);
+    }
 }
 
 #[test]

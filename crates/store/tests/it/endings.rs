@@ -314,7 +314,7 @@ on_both! {
         };
         let standing = store.claimed(claimed).await.unwrap();
         let expected = ClaimStanding {
-            unrevoked: true, user_name: Some("ada".into()), sid: Some("sid-s".into()), as_of: 0,
+            unrevoked: true, user_name: Some("ada".into()), sid: Some("sid-s".into()), as_of: store.head().await.unwrap(),
         };
         assert_eq!(standing, expected);
         let of_client = Claimed { family_id: None, user_id: None, ..claimed };
@@ -329,7 +329,7 @@ on_both! {
         let before = store::Revocation { not_before: Some(NOW.plus(LATER)), ..revocation("jti") };
         store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
         let standing = store.claimed(of_client).await.unwrap();
-        assert_eq!((standing.unrevoked, standing.as_of), (false, 1));
+        assert_eq!((standing.unrevoked, standing.as_of.seq), (false, 1));
         for origins in [[tag("jti"), tag("consent")], [tag("client"), tag("jti")]] {
             let of_denied = Claimed { tag: tag("other"), origins, ..of_client };
             assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");

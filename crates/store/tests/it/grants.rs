@@ -188,14 +188,14 @@ on_both! {
             digest: digest("a"), client_id: client.into(), revocation: revocation("a"), now: NOW,
         };
         let before = store.access_token(&digest("a")).await.unwrap().unwrap();
-        assert!(before.is_active(NOW) && before.as_of == 0);
+        assert!(before.is_active(NOW) && before.as_of.seq == 0);
         assert!(!before.is_active(before.token.expires_at), "expired is now >= exp");
         assert!(!store.write(revoke("another")).await.unwrap());
         assert!(is_active(&store, "a", NOW).await);
         assert!(store.write(revoke("notebook")).await.unwrap());
         assert!(!store.write(revoke("notebook")).await.unwrap(), "told once");
         let after = store.access_token(&digest("a")).await.unwrap().unwrap();
-        assert!(!after.is_active(NOW) && after.as_of == 1);
+        assert!(!after.is_active(NOW) && after.as_of.seq == 1);
         assert_eq!(store.access_token(&digest("unknown")).await.unwrap(), None);
     }
 
