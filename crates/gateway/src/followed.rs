@@ -225,6 +225,15 @@ impl Revocable {
         Held::new(self.followed.view.clone(), self.followed.clock.clone(), self.tags.clone(), stamp)
     }
 
+    /// What is known of it, or else what the issuer says.
+    pub(crate) async fn told(&self) -> Told {
+        match self.known() {
+            Known::Good(hold) => Told::Good(Some(hold)),
+            Known::Denied => Told::Denied,
+            Known::Nothing => self.ask().await,
+        }
+    }
+
     /// For those who let its holder in a while ago and go on doing so: what is known of it, if that will still be known when the
     /// issuer, asked now, would have answered.
     pub(crate) fn still(&self) -> Known {

@@ -204,6 +204,11 @@ impl Gateway {
         self.applied.lock().authenticator.clone()
     }
 
+    /// Issuers that are followed.
+    pub fn follows(&self) -> &Follows {
+        &self.services.follows
+    }
+
     /// How reviews stand, where some route asks for them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())

@@ -61,7 +61,7 @@ impl Verified {
 
 impl Verified {
     /// The same, until it is taken back.
-    pub(super) fn until_revoked(self, revocable: Option<Revocable>) -> Self {
+    pub(crate) fn until_revoked(self, revocable: Option<Revocable>) -> Self {
         Self { revocable, ..self }
     }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use auth::identity::Facts;
 use auth::time::Timestamp;
+use auth::token::jwt::Lineage;
 
 use super::provider::Provider;
 use super::renew::SUCCESSION;
@@ -15,8 +16,10 @@ use super::session::{SealFault, Session, kept_as};
 use super::store::{Digest, StoreFault};
 use super::{Login, Lookup, OfSession, Rejected};
 use crate::authenticate::Verified;
-use crate::cache::{self, Landing, Lifetime};
+use crate::cache::{self, Hold, Landing, Lifetime};
 use crate::clock::Now;
+use crate::config::LoginKind;
+use crate::followed::{Revocable, Told};
 use crate::phases::CacheUse;
 
 /// Looking up, waiting and finding out, so often at most for one request.
@@ -49,6 +52,8 @@ struct Good {
     claims: Option<String>,
     /// To be believed until then, without looking again.
     until: Timestamp,
+    /// What its provider may take back at any moment, where that tells; and what it rests on then, without which nothing is remembered.
+    revocable: Option<(Revocable, Option<Hold>)>,
 }
 
 impl Login {
@@ -77,7 +82,10 @@ impl Login {
                     let finding = self.control().spawn(async move {
                         // What is found may be as old as the looking.
                         let began = this.surroundings.clock.now();
-                        let good = this.recognise(origin, &cookie).await;
+                        let good = match this.recognise(origin, &cookie).await {
+                            Ok(good) => this.held(good).await,
+                            Err(rejected) => Err(rejected),
+                        };
                         let now = this.surroundings.clock.now();
                         match good.and_then(|good| this.verified(origin, good, began)) {
                             Ok((verified, life)) => ticket.fill(verified, life, now).map(Ok),
@@ -117,9 +125,31 @@ impl Login {
         }
     }
 
+    /// The same, if its provider has not taken it back, where that tells.
+    async fn held(&self, good: Good) -> Result<Good, Rejected> {
+        let session = &good.found.session;
+        let provider = self.provider_of(session).ok_or(Rejected::Over)?;
+        let LoginKind::OpenId { issuer, .. } = &provider.config.kind else { return Ok(good) };
+        let Some(followed) = self.surroundings.follows.of(issuer) else { return Ok(good) };
+        let revocable = followed.revocable(&Lineage {
+            token: None,
+            family: None,
+            session: session.sid.as_deref(),
+            user: Some(&session.subject),
+            client: Some(&provider.config.client_id),
+            key: None,
+            issued_at: Timestamp::from_millis(session.began),
+        });
+        match revocable.told().await {
+            Told::Good(hold) => Ok(Good { revocable: Some((revocable, hold)), ..good }),
+            Told::Denied => Err(Rejected::Over),
+            Told::Silent => Err(Rejected::Silent),
+        }
+    }
+
     /// The fact that a session is, and how long it holds.
     fn verified(&self, origin: usize, good: Good, began: Now) -> Result<(Arc<Verified>, Lifetime), Rejected> {
-        let Good { found, claims, until } = good;
+        let Good { found, claims, until, revocable } = good;
         let session = &found.session;
         let marks = session.marks();
         if self.shared.ended.holds(&marks) {
@@ -148,8 +178,11 @@ impl Login {
             _ => self.limits.ttl,
         };
         let lasts = if provider.is_openshift() { lasts.min(self.config.ttl) } else { lasts };
-        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), hold: None };
-        Ok((Arc::new(self.rendering.verified_session(facts, of_session)), life))
+        let (revocable, hold) = revocable.unzip();
+        let lasts = if matches!(hold, Some(None)) { Duration::ZERO } else { lasts };
+        let life = Lifetime { expires: until, until: Some(began.monotonic + lasts), hold: hold.flatten() };
+        let verified = self.rendering.verified_session(facts, of_session).until_revoked(revocable);
+        Ok((Arc::new(verified), life))
     }
 
     pub(super) fn provider_of(&self, session: &Session) -> Option<&Provider> {
@@ -175,7 +208,7 @@ impl Login {
                 // Its tokens can be revoked, and only it knows.
                 let told =
                     if provider.is_openshift() { Some(self.ask(provider, session).await?) } else { None };
-                return Ok(Good { found, claims: told.map(|told| told.claims), until });
+                return Ok(Good { found, claims: told.map(|told| told.claims), until, revocable: None });
             }
             let renewed = match (&self.store, found.kept) {
                 (Some(store), Some((id, version))) => {
@@ -198,7 +231,8 @@ impl Login {
                 Ok(Some(session)) => {
                     let until = Timestamp::from_millis(session.fresh);
                     let succeeded = found.kept.is_none();
-                    Ok(Good { found: Found { session, succeeded, ..found }, claims: None, until })
+                    let found = Found { session, succeeded, ..found };
+                    Ok(Good { found, claims: None, until, revocable: None })
                 }
                 Ok(None) => self.forgiven(provider, found, now()).ok_or(Rejected::Silent),
                 Err(rejected) => Err(rejected),
@@ -212,7 +246,8 @@ impl Login {
     fn forgiven(&self, provider: &Provider, found: Found, now: Timestamp) -> Option<Good> {
         let expires = Timestamp::from_millis(found.session.expires);
         let forgiven = !provider.is_openshift() && now < expires;
-        forgiven.then(|| Good { found, claims: None, until: now.plus(RETRY).min(expires) })
+        let until = now.plus(RETRY).min(expires);
+        forgiven.then(|| Good { found, claims: None, until, revocable: None })
     }
 
     /// Whether a cookie can name a session in the store: one that we never gave out is not worth asking about.

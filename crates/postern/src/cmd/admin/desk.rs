@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
@@ -18,11 +19,11 @@ use crate::terminal::{ERROR, GOOD};
 /// Entries that are read at once.
 pub(super) const PAGE: Option<u32> = Some(500);
 
-/// The provider of a configuration file; `None`: the file is faulty, which was said.
-pub(super) fn configuration(path: &Path) -> Result<Option<config::Provider>, Failure> {
+/// The provider of a configuration file, and the lease of those who follow it; `None`: the file is faulty, which was said.
+pub(super) fn configuration(path: &Path) -> Result<Option<(config::Provider, Duration)>, Failure> {
     match config::load_file(path, SystemClock.now().wall, 1) {
         Ok(loaded) => match loaded.provider {
-            Some(provider) => Ok(Some(provider)),
+            Some(provider) => Ok(Some((provider, loaded.coherence.lease))),
             None => Err(Failure::new(format!(
                 "{} has no [provider], so there is nothing to administer; name the file that has it",
                 path.display()

@@ -21,7 +21,10 @@ use idp::admin::AdminFault;
 
 use self::desk::Desk;
 use crate::cli::{Failure, Outcome};
-use crate::terminal::ERROR;
+use crate::terminal::{ERROR, GOOD};
+
+/// The share of a time by which the rate of a clock may be wrong: one in so many.
+const DRIFT: u32 = 1000;
 
 /// Arguments of `postern admin`.
 #[derive(Debug, clap::Args)]
@@ -46,6 +49,9 @@ pub struct Arguments {
     /// Who does it, for the audit log; the name of this process's user when absent
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
+    /// Wait until what was done is in force everywhere, which takes as long as a lease at every gateway (`coherence.lease`)
+    #[arg(long, global = true)]
+    wait: bool,
     #[command(subcommand)]
     noun: Noun,
 }
@@ -114,9 +120,9 @@ type Done = Result<Outcome, Fault>;
 
 /// Runs `postern admin`.
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
-    let Arguments { config, output, operator, noun } = arguments;
+    let Arguments { config, output, operator, wait, noun } = arguments;
     let config = config.ok_or_else(|| Failure::usage("say which provider is meant with --config FILE"))?;
-    let Some(provider) = desk::configuration(&config)? else { return Ok(Outcome::No) };
+    let Some((provider, lease)) = desk::configuration(&config)? else { return Ok(Outcome::No) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let operator = operator.unwrap_or_else(desk::user_name);
@@ -133,7 +139,16 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
         }
     });
     match answered {
-        Ok(outcome) => Ok(outcome),
+        Ok(outcome) => {
+            if wait && outcome == Outcome::Good {
+                let everywhere = lease + lease / DRIFT;
+                std::thread::sleep(everywhere);
+                anstream::eprintln!(
+                    "{GOOD}in force{GOOD:#}: {everywhere:?} have passed since, the longest that any node believes"
+                );
+            }
+            Ok(outcome)
+        }
         Err(Fault::Failure(failure)) => Err(failure),
         Err(Fault::Admin(fault @ (AdminFault::Store(_) | AdminFault::Busy(_) | AdminFault::Failed(_)))) => {
             Err(Failure::new(fault.to_string()))

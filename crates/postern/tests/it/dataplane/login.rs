@@ -42,7 +42,7 @@ impl Stage {
     }
 
     /// Sessions are in a database.
-    fn kept() -> Self {
+    pub(super) fn kept() -> Self {
         Self::new("", Some(database()))
     }
 

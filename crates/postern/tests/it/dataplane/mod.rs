@@ -15,6 +15,7 @@ mod login;
 mod login_fronts;
 mod login_openshift;
 mod login_provider;
+mod login_revoked;
 mod opaque;
 mod predecessors;
 mod review;

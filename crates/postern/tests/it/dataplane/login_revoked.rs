@@ -1,0 +1,99 @@
+//! Sessions whose provider takes them back, where that is followed: over at once, and nobody's while nothing is heard.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auth::time::Timestamp;
+use coherence::secret::SharedSecret;
+use coherence::tags::Subject;
+use coherence::transport::memory::Memory;
+use postern::following::{Following, Source};
+use store::access_tokens::Revoke;
+use store::{Epoch, Revocation, Store};
+
+use super::harness::{CONTROL, now};
+use super::login::Stage;
+
+/// The log of a provider, followed by a gateway.
+struct Log {
+    store: Store,
+    secret: SharedSecret,
+    following: Following,
+    _folder: tempfile::TempDir,
+}
+
+impl Log {
+    fn of(stage: &Stage, lease: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = store::sqlite_url(&folder.path().join("provider.db"));
+        let store = CONTROL.block_on(Store::open(&url, Epoch([7; 16]))).unwrap();
+        let secret = SharedSecret::new([1; 32].into(), [2; 32].into());
+        let source = Source {
+            issuer: stage.provider.url.as_str().into(),
+            tags: secret.tag_key(),
+            keys: secret.message_keys(),
+            transport: Arc::new(Memory::default()),
+            lease,
+            facts: store.clone(),
+        };
+        let mut following = Following::start(source, CONTROL.handle()).unwrap();
+        following.answer(&store, CONTROL.handle());
+        following.begin(Duration::from_secs(10));
+        assert_eq!(following.unready(), None);
+        stage.fixture.gateway().follows().replace(vec![following.followed.clone()]);
+        Self { store, secret, following, _folder: folder }
+    }
+
+    fn revoke(&self, what: Subject<'_>) {
+        let revocation = Revocation {
+            tags: vec![self.secret.tag_key().tag(what)],
+            reason: "test",
+            not_before: None,
+            until: Timestamp::from_secs(now() + 3600),
+        };
+        let revoke = Revoke { revocation, now: Timestamp::from_secs(now()) };
+        CONTROL.block_on(self.store.write(revoke)).unwrap();
+    }
+}
+
+fn until(mut what: impl FnMut() -> bool, name: &str) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(10), "not {name} in time");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_session_that_its_provider_took_back_is_over() {
+    for stage in [Stage::carried(), Stage::kept()] {
+        let log = Log::of(&stage, Duration::from_secs(5));
+        let mut hers = stage.logged_in();
+        stage.provider.state().sid = Some("sid-2".into());
+        stage.provider.state().subject = "bob-id".into();
+        let mut his = stage.logged_in();
+        assert_eq!((hers.visit("/").status, his.visit("/").status), (200, 200));
+        log.revoke(Subject::Session("sid-1"));
+        until(|| hers.visit("/").status == 302, "over");
+        assert_eq!((hers.visit("/").status, his.visit("/").status), (302, 200));
+        log.revoke(Subject::User("bob-id"));
+        until(|| his.visit("/").status == 302, "over");
+    }
+}
+
+#[test]
+fn a_session_is_nobodys_while_its_provider_is_not_heard_of() {
+    for stage in [Stage::carried(), Stage::kept()] {
+        let log = Log::of(&stage, Duration::from_secs(1));
+        let mut browser = stage.logged_in();
+        assert_eq!(browser.visit("/").status, 200);
+        let Log { store, following, .. } = log;
+        CONTROL.block_on(store.close());
+        let gone = Instant::now();
+        until(|| browser.visit("/").status == 503, "refused");
+        assert!(gone.elapsed() < Duration::from_secs(4), "a lease of a second, and two for an answer");
+        let refused = browser.visit("/");
+        assert_eq!((refused.status, refused.value("retry-after")), (503, Some("1")));
+        drop(following);
+    }
+}
