@@ -29,8 +29,10 @@ pub const MAX_RANGE: usize = 10_000;
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Between two words of what has been applied.
 const APPLIED: Duration = Duration::from_millis(20);
-/// Between two requests for a copy of what is denied.
+/// Between a copy of what is denied that could not be had, and the next request for one.
 const LOAD_AGAIN: Duration = Duration::from_secs(1);
+/// A copy that takes longer is given up, and asked for anew.
+const LOADING: Duration = Duration::from_mins(2);
 /// Between two looks at whether there is room for it again.
 const ROOM_AGAIN: Duration = Duration::from_mins(1);
 /// Between two probes that something other than time gives rise to.
@@ -197,7 +199,11 @@ impl Consumer {
     /// What is denied was added to the view, all that there was at `head`, which was read before. `None` when it could not be
     /// read: it is asked for again.
     pub fn loaded(&mut self, now: Boot, ticket: u64, head: Option<Head>) {
-        let Some(head) = head.filter(|_| self.loading == Some(ticket)) else { return };
+        if self.loading != Some(ticket) {
+            return;
+        }
+        self.load_at = self.load_at.min(now.plus(LOAD_AGAIN));
+        let Some(head) = head else { return };
         let fits = Some(head.epoch) == self.epoch && head.seq >= self.opened;
         if fits || mutation::is(Mutation::OldCopy) {
             self.view.loaded(head.seq);
@@ -317,7 +323,7 @@ impl Consumer {
             return;
         }
         denials.begin();
-        self.load_at = now.plus(LOAD_AGAIN);
+        self.load_at = now.plus(LOADING);
         self.loads += 1;
         self.loading = Some(self.loads);
         actions.push(Action::Load { ticket: self.loads });

@@ -44,7 +44,7 @@ pub struct Granted<'g> {
     pub audiences: Vec<&'g str>,
     /// The family it belongs to, and when that ends.
     pub family: Option<(&'g str, Timestamp)>,
-    /// The session it was granted in.
+    /// The session that it ends with.
     pub sid: Option<&'g str>,
     /// Claims that the userinfo endpoint tells beside those of the scopes.
     pub userinfo: &'g [String],
@@ -188,7 +188,7 @@ pub struct Presented {
     pub scopes: String,
     /// Space-separated.
     pub audiences: String,
-    /// The session it was granted in.
+    /// The session that it ends with.
     pub sid: Option<String>,
     /// Its family.
     pub family_id: Option<String>,

@@ -39,7 +39,7 @@ pub struct Standing {
     pub token: AccessToken,
     /// The name of the user it speaks for.
     pub user_name: Option<String>,
-    /// The session it was granted in.
+    /// The session that it ends with.
     pub sid: Option<String>,
     /// Its family.
     pub family_id: Option<String>,
@@ -65,7 +65,7 @@ impl Store {
         // One statement, one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
-             u.name, f.sid, a.family_id, \
+             u.name, CASE WHEN f.outlives_session = 0 THEN f.sid END, a.family_id, \
              CASE WHEN a.revoked_at IS NULL AND f.revoked_at IS NULL AND u.disabled_at IS NULL \
              AND c.disabled_at IS NULL AND (u.id IS NULL OR a.issued_at >= u.tokens_not_before) \
              THEN 1 ELSE 0 END, h.epoch, h.seq \

@@ -32,7 +32,7 @@ pub struct ClaimStanding {
     pub unrevoked: bool,
     /// The name of the user it speaks for.
     pub user_name: Option<String>,
-    /// The session it was granted in.
+    /// The session that it ends with.
     pub sid: Option<String>,
     /// The log's head when this was read, in the same snapshot: what was revoked up to there is in it.
     pub as_of: Head,
@@ -54,7 +54,7 @@ impl Store {
              AND c.disabled_at IS NULL \
              AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN ($5, $6, $7) \
              AND (d.not_before IS NULL OR d.not_before > $4)) \
-             THEN 1 ELSE 0 END, u.name, f.sid, h.epoch, h.seq \
+             THEN 1 ELSE 0 END, u.name, CASE WHEN f.outlives_session = 0 THEN f.sid END, h.epoch, h.seq \
              FROM invalidation_head h \
              LEFT JOIN families f ON f.id = $1 \
              LEFT JOIN users u ON u.id = $2 \

@@ -1,24 +1,34 @@
 //! Several ways as one.
 //!
-//! Owns: sending over each, hearing from all. Does not own: the ways. What comes over two of them is heard twice, which changes
-//! nothing; so each takes over from the other without anybody deciding that it should.
+//! Owns: which of them carries what. Events go over each, and are heard from all: what comes over two is heard twice, which changes
+//! nothing. Questions go over the first, the nearest, where one node answers; over each once it has left some without an answer. So the
+//! ways take over from each other without anybody deciding that they should, and who asks does not have every node of an
+//! authority look into its database.
+//!
+//! Does not own: the ways.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::{QUEUE, State, Subscription, Topic, Transport};
 
+/// Questions that the first way may leave without an answer before they go over each.
+const UNANSWERED: u32 = 2;
+
 /// Ways, each of which would do.
 #[derive(Clone)]
 pub struct Several {
     ways: Arc<[Arc<dyn Transport>]>,
+    /// Questions since the first way was last heard to answer one.
+    unanswered: Arc<AtomicU32>,
     state: watch::Receiver<State>,
 }
 
 impl Several {
-    /// Of these. Needs a runtime around it.
+    /// Of these, the nearest first. Needs a runtime around it.
     pub fn new(ways: Vec<Arc<dyn Transport>>) -> Self {
         let mut states: Vec<_> = ways.iter().map(|way| way.state()).collect();
         let (tell, state) = watch::channel(together(&mut states));
@@ -35,7 +45,7 @@ impl Several {
                 }
             }
         });
-        Self { ways: ways.into(), state }
+        Self { ways: ways.into(), unanswered: Arc::default(), state }
     }
 }
 
@@ -62,21 +72,31 @@ async fn changed(states: &mut [watch::Receiver<State>]) -> bool {
 
 impl Transport for Several {
     fn send(&self, topic: &Topic, message: Bytes) {
-        for way in &*self.ways {
+        let first = matches!(topic, Topic::Questions(_))
+            && self.unanswered.fetch_add(1, Ordering::Relaxed) < UNANSWERED;
+        let most = if first { 1 } else { self.ways.len() };
+        for way in self.ways.iter().take(most) {
             way.send(topic, message.clone());
         }
     }
 
     fn subscribe(&self, topic: Topic) -> Subscription {
         let (to, subscription) = mpsc::channel(QUEUE);
-        for way in &*self.ways {
+        let answers = matches!(topic, Topic::Events(_));
+        for (at, way) in self.ways.iter().enumerate() {
             let (mut from, to) = (way.subscribe(topic.clone()), to.clone());
+            let unanswered = (answers && at == 0).then(|| self.unanswered.clone());
             tokio::spawn(async move {
                 loop {
                     tokio::select! {
                         message = from.recv() => match message {
-                            // A queue that is full drops, here as everywhere.
-                            Some(message) => drop(to.try_send(message)),
+                            Some(message) => {
+                                if let Some(unanswered) = &unanswered {
+                                    unanswered.store(0, Ordering::Relaxed);
+                                }
+                                // A queue that is full drops, here as everywhere.
+                                let _ = to.try_send(message);
+                            }
                             None => return,
                         },
                         () = to.closed() => return,
@@ -129,6 +149,32 @@ mod tests {
         let (mut at_one, mut at_other) = (one.subscribe(topic.clone()), other.subscribe(topic.clone()));
         several.send(&topic, Bytes::from_static(b"both"));
         assert_eq!(at_one.recv().await, at_other.recv().await);
+
+        let questions = Topic::Questions(Name::new("main").expect("a name"));
+        let (mut asked_one, mut asked_other) =
+            (one.subscribe(questions.clone()), other.subscribe(questions.clone()));
+        // The first has answered by what it has carried, and will not any more.
+        for _ in 0..2 {
+            assert_eq!(heard.recv().await.as_deref(), Some(&b"both"[..]));
+        }
+        one.send(&topic, Bytes::from_static(b"answer"));
+        assert_eq!(heard.recv().await.as_deref(), Some(&b"answer"[..]));
+        for question in [&b"1"[..], b"2", b"3"] {
+            several.send(&questions, Bytes::copy_from_slice(question));
+        }
+        for question in [&b"1"[..], b"2", b"3"] {
+            assert_eq!(asked_one.recv().await.as_deref(), Some(question));
+        }
+        assert_eq!(
+            asked_other.recv().await.as_deref(),
+            Some(&b"3"[..]),
+            "when two were left without an answer"
+        );
+        one.send(&topic, Bytes::from_static(b"answer"));
+        assert_eq!(heard.recv().await.as_deref(), Some(&b"answer"[..]));
+        several.send(&questions, Bytes::from_static(b"4"));
+        assert_eq!(asked_one.recv().await.as_deref(), Some(&b"4"[..]));
+        assert!(asked_other.try_recv().is_err());
 
         let mut state = several.state();
         assert_eq!(*state.borrow_and_update(), State::Starting);

@@ -61,13 +61,18 @@ pub(crate) fn setup<'a>(authentication: &'a Authentication, headers: &'a Identit
 
 impl World {
     pub(crate) fn of(authentication: &Authentication) -> Self {
+        Self::following(authentication, Follows::default())
+    }
+
+    /// With issuers that tell what they take back.
+    pub(crate) fn following(authentication: &Authentication, follows: Follows) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_secs(1_000_000)));
         let surroundings = Surroundings {
             clock: clock.clone(),
             control: tokio::runtime::Handle::current(),
             secret: Secret::new([9; 16]),
             generation: Generation::default(),
-            follows: Follows::default(),
+            follows,
         };
         let headers = IdentityHeaders::x_forwarded();
         Self { authenticator: Authenticator::new(setup(authentication, &headers), surroundings), clock }

@@ -15,6 +15,7 @@ mod certificate;
 mod cgroup;
 mod exposition;
 mod files;
+mod followed;
 mod issuer;
 mod metrics;
 mod otlp;

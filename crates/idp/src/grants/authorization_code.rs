@@ -50,6 +50,7 @@ pub(super) async fn redeem(
         audiences: words(&family.audiences),
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
+        outlives_session: family.outlives_session,
         nonce: code.nonce.as_deref(),
         authentication: &authentication,
     };

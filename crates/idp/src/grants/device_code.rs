@@ -63,6 +63,7 @@ pub(super) async fn redeem(
         audiences: words(&decision.audiences),
         family: Some((&family.id, family.expires_at)),
         sid: None,
+        outlives_session: true,
         nonce: None,
         authentication: &decision.authentication,
     };

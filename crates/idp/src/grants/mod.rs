@@ -96,6 +96,8 @@ struct Grant<'g> {
     /// The family and when it ends; `None`: there is none, nothing of it can be refreshed.
     family: Option<(&'g str, Timestamp)>,
     sid: Option<&'g str>,
+    /// What is granted lives on when the session ends.
+    outlives_session: bool,
     nonce: Option<&'g str>,
     authentication: &'g Authentication,
 }
@@ -137,7 +139,8 @@ impl Grant<'_> {
                 scopes: self.scopes,
                 audiences: self.audiences.clone(),
                 family: self.family,
-                sid: self.sid,
+                // Whoever follows what is revoked takes a token with its session.
+                sid: self.sid.filter(|_| !self.outlives_session),
                 userinfo: &self.authentication.userinfo,
             },
         )?;

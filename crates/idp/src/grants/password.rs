@@ -67,6 +67,7 @@ pub(super) async fn grant(
         audiences,
         family: family.as_ref().map(|family| (family.id.as_str(), family.expires_at)),
         sid: None,
+        outlives_session: true,
         nonce: None,
         authentication: &authentication,
     };

@@ -41,6 +41,7 @@ pub(super) async fn redeem(
         audiences: words(&family.audiences),
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
+        outlives_session: family.outlives_session,
         // the nonce was for the first one (Core §12.2)
         nonce: None,
         authentication: &authentication,

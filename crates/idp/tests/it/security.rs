@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use auth::token::jws::Signer;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use idp::{ClientConfig, Config, GrantType, SigningAlgorithm};
 use serde_json::{Value, json};
 
@@ -116,6 +117,28 @@ async fn replay_of_a_refresh_token_kills_the_family() {
         world.call("/token", client, &refresh(&second)).await.assert_error(400, "invalid_grant");
         for tokens in [first, second] {
             assert!(!world.is_active(&active(&tokens)).await, "{client}");
+        }
+    }
+}
+
+/// Whoever follows what is revoked takes a token with the session that it names: so it names only one that it ends with.
+#[tokio::test]
+async fn a_token_names_the_session_that_it_ends_with() {
+    let world = World::new().await;
+    for client in ["app", "opaque"] {
+        for (scope, ends) in [("openid", true), ("openid offline_access", false)] {
+            let tokens = world.tokens(client, scope).await;
+            let token = tokens["access_token"].as_str().unwrap();
+            let told = world.introspect(token).await;
+            assert_eq!(
+                (&told["active"], told["sid"].is_string()),
+                (&Value::Bool(true), ends),
+                "{client} {scope}"
+            );
+            if let Some(claims) = token.split('.').nth(1) {
+                let claims: Value = serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).unwrap()).unwrap();
+                assert_eq!(claims["sid"].is_string(), ends, "{client} {scope}");
+            }
         }
     }
 }

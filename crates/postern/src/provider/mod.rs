@@ -247,8 +247,8 @@ pub struct Next {
     pub following: Arc<Following>,
 }
 
-/// Follows the log of a provider in this process, and answers for it. Its nodes tell each other over the database that they share,
-/// and everybody else over a broker.
+/// Follows the log of a provider in this process, and answers for it: its own questions itself. Its nodes tell each other over the
+/// database that they share, and everybody else over a broker.
 fn follow(
     checked: &idp::config::Checked,
     config: &config::Provider,
@@ -257,16 +257,17 @@ fn follow(
     ways: &Ways,
     on: &Handle,
 ) -> Result<Following, Failure> {
-    let own: Arc<dyn Transport> = match store.dialect() {
-        Dialect::Sqlite => Arc::new(Memory::default()),
-        Dialect::Postgres => Arc::new(postgres::connect(notifying(&config.database)?)),
-    };
+    let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
+    if store.dialect() == Dialect::Postgres {
+        transports.push(Arc::new(postgres::connect(notifying(&config.database)?)));
+    }
+    transports.extend(ways.broker.clone());
     let shared = secrets.shared();
     let source = Source {
         issuer: checked.issuer().as_str().into(),
         tags: shared.tag_key(),
         keys: shared.message_keys(),
-        transport: together([own].into_iter().chain(ways.broker.clone()).collect()),
+        transport: together(transports),
         lease: ways.lease,
         facts: store.clone(),
     };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, database_of_its_own, exchange, get, postern, said};
+use crate::support::{Folder, Running, database_of_its_own, exchange, get, postern, psql, said};
 
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -469,11 +469,90 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     until(|| !get(&elsewhere.gateway.admin, "/readyz").contains("way for messages"), "connected");
     until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
     let times: Vec<_> = (0..10).map(|_| town.revoke_and_watch(&elsewhere.gateway)).collect();
-    // Without a broker each would take a quarter of a second in the mean.
-    assert!(times.iter().filter(|time| **time < Duration::from_millis(100)).count() >= 8, "{times:?}");
+    // Without a broker it would be a quarter of a second in the mean.
+    let mean = times.iter().sum::<Duration>() / 10;
+    assert!(mean < Duration::from_millis(150), "{times:?}");
     drop(broker);
     elsewhere.gateway.process.wait_for("NATS");
     for _ in 0..3 {
         town.revoke_and_watch(&elsewhere.gateway);
     }
+}
+
+#[test]
+fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
+    let town = Town::new("still", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.gateway.status(&token), elsewhere.gateway.status(&other)], [200; 2]);
+    elsewhere.gateway.process.signal("-STOP");
+    town.nodes[0].revoke(&token);
+    std::thread::sleep(BOUND + Duration::from_secs(1));
+    elsewhere.gateway.process.signal("-CONT");
+    // It asks, or has caught up; what it knew when it fell asleep is over.
+    for _ in 0..100 {
+        assert_eq!(elsewhere.gateway.status(&token), 401);
+    }
+    until(|| elsewhere.gateway.status(&other) == 200, "admitted");
+}
+
+#[test]
+fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
+    let mut town = Town::new("restored", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.gateway.status(&token), elsewhere.gateway.status(&revoked)], [200; 2]);
+    town.nodes[0].revoke(&revoked);
+    until(|| elsewhere.gateway.status(&revoked) == 401, "refused");
+
+    let file = town.folder.0.join("node-0.toml");
+    let (config, copy) = (file.to_str().unwrap(), town.folder.0.join("copy"));
+    let admin = |verb: &str| {
+        let done = postern(&["admin", "--config", config, verb, copy.to_str().unwrap()]);
+        assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    };
+    admin("backup");
+    town.nodes[0].process.signal("-TERM");
+    assert_eq!(town.nodes[0].process.ended(), Some(0));
+    town.folder.write("database.url", "sqlite://restored.db?mode=rwc");
+    admin("restore");
+    town.nodes[0].process = Running::start(&["serve", "--config", config]);
+    town.nodes[0].process.wait_for("the provider is listening");
+
+    let issuer = &town.nodes[0].provider;
+    let flushes = format!("postern_coherence_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
+    until(|| get(&elsewhere.gateway.admin, "/metrics").contains(&flushes), "flushed");
+    until(|| elsewhere.gateway.status(&token) == 200, "admitted");
+    assert_eq!(elsewhere.gateway.status(&revoked), 401);
+    town.revoke_and_watch(&elsewhere.gateway);
+}
+
+#[test]
+fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices() {
+    let (url, _) = database_of_its_own("flood");
+    let town = Town::new("flood", 1, &url);
+    let elsewhere = town.elsewhere("");
+    let token = town.nodes[0].token();
+    assert_eq!(elsewhere.gateway.status(&token), 200);
+    // As one transaction: nobody pushes them, and they are more than anybody tells again.
+    psql(
+        &url,
+        "WITH head AS (UPDATE invalidation_head SET seq = seq + 100000 WHERE id = 1 RETURNING seq), \
+         log AS (INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) \
+         SELECT head.seq - 100000 + n, decode(md5(n::text), 'hex'), NULL, 9000000000000, 'flood', 0 \
+         FROM head, generate_series(1, 100000) n RETURNING seq, tags) \
+         INSERT INTO denials (tag, seq, not_before, expires_at) SELECT tags, seq, NULL, 9000000000000 FROM log",
+    );
+    let issuer = &town.nodes[0].provider;
+    for gateway in [&town.nodes[0], &elsewhere.gateway] {
+        let value =
+            |name: &str| gateway.metric(&format!("postern_coherence_{name}{{issuer=\"http://{issuer}\"}}"));
+        let taken_up = || {
+            assert_eq!(gateway.status(&token), 200, "somebody else's token");
+            value("denials") >= 100_000.0 && value("denials_whole") > 0.5 && value("lag_events") < 0.5
+        };
+        until(taken_up, "taken up");
+        assert!(value("lease_seconds") > 0.0);
+    }
+    town.revoke_and_watch(&elsewhere.gateway);
 }

@@ -8,7 +8,7 @@ use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
 use gateway::config::KeySource;
 use idp::{ClientConfig, GrantType};
 
-use crate::config::{Loaded, Provider, raw};
+use crate::config::{Follow, Loaded, Provider, raw};
 use crate::terminal::{BOLD, DIM};
 
 /// Columns of output that is not a terminal.
@@ -30,9 +30,10 @@ pub(super) fn print(loaded: &Loaded) -> String {
             KeySource::File(file) => format!("keys from {}", file.display()),
         };
         let text = format!(
-            "{}, {keys}, audience {}",
+            "{}, {keys}, audience {}{}",
             issuer.config.issuer(),
-            issuer.config.audiences().join(" or ")
+            issuer.config.audiences().join(" or "),
+            revoked(loaded, issuer.config.issuer())
         );
         section(&mut out, "issuer", issuer.config.name(), &text);
     }
@@ -56,6 +57,21 @@ pub(super) fn print(loaded: &Loaded) -> String {
         let _ = writeln!(out, "{}", table(loaded));
     }
     out
+}
+
+/// How it is heard of what an issuer revokes; nothing, where it is not.
+fn revoked(loaded: &Loaded, issuer: &str) -> String {
+    let brokers = &loaded.raw.coherence.brokers;
+    let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
+    let follow = loaded.coherence.follows.iter().find(|follow| &*follow.issuer == issuer);
+    match (own, follow) {
+        (true, _) => ", what it revokes is refused at once".into(),
+        (false, Some(Follow { url, .. })) if !brokers.is_empty() => {
+            format!(", what it revokes is heard over {} and asked for at {url}", brokers.join(", "))
+        }
+        (false, Some(Follow { url, .. })) => format!(", what it revokes is asked for at {url}"),
+        (false, None) => String::new(),
+    }
 }
 
 fn describe_provider(provider: &Provider) -> String {
