@@ -75,10 +75,8 @@ async fn a_message_arrives(way: &Amqp) {
     conformance::warm(way, &topic(), &mut subscription).await;
 }
 
-/// What holds for every broker.
-async fn holds(kind: Kind) {
-    let mut broker = Broker::start(kind);
-    let settings = settings(&broker.address(), addressing(kind));
+/// What holds for every way, each end of it with a seed of its own.
+async fn conforms(settings: &Settings) {
     let next = std::cell::Cell::new(settings.seed << 32);
     conformance::run(|| {
         next.set(next.get() + 1);
@@ -86,6 +84,13 @@ async fn holds(kind: Kind) {
         async move { Amqp::start(settings) }
     })
     .await;
+}
+
+/// What holds for every broker.
+async fn holds(kind: Kind) {
+    let mut broker = Broker::start(kind);
+    let settings = settings(&broker.address(), addressing(kind));
+    conforms(&settings).await;
     tokio::join!(wrong_password(&settings), stays_up(&settings));
     cut_and_silence(&broker, &settings).await;
     freeze(&broker, &settings).await;
@@ -342,13 +347,7 @@ async fn rabbitmq() {
 async fn keeps_to_what_ibm_mq_takes() {
     let broker = Strict::start("PLAIN").await;
     let settings = settings(&broker.address, Addressing::Plain);
-    let next = std::cell::Cell::new(settings.seed << 32);
-    conformance::run(|| {
-        next.set(next.get() + 1);
-        let settings = Settings { seed: next.get(), ..settings.clone() };
-        async move { Amqp::start(settings) }
-    })
-    .await;
+    conforms(&settings).await;
     assert_eq!(broker.complaints(), Vec::<String>::new());
 
     // A topic that may not be sent to, then one that may not be read.
