@@ -15,9 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::token::jwt::Lineage;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use coherence::confirm::{Confirmed, Desk};
+use coherence::statement::Statement;
 use coherence::tags::{Subject, TagKey};
 use coherence::time::{Boot, Clock};
 use coherence::view::{Stamp, Standing, Ticket, Verdict, View, Voided};
@@ -107,13 +106,6 @@ pub(crate) enum Told {
     Silent,
 }
 
-/// What the issuer of an opaque token says of it beside whether it is good: the field that its introspection comes with.
-pub(crate) struct Statement {
-    as_of: (Epoch, u64),
-    issued_at: i64,
-    tags: Arc<[Tag]>,
-}
-
 /// What an answer is good for.
 enum Kept {
     /// As long as this stands.
@@ -124,25 +116,6 @@ enum Kept {
     Again,
     /// It came too late.
     Not,
-}
-
-impl Statement {
-    /// The name of the field.
-    pub(crate) const FIELD: &str = "postern-revocable";
-
-    /// Epoch and sequence of the log, milliseconds, tags.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.split(' ');
-        let mut next = || parts.next();
-        let (epoch, seq, issued_at, tags) = (next()?, next()?, next()?, next()?);
-        let tags = STANDARD.decode(tags).ok()?;
-        let (tags, rest) = tags.as_chunks::<{ Tag::LENGTH }>();
-        let whole = rest.is_empty() && !tags.is_empty() && next().is_none();
-        let epoch = Epoch(STANDARD.decode(epoch).ok()?.try_into().ok()?);
-        let as_of = (epoch, seq.parse().ok()?);
-        let tags = tags.iter().map(|tag| Tag(*tag)).collect();
-        whole.then_some(Self { as_of, issued_at: issued_at.parse().ok()?, tags })
-    }
 }
 
 /// Why somebody who was let in may not stay.
@@ -169,8 +142,8 @@ impl Followed {
         said: Statement,
     ) -> Option<(Revocable, Option<Hold>)> {
         let Statement { as_of, issued_at, tags } = said;
-        let revocable = Revocable { followed: self.clone(), tags, issued_at };
-        match revocable.kept(departed, as_of) {
+        let revocable = Revocable { followed: self.clone(), tags: tags.into(), issued_at };
+        match revocable.kept(departed, (as_of.epoch, as_of.seq)) {
             Kept::For(hold) => Some((revocable, Some(hold))),
             Kept::Once => Some((revocable, None)),
             Kept::Again | Kept::Not => None,

@@ -14,6 +14,7 @@ use auth::authority::signed_introspection::{self, Exchange};
 use auth::authority::{AuthorityConfig, Unclear, Verdict, introspection, openshift_user, token_review};
 use auth::token::{TokenError, opaque};
 use bytes::Bytes;
+use coherence::statement::{self, Statement};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
 use parking_lot::Mutex;
@@ -23,7 +24,7 @@ use super::key_store::Renewal;
 use super::{RENEWALS, Surroundings, Vouching};
 use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
-use crate::followed::{Followed, Statement};
+use crate::followed::Followed;
 use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
 use crate::watch::{Resource, Watches};
 
@@ -206,7 +207,7 @@ impl Authority {
         let token = std::str::from_utf8(token).map_err(|_| Silent::Token)?;
         let answer = self.outbound.ask(self.question(token)?).await?;
         let verdict = self.read(&answer, asked, now).await?;
-        let field = answer.headers.get(Statement::FIELD).and_then(|field| field.to_str().ok());
+        let field = answer.headers.get(statement::FIELD).and_then(|field| field.to_str().ok());
         Ok((verdict, field.and_then(Statement::parse)))
     }
 

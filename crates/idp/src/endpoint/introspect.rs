@@ -17,7 +17,7 @@ use axum::{
     },
     response::Response,
 };
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use coherence::statement::{self, Statement};
 use serde::Serialize;
 
 use super::{answer, client_request::ClientRequest};
@@ -27,10 +27,6 @@ use crate::{
     oauth::error::Fault,
     provider::Provider,
 };
-
-/// What a gateway needs that remembers the answer and follows what the provider revokes: how far the log had got when the answer was read,
-/// when the token was made, and what can take it back ([`revocable`]).
-const REVOCABLE: &str = "postern-revocable";
 
 /// Media type of a signed answer (RFC 9701 §5), and the `typ` of its header.
 const SIGNED: &str = "application/token-introspection+jwt";
@@ -120,17 +116,20 @@ async fn tell(provider: &Provider, asked: &ClientRequest, signed: bool) -> Resul
     };
     let groups = groups(provider, &token).await?;
     let mut response = respond(provider, asked, signed, &told(provider, &token, groups))?;
-    if let Ok(value) = HeaderValue::from_str(&revocable(provider, &token)) {
-        response.headers_mut().insert(REVOCABLE, value);
+    if let Ok(value) = HeaderValue::from_str(&revocable(provider, &token).to_string()) {
+        response.headers_mut().insert(statement::FIELD, value);
     }
     Ok(response)
 }
 
-/// Epoch of the log, its sequence, when the token was made in milliseconds since 1970, and its tags one after the other; bytes in base64.
-fn revocable(provider: &Provider, token: &Presented) -> String {
-    let tags: Vec<u8> = token.tags(provider.secrets()).iter().flat_map(|tag| tag.0).collect();
-    let (epoch, tags) = (STANDARD.encode(token.as_of.epoch.0), STANDARD.encode(tags));
-    format!("{epoch} {} {} {tags}", token.as_of.seq, token.issued_at.as_millis())
+/// What a gateway needs that remembers the answer and follows what the provider revokes.
+fn revocable(provider: &Provider, token: &Presented) -> Statement {
+    Statement {
+        as_of: token.as_of,
+        // the end of time is within both
+        issued_at: i64::try_from(token.issued_at.as_millis()).unwrap_or(i64::MAX),
+        tags: token.tags(provider.secrets()),
+    }
 }
 
 /// An introspection, as it was asked for.
