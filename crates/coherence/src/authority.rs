@@ -1,19 +1,15 @@
 //! Answers for one log, on a node that reaches its database.
 //!
-//! Owns: whose questions an answer of the database may serve, what is told again, who has applied what. Does not own: the
-//! database, sockets, and the clock.
+//! Owns: whose questions an answer of the database may serve, what is told again. Does not own: the database, sockets, and who
+//! follows ([`crate::roster`]).
 //!
 //! One reading of the head serves every probe that came *before the reading began*, and none that came later: whoever asks is
 //! told of everything that was durable when they asked. Nothing is answered from memory.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
 use crate::consumer::MAX_RANGE;
 use crate::mutation::{self, Mutation};
-use crate::time::Boot;
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
+use crate::words::{Epoch, Event, Head, Nonce};
 
 /// Probes that wait for a reading. Who is not among them asks again.
 const MAX_WAITING: usize = 10_000;
@@ -38,26 +34,6 @@ pub enum Action {
     },
 }
 
-/// How far a consumer was when it was last heard of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heard {
-    /// What it has applied; `None` while it flushes.
-    pub applied: Option<Head>,
-    /// When, on this node's clock.
-    pub at: Boot,
-}
-
-/// Whether a revocation is in force everywhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Confirmation {
-    /// Every consumer has applied it.
-    Applied,
-    /// Whoever has not applied it has no lease any more.
-    Lapsed,
-    /// Not yet; at the latest it will be then.
-    Until(Boot),
-}
-
 /// The machine.
 #[derive(Debug, Default)]
 pub struct Authority {
@@ -65,7 +41,6 @@ pub struct Authority {
     reading: Vec<Nonce>,
     is_reading: bool,
     ranges: usize,
-    heard: HashMap<ConsumerId, Heard>,
     /// What was last read: only for the fault of answering with it.
     remembered: Option<Head>,
 }
@@ -76,26 +51,15 @@ impl Authority {
         Self::default()
     }
 
-    /// Consumers that were heard of, and what they said.
-    pub fn heard(&self) -> impl Iterator<Item = (ConsumerId, Heard)> + '_ {
-        self.heard.iter().map(|(id, heard)| (*id, *heard))
-    }
-
-    /// Forgets consumers that were not heard of since.
-    pub fn forget_before(&mut self, then: Boot) {
-        self.heard.retain(|_, heard| heard.at >= then);
-    }
-
     /// Something is durable in the log.
     pub fn appended(epoch: Epoch, event: Event, actions: &mut Vec<Action>) {
         actions.push(Action::Send(Body::Event { epoch, event }));
     }
 
     /// Takes what a consumer says.
-    pub fn message(&mut self, now: Boot, body: &Body, actions: &mut Vec<Action>) {
+    pub fn message(&mut self, body: &Body, actions: &mut Vec<Action>) {
         match body {
-            Body::Probe { consumer, nonce, applied } => {
-                self.heard.insert(*consumer, Heard { applied: *applied, at: now });
+            Body::Probe { nonce, .. } => {
                 if let Some(head) = self.remembered.filter(|_| mutation::is(Mutation::HeadFromMemory)) {
                     actions.push(Action::Send(Body::Echo { nonce: *nonce, head }));
                     return;
@@ -105,16 +69,17 @@ impl Authority {
                 }
                 self.read(actions);
             }
-            Body::Applied { consumer, head } => {
-                self.heard.insert(*consumer, Heard { applied: Some(*head), at: now });
-            }
             Body::Ask { nonce, after } if self.ranges < MAX_READING => {
                 self.ranges += 1;
                 let limit = MAX_RANGE + 1;
                 actions.push(Action::ReadRange { nonce: *nonce, after: *after, limit });
             }
-            // Told again by whoever asks again, or said by an authority.
-            Body::Ask { .. } | Body::Event { .. } | Body::Echo { .. } | Body::Gone { .. } => {}
+            // Told again by whoever asks again, of no concern here, or said by an authority.
+            Body::Ask { .. }
+            | Body::Applied { .. }
+            | Body::Event { .. }
+            | Body::Echo { .. }
+            | Body::Gone { .. } => {}
         }
     }
 
@@ -155,30 +120,6 @@ impl Authority {
             self.reading = std::mem::take(&mut self.waiting);
             self.is_reading = true;
             actions.push(Action::ReadHead);
-        }
-    }
-
-    /// Whether what was durable as `head` at `committed` is in force everywhere. `everybody` are all consumers there are, and
-    /// `bound` is L(1 + ρ).
-    pub fn confirmation(
-        &self,
-        head: Head,
-        committed: Boot,
-        everybody: &[ConsumerId],
-        bound: Duration,
-        now: Boot,
-    ) -> Confirmation {
-        let applied = |id: &ConsumerId| {
-            let last = self.heard.get(id).and_then(|heard| heard.applied);
-            last.is_some_and(|last| last.epoch == head.epoch && last.seq >= head.seq)
-        };
-        let lapsed = committed.plus(bound);
-        if everybody.iter().all(applied) {
-            Confirmation::Applied
-        } else if now >= lapsed {
-            Confirmation::Lapsed
-        } else {
-            Confirmation::Until(lapsed)
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::mutation::{self, Mutation};
 use crate::time::Boot;
 use crate::view::View;
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
+use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce};
 
 /// Events held beyond a hole, and the longest stretch that is worth telling again.
 pub const MAX_RANGE: usize = 10_000;
@@ -104,6 +104,7 @@ struct Probe {
 #[derive(Debug)]
 pub struct Consumer {
     id: ConsumerId,
+    called: Name,
     settings: Settings,
     view: Arc<View>,
     epoch: Option<Epoch>,
@@ -134,11 +135,12 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// Knows nothing and believes nothing; the first tick asks.
-    pub fn new(id: ConsumerId, settings: Settings, view: Arc<View>) -> Self {
+    /// Knows nothing and believes nothing; the first tick asks. `called` is what people call it.
+    pub fn new((id, called): (ConsumerId, Name), settings: Settings, view: Arc<View>) -> Self {
         let generation = view.generation();
         Self {
             id,
+            called,
             settings,
             view,
             generation,
@@ -357,7 +359,9 @@ impl Consumer {
         let generation = self.view.generation();
         self.probes.push_back(Probe { nonce, at: now, generation, contiguous: self.contiguous });
         (self.probe_at, self.probed) = (now.plus(self.settings.period), Some(now));
-        actions.push(Action::Send(Body::Probe { consumer: self.id, nonce, applied: self.applied() }));
+        let Settings { lease, .. } = self.settings;
+        let (called, applied) = (self.called.clone(), self.applied());
+        actions.push(Action::Send(Body::Probe { consumer: self.id, called, lease, nonce, applied }));
     }
 
     /// Asks for what is missing, now and then.

@@ -1,6 +1,6 @@
 //! Runs the machines: messages from a way and the time go in, what they want done is done.
 //!
-//! Owns: the two loops, [`follow`] for a consumer and [`answer`] for a node of an authority, and what is counted of them. Does not
+//! Owns: the two loops, [`follow`] for a consumer and [`Answers::run`] for a node of an authority, and what is counted of them. Does not
 //! own: the protocol (the machines'), the log ([`Log`] is how it is asked), or what a node does about a revocation ([`Told`]).
 //!
 //! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -17,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::authority::{self, Authority};
 use crate::consumer::{self, Cause, Consumer};
 use crate::denials::Denials;
+use crate::roster::{Follower, Roster};
 use crate::time::{Boot, Clock};
 use crate::transport::{Topic, Transport};
 use crate::wire::{Body, Keys, Message};
@@ -24,6 +26,8 @@ use crate::words::{Epoch, Event, Head, Name, Nonce};
 
 /// Messages that are taken before the clock is looked at again.
 const TOGETHER: usize = 64;
+/// How long those who have applied something wait for others who have, to be written down together.
+const NOTED: Duration = Duration::from_millis(10);
 /// Messages that answer one question at once.
 const AT_ONCE: usize = 500;
 
@@ -66,6 +70,10 @@ pub enum Told {
 pub trait Log: Clone + Send + Sync + 'static {
     /// The head, read linearizably after this was called; `None` when it cannot be.
     fn head(&self) -> impl Future<Output = Option<Head>> + Send;
+
+    /// Writes down who follows, where every node of the authority finds it. Whether that is durable; an entry is never set back to less
+    /// of the same history.
+    fn note(&self, followers: &[Follower]) -> impl Future<Output = bool> + Send;
 
     /// At most `limit` events after `after`, the oldest first, with the history that they are of; `None` when they cannot be read.
     fn range(&self, after: u64, limit: usize) -> impl Future<Output = Option<(Epoch, Vec<Event>)>> + Send;
@@ -166,80 +174,139 @@ pub async fn follow(
     }
 }
 
-enum Read {
+/// A node of an authority: answers for its log. Clones know of the same followers.
+#[derive(Clone)]
+pub struct Answers<L> {
+    /// Where it is asked.
+    pub end: End,
+    /// What it goes by.
+    pub log: L,
+    /// Who follows.
+    pub roster: Arc<Roster>,
+}
+
+enum Done {
     Head(Option<Head>),
     Range(Nonce, Head, Option<(Epoch, Vec<Event>)>),
+    Noted,
 }
 
-/// Answers one question, for ways that carry the answer back by themselves. A long stretch is told in part: whoever is told so asks
-/// for the rest.
-pub async fn answer_once(end: &End, log: &impl Log, question: &[u8]) -> Vec<Bytes> {
-    let Some(body) = end.read(question) else { return Vec::new() };
-    let (mut authority, mut actions, mut answers) = (Authority::new(), Vec::new(), Vec::new());
-    authority.message(end.clock.now(), &body, &mut actions);
-    let mut actions = VecDeque::from(actions);
-    let mut next = Vec::new();
-    while let Some(action) = actions.pop_front() {
-        match action {
-            authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
-            authority::Action::Send(body) => answers.extend(end.write(body)),
-            authority::Action::ReadHead => authority.head(log.head().await, &mut next),
-            authority::Action::ReadRange { nonce, after, limit } => {
-                let read = log.range(after.seq, limit).await;
-                authority.range(nonce, after, read, &mut next);
-            }
-        }
-        actions.extend(next.drain(..));
+impl<L: Log> Answers<L> {
+    /// On this end, for this log; nobody is known to follow.
+    pub fn new(end: End, log: L) -> Self {
+        Self { end, log, roster: Arc::default() }
     }
-    answers
-}
 
-/// Answers for a log, and tells of what is `appended` to it: what this node has made durable, in any order. Consumers that
-/// are heard of are told to `heard`.
-pub async fn answer<L: Log>(
-    end: End,
-    log: L,
-    mut appended: mpsc::Receiver<(Epoch, Event)>,
-    mut heard: impl FnMut(&Authority, Boot),
-) {
-    let topic = Topic::Events(end.authority.clone());
-    let mut questions = end.transport.subscribe(Topic::Questions(end.authority.clone()));
-    let mut authority = Authority::new();
-    let mut reading = JoinSet::new();
-    let mut actions = Vec::new();
-    // Whoever appends may end first; those who ask are answered all the same.
-    let mut appends = true;
-    loop {
-        tokio::select! {
-            Some(bytes) = questions.recv() => {
-                if let Some(body) = end.read(&bytes) {
-                    authority.message(end.clock.now(), &body, &mut actions);
-                    heard(&authority, end.clock.now());
+    /// What is asked or said, if it is to be answered.
+    fn take(&self, question: &[u8]) -> Option<Body> {
+        let body = self.end.read(question)?;
+        self.roster.heard(self.end.clock.now(), &body).then_some(body)
+    }
+
+    /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list.
+    async fn head(&self) -> Option<Head> {
+        let now = self.end.clock.now();
+        self.note(now, self.roster.due(now)).await.then_some(())?;
+        self.log.head().await
+    }
+
+    /// Writes down how far followers have got, for those who wait for it.
+    async fn progress(&self) {
+        self.note(self.end.clock.now(), self.roster.progressed()).await;
+    }
+
+    async fn note(&self, now: Boot, followers: Vec<Follower>) -> bool {
+        if followers.is_empty() {
+            return true;
+        }
+        let noted = self.log.note(&followers).await;
+        if noted {
+            self.roster.written(now, &followers);
+        }
+        noted
+    }
+
+    /// Answers one question, for ways that carry the answer back by themselves. A long stretch is told in part: whoever is told so
+    /// asks for the rest.
+    pub async fn once(&self, question: &[u8]) -> Vec<Bytes> {
+        let Some(body) = self.take(question) else { return Vec::new() };
+        if matches!(body, Body::Applied { .. }) {
+            self.progress().await;
+        }
+        let (mut authority, mut actions, mut answers) = (Authority::new(), Vec::new(), Vec::new());
+        authority.message(&body, &mut actions);
+        let mut actions = VecDeque::from(actions);
+        let mut next = Vec::new();
+        while let Some(action) = actions.pop_front() {
+            match action {
+                authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
+                authority::Action::Send(body) => answers.extend(self.end.write(body)),
+                authority::Action::ReadHead => authority.head(self.head().await, &mut next),
+                authority::Action::ReadRange { nonce, after, limit } => {
+                    let read = self.log.range(after.seq, limit).await;
+                    authority.range(nonce, after, read, &mut next);
                 }
             }
-            event = appended.recv(), if appends => match event {
-                Some((epoch, event)) => Authority::appended(epoch, event, &mut actions),
-                None => appends = false,
-            },
-            Some(read) = reading.join_next() => match read {
-                Ok(Read::Head(read)) => authority.head(read, &mut actions),
-                Ok(Read::Range(nonce, after, read)) => authority.range(nonce, after, read, &mut actions),
-                // A reading that panicked has said so; who asked asks again, and a head is read anew.
-                Err(_) => authority.head(None, &mut actions),
-            },
-            else => return,
+            actions.extend(next.drain(..));
         }
-        for action in actions.drain(..) {
-            let log = log.clone();
-            match action {
-                authority::Action::Send(body) => end.send(&topic, body),
-                authority::Action::ReadHead => {
-                    reading.spawn(async move { Read::Head(log.head().await) });
+        answers
+    }
+
+    /// Answers for ever, and tells of what is `appended` to the log: what this node has made durable, in any order.
+    pub async fn run(self, mut appended: mpsc::Receiver<(Epoch, Event)>) {
+        let topic = Topic::Events(self.end.authority.clone());
+        let mut questions = self.end.transport.subscribe(Topic::Questions(self.end.authority.clone()));
+        let mut authority = Authority::new();
+        let mut tasks = JoinSet::new();
+        let (mut progressed, mut noting) = (false, false);
+        let mut actions = Vec::new();
+        // Whoever appends may end first; those who ask are answered all the same.
+        let mut appends = true;
+        loop {
+            tokio::select! {
+                Some(bytes) = questions.recv() => if let Some(body) = self.take(&bytes) {
+                    progressed |= matches!(body, Body::Applied { .. });
+                    authority.message(&body, &mut actions);
+                },
+                event = appended.recv(), if appends => match event {
+                    Some((epoch, event)) => Authority::appended(epoch, event, &mut actions),
+                    None => appends = false,
+                },
+                Some(done) = tasks.join_next() => match done {
+                    Ok(Done::Head(read)) => authority.head(read, &mut actions),
+                    Ok(Done::Range(nonce, after, read)) => authority.range(nonce, after, read, &mut actions),
+                    Ok(Done::Noted) => noting = false,
+                    // What panicked has said so; who asked asks again, and a head is read anew.
+                    Err(_) => {
+                        noting = false;
+                        authority.head(None, &mut actions);
+                    }
+                },
+                else => return,
+            }
+            for action in actions.drain(..) {
+                let answers = self.clone();
+                match action {
+                    authority::Action::Send(body) => self.end.send(&topic, body),
+                    authority::Action::ReadHead => {
+                        tasks.spawn(async move { Done::Head(answers.head().await) });
+                    }
+                    authority::Action::ReadRange { nonce, after, limit } => {
+                        tasks.spawn(async move {
+                            Done::Range(nonce, after, answers.log.range(after.seq, limit).await)
+                        });
+                    }
                 }
-                authority::Action::ReadRange { nonce, after, limit } => {
-                    reading
-                        .spawn(async move { Read::Range(nonce, after, log.range(after.seq, limit).await) });
-                }
+            }
+            if progressed && !noting {
+                (progressed, noting) = (false, true);
+                let answers = self.clone();
+                tasks.spawn(async move {
+                    // Others are about to say the same.
+                    tokio::time::sleep(NOTED).await;
+                    answers.progress().await;
+                    Done::Noted
+                });
             }
         }
     }
@@ -247,7 +314,7 @@ pub async fn answer<L: Log>(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::collections::HashMap;
 
     use parking_lot::Mutex;
     use tokio::sync::watch;
@@ -312,12 +379,28 @@ mod tests {
     }
 
     #[derive(Clone, Default)]
-    struct Facts(Arc<Mutex<Vec<Event>>>);
+    struct Facts(Arc<Mutex<Vec<Event>>>, Arc<Mutex<Listed>>);
+
+    /// Who follows, and whether nothing can be written just now.
+    #[derive(Default)]
+    struct Listed {
+        followers: HashMap<ConsumerId, Follower>,
+        full: bool,
+    }
 
     impl Log for Facts {
         async fn head(&self) -> Option<Head> {
             tokio::time::sleep(Duration::from_millis(1)).await;
             Some(Head { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+        }
+
+        async fn note(&self, followers: &[Follower]) -> bool {
+            let mut listed = self.1.lock();
+            let writable = !listed.full;
+            if writable {
+                listed.followers.extend(followers.iter().map(|follower| (follower.id, follower.clone())));
+            }
+            writable
         }
 
         async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
@@ -368,10 +451,11 @@ mod tests {
             told: told.clone(),
             append,
         };
-        tokio::spawn(answer(town.end(), facts.clone(), appended, |_, _| {}));
+        tokio::spawn(Answers::new(town.end(), facts.clone()).run(appended));
         for id in 1..=2 {
             let view = Arc::new(View::new(1000).with_denials(200_000));
-            let consumer = Consumer::new(ConsumerId([id; 16]), Settings::default(), view.clone());
+            let called = Name::new(&format!("gateway-{id}")).expect("a name");
+            let consumer = Consumer::new((ConsumerId([id; 16]), called), Settings::default(), view.clone());
             let (end, told, mut drawn) = (town.end(), told.clone(), 0_u64);
             let nonce = move || {
                 drawn += 1;
@@ -460,7 +544,8 @@ mod tests {
         assert!(verify(1).iter().all(|verdict| matches!(verdict, Verdict::Denied)));
         // Whoever starts now was not there when it was told of.
         let view = Arc::new(View::new(1000).with_denials(10));
-        let consumer = Consumer::new(ConsumerId([9; 16]), Settings::default(), view.clone());
+        let called = Name::new("gateway-9").expect("a name");
+        let consumer = Consumer::new((ConsumerId([9; 16]), called), Settings::default(), view.clone());
         assert!(matches!(view.verify(&[tag(1)], 0), Verdict::Ask));
         let mut drawn = 0;
         let nonce = move || {

@@ -1,6 +1,7 @@
 //! What changed, told to every cache, so that none of them believes for long what has been revoked.
 //!
-//! Owns: the two machines of the protocol ([`consumer`], [`authority`]) and what runs them ([`drive`]), what caches ask of it
+//! Owns: the two machines of the protocol ([`consumer`], [`authority`]) and what runs them ([`drive`]), who
+//! follows ([`roster`]), what caches ask of it
 //! ([`view`], [`denials`]), what is done where that does not help ([`confirm`]), what an answer
 //! about a credential says beside ([`statement`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
 //! messages between them ([`wire`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
@@ -27,6 +28,7 @@ pub mod consumer;
 pub mod denials;
 pub mod drive;
 mod mutation;
+pub mod roster;
 pub mod secret;
 pub mod statement;
 pub mod tags;

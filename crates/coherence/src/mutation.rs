@@ -35,6 +35,8 @@ pub(crate) enum Mutation {
     NotLoaded,
     /// A copy of what is denied may be older than what is followed.
     OldCopy,
+    /// Somebody is answered who is not written down.
+    Unlisted,
     /// An entry as new as the tombstone is refused.
     VersionCompare,
 }

@@ -14,10 +14,11 @@ use crate::authority::{self, Authority};
 use crate::consumer::{self, Consumer, Settings};
 use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
+use crate::roster::{self, Follower, Roster};
 use crate::time::Boot;
 use crate::view::{Stamp, Standing, Ticket, Verdict, View};
 use crate::wire::Body;
-use crate::words::{ConsumerId, Epoch, Event, Head, Nonce, Tag};
+use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 
 const TICK: u64 = 100_000_000;
 /// How wrong the rate of a clock is at most.
@@ -38,6 +39,8 @@ enum Broken {
     Bounded,
     /// Admitted after it was refused.
     Monotone,
+    /// Admitted after whoever revoked it was told that it is refused everywhere.
+    Confirmed,
     /// Refused although it was never revoked.
     Refused,
     /// Not believed again although all is well.
@@ -96,6 +99,8 @@ struct Token {
     local: bool,
     /// A failover lost its revocation: nothing is promised.
     lost: bool,
+    /// Everybody has applied its revocation, and whoever waited was told so.
+    confirmed: bool,
 }
 
 impl Token {
@@ -171,6 +176,11 @@ struct World {
     next: u64,
     packets: BTreeMap<(u64, u64), Packet>,
     nodes: Vec<Authority>,
+    rosters: Vec<Roster>,
+    /// Who follows, as the database has it, and when that was last written.
+    list: BTreeMap<ConsumerId, (Follower, u64)>,
+    /// What somebody waits for until it is in force everywhere, and the tokens that it concerns.
+    awaited: Vec<(Head, Vec<u64>)>,
     started: Vec<u64>,
     down_until: Vec<u64>,
     caches: Vec<Cache>,
@@ -206,8 +216,8 @@ impl World {
         let limit = usize::try_from(random.one_of(&[3, 10, 1000])).expect("few");
         let rates: Vec<_> =
             (0..CONSUMERS).map(|_| 1.0 + (random.below(2001) as f64 - 1000.0) / 1000.0 * RHO).collect();
-        let caches = rates.into_iter().map(|rate| Cache {
-            machine: consumer(0, limit),
+        let caches = rates.into_iter().zip(0..).map(|(rate, number)| Cache {
+            machine: consumer(number, limit),
             life: 0,
             entries: HashMap::new(),
             flights: BTreeMap::new(),
@@ -222,6 +232,9 @@ impl World {
             next: 0,
             packets: BTreeMap::new(),
             nodes: (0..NODES).map(|_| Authority::new()).collect(),
+            rosters: (0..NODES).map(|_| Roster::default()).collect(),
+            list: BTreeMap::new(),
+            awaited: Vec::new(),
             started: vec![0; NODES],
             down_until: vec![0; NODES],
             caches: caches.collect(),
@@ -257,7 +270,10 @@ impl World {
     fn issue_to(&mut self, subject: u64, local: bool) -> u64 {
         let (number, issued) = (self.issued, i64::try_from(self.tick).expect("few"));
         self.issued += 1;
-        self.tokens.insert(number, Token { number, subject, revoked: None, issued, local, lost: false });
+        self.tokens.insert(
+            number,
+            Token { number, subject, revoked: None, issued, local, lost: false, confirmed: false },
+        );
         number
     }
 
@@ -352,7 +368,42 @@ impl World {
             self.reply(*token, event.seq);
         }
         self.log.insert(event.seq, event.clone());
+        let head = Head { epoch: epoch(self.epoch), seq: event.seq };
+        self.awaited.push((head, concerned.to_vec()));
         self.push(&event);
+    }
+
+    /// Writes down who follows: never less of the same history than is written.
+    fn note(&mut self, followers: &[Follower]) {
+        for follower in followers {
+            let mut follower = follower.clone();
+            if let Some((Follower { applied: Some(before), .. }, _)) = self.list.get(&follower.id) {
+                match &mut follower.applied {
+                    Some(now) if now.epoch == before.epoch => now.seq = now.seq.max(before.seq),
+                    Some(_) => {}
+                    none => *none = Some(*before),
+                }
+            }
+            self.list.insert(follower.id, (follower, self.tick));
+        }
+    }
+
+    /// Looks at the list for those who wait, and forgets whoever is gone.
+    fn wait(&mut self) {
+        let gone = u64::try_from(roster::GONE.as_nanos()).expect("minutes") / TICK;
+        self.list.retain(|_, (_, written)| self.tick - *written < gone);
+        let list: Vec<_> = self.list.values().map(|(follower, _)| follower.clone()).collect();
+        let tokens = &mut self.tokens;
+        self.awaited.retain(|(head, concerned)| {
+            let everywhere = roster::all_applied(&list, *head);
+            if everywhere {
+                concerned
+                    .iter()
+                    .filter_map(|number| tokens.get_mut(number).map(|token| token.confirmed = true))
+                    .count();
+            }
+            !everywhere
+        });
     }
 
     fn push(&mut self, event: &Event) {
@@ -416,6 +467,12 @@ impl World {
                     }
                 }
                 authority::Action::ReadHead => {
+                    let now = Boot(self.tick * TICK);
+                    let due = self.rosters[at].due(now);
+                    if !mutation::is(Mutation::Unlisted) {
+                        self.note(&due);
+                    }
+                    self.rosters[at].written(now, &due);
                     // Read at once, and told late: the oldest head that may be told.
                     let read = (self.healed || !self.random.chance(20)).then(|| self.head());
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
@@ -469,8 +526,14 @@ impl World {
         match packet {
             Packet::ToNode(at, body) => {
                 if self.down_until[at] <= self.tick {
-                    let now = Boot(self.tick * TICK);
-                    self.node(at, |node, actions| node.message(now, &body, actions));
+                    let (now, roster) = (Boot(self.tick * TICK), &self.rosters[at]);
+                    if !roster.heard(now, &body) {
+                        return;
+                    }
+                    let progressed = roster.progressed();
+                    roster.written(now, &progressed);
+                    self.note(&progressed);
+                    self.node(at, |node, actions| node.message(&body, actions));
                 }
             }
             Packet::HeadRead(by, _) | Packet::RangeRead(by, ..) if self.started[by.node] != by.started => {}
@@ -537,6 +600,9 @@ impl World {
             let bound = 50.0 * (1.0 + 2.0 * RHO);
             if (self.tick - replied) as f64 >= bound {
                 self.broken.push((Broken::Bounded, self.tick, token.number));
+            }
+            if token.confirmed {
+                self.broken.push((Broken::Confirmed, self.tick, token.number));
             }
             if self.caches[at].refused.contains(&token.number) {
                 self.broken.push((Broken::Monotone, self.tick, token.number));
@@ -621,6 +687,7 @@ impl World {
         if self.random.chance(2) {
             let node = self.random.index(NODES);
             self.nodes[node] = Authority::new();
+            self.rosters[node] = Roster::default();
             self.started[node] = self.tick;
             self.down_until[node] = self.tick + self.random.between(1, 100);
         }
@@ -632,6 +699,7 @@ impl World {
                 self.caches[at].paused_until = self.tick + self.random.between(5, 200);
             }
             if self.random.chance(self.crash) {
+                self.next += CONSUMERS as u64;
                 let started = self.next;
                 self.caches[at].machine = consumer(started, self.limit);
                 self.caches[at].life = started;
@@ -683,6 +751,7 @@ impl World {
                 }
             }
         }
+        self.wait();
         self.tick += 1;
     }
 
@@ -725,7 +794,7 @@ impl World {
 
 fn consumer(number: u64, limit: usize) -> Consumer {
     Consumer::new(
-        ConsumerId(tag(4, number).0),
+        (ConsumerId(tag(4, number).0), Name::new("gateway").expect("a name")),
         Settings::default(),
         Arc::new(View::new(limit).with_denials(limit * 100)),
     )
@@ -789,6 +858,7 @@ fn every_line_of_the_protocol_is_needed() {
         M::NotLoaded,
         M::OldCopy,
         M::VersionCompare,
+        M::Unlisted,
     ];
     let unnoticed: Vec<_> = all.into_iter().filter(|m| first_broken(0..1_000, Some(*m)).is_none()).collect();
     assert_eq!(unnoticed, [], "the simulation does not notice these faults");

@@ -195,6 +195,11 @@ impl View {
         Ticket { generation: self.generation(), began: now }
     }
 
+    /// Whether everything was forgotten since this ticket was taken.
+    pub fn has_flushed(&self, ticket: &Ticket) -> bool {
+        ticket.generation != self.generation()
+    }
+
     /// Whether another question may join the one that this ticket was taken for: its answer could still be kept.
     pub fn may_join(&self, ticket: &Ticket, now: Boot) -> bool {
         let young = now.since(ticket.began) < MAX_FLIGHT || mutation::is(Mutation::OldFlight);

@@ -13,6 +13,7 @@
 //! message may be repeated by anybody who has seen it: every message is harmless the second time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
@@ -55,6 +56,10 @@ pub enum Body {
     Probe {
         /// Who asks.
         consumer: ConsumerId,
+        /// What people call it.
+        called: Name,
+        /// For how long it believes the answer; in whole milliseconds.
+        lease: Duration,
         /// Names the question.
         nonce: Nonce,
         /// How far the consumer has got, if it knows of any history.
@@ -152,8 +157,7 @@ impl Keys {
         let mut to = Vec::with_capacity(192);
         to.extend([VERSION, message.body.kind(), *number]);
         to.extend([0; MAC]);
-        to.push(u8::try_from(message.authority.as_str().len()).unwrap_or(u8::MAX));
-        to.extend(message.authority.as_str().as_bytes());
+        put_name(&mut to, &message.authority);
         message.body.write(&mut to);
         let mac = Self::mac(key, &to);
         to[PREFIX..PREFIX + MAC].copy_from_slice(&mac.as_ref()[..MAC]);
@@ -202,8 +206,10 @@ impl Body {
                 to.push(u8::try_from(event.tags.len()).unwrap_or(u8::MAX));
                 to.extend(event.tags.iter().flat_map(|tag| tag.0));
             }
-            Self::Probe { consumer, nonce, applied } => {
+            Self::Probe { consumer, called, lease, nonce, applied } => {
                 to.extend(consumer.0);
+                put_name(to, called);
+                to.extend(u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
                 to.extend(nonce.0);
                 to.push(u8::from(applied.is_some()));
                 put_head(to, applied.unwrap_or(Head { epoch: Epoch([0; 16]), seq: 0 }));
@@ -219,6 +225,11 @@ impl Body {
             }
         }
     }
+}
+
+fn put_name(to: &mut Vec<u8>, name: &Name) {
+    to.push(u8::try_from(name.as_str().len()).unwrap_or(u8::MAX));
+    to.extend(name.as_str().as_bytes());
 }
 
 fn put_head(to: &mut Vec<u8>, head: Head) {
@@ -256,11 +267,15 @@ impl Reader<'_> {
         self.take().map(i64::from_be_bytes)
     }
 
-    fn message(&mut self, kind: u8) -> Option<Message> {
+    fn name(&mut self) -> Option<Name> {
         let length = usize::from(self.byte()?);
         let (name, left) = self.0.split_at_checked(length)?;
-        let authority = Name::new(std::str::from_utf8(name).ok()?)?;
         self.0 = left;
+        Name::new(std::str::from_utf8(name).ok()?)
+    }
+
+    fn message(&mut self, kind: u8) -> Option<Message> {
+        let authority = self.name()?;
         let body = match kind {
             1 => {
                 let head = self.head()?;
@@ -274,9 +289,10 @@ impl Reader<'_> {
                 Body::Event { epoch: head.epoch, event: Event { seq: head.seq, tags, not_before, until } }
             }
             2 => {
-                let (consumer, nonce) = (ConsumerId(self.take()?), Nonce(self.take()?));
-                let (known, head) = (self.flag()?, self.head()?);
-                Body::Probe { consumer, nonce, applied: known.then_some(head) }
+                let (consumer, called) = (ConsumerId(self.take()?), self.name()?);
+                let lease = Duration::from_millis(u32::from_be_bytes(self.take()?).into());
+                let (nonce, known, head) = (Nonce(self.take()?), self.flag()?, self.head()?);
+                Body::Probe { consumer, called, lease, nonce, applied: known.then_some(head) }
             }
             3 => Body::Echo { nonce: Nonce(self.take()?), head: self.head()? },
             4 => Body::Ask { nonce: Nonce(self.take()?), after: self.head()? },
@@ -314,8 +330,15 @@ mod tests {
         prop_oneof![
             (any::<[u8; 16]>(), event())
                 .prop_map(|(epoch, event)| Body::Event { epoch: Epoch(epoch), event }),
-            (consumer(), nonce(), prop::option::of(head()))
-                .prop_map(|(consumer, nonce, applied)| Body::Probe { consumer, nonce, applied }),
+            (consumer(), "[a-z]{1,64}", any::<u32>(), nonce(), prop::option::of(head())).prop_map(
+                |(consumer, called, lease, nonce, applied)| Body::Probe {
+                    consumer,
+                    called: Name::new(&called).expect("1 to 64 bytes"),
+                    lease: Duration::from_millis(lease.into()),
+                    nonce,
+                    applied
+                }
+            ),
             (nonce(), head()).prop_map(|(nonce, head)| Body::Echo { nonce, head }),
             (nonce(), head()).prop_map(|(nonce, after)| Body::Ask { nonce, after }),
             nonce().prop_map(|nonce| Body::Gone { nonce }),

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use coherence::consumer::{Consumer, Settings};
-use coherence::drive::{self, End, Log};
+use coherence::drive::{self, Answers, End, Log};
+use coherence::roster::Follower;
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
 use coherence::view::{Verdict, View};
@@ -124,6 +125,10 @@ impl Log for Revocations {
         Some(Head { epoch: EPOCH, seq: self.0.load(std::sync::atomic::Ordering::SeqCst) })
     }
 
+    async fn note(&self, _: &[Follower]) -> bool {
+        true
+    }
+
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
         let head = self.0.load(std::sync::atomic::Ordering::SeqCst);
         Some((EPOCH, (after + 1..=head).take(limit).map(event).collect()))
@@ -146,14 +151,15 @@ async fn follow(revocations: &Revocations) -> (Arc<View>, tokio::sync::mpsc::Sen
         counts: Arc::default(),
     };
     let view = Arc::new(View::new(100_000).with_denials(1_000_000));
-    let consumer = Consumer::new(ConsumerId([1; 16]), Settings::default(), view.clone());
+    let id = (ConsumerId([1; 16]), Name::new("gateway").expect("a name"));
+    let consumer = Consumer::new(id, Settings::default(), view.clone());
     let mut drawn = 0_u128;
     let nonce = move || {
         drawn += 1;
         Nonce(drawn.to_le_bytes())
     };
     let (append, appended) = tokio::sync::mpsc::channel(1024);
-    tokio::spawn(drive::answer(end.clone(), revocations.clone(), appended, |_, _| {}));
+    tokio::spawn(Answers::new(end.clone(), revocations.clone()).run(appended));
     tokio::spawn(drive::follow(end, consumer, revocations.clone(), nonce, |_| {}));
     while !matches!(view.verify(&[], 0), Verdict::Good(_)) {
         tokio::time::sleep(Duration::from_millis(5)).await;

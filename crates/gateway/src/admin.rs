@@ -1,6 +1,6 @@
 //! The operator's listener: health, metrics, configuration.
 //!
-//! Owns: a small HTTP/1.1 server with four paths. Does not own: what they say; the binary hands in closures
+//! Owns: a small HTTP/1.1 server with five paths. Does not own: what they say; the binary hands in closures
 //! ([`Admin`]). It runs on the control runtime, beside the workers: a scrape never stands in a request's way,
 //! and a gateway too busy to serve still answers here.
 //!
@@ -52,6 +52,8 @@ pub struct Admin {
     pub metrics: Arc<Metrics>,
     /// The configuration in use without its secrets, as text: `/debug/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
+    /// How the issuers stand that are followed, as JSON: `/debug/followed`.
+    pub followed: Box<dyn Fn() -> String + Send + Sync>,
 }
 
 /// Serves until `stop` is ready, then finishes answers under way (at most a second) and returns.
@@ -127,7 +129,15 @@ fn respond(request: &Request<Incoming>, admin: &Admin, local_only: bool) -> Resp
         "/readyz" => |_, admin| checked(&(admin.ready)(), "ready\n", &(admin.notes)()),
         "/metrics" => metrics,
         "/debug/config" => |_, admin| text(StatusCode::OK, (admin.config)()),
-        _ => return text(StatusCode::NOT_FOUND, "try /livez, /readyz, /metrics or /debug/config\n"),
+        "/debug/followed" => |_, admin| {
+            let mut response = text(StatusCode::OK, (admin.followed)());
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        },
+        _ => {
+            let hint = "try /livez, /readyz, /metrics, /debug/config or /debug/followed\n";
+            return text(StatusCode::NOT_FOUND, hint);
+        }
     };
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");

@@ -277,6 +277,9 @@ impl Revocable {
             Err(Voided::Late) => Kept::Not,
             Err(Voided::Revoked) => Kept::Again,
             Err(Voided::Old) if now < followed.view.lease() => Kept::Again,
+            // What was forgotten since may have spoken against it, and whoever revoked it may have been told that nobody is let in
+            // on the strength of it any more.
+            Err(_) if followed.view.has_flushed(&ticket) => Kept::Again,
             // It was asked after the request came and says that all is well; what it says is no use for others.
             Err(Voided::Flushed | Voided::Epoch | Voided::Old) => Kept::Once,
         }

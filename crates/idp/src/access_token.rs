@@ -173,9 +173,11 @@ fn mint_opaque(
     Ok(Minted { token, row: Some(row), id, lifetime })
 }
 
-/// A token that came back and is worth something: what an introspection tells of it (RFC 7662 §2.2).
+/// A token that came back: what an introspection tells of it (RFC 7662 §2.2).
 #[derive(Debug, Clone)]
 pub struct Presented {
+    /// Whether it is worth something: neither it was revoked, nor what it follows from.
+    pub(crate) unrevoked: bool,
     /// Its name.
     pub jti: String,
     /// Who got it.
@@ -220,6 +222,11 @@ impl Presented {
 
 /// What a text is worth that somebody presented as an access token; `None`: nothing.
 pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
+    Ok(recognise(provider, text).await?.filter(|token| token.unrevoked))
+}
+
+/// An access token of ours that has not expired, revoked or not.
+pub(crate) async fn recognise(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
     match opaque::kind(text) {
         Some(Kind::Access) => opaque_presented(provider, text).await,
         Some(_) => Ok(None),
@@ -233,11 +240,12 @@ pub async fn present(provider: &Provider, text: &str) -> Result<Option<Presented
 async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Presented>, Fault> {
     let digest = provider.secrets().digest(text);
     let Some(standing) = provider.store().access_token(&digest).await? else { return Ok(None) };
-    if !standing.is_active(provider.now()) {
+    if provider.now() >= standing.token.expires_at {
         return Ok(None);
     }
     let token = standing.token;
     Ok(Some(Presented {
+        unrevoked: standing.unrevoked,
         jti: token.jti,
         client_id: token.client_id,
         user_id: token.user_id,
@@ -316,10 +324,8 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
             ],
         })
         .await?;
-    if !standing.unrevoked {
-        return Ok(None);
-    }
     Ok(Some(Presented {
+        unrevoked: standing.unrevoked,
         user_id: user_id.cloned(),
         jti: claims.jti.clone(),
         client_id: claims.client_id.clone(),

@@ -212,12 +212,18 @@ impl Process {
     fn serve_admin(&mut self, listener: TcpListener) {
         self.admin = listener.local_addr().ok();
         let (ready, notes, config) = (self.shared.clone(), self.shared.clone(), self.shared.clone());
+        let followed = self.shared.clone();
         let admin = Admin {
             live: Box::new(Vec::new),
             ready: Box::new(move || ready.unready()),
             notes: Box::new(move || notes.following().iter().filter_map(|one| one.note()).collect()),
             metrics: self.metrics.clone(),
             config: Box::new(move || config.effective.lock().clone()),
+            followed: Box::new(move || {
+                let all: Vec<_> = followed.following().iter().map(|one| one.standing()).collect();
+                // Nothing of it cannot be written.
+                serde_json::to_string(&all).unwrap_or_default()
+            }),
         };
         let mut stopped = self.stop.subscribe();
         let stop = async move {

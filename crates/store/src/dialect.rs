@@ -74,6 +74,14 @@ impl Dialect {
         }
     }
 
+    /// The database's own clock, in milliseconds since 1970.
+    pub(crate) fn now(self) -> &'static str {
+        match self {
+            Self::Sqlite => "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+            Self::Postgres => "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)",
+        }
+    }
+
     /// Begins a transaction that reads, all of it as of one moment.
     pub(crate) fn snapshot(self) -> &'static str {
         match self {

@@ -167,9 +167,10 @@ impl Change for ProveHead {
     }
 }
 
-/// Tells which of these are denied, together with the head that says how much of the log that is.
+/// Tells which of these are denied, together with the head that says how much of the log that is: the head first, so that what is told
+/// knows at least that much.
 #[derive(Debug, Clone)]
-pub(crate) struct ConfirmDenied(pub(crate) Vec<Tag>);
+pub struct ConfirmDenied(pub Vec<Tag>);
 
 impl Change for ConfirmDenied {
     type Output = (Head, Vec<Denied>);
@@ -277,6 +278,6 @@ pub(crate) fn number(seq: i64) -> u64 {
     u64::try_from(seq).unwrap_or(0)
 }
 
-fn malformed(column: &str) -> StoreError {
+pub(crate) fn malformed(column: &str) -> StoreError {
     sqlx::Error::ColumnDecode { index: column.into(), source: "it has another length".into() }.into()
 }

@@ -17,7 +17,7 @@
 //! [`clients`], [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
 //! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`]; how they follow from
 //! each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever an operator should find later is
-//! told in the [`audit`] log, in the same transaction. All of that is the provider's; a gateway that logs people in keeps
+//! told in the [`audit`] log, in the same transaction. Who follows the log of revocations is in [`followers`]. All of that is the provider's; a gateway that logs people in keeps
 //! [`login_sessions`], in the same database or in one of its own. All of it at once is a [`mod@copy`].
 
 pub mod access_tokens;
@@ -32,6 +32,7 @@ pub mod device_codes;
 mod dialect;
 mod error;
 pub mod families;
+pub mod followers;
 pub mod groups;
 pub mod invalidation;
 pub mod key_ring;

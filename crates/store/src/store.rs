@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use coherence::denials::{Denial, Denials};
+use coherence::roster::Follower;
 use sqlx::AnyPool;
 use tokio::sync::broadcast;
 
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
+use crate::followers::NoteFollowers;
 use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
@@ -159,6 +161,10 @@ impl coherence::drive::Log for Store {
             Dialect::Sqlite => Self::head(self).await.ok(),
             Dialect::Postgres => self.write(ProveHead).await.ok(),
         }
+    }
+
+    async fn note(&self, followers: &[Follower]) -> bool {
+        self.write(NoteFollowers(followers.to_vec())).await.is_ok()
     }
 
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {

@@ -40,6 +40,7 @@ async fn start() -> Running {
         notes: Box::new(|| vec!["the broker\nis away".into()]),
         metrics,
         config: Box::new(|| "password = \"(hidden)\"\n".into()),
+        followed: Box::new(|| "[]".into()),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -119,6 +120,8 @@ async fn metrics_in_the_form_asked_for() {
 async fn configuration_is_what_the_closure_gives() {
     let running = start().await;
     assert_eq!(running.ask("GET", "/debug/config", "").await.2, "password = \"(hidden)\"\n");
+    let (_, head, body) = running.ask("GET", "/debug/followed", "").await;
+    assert!(head.contains("application/json") && body == "[]", "{head}");
     running.end().await;
 }
 

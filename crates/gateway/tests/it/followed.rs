@@ -7,7 +7,8 @@ use auth::token::TokenError;
 use coherence::confirm::{Confirm, Desk};
 use coherence::consumer::{Consumer, Settings};
 use coherence::denials::{Denial, Denials};
-use coherence::drive::{self, Copies, End, Log};
+use coherence::drive::{self, Answers, Copies, End, Log};
+use coherence::roster::Follower;
 use coherence::tags::{Subject, TagKey};
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;
@@ -61,6 +62,10 @@ impl Log for Facts {
         (!state.deaf && !state.silent).then(|| state.head())
     }
 
+    async fn note(&self, _: &[Follower]) -> bool {
+        true
+    }
+
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
         let state = self.0.lock();
         let events = state.events.iter().filter(|event| event.seq > after).take(limit).cloned().collect();
@@ -112,7 +117,8 @@ impl Town {
         };
         let view = Arc::new(View::new(1000).with_denials(1000));
         let settings = Settings { lease: LEASE, period: Duration::from_millis(100), ..Settings::default() };
-        let consumer = Consumer::new(ConsumerId([1; 16]), settings, view.clone());
+        let id = (ConsumerId([1; 16]), Name::new("gateway").unwrap());
+        let consumer = Consumer::new(id, settings, view.clone());
         let mut drawn = 0_u128;
         let nonce = move || {
             drawn += 1;
@@ -120,7 +126,7 @@ impl Town {
         };
         let (desk, attended) = Desk::new(facts.clone());
         tokio::spawn(attended);
-        tokio::spawn(drive::answer(end.clone(), facts.clone(), appended, |_, _| {}));
+        tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
         tokio::spawn(drive::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
         let follows = Follows::default();
         follows.replace(vec![Arc::new(Followed {

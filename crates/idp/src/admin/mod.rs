@@ -1,7 +1,7 @@
 //! Administration: what operators may look at and change, on the command line and over the API alike.
 //!
 //! Owns: the operations, one file per noun ([`users`], [`groups`], [`clients`], [`sessions`], [`keys`], [`tokens`],
-//! [`audit`]); what they are asked and what they answer, as it stands on the wire; why they refuse ([`AdminFault`]); and that
+//! [`audit`], [`followers`]); what they are asked and what they answer, as it stands on the wire; why they refuse ([`AdminFault`]); and that
 //! every change is told in the audit log, in the same transaction.
 //! Does not own: who may ask (the API's endpoint, the operating system), how an answer is shown, rows (the store).
 //!
@@ -15,6 +15,7 @@ pub mod audit;
 pub mod check;
 pub mod clients;
 pub mod fault;
+pub mod followers;
 pub mod groups;
 pub mod keys;
 pub mod paging;

@@ -8,7 +8,7 @@ use store::{
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants},
 };
 
-use super::{Admin, AdminFault, Page, Secret, paging, seconds};
+use super::{Admin, AdminFault, Page, Secret, followers::Refusal, paging, seconds};
 use crate::{
     access_token::{self, Presented},
     ending,
@@ -68,6 +68,9 @@ pub struct TokenView {
     /// What for; absent: it is worth nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<TokenFacts>,
+    /// Of an access token that was revoked and would be good otherwise: whether everybody knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<Refusal>,
 }
 
 /// A token that is asked about.
@@ -157,11 +160,15 @@ impl Admin<'_> {
     /// What a token is worth.
     pub async fn token(&self, text: &TokenText) -> Result<TokenView, AdminFault> {
         let text = text.token.expose().trim();
-        let facts = match opaque::kind(text) {
-            Some(Kind::Refresh) => self.refresh_facts(text).await?,
-            _ => access_token::present(self.provider, text).await?.map(access_facts),
+        let (facts, refused) = match opaque::kind(text) {
+            Some(Kind::Refresh) => (self.refresh_facts(text).await?, None),
+            _ => match access_token::recognise(self.provider, text).await? {
+                Some(token) if token.unrevoked => (Some(access_facts(token)), None),
+                Some(token) => (None, Some(self.refusal(&token).await?)),
+                None => (None, None),
+            },
         };
-        Ok(TokenView { active: facts.is_some(), token: facts })
+        Ok(TokenView { active: facts.is_some(), token: facts, refused })
     }
 
     async fn refresh_facts(&self, text: &str) -> Result<Option<TokenFacts>, AdminFault> {

@@ -1,5 +1,7 @@
 //! Token revocation (RFC 7009). 200 is said when it is durable, and not before.
 //!
+//! With `wait=true`, an extension, 200 says more: the token is refused at every gateway that follows the provider.
+//!
 //! An access token goes alone; a refresh token takes with it all that came of the same authorization (§2.1).
 
 use std::sync::Arc;
@@ -11,9 +13,12 @@ use store::{
     families::RevokeFamily,
 };
 
+use tokio::time::Instant;
+
 use super::client_request::ClientRequest;
 use crate::{
-    access_token, client::authenticate::AuthenticatedClient, ending, oauth::error::Fault, provider::Provider,
+    access_token, admin::followers::in_force, client::authenticate::AuthenticatedClient, ending,
+    oauth::error::Fault, provider::Provider,
 };
 
 /// What is told of a token that its client revokes.
@@ -26,8 +31,17 @@ pub async fn revoke(State(provider): State<Arc<Provider>>, asked: ClientRequest)
 }
 
 async fn obey(provider: &Provider, asked: &ClientRequest) -> Result<Response, Fault> {
+    let wait = match asked.form.get("wait") {
+        None | Some("false") => false,
+        Some("true") => true,
+        Some(_) => return Err(Fault::WaitMalformed),
+    };
     let revoked = revoke_token(provider, &asked.client, asked.required("token")?).await?;
+    let durable = Instant::now();
     tracing::debug!(client = asked.client.id(), revoked, "revocation asked for");
+    if wait {
+        in_force(provider, durable).await?;
+    }
     Ok(Response::new(Body::empty()))
 }
 

@@ -114,6 +114,9 @@ pub enum Fault {
     /// An authorization request that is pushed has no good address.
     #[error("authorization request refused: {0}")]
     Address(AddressFault),
+    /// `wait` of a revocation is no truth value.
+    #[error("wait is neither true nor false")]
+    WaitMalformed,
     /// `scope` is not in the grammar.
     #[error("malformed scope: {0}")]
     ScopeMalformed(ScopeFault),
@@ -230,6 +233,7 @@ impl Fault {
             Self::Store(_) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Error, "the provider cannot reach its database: try again later"), STORE_RETRY),
             Self::PasswordsBusy(after) => later(row(StatusCode::SERVICE_UNAVAILABLE, "temporarily_unavailable", Warn, "too many logins at once: try again later"), *after),
             Self::GrantNotAllowed => row(bad, "unauthorized_client", Warn, "this client may not use this grant type"),
+            Self::WaitMalformed => row(bad, "invalid_request", Debug, "wait is true or false, or absent"),
             Self::ScopeMalformed(ScopeFault::TooMany) => row(bad, "invalid_scope", Info, "too many scopes"),
             Self::ScopeMalformed(ScopeFault::Empty | ScopeFault::Character | ScopeFault::TooLong) => row(bad, "invalid_scope", Debug, "scope is malformed: scopes are words separated by one space"),
             Self::ScopeNotAllowed(_) => row(bad, "invalid_scope", Info, "a scope is unknown or not granted to this client"),
@@ -311,6 +315,7 @@ mod tests {
             ClientSecretWrong("x".into()),
             GrantNotAllowed,
             ScopeNotAllowed("x".into()),
+            WaitMalformed,
             TargetMalformed,
             TargetNotAllowed("x".into()),
             TargetsTooMany,

@@ -9,7 +9,7 @@
 
 pub mod remote;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::confirm::{Confirm, Desk};
 use coherence::consumer::{self, Cause, Consumer};
-use coherence::drive::{self, Copies, Counts, End, Told};
+use coherence::drive::{self, Answers, Copies, Counts, End, Told};
+use coherence::roster::GONE;
 use coherence::tags::TagKey;
 use coherence::time::BootClock;
 use coherence::transport::amqp::{self, Amqp};
@@ -31,7 +32,9 @@ use gateway::clock::{Clock as _, SystemClock};
 use gateway::followed::{self, Followed};
 use gateway::metrics::FollowSample;
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use store::Store;
+use store::followers::{ForgetFollower, Listed};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -46,6 +49,8 @@ const TOMBSTONES: usize = 200_000;
 const DENIALS: usize = 1_000_000;
 /// Events on their way from the database to the way for messages.
 const APPENDED: usize = 1024;
+/// How often the list of followers is looked through.
+const LOOK: Duration = Duration::from_secs(10);
 /// How often what is over is looked for among what is denied.
 const EXPIRE: Duration = Duration::from_mins(1);
 
@@ -74,6 +79,48 @@ pub struct Following {
     tasks: Vec<AbortHandle>,
 }
 
+/// How an issuer that is followed stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Standing {
+    /// Its `iss`.
+    pub issuer: String,
+    /// What is gone by.
+    pub mode: Mode,
+    /// Seconds for which what is known is believed, if nothing more is heard; absent: it is not believed any more.
+    pub lease_left: Option<f64>,
+    /// Number of the last event that is applied with all before it.
+    pub applied: u64,
+    /// Events that are known to be there and are not applied.
+    pub lag: u64,
+    /// Tags that are denied.
+    pub denials: u64,
+    /// The way for messages: `up`, `starting`, or `down` and why.
+    pub way: String,
+}
+
+/// What is gone by when a token is to be believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Nothing was heard yet.
+    Starting,
+    /// What is known, while the lease lasts.
+    Leased,
+    /// The issuer is asked about each token.
+    Asking,
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Leased => "leased",
+            Self::Asking => "asking",
+        })
+    }
+}
+
 /// What was learnt, counted.
 #[derive(Default)]
 struct Heard {
@@ -98,7 +145,7 @@ impl Following {
         let counts = Arc::<Counts>::default();
         let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
         let view = Arc::new(View::new(TOMBSTONES).with_denials(DENIALS));
-        let (id, nonce) = (ConsumerId(random()?), nonces()?);
+        let (id, nonce) = ((ConsumerId(random()?), own_name()), nonces()?);
         let settings = consumer::Settings { lease, ..consumer::Settings::default() };
         let consumer = Consumer::new(id, settings, view.clone());
         let (desk, attended) = Desk::new(facts.clone());
@@ -123,8 +170,10 @@ impl Following {
         Ok(Self { followed, end, told, tasks })
     }
 
-    /// Has this process answer for the log as well, whose database it reaches; on this runtime.
-    pub fn answer(&mut self, store: &Store, on: &Handle) {
+    /// Has this process answer for the log as well, whose database it reaches; on this runtime. What answers, for those who ask over
+    /// HTTP.
+    pub fn answer(&mut self, store: &Store, on: &Handle) -> Answers<Store> {
+        let answers = Answers::new(self.end.clone(), store.clone());
         let (tell, appended) = mpsc::channel(APPENDED);
         let mut made = store.appended();
         self.tasks.push(
@@ -144,8 +193,9 @@ impl Following {
             })
             .abort_handle(),
         );
-        let answering = drive::answer(self.end.clone(), store.clone(), appended, |_, _| {});
-        self.tasks.push(on.spawn(answering).abort_handle());
+        self.tasks.push(on.spawn(answers.clone().run(appended)).abort_handle());
+        self.tasks.push(on.spawn(forget_gone(store.clone())).abort_handle());
+        answers
     }
 
     /// An issuer elsewhere. It is asked over HTTP, and heard over a broker where there is one.
@@ -176,11 +226,6 @@ impl Following {
         }
     }
 
-    /// Where messages go in and out.
-    pub fn end(&self) -> &End {
-        &self.end
-    }
-
     /// Why requests should not be sent here: nothing was heard of the issuer yet.
     pub fn unready(&self) -> Option<String> {
         if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() {
@@ -208,6 +253,30 @@ impl Following {
     fn lease_left(&self) -> Option<Duration> {
         let (now, lease) = (self.end.clock.now(), self.followed.view.lease());
         (now < lease).then(|| lease.since(now))
+    }
+
+    /// How it stands, for people.
+    pub fn standing(&self) -> Standing {
+        let view = &self.followed.view;
+        let lease = self.lease_left();
+        let mode = match lease {
+            Some(_) => Mode::Leased,
+            None if self.unready().is_some() => Mode::Starting,
+            None => Mode::Asking,
+        };
+        Standing {
+            issuer: self.followed.issuer.to_string(),
+            mode,
+            lease_left: lease.map(|left| left.as_secs_f64()),
+            applied: view.contiguous(),
+            lag: view.lag(),
+            denials: view.denials().map_or(0, |denials| denials.len() as u64),
+            way: match &*self.end.transport.state().borrow() {
+                State::Up => "up".into(),
+                State::Starting => "starting".into(),
+                State::Down(why) => format!("down: {why}"),
+            },
+        }
     }
 
     /// How it stands, for metrics.
@@ -341,6 +410,39 @@ async fn expire(view: Arc<View>) {
     }
 }
 
+/// Strikes followers off the list that have written nothing for too long, by this process's clock.
+async fn forget_gone(store: Store) {
+    let mut seen: HashMap<ConsumerId, (u64, tokio::time::Instant)> = HashMap::new();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        // While the database is away nobody is written down, and nobody is gone for that.
+        let Ok(listed) = store.followers().await else {
+            seen.clear();
+            continue;
+        };
+        let now = tokio::time::Instant::now();
+        seen.retain(|id, _| listed.iter().any(|listed| listed.follower.id == *id));
+        for Listed { follower, beat, .. } in listed {
+            let (last, since) = seen.entry(follower.id).or_insert((beat, now));
+            if *last != beat {
+                (*last, *since) = (beat, now);
+            } else if now.duration_since(*since) >= GONE {
+                // What fails is tried again.
+                let _ = store.write(ForgetFollower { id: follower.id, beat }).await;
+            }
+        }
+    }
+}
+
+/// What people call this process: its machine, which is its pod's name on Kubernetes, and its number.
+fn own_name() -> Name {
+    let machine = rustix::system::uname();
+    let machine = machine.nodename().to_string_lossy();
+    let number = format!("/{}", std::process::id());
+    let end = machine.floor_char_boundary(machine.len().min(Name::MAX - number.len()));
+    Name::new(&format!("{}{number}", &machine[..end])).expect("a name of one to 64 bytes")
+}
+
 /// What an issuer is called as an authority: its URL without the scheme, as much of it as a name may be long. Two that are called
 /// the same do not believe each other's messages.
 fn name_of(issuer: &str) -> Name {
@@ -377,6 +479,13 @@ mod tests {
         assert_eq!(name_of("https://login.example/realm").as_str(), "login.example/realm");
         assert_eq!(name_of(&format!("https://{}", "a".repeat(100))).as_str().len(), Name::MAX);
         assert_eq!(name_of("https://").as_str(), "issuer");
+    }
+
+    #[test]
+    fn a_process_is_called_by_its_machine_and_number() {
+        let name = own_name();
+        let (machine, number) = name.as_str().rsplit_once('/').unwrap();
+        assert!(!machine.is_empty() && number == std::process::id().to_string(), "{name}");
     }
 
     #[test]

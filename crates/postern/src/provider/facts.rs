@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use coherence::confirm::Confirm;
-use coherence::drive::{End, answer_once};
+use coherence::drive::Answers;
 use coherence::secret::SharedSecret;
 use coherence::{Head, Tag};
 use serde::Serialize;
@@ -28,14 +28,13 @@ const PAGE: u32 = 5000;
 const QUESTION: usize = 256 << 10;
 
 struct Facts {
-    store: Store,
     secret: SharedSecret,
-    end: End,
+    answers: Answers<Store>,
 }
 
 /// The endpoints, below the issuer's path.
-pub(super) fn router(path: &str, store: Store, secret: SharedSecret, end: End) -> Router {
-    let facts = Arc::new(Facts { store, secret, end });
+pub(super) fn router(path: &str, secret: SharedSecret, answers: Answers<Store>) -> Router {
+    let facts = Arc::new(Facts { secret, answers });
     Router::new()
         .route(&format!("{path}/coherence/denials"), get(denials))
         .route(&format!("{path}/coherence/confirm"), post(confirm))
@@ -72,8 +71,8 @@ async fn denials(State(facts): State<Arc<Facts>>, RawQuery(query): RawQuery, hea
         },
     };
     // The head first: whoever follows it from there misses nothing.
-    let Some(head) = facts.store.head().await.ok() else { return unavailable() };
-    let Ok(denied) = facts.store.denied(after, PAGE).await else { return unavailable() };
+    let Some(head) = facts.answers.log.head().await.ok() else { return unavailable() };
+    let Ok(denied) = facts.answers.log.denied(after, PAGE).await else { return unavailable() };
     let more = denied.len() >= PAGE as usize;
     let denied = denied.into_iter().map(|denied| (denied.tag, denied.into()));
     page(head, denied, more)
@@ -87,7 +86,7 @@ async fn confirm(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Byte
     let tags = asked
         .and_then(|Tags { tags }| tags.iter().map(|tag| bytes_of(tag).map(Tag)).collect::<Option<Vec<_>>>());
     let Some(tags) = tags else { return malformed("the body is no list of tags") };
-    match Confirm::denied(&facts.store, tags).await {
+    match Confirm::denied(&facts.answers.log, tags).await {
         Some((head, denied)) => page(head, denied.into_iter(), false),
         None => unavailable(),
     }
@@ -97,7 +96,7 @@ async fn messages(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Byt
     if let Some(refused) = facts.refuse(&headers) {
         return refused;
     }
-    let answers = answer_once(&facts.end, &facts.store, &body).await;
+    let answers = facts.answers.once(&body).await;
     json(&Messages { messages: answers.iter().map(|answer| text_of(answer)).collect() })
 }
 

@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::SystemRandom;
 use axum::Router;
+use coherence::drive::Answers;
 use coherence::transport::Transport;
 use coherence::transport::memory::Memory;
 use coherence::transport::postgres::{self, UrlError};
@@ -122,6 +123,7 @@ pub struct Running {
     stop: watch::Sender<bool>,
     ways: Ways,
     following: Arc<Following>,
+    answers: Answers<Store>,
 }
 
 impl Running {
@@ -138,8 +140,8 @@ impl Running {
         let listener = server::bind(config.address)?;
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
-        let following = Arc::new(follow(&checked, config, &store, &secrets, ways, runtime.handle())?);
-        let facts = facts_of(&checked, &store, &secrets, &following);
+        let (following, answers) = follow(&checked, config, &store, &secrets, ways, runtime.handle())?;
+        let facts = facts_of(&checked, &secrets, &answers);
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
         let stats = Arc::<ProviderStats>::default();
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
@@ -163,6 +165,7 @@ impl Running {
             stop,
             ways: ways.clone(),
             following,
+            answers,
         })
     }
 
@@ -195,16 +198,17 @@ impl Running {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
         let guard = self.runtime.enter();
-        let following = if checked.issuer().as_str() == &*self.following.followed.issuer {
-            self.following.clone()
+        let (following, answers) = if checked.issuer().as_str() == &*self.following.followed.issuer {
+            (self.following.clone(), self.answers.clone())
         } else {
             let (store, handle) = (&self.store, self.runtime.handle());
-            Arc::new(follow(&checked, config, store, &secrets, &self.ways, handle)?)
+            follow(&checked, config, store, &secrets, &self.ways, handle)?
         };
         drop(guard);
-        let facts = facts_of(&checked, &self.store, &secrets, &following);
+        let facts = facts_of(&checked, &secrets, &answers);
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
-        Ok(Next { live: Live::new(&provider, config, &self.stats, facts), provider, following })
+        let live = Live::new(&provider, config, &self.stats, facts);
+        Ok(Next { live, provider, following, answers })
     }
 
     /// Serves what was prepared from the next request on; those under way finish as they began.
@@ -212,7 +216,7 @@ impl Running {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
         self.tending = self.runtime.spawn(idp::tend(next.provider));
-        self.following = next.following;
+        (self.following, self.answers) = (next.following, next.answers);
         // the last one to hold it waits for its password threads
         self.runtime.spawn_blocking(move || drop(old));
     }
@@ -245,6 +249,7 @@ pub struct Next {
     provider: Arc<idp::Provider>,
     /// Its log, followed in this process.
     pub following: Arc<Following>,
+    answers: Answers<Store>,
 }
 
 /// Follows the log of a provider in this process, and answers for it: its own questions itself. Its nodes tell each other over the
@@ -256,7 +261,7 @@ fn follow(
     secrets: &Secrets,
     ways: &Ways,
     on: &Handle,
-) -> Result<Following, Failure> {
+) -> Result<(Arc<Following>, Answers<Store>), Failure> {
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
     if store.dialect() == Dialect::Postgres {
         transports.push(Arc::new(postgres::connect(notifying(&config.database)?)));
@@ -272,18 +277,13 @@ fn follow(
         facts: store.clone(),
     };
     let mut following = Following::start(source, on)?;
-    following.answer(store, on);
-    Ok(following)
+    let answers = following.answer(store, on);
+    Ok((Arc::new(following), answers))
 }
 
 /// What those are told over HTTP who follow the provider from elsewhere.
-fn facts_of(
-    checked: &idp::config::Checked,
-    store: &Store,
-    secrets: &Secrets,
-    following: &Following,
-) -> Router {
-    facts::router(checked.issuer().path(), store.clone(), secrets.shared(), following.end().clone())
+fn facts_of(checked: &idp::config::Checked, secrets: &Secrets, answers: &Answers<Store>) -> Router {
+    facts::router(checked.issuer().path(), secrets.shared(), answers.clone())
 }
 
 /// How the provider's database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL

@@ -7,6 +7,7 @@ mod copies;
 mod crash;
 mod databases;
 mod endings;
+mod followers;
 mod grants;
 mod log;
 mod login_sessions;

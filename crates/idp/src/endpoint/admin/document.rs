@@ -67,6 +67,8 @@ const SCHEME: &str = "token";
         security::revoke_all,
         security::list_families,
         security::revoke_family,
+        security::list_followers,
+        security::wait_for_followers,
         security::list_entries,
         security::verify_entries,
     )

@@ -1,4 +1,4 @@
-//! Keys, tokens, the audit log.
+//! Keys, tokens, who follows, the audit log.
 
 use axum::{http::Method, response::Response};
 
@@ -6,6 +6,7 @@ use super::{ErrorBody, Route, Takes, access::Right, call::Call, done, found};
 use crate::admin::{
     AdminFault, Page,
     audit::{AuditEntry, AuditVerdict, ListEntries},
+    followers::{FollowerList, InForce},
     keys::{KeyList, RotateKey},
     tokens::{FamilyView, ListFamilies, RevokeAll, Revoked, TokenText, TokenView},
 };
@@ -22,6 +23,8 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::POST, "/tokens/revoke-all", Write, Body, revoke_all),
         Route::new(Method::GET, "/families", Read, Query, list_families),
         Route::new(Method::DELETE, "/families/{id}", Write, Nothing, revoke_family),
+        Route::new(Method::GET, "/followers", Read, Nothing, list_followers),
+        Route::new(Method::POST, "/followers/wait", Read, Nothing, wait_for_followers),
         Route::new(Method::GET, "/audit", Read, Query, list_entries),
         Route::new(Method::GET, "/audit/verdict", Read, Nothing, verify_entries),
     ]
@@ -89,6 +92,20 @@ async fn list_families(call: Call) -> Result<Response, AdminFault> {
 async fn revoke_family(call: Call) -> Result<Response, AdminFault> {
     call.admin().revoke_family(call.part("id")).await?;
     Ok(done())
+}
+
+/// Who follows what is revoked, and how far each has got.
+#[utoipa::path(get, path = "/followers", tag = "followers",
+    responses((status = 200, description = "everybody", body = FollowerList)))]
+async fn list_followers(call: Call) -> Result<Response, AdminFault> {
+    Ok(found(&call.admin().followers().await?))
+}
+
+/// Waits until everything that is revoked by now is refused everywhere: milliseconds while all is well, a lease at most.
+#[utoipa::path(post, path = "/followers/wait", tag = "followers",
+    responses((status = 200, description = "it is", body = InForce)))]
+async fn wait_for_followers(call: Call) -> Result<Response, AdminFault> {
+    Ok(found(&call.admin().in_force().await?))
 }
 
 /// The audit log, the oldest entries first.

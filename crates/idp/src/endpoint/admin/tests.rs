@@ -192,6 +192,14 @@ async fn a_life_over_the_wire() {
     assert_eq!((again.status, again.text("error").as_str()), (409, "taken"));
     let token = bench.log_in("desk", "ada", &password).await.text("access_token");
     assert!(bench.is_active(&token).await);
+    let followers = robot("GET", "/followers".into(), None).await;
+    assert_eq!(followers.body, json!({ "head": 0, "items": [] }));
+    let in_force = robot("POST", "/followers/wait".into(), None).await.body;
+    assert_eq!(
+        [&in_force["proof"], &in_force["followers"]],
+        [&json!("applied"), &json!(0)],
+        "nobody follows"
+    );
 
     let bad =
         robot("PATCH", format!("/users/{id}"), Some(json!({ "email": "x", "claims": { "sub": 1 } }))).await;

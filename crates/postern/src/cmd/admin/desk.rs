@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
@@ -19,23 +18,27 @@ use crate::terminal::{ERROR, GOOD};
 /// Entries that are read at once.
 pub(super) const PAGE: Option<u32> = Some(500);
 
-/// The provider of a configuration file, and the lease of those who follow it; `None`: the file is faulty, which was said.
-pub(super) fn configuration(path: &Path) -> Result<Option<(config::Provider, Duration)>, Failure> {
+/// A configuration file; `None`: it is faulty, which was said.
+pub(super) fn configuration(path: &Path) -> Option<Box<config::Loaded>> {
     match config::load_file(path, SystemClock.now().wall, 1) {
-        Ok(loaded) => match loaded.provider {
-            Some(provider) => Ok(Some((provider, loaded.coherence.lease))),
-            None => Err(Failure::new(format!(
-                "{} has no [provider], so there is nothing to administer; name the file that has it",
-                path.display()
-            ))),
-        },
+        Ok(loaded) => Some(loaded),
         Err(refused) => {
             anstream::eprint!("{}", refused.report.display());
             let faults = refused.report.count(Severity::Fault);
             anstream::eprintln!("{ERROR}{}{ERROR:#}: faulty ({faults}), nothing was done", path.display());
-            Ok(None)
+            None
         }
     }
+}
+
+/// The provider of a configuration file.
+pub(super) fn provider_of(loaded: Box<config::Loaded>, path: &Path) -> Result<config::Provider, Failure> {
+    loaded.provider.ok_or_else(|| {
+        Failure::new(format!(
+            "{} has no [provider], so there is nothing to administer; name the file that has it",
+            path.display()
+        ))
+    })
 }
 
 /// Clients that have to hear something hear it from whoever serves: it waits in the database.
@@ -81,6 +84,11 @@ impl Desk {
     /// What those need who follow the provider from elsewhere.
     pub(super) fn follow_secret(&self) -> String {
         self.provider.secrets().shared().to_text().to_string()
+    }
+
+    /// Whether answers are for programs.
+    pub(super) fn is_for_programs(&self) -> bool {
+        self.output == Output::Json
     }
 
     /// What was begun is made durable.
@@ -145,7 +153,7 @@ fn println(text: &str) {
     println!("{text}");
 }
 
-fn pretty(value: &impl Serialize) -> Result<String, Failure> {
+pub(super) fn pretty(value: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string_pretty(value)
         .map_err(|error| Failure::new(format!("the answer cannot be written: {error}")))
 }

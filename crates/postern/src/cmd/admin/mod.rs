@@ -6,6 +6,7 @@
 //! A provider that serves meanwhile hears of every change through the database.
 
 mod client;
+mod coherence;
 mod copies;
 mod desk;
 mod group;
@@ -21,10 +22,7 @@ use idp::admin::AdminFault;
 
 use self::desk::Desk;
 use crate::cli::{Failure, Outcome};
-use crate::terminal::{ERROR, GOOD};
-
-/// The share of a time by which the rate of a clock may be wrong: one in so many.
-const DRIFT: u32 = 1000;
+use crate::terminal::ERROR;
 
 /// Arguments of `postern admin`.
 #[derive(Debug, clap::Args)]
@@ -49,7 +47,7 @@ pub struct Arguments {
     /// Who does it, for the audit log; the name of this process's user when absent
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
-    /// Wait until what was done is in force everywhere, which takes as long as a lease at every gateway (`coherence.lease`)
+    /// Wait until what was done is in force everywhere: until all who follow have said so, and for a lease at most (`coherence.lease`)
     #[arg(long, global = true)]
     wait: bool,
     #[command(subcommand)]
@@ -87,6 +85,9 @@ enum Noun {
     /// Who did what to whom
     #[command(subcommand)]
     Audit(security::AuditVerb),
+    /// How far everybody is with what was revoked
+    #[command(subcommand)]
+    Coherence(coherence::Verb),
     /// Print what gateways elsewhere need that follow what is revoked (`follow_secret_file`)
     FollowSecret,
     /// Write the whole database to a new file
@@ -122,33 +123,37 @@ type Done = Result<Outcome, Fault>;
 pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let Arguments { config, output, operator, wait, noun } = arguments;
     let config = config.ok_or_else(|| Failure::usage("say which provider is meant with --config FILE"))?;
-    let Some((provider, lease)) = desk::configuration(&config)? else { return Ok(Outcome::No) };
+    let Some(loaded) = desk::configuration(&config) else { return Ok(Outcome::No) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     let operator = operator.unwrap_or_else(desk::user_name);
     let answered = runtime.block_on(async {
+        let (admin, is_provider) = (loaded.settings.admin, loaded.provider.is_some());
+        if matches!(noun, Noun::Coherence(coherence::Verb::Status)) && !is_provider {
+            return coherence::status(None, admin, output).await;
+        }
+        let provider = desk::provider_of(loaded, &config)?;
         match noun {
             Noun::Backup(backup) => copies::backup(&provider, &backup).await,
             Noun::Restore(restore) => copies::restore(&provider, &restore, &operator).await,
             noun => {
                 let desk = Desk::open(&provider, &operator, output).await?;
-                let answered = answer(&desk, noun).await;
+                let mut answered = match noun {
+                    Noun::Coherence(coherence::Verb::Status) => {
+                        coherence::status(Some(&desk), admin, output).await
+                    }
+                    noun => answer(&desk, noun).await,
+                };
+                if wait && matches!(answered, Ok(Outcome::Good)) {
+                    answered = coherence::tell_when_in_force(&desk).await;
+                }
                 desk.close().await;
                 answered
             }
         }
     });
     match answered {
-        Ok(outcome) => {
-            if wait && outcome == Outcome::Good {
-                let everywhere = lease + lease / DRIFT;
-                std::thread::sleep(everywhere);
-                anstream::eprintln!(
-                    "{GOOD}in force{GOOD:#}: {everywhere:?} have passed since, the longest that any node believes"
-                );
-            }
-            Ok(outcome)
-        }
+        Ok(outcome) => Ok(outcome),
         Err(Fault::Failure(failure)) => Err(failure),
         Err(Fault::Admin(fault @ (AdminFault::Store(_) | AdminFault::Busy(_) | AdminFault::Failed(_)))) => {
             Err(Failure::new(fault.to_string()))
@@ -170,7 +175,8 @@ async fn answer(desk: &Desk, noun: Noun) -> Done {
         Noun::Token(verb) => security::tokens(desk, verb).await,
         Noun::Audit(verb) => security::audit(desk, verb).await,
         Noun::FollowSecret => Ok(desk.show(&desk.follow_secret(), |secret| format!("{secret}\n"))?),
-        // taken care of before: they need no provider
-        Noun::Backup(_) | Noun::Restore(_) => Ok(Outcome::No),
+        Noun::Coherence(coherence::Verb::Wait) => coherence::wait(desk).await,
+        // taken care of before
+        Noun::Backup(_) | Noun::Restore(_) | Noun::Coherence(coherence::Verb::Status) => Ok(Outcome::No),
     }
 }

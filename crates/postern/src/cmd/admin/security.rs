@@ -3,6 +3,7 @@
 use std::io::{BufWriter, Write as _};
 
 use idp::admin::audit::{AuditEntry, ListEntries};
+use idp::admin::followers::Refusal;
 use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
 use idp::admin::tokens::{FamilyView, ListFamilies, TokenKind, TokenText, TokenView};
@@ -164,7 +165,16 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
 
 fn token(view: &TokenView) -> String {
     let Some(token) = &view.token else {
-        return "the token is worth nothing: it is unknown, expired or revoked\n".into();
+        return match &view.refused {
+            None => "the token is worth nothing: it is unknown, expired or revoked\n".into(),
+            Some(Refusal { everywhere: true, .. }) => {
+                "the token was revoked, and is refused everywhere\n".into()
+            }
+            Some(Refusal { not_yet, .. }) => format!(
+                "the token was revoked; who has not said yet that it is refused there: {}; a lease at most\n",
+                not_yet.join(", ")
+            ),
+        };
     };
     let kind = match token.kind {
         TokenKind::Access => "access token",

@@ -1,0 +1,224 @@
+//! Who follows a log, and how far each has got.
+//!
+//! Owns: what a node of the authority knows of followers, and what of that has to be written down, and when. Does not own: where it is
+//! written, which all nodes share ([`Log::note`](crate::drive::Log::note)).
+//!
+//! Nobody is answered who is not written down: so whoever may hold a lease stands in the list that all nodes share, and when everybody in
+//! that list has applied an event, it is in force everywhere. A follower is written down again now and then; one whose entry has not
+//! changed for [`GONE`] holds no lease any more, and is forgotten.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::time::Boot;
+use crate::wire::Body;
+use crate::words::{ConsumerId, Head, Name};
+
+/// A follower is written down anew when it was written so long ago.
+const AGAIN: Duration = Duration::from_secs(5);
+/// An entry that has not changed for so long is of nobody: longer than the longest lease (a minute) after it was last due.
+pub const GONE: Duration = Duration::from_mins(2);
+/// Followers that a node knows at most. Only those who have the key can be among them; more are not answered.
+const MOST: usize = 10_000;
+
+/// Somebody who follows a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Follower {
+    /// Drawn anew with each start of its process.
+    pub id: ConsumerId,
+    /// What people call it.
+    pub called: Name,
+    /// For how long it believes what it was told, counted from when it asked.
+    pub lease: Duration,
+    /// What it has applied; `None` while it knows nothing.
+    pub applied: Option<Head>,
+}
+
+/// What a node knows of followers.
+#[derive(Debug, Default)]
+pub struct Roster(Mutex<HashMap<ConsumerId, Known>>);
+
+#[derive(Debug)]
+struct Known {
+    follower: Follower,
+    heard: Boot,
+    /// When it was written down: before that moment's list was made.
+    written: Option<Boot>,
+    /// What of it is written.
+    noted: Option<Head>,
+}
+
+impl Roster {
+    /// Takes what a follower says. `false`: it must not be answered, since there is no room for it.
+    pub fn heard(&self, now: Boot, body: &Body) -> bool {
+        let mut all = self.0.lock();
+        match body {
+            Body::Probe { consumer, called, lease, applied, .. } => {
+                if !all.contains_key(consumer) && all.len() >= MOST {
+                    all.retain(|_, known| now.since(known.heard) < GONE);
+                    if all.len() >= MOST {
+                        return false;
+                    }
+                }
+                let follower =
+                    Follower { id: *consumer, called: called.clone(), lease: *lease, applied: *applied };
+                let known = all.entry(*consumer);
+                let known = known
+                    .and_modify(|known| known.follower = Follower { applied: None, ..follower.clone() })
+                    .or_insert(Known { follower, heard: now, written: None, noted: None });
+                (known.follower.applied, known.heard) = (*applied, now);
+            }
+            // Of somebody who has not asked yet: nobody answers that, and its next question says the same.
+            Body::Applied { consumer, head } => {
+                if let Some(known) = all.get_mut(consumer) {
+                    (known.follower.applied, known.heard) = (Some(*head), now);
+                }
+            }
+            Body::Event { .. } | Body::Echo { .. } | Body::Ask { .. } | Body::Gone { .. } => {}
+        }
+        true
+    }
+
+    /// Who has to be written down before anybody is answered: those who are not, and those who were so long ago.
+    pub fn due(&self, now: Boot) -> Vec<Follower> {
+        let is_due = |known: &&Known| {
+            let fresh = known.written.is_some_and(|written| now.since(written) < AGAIN);
+            // Who says nothing more asks for nothing more.
+            !fresh && now.since(known.heard) < AGAIN
+        };
+        self.0.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
+    }
+
+    /// Who has applied more than is written.
+    pub fn progressed(&self) -> Vec<Follower> {
+        let all = self.0.lock();
+        let ahead = |known: &&Known| known.written.is_some() && known.noted != known.follower.applied;
+        all.values().filter(ahead).map(|known| known.follower.clone()).collect()
+    }
+
+    /// These are written down, as of `then`.
+    pub fn written(&self, then: Boot, followers: &[Follower]) {
+        let mut all = self.0.lock();
+        for follower in followers {
+            if let Some(known) = all.get_mut(&follower.id) {
+                (known.written, known.noted) = (Some(then), follower.applied);
+            }
+        }
+    }
+}
+
+/// Whether everybody in the list has applied what was durable at `head`. Whoever comes into the list later was answered later, and was
+/// told of it.
+pub fn all_applied(followers: &[Follower], head: Head) -> bool {
+    followers.iter().all(|follower| has_applied(follower, head))
+}
+
+/// Whether this one has.
+pub fn has_applied(follower: &Follower, head: Head) -> bool {
+    follower.applied.is_some_and(|last| last.epoch == head.epoch && last.seq >= head.seq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::{Epoch, Nonce};
+
+    const START: Boot = Boot(5_000_000_000_000);
+
+    fn probe(number: u8, seq: Option<u64>) -> Body {
+        Body::Probe {
+            consumer: ConsumerId([number; 16]),
+            called: Name::new("gateway").expect("a name"),
+            lease: Duration::from_secs(5),
+            nonce: Nonce([0; 16]),
+            applied: seq.map(head),
+        }
+    }
+
+    fn head(seq: u64) -> Head {
+        Head { epoch: Epoch([1; 16]), seq }
+    }
+
+    fn applied(number: u8, seq: u64) -> Body {
+        Body::Applied { consumer: ConsumerId([number; 16]), head: head(seq) }
+    }
+
+    fn numbers(followers: &[Follower]) -> Vec<u8> {
+        let mut numbers: Vec<_> = followers.iter().map(|follower| follower.id.0[0]).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    #[test]
+    fn who_asks_is_written_down_first_and_then_now_and_then() {
+        let roster = Roster::default();
+        assert!(roster.heard(START, &probe(1, None)));
+        assert_eq!(numbers(&roster.due(START)), [1]);
+        assert_eq!(numbers(&roster.due(START)), [1], "until it is known to be written");
+        roster.written(START, &roster.due(START));
+        assert!(roster.due(START).is_empty());
+        assert!(roster.heard(START.plus(Duration::from_secs(4)), &probe(1, None)));
+        assert!(roster.due(START.plus(Duration::from_millis(4999))).is_empty());
+        assert_eq!(numbers(&roster.due(START.plus(AGAIN))), [1]);
+    }
+
+    #[test]
+    fn who_fell_silent_is_not_written_any_more() {
+        let roster = Roster::default();
+        roster.heard(START, &probe(1, None));
+        roster.written(START, &roster.due(START));
+        assert!(roster.due(START.plus(AGAIN)).is_empty());
+    }
+
+    #[test]
+    fn progress_is_written_once() {
+        let roster = Roster::default();
+        roster.heard(START, &applied(1, 3));
+        assert!(roster.progressed().is_empty(), "of nobody that is known");
+        roster.heard(START, &probe(1, Some(3)));
+        assert!(roster.progressed().is_empty(), "that is written when it is due");
+        roster.written(START, &roster.due(START));
+        roster.heard(START, &applied(1, 4));
+        let ahead = roster.progressed();
+        assert_eq!(ahead[0].applied, Some(head(4)));
+        roster.heard(START, &applied(1, 5));
+        roster.written(START, &ahead);
+        assert_eq!(roster.progressed()[0].applied, Some(head(5)), "and what came meanwhile is not lost");
+        roster.written(START, &roster.progressed());
+        assert!(roster.progressed().is_empty());
+    }
+
+    #[test]
+    fn there_is_room_for_so_many() {
+        let roster = Roster::default();
+        let many = |at: usize| {
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&at.to_be_bytes());
+            let Body::Probe { called, lease, nonce, applied, .. } = probe(0, None) else { unreachable!() };
+            Body::Probe { consumer: ConsumerId(id), called, lease, nonce, applied }
+        };
+        assert!((0..MOST).all(|at| roster.heard(START, &many(at))));
+        assert!(!roster.heard(START, &many(MOST)), "not answered");
+        assert!(roster.heard(START, &many(0)), "who is known is");
+        assert!(roster.heard(START.plus(GONE), &many(MOST)), "and others again once somebody is gone");
+    }
+
+    #[test]
+    fn all_means_all_and_of_this_history() {
+        let roster = Roster::default();
+        assert!(all_applied(&roster.due(START), head(9)), "nobody believes anything");
+        roster.heard(START, &probe(1, Some(9)));
+        roster.heard(START, &probe(2, Some(8)));
+        roster.heard(START, &probe(3, None));
+        let all = roster.due(START);
+        let has: Vec<_> = (1..=3)
+            .map(|number| all.iter().find(|one| one.id.0[0] == number).expect("heard"))
+            .map(|one| has_applied(one, head(9)))
+            .collect();
+        assert_eq!(has, [true, false, false]);
+        assert!(!all_applied(&all, head(9)));
+        assert!(!has_applied(&all[0], Head { epoch: Epoch([2; 16]), seq: 1 }));
+    }
+}

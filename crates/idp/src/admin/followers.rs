@@ -1,0 +1,142 @@
+//! Who follows what is revoked, and when a revocation is in force at all of them.
+//!
+//! Whoever may believe a token that was revoked stands in the list of followers, before it was ever answered
+//! (`coherence::roster`). So a revocation is in force everywhere once everybody in that list has applied it, or once the longest lease
+//! in it is over, whichever comes first.
+
+use std::time::Duration;
+
+use coherence::{
+    Head,
+    roster::{all_applied, has_applied},
+};
+use serde::Serialize;
+use store::{StoreError, followers::Listed, invalidation::ConfirmDenied};
+use tokio::time::{Instant, sleep};
+
+use super::{Admin, AdminFault};
+use crate::{access_token::Presented, provider::Provider};
+
+/// The share of a time by which the rate of a clock may be wrong: one in so many.
+const DRIFT: u32 = 1000;
+/// The longest lease that can be configured: what the list does not tell while the database is away.
+const LONGEST: Duration = Duration::from_mins(1);
+/// Between two looks at the list.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Somebody who follows.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct FollowerView {
+    /// Its machine and process.
+    pub name: String,
+    /// Events that it has not applied; absent: it knows nothing yet, and believes nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<u64>,
+    /// Seconds for which it believes what it was told, counted from when it asked.
+    pub lease: f64,
+    /// Seconds since its entry was last written: every five seconds while it asks, and whenever it has applied something.
+    pub heard: f64,
+}
+
+/// Everybody who follows.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct FollowerList {
+    /// Number of the last event of the log.
+    pub head: u64,
+    /// By name. Whoever ends stays in the list for up to two minutes.
+    pub items: Vec<FollowerView>,
+}
+
+/// How it is known that everybody refuses what was revoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Proof {
+    /// All followers said that they have applied it.
+    Applied,
+    /// Whoever has not said so has believed nothing for a moment since: its lease ended.
+    Lapsed,
+}
+
+/// What was revoked until it was asked is refused everywhere.
+#[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
+pub struct InForce {
+    /// How that is known.
+    pub proof: Proof,
+    /// How many follow.
+    pub followers: u64,
+    /// Seconds that it took.
+    pub seconds: f64,
+}
+
+/// Whether a token that was revoked is refused everywhere.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct Refusal {
+    /// Everybody who follows has applied it.
+    pub everywhere: bool,
+    /// Those who have not said so yet. Their lease ends soon, with or without a word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_yet: Vec<String>,
+}
+
+impl Admin<'_> {
+    /// Who follows, and how far each has got.
+    pub async fn followers(&self) -> Result<FollowerList, AdminFault> {
+        let store = self.provider.store();
+        let (listed, head) = (store.followers().await?, store.head().await?);
+        Ok(FollowerList { head: head.seq, items: listed.iter().map(|listed| view(listed, head)).collect() })
+    }
+
+    /// Waits until everything that is revoked by now is refused everywhere: at most a lease.
+    pub async fn in_force(&self) -> Result<InForce, AdminFault> {
+        Ok(in_force(self.provider, Instant::now()).await?)
+    }
+
+    /// Whether a token that was revoked is refused everywhere by now.
+    pub(super) async fn refusal(&self, token: &Presented) -> Result<Refusal, AdminFault> {
+        let store = self.provider.store();
+        let (head, denied) = store.write(ConfirmDenied(token.tags(self.provider.secrets()))).await?;
+        let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.issued_at < then));
+        // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
+        let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
+        let head = Head { epoch: head.epoch, seq };
+        let listed = store.followers().await?;
+        let late = listed.iter().filter(|listed| !has_applied(&listed.follower, head));
+        let not_yet: Vec<_> = late.map(|listed| listed.follower.called.to_string()).collect();
+        Ok(Refusal { everywhere: not_yet.is_empty(), not_yet })
+    }
+}
+
+/// Waits until everything is refused everywhere that was durable at `since`.
+pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
+    let store = provider.store();
+    // Read after it was durable: it counts that.
+    let head = store.head().await?;
+    loop {
+        let listed = store.followers().await.ok();
+        let followers: Option<Vec<_>> =
+            listed.map(|listed| listed.into_iter().map(|listed| listed.follower).collect());
+        let longest = followers.iter().flatten().map(|follower| follower.lease).max();
+        let lapses = if followers.is_some() { longest.unwrap_or_default() } else { LONGEST };
+        let proof = match &followers {
+            Some(all) if all_applied(all, head) => Some(Proof::Applied),
+            _ if since.elapsed() >= lapses + lapses / DRIFT => Some(Proof::Lapsed),
+            _ => None,
+        };
+        if let Some(proof) = proof {
+            let followers = followers.map_or(0, |all| all.len() as u64);
+            return Ok(InForce { proof, followers, seconds: since.elapsed().as_secs_f64() });
+        }
+        sleep(LOOK).await;
+    }
+}
+
+fn view(listed: &Listed, head: Head) -> FollowerView {
+    let follower = &listed.follower;
+    let applied = follower.applied.filter(|applied| applied.epoch == head.epoch);
+    FollowerView {
+        name: follower.called.to_string(),
+        behind: applied.map(|applied| head.seq.saturating_sub(applied.seq)),
+        lease: follower.lease.as_secs_f64(),
+        heard: listed.since.as_secs_f64(),
+    }
+}

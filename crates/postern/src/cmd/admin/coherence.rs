@@ -1,0 +1,145 @@
+//! `postern admin coherence`: how far everybody is with what was revoked.
+//!
+//! At a provider: who follows, as its database has it. At a gateway: how far that process has got, as its admin listener tells.
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use gateway::url::Url;
+use http::{Method, StatusCode};
+use idp::admin::followers::{FollowerList, FollowerView, InForce, Proof};
+use serde::Serialize;
+
+use super::desk::{Desk, pretty};
+use super::{Done, Output, show};
+use crate::cli::{Failure, Outcome};
+use crate::client::{Client, Version};
+use crate::following::Standing;
+use crate::terminal::{GOOD, WARNING};
+
+/// What can be asked.
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Show who follows what is revoked and how far each has got; at a gateway, what it follows
+    Status,
+    /// Wait until everything that is revoked by now is refused everywhere
+    Wait,
+}
+
+/// All that there is to see.
+#[derive(Serialize)]
+struct Status {
+    /// Where a provider is configured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    followers: Option<FollowerList>,
+    /// Of the process whose admin listener is configured, if it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    following: Option<Vec<Standing>>,
+}
+
+/// Shows how things stand, at a provider, a gateway or both.
+pub(super) async fn status(desk: Option<&Desk>, admin: Option<SocketAddr>, output: Output) -> Done {
+    let followers = match desk {
+        Some(desk) => Some(desk.admin().followers().await?),
+        None => None,
+    };
+    let following = match admin {
+        Some(address) => match ask(address).await {
+            Ok(following) => Some(following),
+            // A provider's database tells its part without anybody who serves.
+            Err(why) if desk.is_some() => {
+                anstream::eprintln!("{WARNING}note{WARNING:#}: {why}");
+                None
+            }
+            Err(why) => return Err(why.into()),
+        },
+        None if desk.is_some() => None,
+        None => {
+            return Err(Failure::new(
+                "the file has neither a [provider] nor an [admin] address, so there is nobody to ask",
+            )
+            .into());
+        }
+    };
+    let status = Status { followers, following };
+    match output {
+        Output::Json => anstream::println!("{}", pretty(&status)?),
+        Output::Text => anstream::print!("{}", text(&status)),
+    }
+    Ok(Outcome::Good)
+}
+
+/// Waits until all is in force that was done.
+pub(super) async fn wait(desk: &Desk) -> Done {
+    let in_force = desk.admin().in_force().await?;
+    if desk.is_for_programs() {
+        anstream::println!("{}", pretty(&in_force)?);
+    }
+    tell(&in_force);
+    Ok(Outcome::Good)
+}
+
+/// The same after something was done whose answer is all of standard output.
+pub(super) async fn tell_when_in_force(desk: &Desk) -> Done {
+    tell(&desk.admin().in_force().await?);
+    Ok(Outcome::Good)
+}
+
+fn tell(in_force: &InForce) {
+    anstream::eprintln!("{GOOD}in force{GOOD:#}: {}", proof(in_force));
+}
+
+/// How it is known that everybody refuses what was revoked.
+fn proof(InForce { proof, followers, seconds }: &InForce) -> String {
+    match (proof, followers) {
+        (Proof::Applied, 0) => "nobody follows what is revoked".into(),
+        (Proof::Applied, 1) => format!("the one follower has applied it, after {seconds:.3} s"),
+        (Proof::Applied, all) => format!("all {all} followers have applied it, after {seconds:.3} s"),
+        (Proof::Lapsed, _) => {
+            format!("{seconds:.3} s have passed, and nobody who has not said so believes anything for longer")
+        }
+    }
+}
+
+async fn ask(admin: SocketAddr) -> Result<Vec<Standing>, Failure> {
+    let url = format!("http://{admin}/debug/followed");
+    let no =
+        |why: String| Failure::new(format!("the gateway's admin listener at {admin} does not tell: {why}"));
+    let parsed = Url::parse(&url).map_err(|fault| no(fault.to_string()))?;
+    let reply = Client::default().send(Version::Http1, Method::GET, &parsed, &[], "").await;
+    let reply = reply.map_err(no)?;
+    if reply.status != StatusCode::OK {
+        return Err(no(format!("it answered {}", reply.status)));
+    }
+    serde_json::from_slice(&reply.body).map_err(|error| no(error.to_string()))
+}
+
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    if let Some(list) = &status.followers {
+        let row = |follower: &FollowerView| {
+            let behind = match follower.behind {
+                None => "everything".into(),
+                Some(0) => "nothing".into(),
+                Some(1) => "1 event".into(),
+                Some(behind) => format!("{behind} events"),
+            };
+            let seconds = |seconds: f64| format!("{seconds:.1} s");
+            [follower.name.clone(), behind, seconds(follower.heard), seconds(follower.lease)]
+        };
+        let _ = writeln!(text, "the log is at event {}; who follows it:", list.head);
+        text += &show::table(["follower", "lacks", "heard ago", "lease"], list.items.iter().map(row));
+    }
+    if let Some(all) = &status.following {
+        let row = |one: &Standing| {
+            let lease = one.lease_left.map_or_else(|| "none".into(), |left| format!("{left:.1} s"));
+            let numbers = [one.applied, one.lag, one.denials].map(|number| number.to_string());
+            let [applied, lag, denials] = numbers;
+            [one.issuer.clone(), one.mode.to_string(), lease, applied, lag, denials, one.way.clone()]
+        };
+        text += "what this gateway follows:\n";
+        let heading = ["issuer", "mode", "lease left", "applied", "lacks", "denied", "way"];
+        text += &show::table(heading, all.iter().map(row));
+    }
+    text
+}

@@ -1,0 +1,131 @@
+//! Knowing that what was revoked is refused everywhere: who follows, who has applied it, and who believes nothing any more.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::town::{BOUND, Node, Town, until};
+use crate::support::{database_of_its_own, postern, said};
+
+impl Town {
+    /// Runs `postern admin` at a node; what it printed and said.
+    fn admin(&self, file: &str, arguments: &[&str]) -> (String, String) {
+        self.admin_ends(0, file, arguments)
+    }
+
+    fn admin_ends(&self, code: i32, file: &str, arguments: &[&str]) -> (String, String) {
+        let config = self.folder.0.join(file);
+        let output = postern(&[&["admin", "--config", config.to_str().unwrap()], arguments].concat());
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr))
+    }
+
+    fn json(&self, file: &str, arguments: &[&str]) -> Value {
+        let (text, _) = self.admin(file, &[&["--output", "json"], arguments].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    fn followers(&self) -> usize {
+        let status = self.json("node-0.toml", &["coherence", "status"]);
+        status["followers"]["items"].as_array().unwrap().len()
+    }
+
+    /// What the first node says of a token that was revoked.
+    fn look(&self, token: &str) -> Value {
+        let file = self.folder.write("looked-at.token", token);
+        let arguments = ["--output", "json", "token", "look", file.to_str().unwrap()];
+        let (text, _) = self.admin_ends(1, "node-0.toml", &arguments);
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+/// With two hundreds that say "refused everywhere", nobody admits a token any more: not once, not for a moment.
+fn waits_for_all(town: &Town, gateways: &[&Node]) {
+    let node = &town.nodes[0];
+    for _ in 0..5 {
+        let (token, other) = (node.token(), node.token());
+        for gateway in gateways {
+            assert_eq!([gateway.status(&token), gateway.status(&other)], [200; 2]);
+        }
+        let began = Instant::now();
+        let answer = node.post("app", "/revoke", &format!("token={token}&wait=true"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert!(began.elapsed() < Duration::from_secs(3), "all is well, so nobody's lease is waited for");
+        for gateway in gateways {
+            assert_eq!([gateway.status(&token), gateway.status(&other)], [401, 200]);
+        }
+        assert_eq!(town.look(&token)["refused"], serde_json::json!({ "everywhere": true }));
+    }
+}
+
+#[test]
+fn who_waits_is_told_when_everybody_refuses() {
+    let town = Town::new("everywhere", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = [town.elsewhere(""), town.elsewhere("")];
+    until(|| town.followers() == 3, "written down");
+    waits_for_all(&town, &[&town.nodes[0], &elsewhere[0], &elsewhere[1]]);
+    let file = town.folder.write("last.token", town.nodes[0].token());
+    let (_, said) = town.admin("node-0.toml", &["--wait", "token", "revoke", file.to_str().unwrap()]);
+    assert!(said.contains("all 3 followers have applied it"), "{said}");
+    let refused = town.nodes[0].post("opaque", "/revoke", "token=x&wait=maybe");
+    assert!(refused.starts_with("HTTP/1.1 400 ") && refused.contains("wait is true or false"), "{refused}");
+}
+
+#[test]
+fn nodes_on_one_database_have_one_list() {
+    let (url, _) = database_of_its_own("everywhere");
+    let town = Town::new("everywhere-nodes", 2, &url);
+    let elsewhere = town.elsewhere("");
+    until(|| town.followers() == 3, "written down");
+    waits_for_all(&town, &[&town.nodes[0], &town.nodes[1], &elsewhere]);
+}
+
+#[test]
+fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
+    let town = Town::new("lapsed", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    until(|| town.followers() == 2, "written down");
+    let token = town.nodes[0].token();
+    assert_eq!(elsewhere.status(&token), 200);
+    elsewhere.process.signal("-STOP");
+    town.nodes[0].revoke(&token);
+    let revoked = Instant::now();
+    let not_yet = town.look(&token)["refused"].clone();
+    assert_eq!(not_yet["everywhere"], false, "{not_yet}");
+    assert_eq!(not_yet["not_yet"].as_array().unwrap().len(), 1, "{not_yet}");
+    let (_, said) = town.admin("node-0.toml", &["coherence", "wait"]);
+    assert!(revoked.elapsed() >= Duration::from_secs(5), "{said}");
+    assert!(said.contains("have passed, and nobody"), "{said}");
+    elsewhere.process.signal("-CONT");
+    assert_eq!(elsewhere.status(&token), 401, "not for a moment");
+    // And one that is gone for good holds nobody up for longer than a lease.
+    drop(elsewhere);
+    let began = Instant::now();
+    town.admin("node-0.toml", &["coherence", "wait"]);
+    assert!(began.elapsed() < BOUND + Duration::from_secs(2));
+}
+
+#[test]
+fn the_status_tells_both_ends() {
+    let town = Town::new("status", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    until(|| town.followers() == 2, "written down");
+    town.nodes[0].revoke(&town.nodes[0].token());
+    until(
+        || {
+            let status = town.json("node-0.toml", &["coherence", "status"]);
+            let followers = status["followers"]["items"].as_array().unwrap();
+            status["followers"]["head"] == 1 && followers.iter().all(|follower| follower["behind"] == 0)
+        },
+        "applied",
+    );
+    let (text, _) = town.admin("node-0.toml", &["coherence", "status"]);
+    assert!(text.starts_with("the log is at event 1; who follows it:\n"), "{text}");
+    assert!(text.contains("nothing") && text.contains("what this gateway follows:"), "{text}");
+    let status = town.json(&elsewhere.file, &["coherence", "status"]);
+    assert_eq!(status["followers"], Value::Null, "it has no provider");
+    let one = &status["following"][0];
+    assert_eq!([&one["mode"], &one["way"]], ["leased", "up"], "{status}");
+    assert_eq!([&one["applied"], &one["lag"]], [1, 0], "{status}");
+}

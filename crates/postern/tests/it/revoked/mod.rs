@@ -1,0 +1,296 @@
+//! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
+
+mod everywhere;
+mod town;
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use self::town::{BOUND, CUT, Town, free, until};
+use crate::support::{Running, database_of_its_own, get, postern, psql, said};
+
+/// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
+fn revoke_everywhere(town: &Town) {
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    for node in &town.nodes {
+        // Found in the cache the second time.
+        assert_eq!([node.status(&token), node.status(&token), node.status(&other)], [200; 3]);
+    }
+    town.nodes[0].revoke(&token);
+    let revoked = Instant::now();
+    for node in &town.nodes {
+        loop {
+            let asked = Instant::now();
+            match node.status(&token) {
+                401 => break,
+                200 => {
+                    assert!(asked - revoked < BOUND, "admitted {:?} after it was revoked", asked - revoked);
+                }
+                status => panic!("{status}"),
+            }
+        }
+    }
+    for node in &town.nodes {
+        assert_eq!([node.status(&token), node.status(&other)], [401, 200]);
+    }
+}
+
+#[test]
+fn a_token_that_was_revoked_is_refused() {
+    let town = Town::new("one", 1, "sqlite://postern.db?mode=rwc");
+    revoke_everywhere(&town);
+    let node = &town.nodes[0];
+    let token = node.token();
+    node.revoke(&token);
+    until(|| node.status(&token) == 401, "refused");
+    let answer = node.call("/", &token);
+    assert!(answer.contains("error=\"invalid_token\"") && answer.contains("token was revoked"), "{answer}");
+    let issuer = &node.provider;
+    assert!(node.metric(&format!("postern_coherence_lease_seconds{{issuer=\"http://{issuer}\"}}")) > 3.0);
+    let events = format!("postern_coherence_events_total{{issuer=\"http://{issuer}\"}}");
+    until(|| node.metric(&events) >= 2.0, "counted");
+}
+
+#[test]
+fn what_is_in_use_is_cut_off_when_its_token_is_revoked() {
+    let town = Town::new("stream", 1, "sqlite://postern.db?mode=rwc");
+    let node = &town.nodes[0];
+    let (token, other) = (node.token(), node.token());
+    let (cut, left) = (node.stream(&token), node.stream(&other));
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!cut.is_finished(), "nothing was revoked yet");
+    node.revoke(&token);
+    let revoked = Instant::now();
+    assert!(cut.join().unwrap() - revoked < CUT);
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(!left.is_finished(), "it is another token's");
+}
+
+#[test]
+fn whoever_begins_later_knows_what_was_revoked_before() {
+    let mut town = Town::new("later", 1, "sqlite://postern.db?mode=rwc");
+    let node = &mut town.nodes[0];
+    let token = node.token();
+    node.revoke(&token);
+    node.process.signal("-TERM");
+    assert_eq!(node.process.ended(), Some(0));
+    let file = town.folder.0.join("node-0.toml");
+    node.process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    node.process.wait_for("the provider is listening");
+    let other = node.token();
+    until(|| node.status(&other) == 200, "ready");
+    assert_eq!(node.status(&token), 401);
+}
+
+#[test]
+fn every_node_on_one_database_refuses_what_one_of_them_revoked() {
+    let (url, _) = database_of_its_own("revoked");
+    let town = Town::new("nodes", 2, &url);
+    for _ in 0..5 {
+        revoke_everywhere(&town);
+    }
+}
+
+#[test]
+fn a_gateway_elsewhere_refuses_what_was_revoked() {
+    let town = Town::new("elsewhere", 1, "sqlite://postern.db?mode=rwc");
+    let before = town.nodes[0].token();
+    town.nodes[0].revoke(&before);
+    let elsewhere = town.elsewhere("");
+    assert_eq!(elsewhere.status(&before), 401, "revoked before it began");
+    for _ in 0..3 {
+        town.revoke_and_watch(&elsewhere);
+    }
+    let issuer = &town.nodes[0].provider;
+    let asked = format!("postern_coherence_questions_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
+    assert!(elsewhere.metric(&asked) < 1.0, "it knows by itself");
+}
+
+#[test]
+fn what_is_asked_about_is_remembered_until_it_is_revoked() {
+    let town = Town::new("opaque", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    for gateway in [&town.nodes[0], &elsewhere] {
+        town.revoke_and_watch_of("opaque", gateway);
+        let asked = "postern_authority_questions_total{authority=\"opaque\",result=\"good\"}";
+        let (token, before) = (town.nodes[0].token_of("opaque"), gateway.metric(asked));
+        assert_eq!([gateway.status(&token), gateway.status(&token), gateway.status(&token)], [200; 3]);
+        assert!((gateway.metric(asked) - before - 1.0).abs() < 0.1, "asked once");
+        let stream = gateway.stream(&token);
+        town.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        assert!(stream.join().unwrap() - revoked < CUT);
+        assert_eq!(gateway.status(&token), 401);
+    }
+}
+
+#[test]
+fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
+    let mut town = Town::new("silence", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&revoked)], [200; 2]);
+    let stream = elsewhere.stream(&token);
+    town.nodes[0].revoke(&revoked);
+    until(|| elsewhere.status(&revoked) == 401, "refused");
+    town.nodes[0].process.signal("-KILL");
+    let gone = Instant::now();
+    loop {
+        let asked = Instant::now();
+        match elsewhere.status(&token) {
+            503 => break,
+            200 => assert!(asked - gone < BOUND, "admitted {:?} after the last word", asked - gone),
+            status => panic!("{status}"),
+        }
+    }
+    let answer = elsewhere.call("/", &token);
+    assert!(
+        answer.starts_with("HTTP/1.1 503 ") && answer.to_lowercase().contains("retry-after: "),
+        "{answer}"
+    );
+    assert!(stream.join().unwrap() - gone < CUT, "what is open rests on the same word");
+    let ready = get(&elsewhere.admin, "/readyz");
+    assert!(ready.contains("is not heard of"), "{ready}");
+    assert_ne!(elsewhere.status(&revoked), 200);
+
+    let file = town.folder.0.join("node-0.toml");
+    town.nodes[0].process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    until(|| elsewhere.status(&token) == 200, "admitted again");
+    assert_eq!(elsewhere.status(&revoked), 401, "what was refused once stays refused");
+}
+
+#[test]
+fn whoever_has_another_secret_hears_nothing() {
+    let town = Town::new("stranger", 1, "sqlite://postern.db?mode=rwc");
+    town.folder.write("follow.secret", format!("{}\n", "A".repeat(86) + "=="));
+    let mut stranger = town.start_elsewhere("");
+    stranger.process.wait_for("does not know the secret of this gateway");
+    let ready = get(&stranger.admin, "/readyz");
+    assert!(ready.contains(" 503 ") && ready.contains("has not said yet what is revoked"), "{ready}");
+    assert_eq!(stranger.status(&town.nodes[0].token()), 503);
+}
+
+/// A NATS server of its own.
+struct Broker {
+    child: std::process::Child,
+    url: String,
+}
+
+impl Broker {
+    fn start() -> Self {
+        let address = free();
+        let (host, port) = address.rsplit_once(':').unwrap();
+        let child = std::process::Command::new("nats-server")
+            .args(["-a", host, "-p", port])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("nats-server is not there: run dev/setup brokers");
+        until(|| TcpStream::connect(&address).is_ok(), "listening");
+        Self { child, url: format!("nats://{address}") }
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
+    let broker = Broker::start();
+    let more = format!("[coherence]\nbrokers = [\"{}\"]\n", broker.url);
+    let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
+    let mut elsewhere = town.elsewhere(&more);
+    until(|| !get(&elsewhere.admin, "/readyz").contains("way for messages"), "connected");
+    until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
+    let times: Vec<_> = (0..10).map(|_| town.revoke_and_watch(&elsewhere)).collect();
+    // Without a broker it would be a quarter of a second in the mean.
+    let mean = times.iter().sum::<Duration>() / 10;
+    assert!(mean < Duration::from_millis(150), "{times:?}");
+    drop(broker);
+    elsewhere.process.wait_for("NATS");
+    for _ in 0..3 {
+        town.revoke_and_watch(&elsewhere);
+    }
+}
+
+#[test]
+fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
+    let town = Town::new("still", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
+    elsewhere.process.signal("-STOP");
+    town.nodes[0].revoke(&token);
+    std::thread::sleep(BOUND + Duration::from_secs(1));
+    elsewhere.process.signal("-CONT");
+    // It asks, or has caught up; what it knew when it fell asleep is over.
+    for _ in 0..100 {
+        assert_eq!(elsewhere.status(&token), 401);
+    }
+    until(|| elsewhere.status(&other) == 200, "admitted");
+}
+
+#[test]
+fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
+    let mut town = Town::new("restored", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let (token, revoked) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&revoked)], [200; 2]);
+    town.nodes[0].revoke(&revoked);
+    until(|| elsewhere.status(&revoked) == 401, "refused");
+
+    let file = town.folder.0.join("node-0.toml");
+    let (config, copy) = (file.to_str().unwrap(), town.folder.0.join("copy"));
+    let admin = |verb: &str| {
+        let done = postern(&["admin", "--config", config, verb, copy.to_str().unwrap()]);
+        assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    };
+    admin("backup");
+    town.nodes[0].process.signal("-TERM");
+    assert_eq!(town.nodes[0].process.ended(), Some(0));
+    town.folder.write("database.url", "sqlite://restored.db?mode=rwc");
+    admin("restore");
+    town.nodes[0].process = Running::start(&["serve", "--config", config]);
+    town.nodes[0].process.wait_for("the provider is listening");
+
+    let issuer = &town.nodes[0].provider;
+    let flushes = format!("postern_coherence_flushes_total{{issuer=\"http://{issuer}\",cause=\"epoch\"}}");
+    until(|| get(&elsewhere.admin, "/metrics").contains(&flushes), "flushed");
+    until(|| elsewhere.status(&token) == 200, "admitted");
+    assert_eq!(elsewhere.status(&revoked), 401);
+    town.revoke_and_watch(&elsewhere);
+}
+
+#[test]
+fn a_hundred_thousand_revocations_at_once_are_taken_up_and_nobody_else_notices() {
+    let (url, _) = database_of_its_own("flood");
+    let town = Town::new("flood", 1, &url);
+    let elsewhere = town.elsewhere("");
+    let token = town.nodes[0].token();
+    assert_eq!(elsewhere.status(&token), 200);
+    // As one transaction: nobody pushes them, and they are more than anybody tells again.
+    psql(
+        &url,
+        "WITH head AS (UPDATE invalidation_head SET seq = seq + 100000 WHERE id = 1 RETURNING seq), \
+         log AS (INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) \
+         SELECT head.seq - 100000 + n, decode(md5(n::text), 'hex'), NULL, 9000000000000, 'flood', 0 \
+         FROM head, generate_series(1, 100000) n RETURNING seq, tags) \
+         INSERT INTO denials (tag, seq, not_before, expires_at) SELECT tags, seq, NULL, 9000000000000 FROM log",
+    );
+    let issuer = &town.nodes[0].provider;
+    for gateway in [&town.nodes[0], &elsewhere] {
+        let value =
+            |name: &str| gateway.metric(&format!("postern_coherence_{name}{{issuer=\"http://{issuer}\"}}"));
+        let taken_up = || {
+            assert_eq!(gateway.status(&token), 200, "somebody else's token");
+            value("denials") >= 100_000.0 && value("denials_whole") > 0.5 && value("lag_events") < 0.5
+        };
+        until(taken_up, "taken up");
+        assert!(value("lease_seconds") > 0.0);
+    }
+    town.revoke_and_watch(&elsewhere);
+}

@@ -1,0 +1,280 @@
+//! A provider's nodes with a gateway each, and gateways elsewhere that follow them.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running, exchange, get, postern, said};
+
+/// What the client proves itself with.
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+/// Nothing is admitted for longer than this after it was revoked, whatever happens: the lease, and what clocks may differ.
+pub(super) const BOUND: Duration = Duration::from_millis(5005);
+/// And with a cut after that.
+pub(super) const CUT: Duration = Duration::from_millis(6005);
+
+/// Nodes of one provider, each with a gateway before the same service.
+pub(super) struct Town {
+    pub(super) nodes: Vec<Node>,
+    pub(super) folder: Folder,
+}
+
+pub(super) struct Node {
+    pub(super) provider: String,
+    pub(super) gateway: String,
+    pub(super) admin: String,
+    pub(super) process: Running,
+    /// Its configuration, in the town's folder.
+    pub(super) file: String,
+}
+
+/// An address that nobody has, nor was told to be free before.
+pub(super) fn free() -> String {
+    static TOLD: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    loop {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        if TOLD.lock().unwrap().insert(address) {
+            return address.to_string();
+        }
+    }
+}
+
+/// A service that answers, and on `/events` never comes to an end.
+fn service() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+fn serve(mut stream: TcpStream) {
+    let mut lines = BufReader::new(stream.try_clone().unwrap());
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if lines.read_line(&mut head).unwrap_or(0) == 0 {
+                return;
+            }
+        }
+        if !head.starts_with("GET /events ") {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+            continue;
+        }
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while stream.write_all(b"4\r\ndata\r\n").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        return;
+    }
+}
+
+/// Whoever has an opaque token is asked about at the provider.
+fn authority(issuer: &str) -> String {
+    format!(
+        "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{issuer}/introspect\"\n\
+         prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
+         client_id = \"opaque\"\nclient_secret_file = \"app.secret\"\n"
+    )
+}
+
+impl Town {
+    pub(super) fn new(name: &str, nodes: usize, database: &str) -> Self {
+        Self::with(name, nodes, database, "")
+    }
+
+    /// With further configuration.
+    pub(super) fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
+        let folder = Folder::new(&format!("revoked-{name}"));
+        folder.write("app.secret", SECRET);
+        let private = |name: &str, content: &str| {
+            let path = folder.write(name, content);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        };
+        private("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+        private("database.url", database);
+        let service = service();
+        let places: Vec<_> = (0..nodes).map(|_| [free(), free(), free()]).collect();
+        let issuer = &places[0][0];
+        let start = |(at, [provider, gateway, admin]): (usize, &[String; 3])| {
+            let text = format!(
+                "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+                 [access_log]\nformat = \"off\"\n{more}\n\
+                 [provider]\nissuer = \"http://{issuer}\"\naddress = \"{provider}\"\naudiences = [\"orders\"]\n\
+                 database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
+                 [[provider.client]]\nid = \"app\"\nsecret_files = [\"app.secret\"]\n\
+                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 [[provider.client]]\nid = \"opaque\"\nsecret_files = [\"app.secret\"]\naccess_token = \"opaque\"\n\
+                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 introspects = true\n\
+                 [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
+                 [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
+                 jwks_uri = \"http://{provider}/jwks\"\n{}\
+                 [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
+                 [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
+                 policy = {{ allow = [{{ authenticated = true }}] }}\n",
+                authority(issuer)
+            );
+            let file = format!("node-{at}.toml");
+            let mut process =
+                Running::start(&["serve", "--config", folder.write(&file, text).to_str().unwrap()]);
+            process.wait_for("the provider is listening");
+            let (provider, gateway, admin) = (provider.clone(), gateway.clone(), admin.clone());
+            Node { provider, gateway, admin, process, file }
+        };
+        let nodes: Vec<_> = places.iter().enumerate().map(start).collect();
+        for node in &nodes {
+            until(|| get(&node.admin, "/readyz").contains(" 200 "), "ready");
+        }
+        Self { nodes, folder }
+    }
+}
+
+/// Waits for what must come.
+pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not {name} in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+impl Node {
+    pub(super) fn post(&self, client: &str, path: &str, form: &str) -> String {
+        let (address, secret) = (&self.provider, SECRET.replace('=', "%3D"));
+        let form = format!("client_id={client}&client_secret={secret}&{form}");
+        exchange(
+            address,
+            &format!(
+                "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+                form.len()
+            ),
+        )
+    }
+
+    pub(super) fn token(&self) -> String {
+        self.token_of("app")
+    }
+
+    pub(super) fn token_of(&self, client: &str) -> String {
+        let answer = self.post(client, "/token", "grant_type=client_credentials");
+        let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+        body["access_token"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+
+    pub(super) fn revoke(&self, token: &str) {
+        let client = if token.starts_with("ptn_") { "opaque" } else { "app" };
+        let answer = self.post(client, "/revoke", &format!("token={token}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+
+    pub(super) fn call(&self, path: &str, token: &str) -> String {
+        let address = &self.gateway;
+        exchange(
+            address,
+            &format!(
+                "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Authorization: Bearer {token}\r\n\r\n"
+            ),
+        )
+    }
+
+    pub(super) fn status(&self, token: &str) -> u16 {
+        self.call("/", token).split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
+    }
+
+    pub(super) fn metric(&self, name: &str) -> f64 {
+        let metrics = get(&self.admin, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("no {name}"));
+        line.rsplit(' ').next().and_then(|value| value.parse().ok()).unwrap()
+    }
+
+    /// Opens a stream, and answers when it ended; sends the instant that it has begun.
+    pub(super) fn stream(&self, token: &str) -> std::thread::JoinHandle<Instant> {
+        let mut stream = TcpStream::connect(&self.gateway).unwrap();
+        let request = format!(
+            "GET /events HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+            self.gateway
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while matches!(stream.read(&mut buffer), Ok(1..)) {}
+            Instant::now()
+        })
+    }
+}
+
+impl Town {
+    /// Starts a gateway without a provider, which follows this one; `more` is further configuration.
+    pub(super) fn elsewhere(&self, more: &str) -> Node {
+        let config = self.folder.0.join("node-0.toml");
+        let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
+        assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
+        self.folder.write("follow.secret", &printed.stdout);
+        let mut elsewhere = self.start_elsewhere(more);
+        elsewhere.process.wait_for("listening");
+        until(|| get(&elsewhere.admin, "/readyz").contains(" 200 "), "ready");
+        elsewhere
+    }
+
+    pub(super) fn start_elsewhere(&self, more: &str) -> Node {
+        let (issuer, service) = (&self.nodes[0].provider, service());
+        let (gateway, admin) = (free(), free());
+        let secret = self.folder.0.join("follow.secret");
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let text = format!(
+            "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+             [access_log]\nformat = \"off\"\n{more}\n\
+             [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
+             [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
+             follow_secret_file = \"follow.secret\"\n{}\
+             [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
+             [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
+             policy = {{ allow = [{{ authenticated = true }}] }}\n",
+            authority(issuer)
+        );
+        let file = format!("elsewhere-{gateway}.toml");
+        let process =
+            Running::start(&["serve", "--config", self.folder.write(&file, text).to_str().unwrap()]);
+        Node { provider: issuer.clone(), gateway, admin, process, file }
+    }
+
+    /// Revokes a token, and answers how long a gateway admitted it after that.
+    pub(super) fn revoke_and_watch(&self, elsewhere: &Node) -> Duration {
+        self.revoke_and_watch_of("app", elsewhere)
+    }
+
+    pub(super) fn revoke_and_watch_of(&self, client: &str, elsewhere: &Node) -> Duration {
+        let (token, other) = (self.nodes[0].token_of(client), self.nodes[0].token_of(client));
+        assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
+        self.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        let mut last = revoked;
+        loop {
+            let asked = Instant::now();
+            match elsewhere.status(&token) {
+                401 => break,
+                200 => last = asked,
+                status => panic!("{status}"),
+            }
+            assert!(asked - revoked < BOUND, "still admitted");
+        }
+        assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [401, 200]);
+        last - revoked
+    }
+}

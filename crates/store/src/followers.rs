@@ -1,0 +1,117 @@
+//! Who follows the log of revocations, and how far each has got: one list for all nodes, kept in the database.
+//!
+//! Times in it are the database's own, so that no two clocks are compared. Whoever writes an entry counts its beat up; an entry whose beat
+//! has not changed for long enough, by the clock of whoever looks, is of nobody any more.
+
+use std::time::Duration;
+
+use coherence::roster::Follower;
+use coherence::{ConsumerId, Epoch, Head, Name};
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
+use crate::invalidation::{malformed, number};
+use crate::store::Store;
+use crate::value::millis_of;
+use crate::write::{Change, Tx};
+
+/// An entry of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Who, and how far.
+    pub follower: Follower,
+    /// Counts how often it was written.
+    pub beat: u64,
+    /// How long ago it was written, by the database's clock.
+    pub since: Duration,
+}
+
+/// Writes down who follows. An entry is never set back to less of the same history, nor to nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct NoteFollowers(pub(crate) Vec<Follower>);
+
+impl Change for NoteFollowers {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let now = tx.dialect.now();
+        let note = format!(
+            "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) \
+             VALUES ($1, $2, $3, $4, $5, 1, {now}) \
+             ON CONFLICT (id) DO UPDATE SET called = excluded.called, lease = excluded.lease, \
+             seq = CASE WHEN excluded.epoch IS NULL OR (followers.epoch = excluded.epoch \
+             AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
+             epoch = COALESCE(excluded.epoch, followers.epoch), \
+             beat = followers.beat + 1, heard_at = excluded.heard_at"
+        );
+        // Always in the same order: two nodes that write the same do not wait for each other in a circle.
+        let mut followers: Vec<_> = self.0.iter().collect();
+        followers.sort_by_key(|follower| follower.id);
+        for Follower { id, called, lease, applied } in followers {
+            sqlx::query(sqlx::AssertSqlSafe(note.clone()))
+                .bind(&id.0[..])
+                .bind(called.as_str())
+                .bind(millis_of(*lease))
+                .bind(applied.map(|head| head.epoch.0.to_vec()))
+                .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)))
+                .execute(&mut *tx.connection)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Strikes off who is gone, unless it was heard of meanwhile.
+#[derive(Debug, Clone)]
+pub struct ForgetFollower {
+    /// Who.
+    pub id: ConsumerId,
+    /// The last beat that was seen.
+    pub beat: u64,
+}
+
+impl Change for ForgetFollower {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query("DELETE FROM followers WHERE id = $1 AND beat = $2")
+            .bind(&self.id.0[..])
+            .bind(i64::try_from(self.beat).unwrap_or(i64::MAX))
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Everybody in the list, by name.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn followers(&self) -> Result<Vec<Listed>, StoreError> {
+        let now = self.dialect().now();
+        let ask = format!(
+            "SELECT id, called, lease, epoch, seq, beat, {now} - heard_at FROM followers ORDER BY called, id"
+        );
+        let rows = self.readers().all(sqlx::query(sqlx::AssertSqlSafe(ask))).await?;
+        rows.iter().map(read).collect()
+    }
+}
+
+fn read(row: &AnyRow) -> Result<Listed, StoreError> {
+    let id: Vec<u8> = row.try_get(0)?;
+    let epoch: Option<Vec<u8>> = row.try_get(3)?;
+    let epoch = epoch.map(|epoch| epoch.try_into().map(Epoch)).transpose().map_err(|_| malformed("epoch"))?;
+    let seq = number(row.try_get(4)?);
+    Ok(Listed {
+        follower: Follower {
+            id: ConsumerId(id.try_into().map_err(|_| malformed("id"))?),
+            called: Name::new(&row.try_get::<String, _>(1)?).ok_or_else(|| malformed("called"))?,
+            lease: Duration::from_millis(number(row.try_get(2)?)),
+            applied: epoch.map(|epoch| Head { epoch, seq }),
+        },
+        beat: number(row.try_get(5)?),
+        since: Duration::from_millis(number(row.try_get(6)?)),
+    })
+}

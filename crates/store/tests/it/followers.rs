@@ -1,0 +1,75 @@
+//! Who follows the log.
+
+use std::time::Duration;
+
+use coherence::drive::Log as _;
+use coherence::roster::Follower;
+use coherence::{ConsumerId, Name};
+use store::followers::ForgetFollower;
+use store::{Epoch, Head};
+
+use crate::databases::{EPOCH, on_both};
+
+fn follower(number: u8, applied: Option<(Epoch, u64)>) -> Follower {
+    Follower {
+        id: ConsumerId([number; 16]),
+        called: Name::new(&format!("gateway-{number}")).unwrap(),
+        lease: Duration::from_secs(5),
+        applied: applied.map(|(epoch, seq)| Head { epoch, seq }),
+    }
+}
+
+on_both! {
+    async fn followers_are_one_list_for_all_nodes(database: Database) {
+        let stores = database.open_all().await;
+        let all = [follower(2, Some((EPOCH, 7))), follower(1, None)];
+        assert!(stores[0].note(&all).await);
+        let listed = stores[stores.len() - 1].followers().await.unwrap();
+        let followers: Vec<_> = listed.iter().map(|listed| listed.follower.clone()).collect();
+        assert_eq!(followers, [follower(1, None), follower(2, Some((EPOCH, 7)))], "by name");
+        assert!(listed.iter().all(|listed| listed.beat == 1 && listed.since < Duration::from_secs(20)));
+    }
+
+    async fn nobody_is_set_back(database: Database) {
+        let store = database.open().await;
+        let other = Epoch([9; 16]);
+        let applied = async |said| {
+            assert!(store.note(&[follower(1, said)]).await);
+            let listed = store.followers().await.unwrap();
+            listed[0].follower.applied.map(|head| (head.epoch, head.seq))
+        };
+        assert_eq!(applied(None).await, None);
+        assert_eq!(applied(Some((EPOCH, 5))).await, Some((EPOCH, 5)));
+        assert_eq!(applied(Some((EPOCH, 4))).await, Some((EPOCH, 5)), "another node knew more");
+        assert_eq!(applied(None).await, Some((EPOCH, 5)), "what was applied once stays applied");
+        assert_eq!(applied(Some((other, 1))).await, Some((other, 1)), "numbers of another history are others");
+        assert_eq!(store.followers().await.unwrap()[0].beat, 5);
+    }
+
+    async fn only_who_said_nothing_meanwhile_is_forgotten(database: Database) {
+        let store = database.open().await;
+        let forget = |beat| ForgetFollower { id: ConsumerId([1; 16]), beat };
+        store.note(&[follower(1, None)]).await;
+        store.note(&[follower(1, None)]).await;
+        store.write(forget(1)).await.unwrap();
+        assert_eq!(store.followers().await.unwrap().len(), 1);
+        store.write(forget(2)).await.unwrap();
+        assert_eq!(store.followers().await.unwrap(), []);
+    }
+
+    async fn nodes_that_write_the_same_do_not_block_each_other(database: Database) {
+        let stores = database.open_all().await;
+        let mut writes = tokio::task::JoinSet::new();
+        for turn in 0..100_usize {
+            let store = stores[turn % stores.len()].clone();
+            let mut all: Vec<_> = (0..20).map(|number| follower(number, Some((EPOCH, turn as u64)))).collect();
+            if turn % 2 == 1 {
+                all.reverse();
+            }
+            writes.spawn(async move { store.note(&all).await });
+        }
+        assert!(writes.join_all().await.into_iter().all(|noted| noted));
+        let listed = stores[0].followers().await.unwrap();
+        assert!(listed.iter().all(|listed| listed.follower.applied == Some(Head { epoch: EPOCH, seq: 99 })));
+    }
+}
