@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 
 use super::brokers::{Broker, Kind, PASSWORD, USER, free_port};
+use super::promises::{self, Server};
 use super::proxy::{Network, Proxy};
 use super::strict::Strict;
 
@@ -341,6 +342,42 @@ async fn activemq_classic() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rabbitmq() {
     holds(Kind::Rabbit).await;
+}
+
+/// A broker that is started and killed while others go on; gone for the moment while it starts.
+struct Own(Option<Broker>);
+
+impl Server for Own {
+    fn port(&self) -> u16 {
+        self.0.as_ref().unwrap().port()
+    }
+
+    fn kill(&mut self) {
+        self.0.as_mut().unwrap().kill();
+    }
+
+    async fn run(&mut self) {
+        let mut broker = self.0.take().unwrap();
+        let run = move || {
+            broker.run();
+            broker
+        };
+        self.0 = Some(tokio::task::spawn_blocking(run).await.unwrap());
+    }
+}
+
+/// Holds the promises against a broker.
+pub(super) async fn promises_hold(kind: Kind) {
+    let broker = tokio::task::spawn_blocking(move || Broker::start(kind)).await.unwrap();
+    let name = match kind {
+        Kind::Artemis => "Artemis",
+        Kind::Classic => "ActiveMQ Classic",
+        Kind::Rabbit => "RabbitMQ",
+    };
+    promises::hold(name, Own(Some(broker)), |port| {
+        Arc::new(Amqp::start(settings(&format!("127.0.0.1:{port}"), addressing(kind))))
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

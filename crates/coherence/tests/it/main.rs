@@ -7,6 +7,7 @@ mod amqp;
 mod brokers;
 mod nats;
 mod postgres;
+mod promises;
 mod proxy;
 mod servers;
 mod strict;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use coherence::transport::conformance;
@@ -9,6 +10,7 @@ use coherence::transport::nats::{self, Config, Credentials, Login};
 use coherence::transport::{Address, Link};
 use tempfile::TempDir;
 
+use super::promises::{self, Server};
 use super::servers::{self, Certified, Process, free_port, local, program};
 
 /// A server with a configuration, on a port.
@@ -44,6 +46,32 @@ async fn conforms() {
     let port = free_port();
     let _server = server(port, "").await;
     conformance::run(async || anonymous(local(port))).await;
+}
+
+struct Nats {
+    port: u16,
+    running: Option<(Process, TempDir)>,
+}
+
+impl Server for Nats {
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn kill(&mut self) {
+        self.running = None;
+    }
+
+    async fn run(&mut self) {
+        self.running = Some(server(self.port, "").await);
+    }
+}
+
+/// Holds the promises against a server.
+pub(super) async fn promises_hold() {
+    let mut nats = Nats { port: free_port(), running: None };
+    nats.run().await;
+    promises::hold("NATS", nats, |port| Arc::new(anonymous(local(port)))).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use coherence::transport::{Address, Link, Transport};
 use rustls::ClientConfig;
 use tempfile::TempDir;
 
+use super::promises::{self, Server};
 use super::servers::{self, Certified, Process, free_port, local, program};
 
 #[expect(clippy::disallowed_methods, reason = "tests are told of servers by the environment")]
@@ -108,6 +109,32 @@ fn root() -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn conforms() {
     conformance::run(async || open(&shared())).await;
+}
+
+struct Own {
+    cluster: Cluster,
+    running: Option<Process>,
+}
+
+impl Server for Own {
+    fn port(&self) -> u16 {
+        self.cluster.port
+    }
+
+    fn kill(&mut self) {
+        self.running = None;
+    }
+
+    async fn run(&mut self) {
+        self.running = Some(self.cluster.run(&[]).await);
+    }
+}
+
+/// Holds the promises against a server.
+pub(super) async fn promises_hold() {
+    let mut own = Own { cluster: Cluster::new(), running: None };
+    own.run().await;
+    promises::hold("PostgreSQL", own, |port| Arc::new(connect(&local(port)))).await;
 }
 
 #[tokio::test]

@@ -90,7 +90,14 @@ pub(crate) enum Weather {
     Silent,
     /// The same, but only for what goes to the server.
     Deaf,
+    /// The same, but only for what comes from the server.
+    Mute,
+    /// Everything takes its time.
+    Slow,
 }
+
+/// How long something takes in a slow network.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// A bad network in front of a server.
 pub(crate) struct Proxy {
@@ -142,7 +149,7 @@ async fn forward(client: TcpStream, to: u16, weather: watch::Receiver<Weather>) 
     let mut cut = weather.clone();
     tokio::select! {
         () = pump(client_reads, server_writes, weather.clone(), &[Weather::Silent, Weather::Deaf]) => {}
-        () = pump(server_reads, client_writes, weather, &[Weather::Silent]) => {}
+        () = pump(server_reads, client_writes, weather, &[Weather::Silent, Weather::Mute]) => {}
         _ = cut.wait_for(|weather| *weather == Weather::Cut) => {}
     }
 }
@@ -157,6 +164,9 @@ async fn pump(
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if weather.wait_for(|weather| !bad.contains(weather)).await.is_err() {
             break;
+        }
+        if *weather.borrow() == Weather::Slow {
+            tokio::time::sleep(SLOW).await;
         }
         if to.write_all(&buffer[..count]).await.is_err() {
             break;

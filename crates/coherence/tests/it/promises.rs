@@ -1,0 +1,445 @@
+//! The promises, kept over each real server while messages are lost, repeated, late and out of order, while either direction of the
+//! network stands still, while connections break, and while the server is killed.
+//!
+//! Two caches and a node of the authority, each with a connection of its own through a bad stretch of network. Tokens are issued and
+//! revoked all the time, and used at both caches; the lease is a second, so that each mishap outlasts it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use coherence::consumer::{Consumer, Settings};
+use coherence::denials::{Denial, Denials};
+use coherence::drive::{Answers, Copies, End, Log, follow};
+use coherence::roster::Follower;
+use coherence::time::{BootClock, Clock as _};
+use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
+use coherence::view::{Standing, Verdict, View};
+use coherence::wire::Keys;
+use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::brokers::Kind;
+use super::servers::{Proxy, Weather};
+use super::{amqp, nats, postgres};
+
+const LEASE: Duration = Duration::from_secs(1);
+/// What no token is admitted for longer than after it was revoked.
+const BOUND: Duration = Duration::from_millis(1001);
+/// How long each mishap lasts.
+const SPELL: Duration = Duration::from_millis(1500);
+/// Within this much all is well again.
+const HEALED: Duration = Duration::from_secs(30);
+/// Tokens that are used.
+const LATEST: usize = 40;
+const EPOCH: Epoch = Epoch([1; 16]);
+
+/// A server that can be killed.
+pub(crate) trait Server {
+    /// Where it listens.
+    fn port(&self) -> u16;
+    /// `kill -9`.
+    fn kill(&mut self);
+    /// Runs it again, at the same port.
+    async fn run(&mut self);
+}
+
+/// What becomes of messages, in thousandths.
+#[derive(Debug, Clone, Copy, Default)]
+struct Mishaps {
+    lost: u64,
+    repeated: u64,
+    /// Each is late by up to so much, and so out of order.
+    late: Duration,
+    /// Nothing that is sent arrives anywhere.
+    mute: bool,
+    /// Nothing that is sent by others arrives here.
+    deaf: bool,
+}
+
+/// A way whose messages meet with mishaps.
+struct Rough {
+    way: Arc<dyn Transport>,
+    mishaps: watch::Receiver<Mishaps>,
+    random: Arc<AtomicU64>,
+}
+
+/// `SplitMix64`: numbers that look random.
+fn draw(random: &AtomicU64) -> u64 {
+    let mut z = random.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Mishaps {
+    /// When a message arrives, each time that it does.
+    fn arrivals(self, random: &AtomicU64) -> Vec<Duration> {
+        let copies = 1 + usize::from(draw(random) % 1000 < self.repeated);
+        let arrives = (0..copies).filter(|_| draw(random) % 1000 >= self.lost);
+        arrives.map(|_| self.late * u32::try_from(draw(random) % 100).unwrap() / 100).collect()
+    }
+}
+
+impl Transport for Rough {
+    fn send(&self, topic: &Topic, message: Bytes) {
+        let mishaps = *self.mishaps.borrow();
+        if mishaps.mute {
+            return;
+        }
+        for after in mishaps.arrivals(&self.random) {
+            let (way, topic, message) = (self.way.clone(), topic.clone(), message.clone());
+            if after.is_zero() {
+                way.send(&topic, message);
+            } else {
+                tokio::spawn(async move {
+                    sleep(after).await;
+                    way.send(&topic, message);
+                });
+            }
+        }
+    }
+
+    fn subscribe(&self, topic: Topic) -> Subscription {
+        let (mut from, (to, subscription)) = (self.way.subscribe(topic), mpsc::channel(QUEUE));
+        let mishaps = self.mishaps.clone();
+        tokio::spawn(async move {
+            while let Some(message) = from.recv().await {
+                // What finds no room is lost, as with every way.
+                if !mishaps.borrow().deaf
+                    && matches!(to.try_send(message), Err(mpsc::error::TrySendError::Closed(_)))
+                {
+                    return;
+                }
+            }
+        });
+        subscription
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.way.state()
+    }
+}
+
+/// The log.
+#[derive(Clone, Default)]
+struct Facts(Arc<Mutex<Vec<Event>>>);
+
+impl Facts {
+    /// The head, and whether something is denied as of it.
+    fn denies(&self, tag: Tag) -> (u64, bool) {
+        let log = self.0.lock();
+        (log.len() as u64, log.iter().rev().any(|event| event.tags.contains(&tag)))
+    }
+}
+
+impl Log for Facts {
+    async fn head(&self) -> Option<Head> {
+        Some(Head { epoch: EPOCH, seq: self.0.lock().len() as u64 })
+    }
+
+    async fn note(&self, _: &[Follower]) -> bool {
+        true
+    }
+
+    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
+        let after = usize::try_from(after).unwrap();
+        Some((EPOCH, self.0.lock().iter().skip(after).take(limit).cloned().collect()))
+    }
+}
+
+impl Copies for Facts {
+    async fn load(&self, denials: &Denials) -> Option<Head> {
+        let head = Log::head(self).await;
+        for event in self.0.lock().iter() {
+            for tag in &event.tags {
+                denials.add(*tag, Denial { not_before: None, until: event.until });
+            }
+        }
+        head
+    }
+}
+
+/// A token.
+#[derive(Clone, Copy)]
+struct Token {
+    number: u64,
+    /// From this moment on it may be refused.
+    revoking: bool,
+    /// When whoever revoked it knew that it is durable.
+    revoked: Option<Instant>,
+}
+
+fn tag(number: u64) -> Tag {
+    let mut tag = [7; Tag::LENGTH];
+    tag[..8].copy_from_slice(&number.to_le_bytes());
+    Tag(tag)
+}
+
+/// What all share.
+#[derive(Clone)]
+struct World {
+    facts: Facts,
+    tokens: Arc<Mutex<Vec<Token>>>,
+    append: mpsc::Sender<(Epoch, Event)>,
+    random: Arc<AtomicU64>,
+    views: Arc<Vec<Arc<View>>>,
+    broken: Arc<Mutex<Vec<String>>>,
+    /// Tokens admitted by what was known, and by asking.
+    known: Arc<AtomicU64>,
+    asked: Arc<AtomicU64>,
+    /// Over which server.
+    of: &'static str,
+}
+
+impl World {
+    fn issue(&self) {
+        let mut tokens = self.tokens.lock();
+        let number = tokens.len() as u64;
+        tokens.push(Token { number, revoking: false, revoked: None });
+    }
+
+    fn any(&self) -> Token {
+        let tokens = self.tokens.lock();
+        let back = usize::try_from(draw(&self.random)).unwrap_or(0) % LATEST.min(tokens.len());
+        tokens[tokens.len() - 1 - back]
+    }
+
+    fn revoke(&self, token: Token) {
+        let at = usize::try_from(token.number).unwrap();
+        if std::mem::replace(&mut self.tokens.lock()[at].revoking, true) {
+            return;
+        }
+        let mut log = self.facts.0.lock();
+        let seq = log.len() as u64 + 1;
+        let event = Event { seq, tags: vec![tag(token.number)], not_before: None, until: i64::MAX };
+        log.push(event.clone());
+        drop(log);
+        self.tokens.lock()[at].revoked = Some(Instant::now());
+        // Whoever is not told asks.
+        let _ = self.append.try_send((EPOCH, event));
+        self.issue();
+    }
+
+    /// A request with some token at a cache, which has refused those before.
+    fn request(&self, at: usize, refused: &mut HashSet<u64>) {
+        let (view, token, began) = (&self.views[at], self.any(), Instant::now());
+        let tags = [tag(token.number)];
+        let admitted = match view.verify(&tags, 0) {
+            Verdict::Denied => false,
+            Verdict::Good(stamp) if view.standing(&stamp, &tags, BootClock.now()) == Standing::Good => {
+                self.known.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+            // The issuer is asked, and it is there.
+            Verdict::Good(_) | Verdict::Ask => {
+                self.asked.fetch_add(1, Ordering::Relaxed);
+                let (head, denied) = self.facts.denies(tags[0]);
+                if denied {
+                    view.denied((EPOCH, head), tags[0]);
+                }
+                !denied
+            }
+        };
+        let number = token.number;
+        if !admitted {
+            let now = self.tokens.lock()[usize::try_from(number).unwrap()];
+            if !now.revoking {
+                self.broken.lock().push(format!("{number} was refused at {at}, and nobody revoked it"));
+            }
+            refused.insert(number);
+            return;
+        }
+        let late = token.revoked.map(|revoked| began.saturating_duration_since(revoked));
+        if let Some(late) = late.filter(|late| *late > BOUND) {
+            self.broken.lock().push(format!("{number} was admitted at {at} {late:?} after it was revoked"));
+        }
+        if refused.contains(&number) {
+            self.broken.lock().push(format!("{number} was admitted at {at} after it was refused there"));
+        }
+    }
+
+    /// Whether both caches go by what they know, which is all there is.
+    fn is_well(&self) -> bool {
+        let head = self.facts.0.lock().len() as u64;
+        let (now, head) = (BootClock.now(), head.saturating_sub(200));
+        self.views.iter().all(|view| now < view.lease() && view.contiguous() >= head)
+    }
+
+    async fn well(&self, after: &str) {
+        let began = Instant::now();
+        while !self.is_well() {
+            let standing: Vec<_> = self.views.iter().map(|view| (view.contiguous(), view.lag())).collect();
+            assert!(began.elapsed() < HEALED, "{}: not believed again after {after}: {standing:?}", self.of);
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(*self.broken.lock(), Vec::<String>::new(), "{}: broken by {after}", self.of);
+    }
+}
+
+fn end(way: &Rough) -> End {
+    End {
+        authority: Name::new("main").unwrap(),
+        transport: Arc::new(Rough {
+            way: way.way.clone(),
+            mishaps: way.mishaps.clone(),
+            random: way.random.clone(),
+        }),
+        keys: Keys::one(1, &[5; 32]),
+        clock: Arc::new(BootClock),
+        counts: Arc::default(),
+    }
+}
+
+/// The bad stretches of network: the authority's, and those of two caches.
+type Networks = Vec<(Proxy, watch::Sender<Mishaps>)>;
+
+/// An authority and two caches with a way each, in use.
+fn begin(of: &'static str, ways: &[Rough], tasks: &mut JoinSet<()>) -> World {
+    let (append, appended) = mpsc::channel(100);
+    let facts = Facts::default();
+    let views = (0..2).map(|_| Arc::new(View::new(1000).with_denials(1_000_000))).collect();
+    let world = World {
+        facts: facts.clone(),
+        tokens: Arc::default(),
+        append,
+        random: ways[0].random.clone(),
+        views: Arc::new(views),
+        broken: Arc::default(),
+        known: Arc::default(),
+        asked: Arc::default(),
+        of,
+    };
+    (0..LATEST).for_each(|_| world.issue());
+    tasks.spawn(Answers::new(end(&ways[0]), facts.clone()).run(appended));
+    for (at, view) in world.views.iter().enumerate() {
+        let number = u8::try_from(at).unwrap() + 1;
+        let (period, patience) = (Duration::from_millis(100), Duration::from_millis(300));
+        let called = Name::new(&format!("cache-{number}")).unwrap();
+        let settings = Settings { lease: LEASE, period, patience };
+        let consumer = Consumer::new((ConsumerId([number; 16]), called), settings, view.clone());
+        let mut drawn = u128::from(number) << 64;
+        let nonce = move || {
+            drawn += 1;
+            Nonce(drawn.to_le_bytes())
+        };
+        tasks.spawn(follow(end(&ways[at + 1]), consumer, facts.clone(), nonce, |_| {}));
+        let world = world.clone();
+        tasks.spawn(async move {
+            let mut refused = HashSet::new();
+            loop {
+                (0..5).for_each(|_| world.request(at, &mut refused));
+                sleep(Duration::from_millis(1)).await;
+            }
+        });
+    }
+    world
+}
+
+/// What can happen to messages.
+async fn lose_messages(world: &World, networks: &Networks) {
+    let fair = Mishaps::default();
+    let to_all = |mishaps: Mishaps| {
+        for (_, tell) in networks {
+            tell.send_replace(mishaps);
+        }
+    };
+    let mishaps = [
+        ("losses", Mishaps { lost: 400, ..fair }),
+        ("repetitions", Mishaps { repeated: 900, ..fair }),
+        ("disorder", Mishaps { late: Duration::from_millis(300), ..fair }),
+        ("delays of more than a lease", Mishaps { late: Duration::from_secs(3), ..fair }),
+        ("all of it", Mishaps { lost: 300, repeated: 300, late: Duration::from_millis(800), ..fair }),
+    ];
+    for (name, mishaps) in mishaps {
+        to_all(mishaps);
+        sleep(SPELL).await;
+        to_all(fair);
+        world.well(name).await;
+    }
+    let of_one = [
+        ("a cache nobody hears", Mishaps { mute: true, ..fair }),
+        ("a deaf cache", Mishaps { deaf: true, ..fair }),
+    ];
+    for (name, mishaps) in of_one {
+        networks[1].1.send_replace(mishaps);
+        sleep(SPELL).await;
+        networks[1].1.send_replace(fair);
+        world.well(name).await;
+    }
+}
+
+/// What can happen to connections.
+async fn break_connections(world: &World, networks: &Networks) {
+    for weather in [Weather::Deaf, Weather::Mute, Weather::Silent, Weather::Slow, Weather::Cut] {
+        for whose in [0, 1] {
+            networks[whose].0.set(weather);
+            sleep(SPELL).await;
+            networks[whose].0.set(Weather::Fair);
+            world.well(&format!("{weather:?} network of {whose}")).await;
+        }
+    }
+    // More than any queue holds, while one of the caches hears nothing.
+    networks[2].0.set(Weather::Mute);
+    for _ in 0..20_000 {
+        world.issue();
+        let last = *world.tokens.lock().last().unwrap();
+        world.revoke(last);
+    }
+    networks[2].0.set(Weather::Fair);
+    world.well("a full queue").await;
+}
+
+/// Holds the promises against a server, over connections that `connect` makes to a port.
+pub(crate) async fn hold(
+    of: &'static str,
+    mut server: impl Server,
+    connect: impl Fn(u16) -> Arc<dyn Transport>,
+) {
+    let random = Arc::new(AtomicU64::new(0x1234_5678));
+    let (mut networks, mut ways, mut tasks) = (Networks::new(), Vec::new(), JoinSet::new());
+    for _ in 0..3 {
+        let network = Proxy::start(server.port()).await;
+        let (tell, mishaps) = watch::channel(Mishaps::default());
+        ways.push(Rough { way: connect(network.port), mishaps, random: random.clone() });
+        networks.push((network, tell));
+    }
+    let world = begin(of, &ways, &mut tasks);
+    world.well("the start").await;
+    let revoker = world.clone();
+    tasks.spawn(async move {
+        loop {
+            revoker.revoke(revoker.any());
+            sleep(Duration::from_millis(7)).await;
+        }
+    });
+    lose_messages(&world, &networks).await;
+    break_connections(&world, &networks).await;
+    server.kill();
+    sleep(SPELL).await;
+    server.run().await;
+    world.well("a kill").await;
+    let counted = || (world.known.load(Ordering::Relaxed), world.asked.load(Ordering::Relaxed));
+    let before = counted();
+    sleep(LEASE).await;
+    let (known, asked) = (counted().0 - before.0, counted().1 - before.1);
+    assert!(known > 10 * asked, "{of}: {known} by what was known, {asked} by asking, although all is well");
+    tasks.shutdown().await;
+}
+
+/// At the same time, since each does little but wait.
+#[tokio::test(flavor = "multi_thread")]
+async fn hold_over_every_server() {
+    tokio::join!(
+        nats::promises_hold(),
+        postgres::promises_hold(),
+        amqp::promises_hold(Kind::Artemis),
+        amqp::promises_hold(Kind::Classic),
+        amqp::promises_hold(Kind::Rabbit),
+    );
+}
