@@ -82,6 +82,14 @@ impl Dialect {
         }
     }
 
+    /// Sixteen random bytes.
+    pub(crate) fn drawn(self) -> &'static str {
+        match self {
+            Self::Sqlite => "randomblob(16)",
+            Self::Postgres => "uuid_send(gen_random_uuid())",
+        }
+    }
+
     /// Begins a transaction that reads, all of it as of one moment.
     pub(crate) fn snapshot(self) -> &'static str {
         match self {
@@ -148,6 +156,46 @@ impl Dialect {
             .connect_with(options.disable_statement_logging())
             .await?;
         Ok(pool)
+    }
+}
+
+/// Whether a database says which of its lives it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Incarnation {
+    /// It does.
+    Told,
+    /// It has but one, or does not say.
+    Untold,
+}
+
+impl Incarnation {
+    /// PostgreSQL's timeline, the first part of the name of every file of its log.
+    const TIMELINE: &'static str = "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)";
+
+    /// Asks whether the database tells. Services that are like PostgreSQL may have no such log, or not show it.
+    pub(crate) async fn look(dialect: Dialect, connection: &mut AnyConnection) -> Self {
+        if dialect == Dialect::Sqlite {
+            return Self::Untold;
+        }
+        let ask = format!("SELECT {}", Self::TIMELINE);
+        match sqlx::query(sqlx::AssertSqlSafe(ask)).fetch_one(connection).await {
+            Ok(_) => Self::Told,
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the database does not tell its timeline: after a failover that loses something, caches go on with what they know"
+                );
+                Self::Untold
+            }
+        }
+    }
+
+    /// The life, in SQL.
+    pub(crate) fn of(self, dialect: Dialect) -> &'static str {
+        match (self, dialect) {
+            (Self::Told, Dialect::Postgres) => Self::TIMELINE,
+            (Self::Told | Self::Untold, _) => "''",
+        }
     }
 }
 

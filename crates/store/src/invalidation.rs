@@ -5,6 +5,10 @@
 //!
 //! The head is one row. Appending updates it, and the row's lock is held until the transaction is durable: so the order
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
+//!
+//! A standby that takes over may lack the last events that its primary had told of. PostgreSQL counts such lives of a database
+//! (timelines), and the head says in which of them it was last written: in another one the epoch is drawn anew, so that no cache
+//! goes on with numbers that mean something else.
 
 use auth::time::Timestamp;
 use coherence::denials::Denial;
@@ -87,6 +91,18 @@ pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
 }
 
 impl Tx<'_> {
+    /// Sets the head's number, under the lock of its row. A database that lives another life than the one that wrote last, after a failover
+    /// or a restore of its files, may have lost events: there the history is another one from here on.
+    async fn advance(&mut self, seq: &'static str) -> Result<AnyRow, StoreError> {
+        let (life, fresh) = (self.incarnation.of(self.dialect), self.dialect.drawn());
+        let advance = format!(
+            "UPDATE invalidation_head SET seq = {seq}, \
+             epoch = CASE WHEN COALESCE(incarnation, {life}) = {life} THEN epoch ELSE {fresh} END, \
+             incarnation = {life} WHERE id = 1 RETURNING epoch, seq"
+        );
+        Ok(sqlx::query(sqlx::AssertSqlSafe(advance)).fetch_one(&mut *self.connection).await?)
+    }
+
     /// Appends an event and returns its number; several, if it concerns more than an event can name: then that of the last. The
     /// change it tells of belongs into the same transaction.
     pub(crate) async fn append(
@@ -108,9 +124,7 @@ impl Tx<'_> {
         tags: &[Tag],
         now: Timestamp,
     ) -> Result<u64, StoreError> {
-        let row = sqlx::query("UPDATE invalidation_head SET seq = seq + 1 WHERE id = 1 RETURNING epoch, seq")
-            .fetch_one(&mut *self.connection)
-            .await?;
+        let row = self.advance("seq + 1").await?;
         let (head, seq) = (read_head(&row)?, row.try_get::<i64, _>(1)?);
         sqlx::query(
             "INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) \
@@ -162,8 +176,7 @@ impl Change for ProveHead {
     type Output = Head;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
-        let touch = sqlx::query("UPDATE invalidation_head SET seq = seq WHERE id = 1 RETURNING epoch, seq");
-        read_head(&touch.fetch_one(&mut *tx.connection).await?)
+        read_head(&tx.advance("seq").await?)
     }
 }
 

@@ -9,7 +9,7 @@ use sqlx::AnyPool;
 use tokio::sync::broadcast;
 
 use crate::copy::{CopyError, Exported, Imported};
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::followers::NoteFollowers;
 use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
@@ -58,9 +58,10 @@ impl Store {
         migrations::run(&writers, dialect).await?;
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
         migrations::begin(&mut connection, epoch).await?;
+        let incarnation = Incarnation::look(dialect, &mut connection).await;
         drop(connection);
         let readers = Readers::open(url, dialect).await?;
-        let writer = Writer::start(&writers, dialect);
+        let writer = Writer::start(&writers, dialect, incarnation);
         Ok(Self { dialect, readers, writers, writer })
     }
 

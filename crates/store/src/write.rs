@@ -17,7 +17,7 @@ use std::time::Duration;
 use sqlx::{AnyConnection, AnyPool};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::Appended;
 
@@ -38,6 +38,7 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub struct Tx<'t> {
     pub(crate) connection: &'t mut AnyConnection,
     pub(crate) dialect: Dialect,
+    pub(crate) incarnation: Incarnation,
     /// What was appended to the log of revocations, to be told of once it is durable.
     pub(crate) appended: Vec<Appended>,
 }
@@ -107,16 +108,17 @@ pub(crate) struct Writer {
 struct Place {
     pool: AnyPool,
     dialect: Dialect,
+    incarnation: Incarnation,
     appended: broadcast::Sender<Appended>,
 }
 
 impl Writer {
     /// Starts as many lanes as there may be transactions at once; they end with the last writer.
-    pub(crate) fn start(pool: &AnyPool, dialect: Dialect) -> Self {
+    pub(crate) fn start(pool: &AnyPool, dialect: Dialect, incarnation: Incarnation) -> Self {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
         let (appended, _) = broadcast::channel(FOLLOWED);
-        let place = Place { pool: pool.clone(), dialect, appended: appended.clone() };
+        let place = Place { pool: pool.clone(), dialect, incarnation, appended: appended.clone() };
         for _ in 0..dialect.lanes() {
             tokio::spawn(kept(place.clone(), waiting.clone()));
         }
@@ -205,12 +207,12 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     if jobs.is_empty() {
         return Ok(());
     }
-    let dialect = place.dialect;
+    let Place { dialect, incarnation, .. } = *place;
     let mut transaction = place.pool.begin_with(dialect.begin()).await?;
     let mut appended = Vec::new();
     for job in jobs {
         // Dropping the transaction rolls it back.
-        let mut tx = Tx { connection: &mut transaction, dialect, appended };
+        let mut tx = Tx { connection: &mut transaction, dialect, incarnation, appended };
         job.apply(&mut tx).await?;
         appended = tx.appended;
     }

@@ -120,7 +120,7 @@ pub(crate) async fn run(
             return Err(lines.malformed(format!("there is no row of {head} in the copy")));
         }
     }
-    sqlx::query("UPDATE invalidation_head SET epoch = $1 WHERE id = 1")
+    sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
         .execute(&mut *transaction)
         .await

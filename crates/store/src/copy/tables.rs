@@ -5,6 +5,9 @@
 
 use crate::migrations;
 
+/// Who follows now follows this database, and no copy of it.
+const NOT_COPIED: [&str; 1] = ["followers"];
+
 /// What stands in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -22,7 +25,7 @@ pub(super) struct Table {
     pub(super) key: Vec<&'static str>,
 }
 
-/// All tables, those that are referred to first.
+/// All tables that are copied, those that are referred to first.
 pub(super) fn all() -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for line in migrations::schemas().flat_map(str::lines) {
@@ -38,6 +41,7 @@ pub(super) fn all() -> Vec<Table> {
             table.add(column);
         }
     }
+    tables.retain(|table| !NOT_COPIED.contains(&table.name));
     tables
 }
 

@@ -223,7 +223,7 @@ async fn every_table_and_column_is_copied() {
     let copy = export(&store).await;
     let mut connection = AnyConnection::connect(&database.url).await.unwrap();
     let names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '\\_%' ESCAPE '\\' \
-                 AND name NOT LIKE 'sqlite%' ORDER BY rowid";
+                 AND name NOT LIKE 'sqlite%' AND name <> 'followers' ORDER BY rowid";
     let mut there = Vec::new();
     for row in sqlx::query(names).fetch_all(&mut connection).await.unwrap() {
         let name: String = row.get(0);
@@ -301,7 +301,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":3"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":5"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -324,8 +324,10 @@ on_both! {
         let ada = add_user(&source, "ada").await;
         let copy = String::from_utf8(export(&source).await).unwrap();
         let without = copy.lines().filter(|line| !line.contains(r#""table":"login_sessions""#));
-        let before = sealed(without).replacen(r#""schema":3"#, r#""schema":1"#, 1);
+        let before = sealed(without).replacen(r#""schema":5"#, r#""schema":1"#, 1);
         let before = before.replacen(r#","not_before","until""#, "", 1);
+        let before = before.replacen(r#""seq","incarnation"]"#, r#""seq"]"#, 1);
+        let before = before.replacen(",0,null]", ",0]", 1);
         let before = sealed(before.lines());
         assert!(before.contains(r#""schema":1"#) && !before.contains("login_sessions"));
         assert!(!before.contains(r#""until""#));

@@ -1,6 +1,7 @@
 //! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
 
 mod everywhere;
+mod failover;
 mod town;
 
 use std::net::TcpStream;
