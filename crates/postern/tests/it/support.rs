@@ -204,6 +204,19 @@ impl Running {
         Self::spawn(command.args(arguments))
     }
 
+    /// With a wall clock of its own, which is as far from the machine's as a file says, at each moment. Other clocks are the machine's.
+    pub(crate) fn start_with_clock(file: &Path, arguments: &[&str]) -> Self {
+        let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
+        let library = folders
+            .map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"))
+            .find(|path| path.exists());
+        let library = library.expect("libfaketime is not installed: run dev/setup test");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postern"));
+        command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", file);
+        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Self::spawn(command.args(arguments))
+    }
+
     fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (sender, lines) = channel();

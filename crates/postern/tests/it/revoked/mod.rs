@@ -236,6 +236,39 @@ fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
 }
 
 #[test]
+fn a_wall_clock_that_is_wrong_lets_nobody_in_who_was_revoked() {
+    let town = Town::new("clock", 1, "sqlite://postern.db?mode=rwc");
+    let clock = town.folder.write("clock", "+0");
+    let elsewhere = town.elsewhere_with_clock(&clock);
+    for shift in ["+1h", "-1h", "+0"] {
+        let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+        assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2], "{shift}");
+        town.folder.write("clock", shift);
+        assert_eq!(
+            [elsewhere.status(&token), elsewhere.status(&other)],
+            [200; 2],
+            "{shift}: neither has expired"
+        );
+        town.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        loop {
+            let asked = Instant::now();
+            match elsewhere.status(&token) {
+                401 => break,
+                200 => assert!(asked - revoked < BOUND, "{shift}: still admitted"),
+                status => panic!("{shift}: {status}"),
+            }
+        }
+        assert_eq!(elsewhere.status(&other), 200, "{shift}");
+    }
+    // What it goes by is the faulty clock: a token that is good for three hours.
+    let other = town.nodes[0].token();
+    town.folder.write("clock", "+4h");
+    let answer = elsewhere.call("/", &other);
+    assert!(answer.starts_with("HTTP/1.1 401 ") && answer.contains("expired"), "{answer}");
+}
+
+#[test]
 fn a_restored_provider_is_another_history_and_what_was_refused_stays_refused() {
     let mut town = Town::new("restored", 1, "sqlite://postern.db?mode=rwc");
     let elsewhere = town.elsewhere("");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -111,7 +112,7 @@ impl Town {
                  [provider]\nissuer = \"http://{issuer}\"\naddress = \"{provider}\"\naudiences = [\"orders\"]\n\
                  database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
                  [[provider.client]]\nid = \"app\"\nsecret_files = [\"app.secret\"]\n\
-                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
+                 grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"3h\"\n\
                  [[provider.client]]\nid = \"opaque\"\nsecret_files = [\"app.secret\"]\naccess_token = \"opaque\"\n\
                  grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
                  introspects = true\n\
@@ -148,6 +149,11 @@ pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 impl Node {
+    fn begun(&mut self) {
+        self.process.wait_for("listening");
+        until(|| get(&self.admin, "/readyz").contains(" 200 "), "ready");
+    }
+
     pub(super) fn post(&self, client: &str, path: &str, form: &str) -> String {
         let (address, secret) = (&self.provider, SECRET.replace('=', "%3D"));
         let form = format!("client_id={client}&client_secret={secret}&{form}");
@@ -222,17 +228,33 @@ impl Node {
 impl Town {
     /// Starts a gateway without a provider, which follows this one; `more` is further configuration.
     pub(super) fn elsewhere(&self, more: &str) -> Node {
+        self.tell_the_secret();
+        let mut elsewhere = self.start_elsewhere(more);
+        elsewhere.begun();
+        elsewhere
+    }
+
+    /// Starts one whose wall clock is what a file says, such as `+1h`.
+    pub(super) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
+        self.tell_the_secret();
+        let mut elsewhere =
+            self.start_elsewhere_by("", |arguments| Running::start_with_clock(clock, arguments));
+        elsewhere.begun();
+        elsewhere
+    }
+
+    fn tell_the_secret(&self) {
         let config = self.folder.0.join("node-0.toml");
         let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
         assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
         self.folder.write("follow.secret", &printed.stdout);
-        let mut elsewhere = self.start_elsewhere(more);
-        elsewhere.process.wait_for("listening");
-        until(|| get(&elsewhere.admin, "/readyz").contains(" 200 "), "ready");
-        elsewhere
     }
 
     pub(super) fn start_elsewhere(&self, more: &str) -> Node {
+        self.start_elsewhere_by(more, Running::start)
+    }
+
+    fn start_elsewhere_by(&self, more: &str, start: impl Fn(&[&str]) -> Running) -> Node {
         let (issuer, service) = (&self.nodes[0].provider, service());
         let (gateway, admin) = (free(), free());
         let secret = self.folder.0.join("follow.secret");
@@ -249,8 +271,7 @@ impl Town {
             authority(issuer)
         );
         let file = format!("elsewhere-{gateway}.toml");
-        let process =
-            Running::start(&["serve", "--config", self.folder.write(&file, text).to_str().unwrap()]);
+        let process = start(&["serve", "--config", self.folder.write(&file, text).to_str().unwrap()]);
         Node { provider: issuer.clone(), gateway, admin, process, file }
     }
 
