@@ -269,7 +269,10 @@ impl<L: Log> Answers<L> {
                     authority.message(&body, &mut actions);
                 },
                 event = appended.recv(), if appends => match event {
-                    Some((epoch, event)) => Authority::appended(epoch, event, &mut actions),
+                    Some((epoch, event)) => {
+                        self.roster.appended(Head { epoch, seq: event.seq }, self.end.clock.now());
+                        Authority::appended(epoch, event, &mut actions);
+                    }
                     None => appends = false,
                 },
                 Some(done) = tasks.join_next() => match done {

@@ -7,7 +7,7 @@
 //! that list has applied an event, it is in force everywhere. A follower is written down again now and then; one whose entry has not
 //! changed for [`GONE`] holds no lease any more, and is forgotten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -38,7 +38,28 @@ pub struct Follower {
 
 /// What a node knows of followers.
 #[derive(Debug, Default)]
-pub struct Roster(Mutex<HashMap<ConsumerId, Known>>);
+pub struct Roster {
+    known: Mutex<HashMap<ConsumerId, Known>>,
+    /// What this node appended lately.
+    appended: Mutex<VecDeque<(Head, Boot)>>,
+    arrivals: Mutex<Arrivals>,
+}
+
+/// How long followers took to say that they have applied what a node appended.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Arrivals {
+    /// How often it took no longer than each of [`BOUNDS`].
+    pub below: [u64; BOUNDS.len()],
+    /// How often they said so.
+    pub count: u64,
+    /// Seconds, all together.
+    pub sum: f64,
+}
+
+/// Upper bounds of [`Arrivals`], in seconds.
+pub const BOUNDS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+/// Appended events that are waited for.
+const APPENDED: usize = 1000;
 
 #[derive(Debug)]
 struct Known {
@@ -53,7 +74,8 @@ struct Known {
 impl Roster {
     /// Takes what a follower says. `false`: it must not be answered, since there is no room for it.
     pub fn heard(&self, now: Boot, body: &Body) -> bool {
-        let mut all = self.0.lock();
+        let mut all = self.known.lock();
+        let before = |known: Option<&Known>| known.and_then(|known| known.follower.applied);
         match body {
             Body::Probe { consumer, called, lease, applied, .. } => {
                 if !all.contains_key(consumer) && all.len() >= MOST {
@@ -64,6 +86,7 @@ impl Roster {
                 }
                 let follower =
                     Follower { id: *consumer, called: called.clone(), lease: *lease, applied: *applied };
+                self.arrived(before(all.get(consumer)), *applied, now);
                 let known = all.entry(*consumer);
                 let known = known
                     .and_modify(|known| known.follower = Follower { applied: None, ..follower.clone() })
@@ -73,6 +96,7 @@ impl Roster {
             // Of somebody who has not asked yet: nobody answers that, and its next question says the same.
             Body::Applied { consumer, head } => {
                 if let Some(known) = all.get_mut(consumer) {
+                    self.arrived(known.follower.applied, Some(*head), now);
                     (known.follower.applied, known.heard) = (Some(*head), now);
                 }
             }
@@ -88,19 +112,53 @@ impl Roster {
             // Who says nothing more asks for nothing more.
             !fresh && now.since(known.heard) < AGAIN
         };
-        self.0.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
+        self.known.lock().values().filter(is_due).map(|known| known.follower.clone()).collect()
     }
 
     /// Who has applied more than is written.
     pub fn progressed(&self) -> Vec<Follower> {
-        let all = self.0.lock();
+        let all = self.known.lock();
         let ahead = |known: &&Known| known.written.is_some() && known.noted != known.follower.applied;
         all.values().filter(ahead).map(|known| known.follower.clone()).collect()
     }
 
+    /// This was appended here, and is told to followers from now on.
+    pub fn appended(&self, head: Head, now: Boot) {
+        let mut appended = self.appended.lock();
+        if appended.len() >= APPENDED {
+            appended.pop_front();
+        }
+        appended.push_back((head, now));
+    }
+
+    /// How long followers took.
+    pub fn arrivals(&self) -> Arrivals {
+        *self.arrivals.lock()
+    }
+
+    /// Counts what a follower has applied since it last said how far it is.
+    fn arrived(&self, before: Option<Head>, applied: Option<Head>, now: Boot) {
+        let (Some(before), Some(applied)) = (before, applied) else { return };
+        if before.epoch != applied.epoch || before.seq >= applied.seq {
+            return;
+        }
+        let appended = self.appended.lock();
+        let new =
+            |head: &Head| head.epoch == applied.epoch && (before.seq + 1..=applied.seq).contains(&head.seq);
+        let mut arrivals = self.arrivals.lock();
+        for (_, at) in appended.iter().filter(|(head, _)| new(head)) {
+            let took = now.since(*at).as_secs_f64();
+            for (below, bound) in arrivals.below.iter_mut().zip(BOUNDS) {
+                *below += u64::from(took <= bound);
+            }
+            arrivals.count += 1;
+            arrivals.sum += took;
+        }
+    }
+
     /// These are written down, as of `then`.
     pub fn written(&self, then: Boot, followers: &[Follower]) {
-        let mut all = self.0.lock();
+        let mut all = self.known.lock();
         for follower in followers {
             if let Some(known) = all.get_mut(&follower.id) {
                 (known.written, known.noted) = (Some(then), follower.applied);
@@ -162,6 +220,25 @@ mod tests {
         assert!(roster.heard(START.plus(Duration::from_secs(4)), &probe(1, None)));
         assert!(roster.due(START.plus(Duration::from_millis(4999))).is_empty());
         assert_eq!(numbers(&roster.due(START.plus(AGAIN))), [1]);
+    }
+
+    #[test]
+    fn how_long_followers_take_is_counted_once_for_each_and_each_event() {
+        let roster = Roster::default();
+        let after = |millis| START.plus(Duration::from_millis(millis));
+        roster.heard(START, &probe(1, Some(3)));
+        roster.heard(START, &probe(2, None));
+        for seq in 4..=6 {
+            roster.appended(head(seq), START);
+        }
+        roster.heard(after(8), &applied(1, 5));
+        roster.heard(after(9), &applied(1, 5));
+        roster.heard(after(400), &probe(1, Some(6)));
+        // It knew nothing, so nothing took it any time.
+        roster.heard(after(400), &probe(2, Some(6)));
+        let Arrivals { below, count, sum } = roster.arrivals();
+        assert_eq!((below, count), ([0, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3], 3));
+        assert!((sum - 0.416).abs() < 1e-9, "{sum}");
     }
 
     #[test]

@@ -211,7 +211,7 @@ fn main() {
             |kind: u8| Tag(std::array::from_fn(|byte| if byte < 8 { at.to_le_bytes()[byte] } else { kind }));
         let tags: Arc<[Tag]> = (0..7).map(tag).collect();
         let Verdict::Good(stamp) = view.verify(&tags, 0) else { unreachable!("nothing was revoked") };
-        Some(Hold::Followed(Arc::new(Held::new(view.clone(), Arc::new(BootClock), tags, stamp))))
+        Some(Hold::Followed(Arc::new(Held::new(view.clone(), Arc::new(BootClock), (tags, 0), stamp))))
     });
     for threads in [1, 2] {
         measure("followed, random walk", &held, &scope, &tokens, threads);

@@ -29,6 +29,11 @@ use crate::outbound::Throttle;
 /// How often it is asked about one token, when its answer is older than what is known here.
 const ASKED: usize = 2;
 
+/// Between two entries that are audited.
+const AUDIT: Duration = Duration::from_secs(1);
+/// The share of a time by which the rate of a clock may be wrong: one in so many.
+const DRIFT: u32 = 1000;
+
 /// An issuer that is followed.
 pub struct Followed {
     /// Its `iss`.
@@ -58,6 +63,11 @@ pub struct Counts {
     pub denied: AtomicU64,
     /// There was no answer in time.
     pub silent: AtomicU64,
+    /// Entries in use that were held against what the issuer says.
+    pub audited: AtomicU64,
+    /// Of those, how many would still have been believed when the issuer had denied them for longer than a lease: none, or the promise is
+    /// broken.
+    pub stale: AtomicU64,
     told: Throttle,
 }
 
@@ -69,6 +79,10 @@ impl Follows {
     /// Has these followed from the next configuration on, and says what was before.
     pub fn replace(&self, followed: Vec<Arc<Followed>>) -> Vec<Arc<Followed>> {
         std::mem::replace(&mut *self.0.write(), followed)
+    }
+
+    fn behind(&self, held: &Held) -> Option<Arc<Followed>> {
+        self.0.read().iter().find(|followed| held.is_of(&followed.view)).cloned()
     }
 
     /// The one with this `iss`.
@@ -125,6 +139,34 @@ pub(crate) enum Unfit {
     Revoked,
     /// Nobody can say any more whether it was.
     Unheard,
+}
+
+/// Looks at entries in use, one a second, as long as it is polled: what an issuer denies when it is asked must not be believed any more a
+/// lease later. `any` finds an entry by a number that `random` draws.
+pub async fn audit(
+    follows: Follows,
+    any: impl Fn(u64) -> Option<Arc<Held>>,
+    mut random: impl FnMut() -> u64,
+) {
+    loop {
+        tokio::time::sleep(AUDIT).await;
+        let Some(held) = any(random()) else { continue };
+        let Some(followed) = follows.behind(&held) else { continue };
+        let (tags, issued_at) = held.lineage();
+        // Without an answer there is nothing to compare with.
+        let Some(Confirmed { denied, .. }) = followed.desk.ask(tags, issued_at).await else { continue };
+        if denied.is_some() {
+            tokio::time::sleep(followed.lease + followed.lease / DRIFT).await;
+            if held.standing() == Standing::Good {
+                followed.counts.stale.fetch_add(1, Relaxed);
+                tracing::error!(
+                    issuer = &*followed.issuer,
+                    "a token is still believed here that its issuer has denied for longer than a lease: please report this"
+                );
+            }
+        }
+        followed.counts.audited.fetch_add(1, Relaxed);
+    }
 }
 
 impl Followed {
@@ -195,7 +237,8 @@ impl Revocable {
     }
 
     fn held(&self, stamp: Stamp) -> Held {
-        Held::new(self.followed.view.clone(), self.followed.clock.clone(), self.tags.clone(), stamp)
+        let (view, clock) = (self.followed.view.clone(), self.followed.clock.clone());
+        Held::new(view, clock, (self.tags.clone(), self.issued_at), stamp)
     }
 
     /// What is known of it, or else what the issuer says.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use gateway::access_log::{self, AccessLog};
 use gateway::admin::{self, Admin};
 use gateway::authenticate::Authenticator;
@@ -16,7 +16,7 @@ use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
-use gateway::followed::Follows;
+use gateway::followed::{self, Follows};
 use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
@@ -199,6 +199,7 @@ impl Process {
         if let Some(admin) = admin {
             process.serve_admin(admin);
         }
+        process.audit();
         for (name, address) in process.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
         }
@@ -207,6 +208,19 @@ impl Process {
             tracing::info!(address = %provider.address(), threads, "the provider is listening");
         }
         Ok(process)
+    }
+
+    /// Has entries in use looked at, until the process ends.
+    fn audit(&self) {
+        let shared = self.shared.clone();
+        let any = move |random| shared.authenticator()?.any_held(random);
+        let random = || {
+            let mut bytes = [0; 8];
+            // Without randomness it is always the same place that is looked at.
+            let _ = SystemRandom::new().fill(&mut bytes);
+            u64::from_le_bytes(bytes)
+        };
+        self.control.spawn(followed::audit(self.follows.clone(), any, random));
     }
 
     fn serve_admin(&mut self, listener: TcpListener) {

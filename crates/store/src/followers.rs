@@ -5,15 +5,16 @@
 
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use coherence::roster::Follower;
-use coherence::{ConsumerId, Epoch, Head, Name};
+use coherence::{ConsumerId, Epoch, Head, Name, Tag};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{malformed, number};
+use crate::invalidation::{Revocation, malformed, number};
 use crate::store::Store;
-use crate::value::millis_of;
+use crate::value::{millis_of, timestamp};
 use crate::write::{Change, Tx};
 
 /// An entry of the list.
@@ -59,6 +60,34 @@ impl Change for NoteFollowers {
                 .await?;
         }
         Ok(())
+    }
+}
+
+/// Appends an event that concerns nobody, unless something was appended lately: its way to followers is watched. Whether it was appended.
+#[derive(Debug, Clone)]
+pub struct Canary {
+    /// Of nothing: drawn at random.
+    pub tag: Tag,
+    /// For how long nothing may have been appended.
+    pub quiet: Duration,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for Canary {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let last = sqlx::query("SELECT at FROM invalidation_log ORDER BY seq DESC LIMIT 1");
+        let last = last.fetch_optional(&mut *tx.connection).await?;
+        let last = last.map(|row| row.try_get(0).map(timestamp)).transpose()?;
+        if last.is_some_and(|last| self.now < last.plus(self.quiet)) {
+            return Ok(false);
+        }
+        let tags = vec![self.tag];
+        let event = Revocation { tags, reason: "canary", not_before: None, until: self.now };
+        tx.append(&event, self.now).await?;
+        Ok(true)
     }
 }
 

@@ -40,7 +40,7 @@ pub(crate) use self::key_store::{KeyStore, Means, Renewal, Schedule};
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
 use crate::cache::{
-    self, DecisionCache, Generation, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
+    self, DecisionCache, Generation, Held, Known, Landing, Lifetime, Scope, Secret, Ticket, Usage, Voided,
 };
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
@@ -327,6 +327,11 @@ impl Authenticator {
         for signer in self.signers() {
             signer.keys.first_attempt().await;
         }
+    }
+
+    /// What some credential in use rests on, if its issuer is followed: to be audited ([`crate::followed::audit`]).
+    pub fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+        self.cache.any_held(random)
     }
 
     /// What the cache holds, for metrics.

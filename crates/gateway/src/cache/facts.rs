@@ -13,9 +13,12 @@ use coherence::view::Standing;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use super::hold::Hold;
+use super::hold::{Held, Hold};
 use super::key::Key;
 use crate::clock::Now;
+
+/// Slots that are looked through for one to be audited.
+const NEAR: usize = 64;
 
 /// A fact and what bounds its use.
 pub(super) struct Slot<T> {
@@ -133,6 +136,15 @@ impl<T> Facts<T> {
             let (at, _) = found.remove();
             self.vacate(at);
         }
+    }
+
+    /// A fact in use that rests on an authority that is followed: the first from some place on, if there is one near.
+    pub(super) fn any_held(&self, random: usize) -> Option<Arc<Held>> {
+        let from = random % self.slots.len().max(1);
+        self.slots.iter().skip(from).take(NEAR).flatten().find_map(|slot| match &slot.hold {
+            Some(Hold::Followed(held)) if slot.used.load(Ordering::Relaxed) => Some(held.clone()),
+            _ => None,
+        })
     }
 
     /// Entries stored, admissible or not.

@@ -42,13 +42,31 @@ pub struct Held {
     view: Arc<View>,
     clock: Arc<dyn Clock>,
     tags: Arc<[Tag]>,
+    /// In milliseconds since 1970.
+    issued_at: i64,
     stamp: Stamp,
 }
 
 impl Held {
-    /// A fact that was true when `stamp` was made, and that each of `tags` can take back.
-    pub fn new(view: Arc<View>, clock: Arc<dyn Clock>, tags: Arc<[Tag]>, stamp: Stamp) -> Self {
-        Self { view, clock, tags, stamp }
+    /// A fact that was true when `stamp` was made, and that each of `tags` can take back, if it takes back what was issued then (in
+    /// milliseconds since 1970).
+    pub fn new(
+        view: Arc<View>,
+        clock: Arc<dyn Clock>,
+        (tags, issued_at): (Arc<[Tag]>, i64),
+        stamp: Stamp,
+    ) -> Self {
+        Self { view, clock, tags, issued_at, stamp }
+    }
+
+    /// What can take it back, and when it was issued.
+    pub fn lineage(&self) -> (&[Tag], i64) {
+        (&self.tags, self.issued_at)
+    }
+
+    /// Whether it rests on what is known of that authority.
+    pub fn is_of(&self, view: &Arc<View>) -> bool {
+        Arc::ptr_eq(&self.view, view)
     }
 
     /// Read by the clock as it is now: one that is read once for many requests would add its age to every lease.

@@ -232,6 +232,14 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
         })
     }
 
+    /// What some fact in use rests on, if it is an authority that is followed; another one with each number.
+    pub fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+        let shards = &self.shared.shards;
+        // The low bits choose the shard, the rest a place in it.
+        let (random, count) = (usize::try_from(random).unwrap_or(usize::MAX), shards.len());
+        shards[random % count].0.read().facts.any_held(random / count)
+    }
+
     /// The slow half of a lookup: join a flight or start one.
     fn depart(&self, key: Key, now: Now) -> Lookup<T, D> {
         let mut store = self.shared.shard(key).0.write();

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use coherence::roster;
+
 use super::Metrics;
 use super::encode::{Encoder, Family, Format, Kind};
 use super::histogram::{BOUNDS, Total, bound_seconds};
@@ -438,6 +440,22 @@ fn follows(e: &mut Encoder, sources: &Sources) {
         for (result, count) in results {
             family.sample(&[("issuer", &*follow.issuer), ("result", result)], count);
         }
+    }
+    let mut counter = |name, help, value: fn(&FollowSample) -> u64| {
+        let mut family = e.family(name, Kind::Counter, help);
+        for follow in &follows {
+            family.sample(&[("issuer", &*follow.issuer)], value(follow));
+        }
+    };
+    let help = "Entries in use that were held against what their issuer says.";
+    counter("postern_coherence_audits_total", help, |follow| follow.audited);
+    let help = "Of those, believed although denied for longer than a lease: must stay 0.";
+    counter("postern_coherence_stale_admits_total", help, |follow| follow.stale);
+    let help = "From when something was revoked at this node until a follower said that it has applied it.";
+    let mut family = e.family("postern_coherence_refusal_seconds", Kind::Histogram, help);
+    for (follow, arrivals) in follows.iter().filter_map(|one| one.arrivals.as_ref().map(|some| (one, some))) {
+        let buckets = roster::BOUNDS.into_iter().zip(arrivals.below);
+        family.histogram(&[("issuer", &*follow.issuer)], buckets, arrivals.count, arrivals.sum);
     }
 }
 

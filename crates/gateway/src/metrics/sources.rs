@@ -47,7 +47,7 @@ pub struct IssuerSample {
 }
 
 /// How an issuer that is followed stands.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct FollowSample {
     /// Its `iss`.
     pub issuer: Box<str>,
@@ -81,6 +81,12 @@ pub struct FollowSample {
     pub denied: u64,
     /// Tokens asked about without an answer.
     pub silent: u64,
+    /// Entries held against what the issuer says.
+    pub audited: u64,
+    /// Of those, believed although they were denied for longer than a lease.
+    pub stale: u64,
+    /// How long followers took to apply what this process appended to the issuer's log; `None`: it does not append.
+    pub arrivals: Option<coherence::roster::Arrivals>,
 }
 
 /// What runs; shown as `postern_build_info`.

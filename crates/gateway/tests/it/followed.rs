@@ -1,6 +1,7 @@
 //! Tokens of an issuer that is followed: what is known of them by its log, what it is asked, and what its silence means.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use auth::token::TokenError;
@@ -17,7 +18,7 @@ use coherence::wire::Keys;
 use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 use gateway::authenticate::{Lookup, Rejection};
 use gateway::config::KeySource;
-use gateway::followed::{Counts, Followed, Follows};
+use gateway::followed::{self, Counts, Followed, Follows};
 use gateway::phases::CacheUse;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -43,6 +44,8 @@ struct State {
     silent: bool,
     /// Times that it was asked about tokens.
     asked: usize,
+    /// What it has taken back without a word in its log, which no promise is made for.
+    hidden: Vec<Event>,
 }
 
 impl State {
@@ -52,7 +55,11 @@ impl State {
 
     fn denied(&self) -> Vec<(Tag, Denial)> {
         let denial = |event: &Event| Denial { not_before: event.not_before, until: event.until };
-        self.events.iter().flat_map(|event| event.tags.iter().map(move |tag| (*tag, denial(event)))).collect()
+        self.events
+            .iter()
+            .chain(&self.hidden)
+            .flat_map(|event| event.tags.iter().map(move |tag| (*tag, denial(event))))
+            .collect()
     }
 }
 
@@ -95,6 +102,8 @@ impl Confirm for Facts {
 /// An issuer, and a gateway that follows it.
 struct Town {
     world: World,
+    follows: Follows,
+    followed: Arc<Followed>,
     facts: Facts,
     append: mpsc::Sender<(Epoch, Event)>,
     tokens: [Vec<u8>; 2],
@@ -129,7 +138,7 @@ impl Town {
         tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
         tokio::spawn(drive::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));
         let follows = Follows::default();
-        follows.replace(vec![Arc::new(Followed {
+        let followed = Arc::new(Followed {
             issuer: idp.url().into(),
             name: end.authority,
             view,
@@ -138,12 +147,13 @@ impl Town {
             desk,
             lease: LEASE,
             counts: Counts::default(),
-        })]);
+        });
+        follows.replace(vec![followed.clone()]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];
-        let world = World::following(&authentication(issuers, 1), follows);
+        let world = World::following(&authentication(issuers, 1), follows.clone());
         world.authenticator.first_fetches().await;
         let tokens = ["a", "b"].map(|jti| token(&key, idp.url(), "u1", &json!({ "jti": jti })));
-        Self { world, facts, append, tokens, _issuer: idp }
+        Self { world, follows, followed, facts, append, tokens, _issuer: idp }
     }
 
     /// With both tokens known by the log alone.
@@ -229,6 +239,37 @@ async fn what_the_issuer_denies_when_it_is_asked_stays_denied() {
     // The denial itself is forgotten by now.
     town.world.clock.advance(Duration::from_secs(3));
     assert_eq!(town.world.subject(a).await, Err(invalid(TokenError::Revoked)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_in_use_are_held_against_what_the_issuer_says() {
+    let town = Town::known().await;
+    let [a, b] = &town.tokens;
+    let counts = &town.followed.counts;
+    let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let mut drawn = 0;
+    let random = || {
+        drawn += 1;
+        drawn
+    };
+    let any = |random| town.world.authenticator.any_held(random);
+    let looked = async {
+        until("looked at", || async { count(&counts.audited) >= 1 }).await;
+        town.revoke("a", true).await;
+        until("refused", || async { !town.is_hit(a) }).await;
+        let before = count(&counts.audited);
+        until("looked at", || async { town.is_hit(b) && count(&counts.audited) > before + 1 }).await;
+        assert_eq!(count(&counts.stale), 0, "all is as promised");
+        // An issuer whose log does not say what it does.
+        let tags = vec![TagKey::new(&TAGS).tag(Subject::Token("b"))];
+        let event = Event { seq: 1, tags, not_before: None, until: i64::MAX };
+        town.facts.0.lock().hidden.push(event);
+        until("found", || async { town.is_hit(b) && count(&counts.stale) >= 1 }).await;
+    };
+    tokio::select! {
+        () = followed::audit(town.follows.clone(), any, random) => unreachable!("it never ends"),
+        () = looked => {}
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::confirm::{Confirm, Desk};
 use coherence::consumer::{self, Cause, Consumer};
 use coherence::drive::{self, Answers, Copies, Counts, End, Told};
-use coherence::roster::GONE;
+use coherence::roster::{GONE, Roster};
 use coherence::tags::TagKey;
 use coherence::time::BootClock;
 use coherence::transport::amqp::{self, Amqp};
@@ -27,14 +27,14 @@ use coherence::transport::several::Several;
 use coherence::transport::{State, Transport};
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, Name, Nonce};
+use coherence::{ConsumerId, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::followed::{self, Followed};
 use gateway::metrics::FollowSample;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::Store;
-use store::followers::{ForgetFollower, Listed};
+use store::followers::{Canary, ForgetFollower, Listed};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -49,6 +49,8 @@ const TOMBSTONES: usize = 200_000;
 const DENIALS: usize = 1_000_000;
 /// Events on their way from the database to the way for messages.
 const APPENDED: usize = 1024;
+/// A log to which nothing was appended for so long gets an event of ours.
+const QUIET: Duration = Duration::from_mins(1);
 /// How often the list of followers is looked through.
 const LOOK: Duration = Duration::from_secs(10);
 /// How often what is over is looked for among what is denied.
@@ -76,6 +78,8 @@ pub struct Following {
     pub followed: Arc<Followed>,
     end: End,
     told: Arc<Heard>,
+    /// Who follows, where this process answers.
+    roster: Option<Arc<Roster>>,
     tasks: Vec<AbortHandle>,
 }
 
@@ -167,13 +171,14 @@ impl Following {
             on.spawn(following).abort_handle(),
             on.spawn(expire(view)).abort_handle(),
         ];
-        Ok(Self { followed, end, told, tasks })
+        Ok(Self { followed, end, told, roster: None, tasks })
     }
 
     /// Has this process answer for the log as well, whose database it reaches; on this runtime. What answers, for those who ask over
     /// HTTP.
     pub fn answer(&mut self, store: &Store, on: &Handle) -> Answers<Store> {
         let answers = Answers::new(self.end.clone(), store.clone());
+        self.roster = Some(answers.roster.clone());
         let (tell, appended) = mpsc::channel(APPENDED);
         let mut made = store.appended();
         self.tasks.push(
@@ -195,6 +200,7 @@ impl Following {
         );
         self.tasks.push(on.spawn(answers.clone().run(appended)).abort_handle());
         self.tasks.push(on.spawn(forget_gone(store.clone())).abort_handle());
+        self.tasks.push(on.spawn(sing(store.clone())).abort_handle());
         answers
     }
 
@@ -301,6 +307,9 @@ impl Following {
             good: read(&asked.good),
             denied: read(&asked.denied),
             silent: read(&asked.silent),
+            audited: read(&asked.audited),
+            stale: read(&asked.stale),
+            arrivals: self.roster.as_ref().map(|roster| roster.arrivals()),
         }
     }
 }
@@ -407,6 +416,16 @@ async fn expire(view: Arc<View>) {
         if let Some(denials) = view.denials() {
             denials.expire(i64::try_from(SystemClock.now().wall.as_millis()).unwrap_or(i64::MAX));
         }
+    }
+}
+
+/// Appends something that concerns nobody while nothing else is: so that how long followers take is known before it matters.
+async fn sing(store: Store) {
+    loop {
+        tokio::time::sleep(QUIET).await;
+        let (Ok(tag), now) = (random(), SystemClock.now().wall) else { continue };
+        // What fails is said where it matters.
+        let _ = store.write(Canary { tag: Tag(tag), quiet: QUIET, now }).await;
     }
 }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 use coherence::drive::Log as _;
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Name};
-use store::followers::ForgetFollower;
+use store::access_tokens::Revoke;
+use store::followers::{Canary, ForgetFollower};
 use store::{Epoch, Head};
 
-use crate::databases::{EPOCH, on_both};
+use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
 fn follower(number: u8, applied: Option<(Epoch, u64)>) -> Follower {
     Follower {
@@ -55,6 +56,21 @@ on_both! {
         assert_eq!(store.followers().await.unwrap().len(), 1);
         store.write(forget(2)).await.unwrap();
         assert_eq!(store.followers().await.unwrap(), []);
+    }
+
+    async fn a_quiet_log_gets_a_canary(database: Database) {
+        let store = database.open().await;
+        let minute = Duration::from_secs(60);
+        let canary = |now| Canary { tag: tag("canary"), quiet: minute, now };
+        assert!(store.write(canary(NOW)).await.unwrap(), "nothing was ever appended");
+        assert!(!store.write(canary(NOW)).await.unwrap());
+        store.write(Revoke { revocation: revocation("t"), now: NOW.plus(minute / 2) }).await.unwrap();
+        assert!(!store.write(canary(NOW.plus(minute))).await.unwrap(), "something was");
+        assert!(store.write(canary(NOW.plus(2 * minute))).await.unwrap());
+        let events = store.events(0, 10).await.unwrap();
+
+        assert_eq!([0, 2].map(|at| &*events[at].reason), ["canary"; 2]);
+        assert_eq!(events[0].until, NOW, "nobody needs to remember it");
     }
 
     async fn nodes_that_write_the_same_do_not_block_each_other(database: Database) {
