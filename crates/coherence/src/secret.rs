@@ -17,40 +17,76 @@ use crate::wire::Keys;
 /// Bytes of each half.
 const HALF: usize = 32;
 
+/// Generations that are believed at once, at most.
+pub const MAX_GENERATIONS: usize = 4;
+
 /// Why a text is not the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is not what `postern admin follow-secret` prints: {} bytes in base64", 2 * HALF)]
-pub struct Malformed;
+pub enum SecretError {
+    /// Something else stands there.
+    #[error("it is not what `postern admin follow-secret` prints: lines of {} bytes in base64, a dot and a number", 2 * HALF)]
+    Malformed,
+    /// Lines of two providers.
+    #[error("its lines are secrets of different providers: have one file for each")]
+    Mixed,
+    /// One number with two secrets, or too many of them.
+    #[error("it has a generation twice, or more than {MAX_GENERATIONS} of them")]
+    Generations,
+}
 
-/// The secret. `Debug` prints nothing.
+/// The secret, in one generation or, while it is exchanged, in several: what is said is said by the first, and all are
+/// believed. `Debug` prints nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedSecret {
     /// Tags are made with it for as long as there is a log.
     tags: Zeroizing<[u8; HALF]>,
-    /// The rest is derived from it.
-    root: Zeroizing<[u8; HALF]>,
+    /// The rest is derived from these; never none.
+    roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
 }
 
 impl SharedSecret {
-    /// From its halves.
-    pub fn new(tags: Zeroizing<[u8; HALF]>, root: Zeroizing<[u8; HALF]>) -> Self {
-        Self { tags, root }
-    }
-
-    /// From a text, white space around it.
+    /// From its halves: what tags are made with, and numbered roots.
     ///
     /// # Errors
-    /// [`Malformed`]
-    pub fn parse(text: &str) -> Result<Self, Malformed> {
-        let bytes = Zeroizing::new(STANDARD.decode(text.trim()).map_err(|_| Malformed)?);
-        let (tags, root) = bytes.split_first_chunk::<HALF>().ok_or(Malformed)?;
-        let root: [u8; HALF] = root.try_into().map_err(|_| Malformed)?;
-        Ok(Self { tags: Zeroizing::new(*tags), root: Zeroizing::new(root) })
+    /// [`SecretError::Generations`] also without any.
+    pub fn new(
+        tags: Zeroizing<[u8; HALF]>,
+        roots: Vec<(u8, Zeroizing<[u8; HALF]>)>,
+    ) -> Result<Self, SecretError> {
+        let twice = |at: usize| roots[..at].iter().any(|(number, _)| *number == roots[at].0);
+        if !(1..=MAX_GENERATIONS).contains(&roots.len()) || (0..roots.len()).any(twice) {
+            return Err(SecretError::Generations);
+        }
+        Ok(Self { tags, roots })
+    }
+
+    /// From a text: a line for each generation.
+    ///
+    /// # Errors
+    /// [`SecretError`]
+    pub fn parse(text: &str) -> Result<Self, SecretError> {
+        let (mut tags, mut roots) = (None, Vec::new());
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            let (secret, number) = line.split_once('.').ok_or(SecretError::Malformed)?;
+            let number = number.parse().map_err(|_| SecretError::Malformed)?;
+            let bytes = Zeroizing::new(STANDARD.decode(secret).map_err(|_| SecretError::Malformed)?);
+            let (own, root) = bytes.split_first_chunk::<HALF>().ok_or(SecretError::Malformed)?;
+            let root: [u8; HALF] = root.try_into().map_err(|_| SecretError::Malformed)?;
+            if *tags.get_or_insert_with(|| Zeroizing::new(*own)) != Zeroizing::new(*own) {
+                return Err(SecretError::Mixed);
+            }
+            roots.push((number, Zeroizing::new(root)));
+        }
+        Self::new(tags.ok_or(SecretError::Malformed)?, roots)
     }
 
     /// As a text.
     pub fn to_text(&self) -> Zeroizing<String> {
-        Zeroizing::new(STANDARD.encode([&self.tags[..], &self.root[..]].concat()))
+        let line = |(number, root): &(u8, Zeroizing<[u8; HALF]>)| {
+            Zeroizing::new(format!("{}.{number}", STANDARD.encode([&self.tags[..], &root[..]].concat())))
+        };
+        let lines: Vec<_> = self.roots.iter().map(line).collect();
+        Zeroizing::new(lines.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n"))
     }
 
     /// What tags are made with.
@@ -60,25 +96,34 @@ impl SharedSecret {
 
     /// What messages are signed with.
     pub fn message_keys(&self) -> Keys {
-        Keys::one(1, &self.derive(b"messages"))
+        let keys: Vec<_> =
+            self.roots.iter().map(|(number, root)| (*number, *derive(root, b"messages"))).collect();
+        Keys::new(&keys).expect("some, each number once")
     }
 
     /// What is shown to nodes of the authority that are asked over HTTP.
     pub fn bearer(&self) -> Zeroizing<String> {
-        Zeroizing::new(URL_SAFE_NO_PAD.encode(*self.derive(b"facts")))
+        bearer(&self.roots[0].1)
     }
 
-    /// Whether somebody shows that.
+    /// Whether somebody shows that, of any generation.
     pub fn is_bearer(&self, shown: &[u8]) -> bool {
-        constant_time::verify_slices_are_equal(shown, self.bearer().as_bytes()).is_ok()
+        let is = |(_, root): &(u8, Zeroizing<[u8; HALF]>)| {
+            constant_time::verify_slices_are_equal(shown, bearer(root).as_bytes()).is_ok()
+        };
+        self.roots.iter().any(is)
     }
+}
 
-    fn derive(&self, purpose: &[u8]) -> Zeroizing<[u8; HALF]> {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, &*self.root);
-        let mut derived = Zeroizing::new([0; HALF]);
-        derived.copy_from_slice(hmac::sign(&key, purpose).as_ref());
-        derived
-    }
+fn bearer(root: &[u8; HALF]) -> Zeroizing<String> {
+    Zeroizing::new(URL_SAFE_NO_PAD.encode(*derive(root, b"facts")))
+}
+
+fn derive(root: &[u8; HALF], purpose: &[u8]) -> Zeroizing<[u8; HALF]> {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, root);
+    let mut derived = Zeroizing::new([0; HALF]);
+    derived.copy_from_slice(hmac::sign(&key, purpose).as_ref());
+    derived
 }
 
 impl fmt::Debug for SharedSecret {
@@ -92,16 +137,46 @@ mod tests {
     use super::*;
     use crate::tags::Subject;
 
+    fn secret(tags: u8, numbers: &[u8]) -> SharedSecret {
+        let roots = numbers.iter().map(|number| (*number, Zeroizing::new([100 + number; HALF]))).collect();
+        SharedSecret::new(Zeroizing::new([tags; HALF]), roots).expect("a few, each once")
+    }
+
     #[test]
     fn it_is_read_as_it_was_written_and_prints_nothing() {
-        let secret = SharedSecret::new(Zeroizing::new([1; HALF]), Zeroizing::new([2; HALF]));
-        let again = SharedSecret::parse(&format!("{}\n", *secret.to_text())).expect("read");
+        let secret = secret(1, &[2, 7]);
+        let again = SharedSecret::parse(&format!("{}\n\n", *secret.to_text())).expect("read");
         assert_eq!(secret, again);
         assert_eq!(secret.tag_key().tag(Subject::User("x")), again.tag_key().tag(Subject::User("x")));
         assert!(secret.is_bearer(again.bearer().as_bytes()) && !secret.is_bearer(b""));
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
-        for text in ["", "x", "AAAA", &STANDARD.encode([0; 63]), &STANDARD.encode([0; 65])] {
-            assert_eq!(SharedSecret::parse(text), Err(Malformed), "{text:?}");
+        let line = |bytes: usize| format!("{}.1", STANDARD.encode(vec![0; bytes]));
+        for text in [
+            "",
+            "x",
+            "AAAA.1",
+            &line(63),
+            &line(65),
+            &line(64).replace(".1", ".256"),
+            &line(64).replace(".1", ""),
+        ] {
+            assert_eq!(SharedSecret::parse(text), Err(SecretError::Malformed), "{text:?}");
         }
+        assert_eq!(SharedSecret::parse(&format!("{0}\n{0}", line(64))), Err(SecretError::Generations));
+    }
+
+    #[test]
+    fn it_is_exchanged_step_by_step() {
+        let stages = [&[1][..], &[1, 2], &[2, 1], &[2]].map(|numbers| secret(1, numbers));
+        for neighbours in stages.windows(2) {
+            for (one, other) in [(0, 1), (1, 0)] {
+                assert!(neighbours[one].is_bearer(neighbours[other].bearer().as_bytes()));
+            }
+        }
+        assert!(!stages[3].is_bearer(stages[0].bearer().as_bytes()), "the old one is over");
+        let tag = |secret: &SharedSecret| secret.tag_key().tag(Subject::User("x"));
+        assert_eq!(tag(&stages[0]), tag(&stages[3]), "what was revoked stays revoked");
+        let mixed = format!("{}\n{}", *secret(1, &[1]).to_text(), *secret(2, &[2]).to_text());
+        assert_eq!(SharedSecret::parse(&mixed), Err(SecretError::Mixed));
     }
 }

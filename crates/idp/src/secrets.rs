@@ -18,7 +18,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use coherence::secret::SharedSecret;
+use coherence::secret::{SecretError, SharedSecret};
 use coherence::tags::TagKey;
 use store::Digest;
 use zeroize::Zeroizing;
@@ -112,9 +112,13 @@ impl Secrets {
         self.tags.tag(subject)
     }
 
-    /// What the provider's nodes share with each other and with those who follow its log.
-    pub fn shared(&self) -> SharedSecret {
-        SharedSecret::new(derive(&self.root, TAGS), derive(&self.root, "invalidation messages"))
+    /// What the provider's nodes share with each other and with those who follow its log, in these generations.
+    ///
+    /// # Errors
+    /// None, one twice, or too many of them.
+    pub fn shared(&self, generations: &[u8]) -> Result<SharedSecret, SecretError> {
+        let root = |number: &u8| (*number, derive(&self.root, &format!("invalidation messages {number}")));
+        SharedSecret::new(derive(&self.root, TAGS), generations.iter().map(root).collect())
     }
 
     /// What a form of ours carries, that another site cannot know: bound to one browser.

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::SystemRandom;
 use axum::Router;
 use coherence::drive::Answers;
+use coherence::secret::SharedSecret;
 use coherence::transport::Transport;
 use coherence::transport::memory::Memory;
 use coherence::transport::postgres::{self, UrlError};
@@ -124,6 +125,8 @@ pub struct Running {
     ways: Ways,
     following: Arc<Following>,
     answers: Answers<Store>,
+    /// Of what followers share.
+    generations: Vec<u8>,
 }
 
 impl Running {
@@ -141,7 +144,7 @@ impl Running {
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
         let (following, answers) = follow(&checked, config, &store, &secrets, ways, runtime.handle())?;
-        let facts = facts_of(&checked, &secrets, &answers);
+        let facts = facts_of(&checked, config, &secrets, &answers)?;
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
         let stats = Arc::<ProviderStats>::default();
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
@@ -166,6 +169,7 @@ impl Running {
             ways: ways.clone(),
             following,
             answers,
+            generations: config.generations.clone(),
         })
     }
 
@@ -198,17 +202,19 @@ impl Running {
         let checked = check(&config.config)?;
         let secrets = parse(&self.secret)?;
         let guard = self.runtime.enter();
-        let (following, answers) = if checked.issuer().as_str() == &*self.following.followed.issuer {
+        let same = checked.issuer().as_str() == &*self.following.followed.issuer;
+        let (following, answers) = if same && self.generations == config.generations {
             (self.following.clone(), self.answers.clone())
         } else {
             let (store, handle) = (&self.store, self.runtime.handle());
             follow(&checked, config, store, &secrets, &self.ways, handle)?
         };
         drop(guard);
-        let facts = facts_of(&checked, &secrets, &answers);
+        let facts = facts_of(&checked, config, &secrets, &answers)?;
         let provider = self.runtime.block_on(build(checked, self.store.clone(), secrets))?;
         let live = Live::new(&provider, config, &self.stats, facts);
-        Ok(Next { live, provider, following, answers })
+        let generations = config.generations.clone();
+        Ok(Next { live, provider, following, answers, generations })
     }
 
     /// Serves what was prepared from the next request on; those under way finish as they began.
@@ -217,6 +223,7 @@ impl Running {
         self.tending.abort();
         self.tending = self.runtime.spawn(idp::tend(next.provider));
         (self.following, self.answers) = (next.following, next.answers);
+        self.generations = next.generations;
         // the last one to hold it waits for its password threads
         self.runtime.spawn_blocking(move || drop(old));
     }
@@ -250,6 +257,7 @@ pub struct Next {
     /// Its log, followed in this process.
     pub following: Arc<Following>,
     answers: Answers<Store>,
+    generations: Vec<u8>,
 }
 
 /// Follows the log of a provider in this process, and answers for it: its own questions itself. Its nodes tell each other over the
@@ -267,7 +275,7 @@ fn follow(
         transports.push(Arc::new(postgres::connect(notifying(&config.database)?)));
     }
     transports.extend(ways.broker.clone());
-    let shared = secrets.shared();
+    let shared = shared(config, secrets)?;
     let source = Source {
         issuer: checked.issuer().as_str().into(),
         tags: shared.tag_key(),
@@ -282,8 +290,22 @@ fn follow(
 }
 
 /// What those are told over HTTP who follow the provider from elsewhere.
-fn facts_of(checked: &idp::config::Checked, secrets: &Secrets, answers: &Answers<Store>) -> Router {
-    facts::router(checked.issuer().path(), secrets.shared(), answers.clone())
+fn facts_of(
+    checked: &idp::config::Checked,
+    config: &config::Provider,
+    secrets: &Secrets,
+    answers: &Answers<Store>,
+) -> Result<Router, Failure> {
+    Ok(facts::router(checked.issuer().path(), shared(config, secrets)?, answers.clone()))
+}
+
+/// What the provider's nodes share with those who follow it.
+///
+/// # Errors
+/// None of what was checked.
+pub fn shared(config: &config::Provider, secrets: &Secrets) -> Result<SharedSecret, Failure> {
+    let shared = secrets.shared(&config.generations);
+    shared.map_err(|error| Failure::new(format!("provider.follow_generations: {error}")))
 }
 
 /// How the provider's database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL

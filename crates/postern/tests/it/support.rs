@@ -57,7 +57,7 @@ pub(crate) static SIGNER: LazyLock<Signer> =
 
 /// As `postern admin follow-secret` prints it.
 const FOLLOW_SECRET: &str =
-    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==\n";
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==.1\n";
 
 /// Certificates, keys and key sets that the test configurations name, made anew for each run.
 pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use aws_lc_rs::rand::SystemRandom;
+use coherence::secret::SharedSecret;
 use gateway::clock::{Clock as _, SystemClock};
 use idp::admin::{Admin, AdminFault, Page};
 use idp::{Answered, Outbound, Parts};
@@ -53,6 +54,7 @@ impl Outbound for Elsewhere {
 /// A provider that does not serve, and who works with it.
 pub(super) struct Desk {
     provider: Arc<idp::Provider>,
+    shared: SharedSecret,
     operator: String,
     output: Output,
 }
@@ -64,6 +66,7 @@ impl Desk {
         output: Output,
     ) -> Result<Self, Failure> {
         let Opened { checked, store, secrets, .. } = provider::open(config).await?;
+        let shared = provider::shared(config, &secrets)?;
         let parts = Parts {
             store,
             secrets,
@@ -74,7 +77,7 @@ impl Desk {
         let provider = idp::Provider::start(checked, parts).await;
         let provider =
             provider.map_err(|fault| Failure::new(format!("the provider cannot be opened: {fault}")))?;
-        Ok(Self { provider, operator: actor(operator), output })
+        Ok(Self { provider, shared, operator: actor(operator), output })
     }
 
     pub(super) fn admin(&self) -> Admin<'_> {
@@ -83,7 +86,7 @@ impl Desk {
 
     /// What those need who follow the provider from elsewhere.
     pub(super) fn follow_secret(&self) -> String {
-        self.provider.secrets().shared().to_text().to_string()
+        self.shared.to_text().to_string()
     }
 
     /// Whether answers are for programs.

@@ -9,6 +9,7 @@ mod store;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use coherence::secret::MAX_GENERATIONS;
 use gateway::tls::Protocols;
 use idp::pages::brand::BrandFault;
 use idp::passwords::lockout::{LimitFault, Limits};
@@ -40,6 +41,8 @@ pub struct Provider {
     pub database: Database,
     /// What protects them.
     pub secret: SecretFile,
+    /// Generations of what followers share.
+    pub generations: Vec<u8>,
     /// Everything else; it has been checked and passed.
     pub config: idp::Config,
 }
@@ -91,8 +94,20 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<Provider
         trusted_proxies,
         database: database?,
         secret: secret?,
+        generations: generations(raw, &path, context)?,
         config,
     })
+}
+
+fn generations(raw: &raw::Provider, path: &KeyPath, context: &mut Context<'_>) -> Option<Vec<u8>> {
+    let all = &raw.follow_generations;
+    let twice = |at: usize| all[..at].contains(&all[at]);
+    if (1..=MAX_GENERATIONS).contains(&all.len()) && !(0..all.len()).any(twice) {
+        return Some(all.clone());
+    }
+    let hint = "name one to four numbers, each once; the first is spoken, all are believed";
+    context.faults.add(&path.key("follow_generations"), "these are no generations of a secret", hint);
+    None
 }
 
 /// Notes what `idp` says of a value.

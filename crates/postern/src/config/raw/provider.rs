@@ -35,6 +35,11 @@ pub struct Provider {
     /// made at the first start. Read at start only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
+    /// Which generations of the secret that followers share are believed; the first is spoken. To exchange it: add another number at the
+    /// end, give followers what `postern admin follow-secret` prints then, put the new number first, and take the old one out when all
+    /// have it. One to four numbers from 0 to 255.
+    #[serde(default = "first_generation")]
+    pub follow_generations: Vec<u8>,
     /// Proxies whose `X-Forwarded-For` says who calls: the right-most address in it that is not itself one of these.
     /// Empty: nobody's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -69,6 +74,10 @@ pub struct Provider {
     /// The clients. More may be registered in the database.
     #[serde(default)]
     pub client: Vec<Client>,
+}
+
+fn first_generation() -> Vec<u8> {
+    vec![1]
 }
 
 fn address() -> Address {

@@ -27,7 +27,7 @@ impl Log {
         let folder = tempfile::tempdir().unwrap();
         let url = store::sqlite_url(&folder.path().join("provider.db"));
         let store = CONTROL.block_on(Store::open(&url, Epoch([7; 16]))).unwrap();
-        let secret = SharedSecret::new([1; 32].into(), [2; 32].into());
+        let secret = SharedSecret::new([1; 32].into(), vec![(1, [2; 32].into())]).unwrap();
         let source = Source {
             issuer: stage.provider.url.as_str().into(),
             tags: secret.tag_key(),

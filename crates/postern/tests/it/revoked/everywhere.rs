@@ -26,6 +26,11 @@ impl Town {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
+    /// Whether a gateway goes by what it has heard.
+    fn leased(&self, file: &str) -> bool {
+        self.json(file, &["coherence", "status"])["following"][0]["mode"] == "leased"
+    }
+
     fn followers(&self) -> usize {
         let status = self.json("node-0.toml", &["coherence", "status"]);
         status["followers"]["items"].as_array().unwrap().len()
@@ -128,4 +133,34 @@ fn the_status_tells_both_ends() {
     let one = &status["following"][0];
     assert_eq!([&one["mode"], &one["way"]], ["leased", "up"], "{status}");
     assert_eq!([&one["applied"], &one["lag"]], [1, 0], "{status}");
+}
+
+#[test]
+fn the_secret_of_followers_is_exchanged_while_all_goes_on() {
+    let mut town = Town::new("generations", 1, "sqlite://postern.db?mode=rwc");
+    let mut elsewhere = town.elsewhere("");
+    let good = town.nodes[0].token();
+    let file = town.folder.0.join("node-0.toml");
+    let before = std::fs::read_to_string(&file).unwrap();
+    let mut last = String::new();
+    for generations in ["[1, 2]", "[2, 1]", "[2]"] {
+        let with = format!("[provider]\nfollow_generations = {generations}\n");
+        town.folder.write("node-0.toml", before.replacen("[provider]\n", &with, 1));
+        town.nodes[0].process.signal("-HUP");
+        town.nodes[0].process.wait_for("configuration applied");
+        let (printed, _) = town.admin("node-0.toml", &["follow-secret"]);
+        assert_ne!(printed, last);
+        // Whoever follows is told a moment later, and nobody notices.
+        assert_eq!(elsewhere.status(&good), 200, "{generations}");
+        town.revoke_and_watch(&elsewhere);
+        town.folder.write("follow.secret", &printed);
+        elsewhere.process.signal("-HUP");
+        elsewhere.process.wait_for("configuration applied");
+        until(|| town.leased(&elsewhere.file), "leased");
+        town.revoke_and_watch(&elsewhere);
+        assert_eq!(elsewhere.status(&good), 200, "{generations}");
+        last = printed;
+    }
+    assert_eq!(last.lines().count(), 1);
+    assert!(last.trim_end().ends_with(".2"), "the first is over");
 }

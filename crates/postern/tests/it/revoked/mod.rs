@@ -163,7 +163,7 @@ fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
 #[test]
 fn whoever_has_another_secret_hears_nothing() {
     let town = Town::new("stranger", 1, "sqlite://postern.db?mode=rwc");
-    town.folder.write("follow.secret", format!("{}\n", "A".repeat(86) + "=="));
+    town.folder.write("follow.secret", format!("{}\n", "A".repeat(86) + "==.1"));
     let mut stranger = town.start_elsewhere("");
     stranger.process.wait_for("does not know the secret of this gateway");
     let ready = get(&stranger.admin, "/readyz");
