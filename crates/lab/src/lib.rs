@@ -8,10 +8,12 @@
 //! connections; every answer goes into histograms by its class, measured from the moment the request *should* have
 //! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
 
+pub mod analyse;
 pub mod hold;
 pub mod load;
 pub mod observe;
 pub mod provider;
+pub mod record;
 pub mod report;
 
 mod units;
