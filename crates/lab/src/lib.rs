@@ -9,6 +9,7 @@
 //! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
 
 pub mod analyse;
+pub mod desk;
 pub mod hold;
 pub mod load;
 pub mod observe;

@@ -97,7 +97,10 @@ mod tests {
         for seed in 0..40 {
             let found = attribute(&ladder(&costs, 10, 2.0, seed), seed).unwrap();
             let shares: Vec<&Share> = found.shares.iter().skip(1).collect();
-            assert_eq!(shares.iter().map(|share| share.hop.as_str()).collect::<Vec<_>>(), costs.map(|c| c.0)[1..]);
+            assert_eq!(
+                shares.iter().map(|share| share.hop.as_str()).collect::<Vec<_>>(),
+                costs.map(|c| c.0)[1..]
+            );
             assert!(shares[0].certain && shares[1].certain, "{shares:?}");
             let holds = |(share, cost): (&&Share, f64)| !share.interval.unwrap().excludes(cost);
             held += usize::from(shares.iter().zip([40.0, 7.0, 0.0]).all(holds));

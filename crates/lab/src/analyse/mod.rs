@@ -18,6 +18,7 @@ mod outlier;
 pub use attribution::{Attribution, Share, attribute};
 pub use bootstrap::{Interval, LEAST_PAIRS, Statistic, interval, median, paired_difference, paired_ratio};
 pub use equivalence::{Verdict, compare_paired};
+pub(crate) use figures::window;
 pub use figures::{Figure, figures, paired, pooled};
 pub use knee::{Knee, Load, find_knee};
 pub use little::{LittleCheck, little};

@@ -13,8 +13,9 @@ const SCORE: f64 = 3.5;
 const NORMAL: f64 = 0.6745;
 /// Mean absolute deviation to standard deviation of a normal distribution: where more than half the values are equal, the MAD is 0.
 const NORMAL_MEAN: f64 = 0.7979;
-/// A deviation below this share of the median is of no interest, however even the others are.
-const MATERIAL: f64 = 0.05;
+/// A deviation below this share of the median is of no interest, however even the others are: among five values, the MAD is often small by
+/// chance.
+const MATERIAL: f64 = 0.1;
 /// Fewest values that can tell what is usual.
 const LEAST: usize = 4;
 

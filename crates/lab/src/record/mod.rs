@@ -32,6 +32,10 @@ pub use run::{Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Refere
 pub const MOST_BYTES: u64 = 64 << 20;
 /// Most samples of a component, and most slices of a timeline, that a written record holds per iteration.
 pub const MOST_POINTS: usize = 600;
+/// Most points of all series of a record together: about 30 MiB of JSON.
+pub const MOST_POINTS_IN_ALL: usize = 150_000;
+/// Fewest points that a series is thinned to.
+const LEAST_POINTS: usize = 32;
 /// Most histograms of a record: with some hundred buckets each they stay within some ten MiB of memory.
 pub const MOST_HISTOGRAMS: usize = 20_000;
 /// Most variants of a record.
@@ -163,7 +167,7 @@ impl Record {
     /// The record as JSON. Fails when it contradicts itself: such a file could not be read again.
     pub fn to_json(&self) -> Result<String, Contradiction> {
         self.check()?;
-        let mut json = serde_json::to_string_pretty(self).map_err(|error| Contradiction {
+        let mut json = serde_json::to_string(self).map_err(|error| Contradiction {
             place: "record".to_owned(),
             what: format!("cannot be written as JSON: {error}"),
         })?;
@@ -181,11 +185,14 @@ impl Record {
         file.map_err(|error| RecordError::File { action: "write", path: name(), error })
     }
 
-    /// Drops detail until no series has more than [`MOST_POINTS`] points: samples are thinned, slices are put together
-    /// two by two. Counts and histograms stay as they are.
+    /// Drops detail until no series has more than [`MOST_POINTS`] points, fewer where there are so many series that all together would have
+    /// more than [`MOST_POINTS_IN_ALL`]: samples are thinned, slices are put together two by two. Counts and histograms stay as they are.
     pub fn thin(&mut self) {
+        let iterations = || self.variants.iter().flat_map(|variant| &variant.iterations);
+        let series = iterations().map(Iteration::series).sum::<usize>().max(1);
+        let most = (MOST_POINTS_IN_ALL / series).clamp(LEAST_POINTS, MOST_POINTS);
         for iteration in self.variants.iter_mut().flat_map(|variant| &mut variant.iterations) {
-            iteration.thin();
+            iteration.thin(most);
         }
     }
 }

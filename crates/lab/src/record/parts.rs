@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::MOST_POINTS;
 use super::distribution::Distribution;
 use super::run::LoadShape;
 
@@ -22,14 +21,14 @@ pub struct Variant {
     /// What is connected to what, in words; empty when nobody says.
     #[serde(default)]
     pub topology: String,
-    /// What tells it from others: token mode, connector, clusters, …
+    /// What tells it from others, such as token mode or connector.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     /// Its load.
     pub load: LoadShape,
     /// In the order in which they ran.
     pub iterations: Vec<Iteration>,
-    /// Counts that repeat from run to run, per request: instructions, allocations, …
+    /// Counts that repeat from run to run, per request, such as instructions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
 }
@@ -260,7 +259,7 @@ pub enum Doubt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// Stable name: `throttled`, `generator-bound`, …
+    /// Stable name, such as `throttled`.
     pub name: String,
     /// The variant it is about; absent when about all.
     pub variant: Option<String>,
@@ -315,13 +314,18 @@ impl Iteration {
         self.classes.iter().filter(move |class| class.outcome == outcome)
     }
 
-    /// Drops detail until no series has more than [`MOST_POINTS`] points.
-    pub(super) fn thin(&mut self) {
-        while self.timeline.len() > MOST_POINTS {
+    /// Series that can be thinned.
+    pub(super) fn series(&self) -> usize {
+        self.components.len() + usize::from(!self.timeline.is_empty())
+    }
+
+    /// Drops detail until no series has more than `most` points.
+    pub(super) fn thin(&mut self, most: usize) {
+        while self.timeline.len() > most {
             self.timeline = self.timeline.chunks(2).map(Slice::joined).collect();
         }
         for component in &mut self.components {
-            while component.samples.len() > MOST_POINTS {
+            while component.samples.len() > most {
                 let last = component.samples.len() - 1;
                 let mut at = 0;
                 // The last look stays: the difference to the first is what the iteration used.

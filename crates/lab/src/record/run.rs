@@ -124,7 +124,7 @@ pub struct LoadShape {
     pub concurrency: Option<u32>,
     /// Requests per second that were offered; absent for a closed loop.
     pub rate_per_s: Option<f64>,
-    /// What one unit of work is: `request`, `oidc-code`, `password-and-revoke`, …
+    /// What one unit of work is, such as `request` or `oidc-code`.
     pub flow: String,
     /// `http/1.1` or `h2`; absent when nobody says.
     pub protocol: Option<String>,
@@ -149,7 +149,7 @@ pub struct Ladder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rung {
-    /// What this rung adds to the one before: `service`, `gateway`, `authentication`, …
+    /// What this rung adds to the one before, such as `gateway`.
     pub adds: String,
     /// The variant that was measured with it.
     pub variant: String,
