@@ -88,7 +88,12 @@ fn write_table(page: &mut String, table: &Table) {
     for (number, row) in table.rows.iter().enumerate() {
         page.push_str(if table.apart.contains(&number) { "<tr class=\"apart\">" } else { "<tr>" });
         for (column, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
+            let cell = match cell.split_once('\n') {
+                Some((value, below)) if !below.is_empty() => {
+                    format!("{}<small>{}</small>", escape(value), escape(below))
+                }
+                _ => escape(cell.trim_end()),
+            };
             let _ = if column == 0 {
                 write!(page, "<th scope=\"row\">{cell}</th>")
             } else {

@@ -62,7 +62,7 @@ pub enum Weight {
     Explains,
 }
 
-/// A table. The first column is text, the others are figures.
+/// A table. The first column is text, the others are figures; what stands after a line break in a cell is said smaller, below it.
 #[derive(Debug, Default, Clone)]
 pub struct Table {
     /// A line above it.
@@ -167,8 +167,12 @@ fn markdown_table(text: &mut String, table: &Table) {
     if !table.caption.is_empty() {
         let _ = writeln!(text, "\n### {}", line(&table.caption));
     }
+    let cell = |cell: &String| match cell.split_once('\n') {
+        Some((value, below)) if !below.is_empty() => line(&format!("{value} ({below})")),
+        _ => line(cell.trim_end()),
+    };
     let cells = |cells: &[String]| {
-        cells.iter().map(|cell| line(cell).replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
+        cells.iter().map(|one| cell(one).replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
     };
     let _ = writeln!(text, "\n| {} |", cells(&table.head));
     let rule: Vec<&str> = (0..table.head.len()).map(|at| if at == 0 { "---" } else { "---:" }).collect();
@@ -190,11 +194,14 @@ mod tests {
     #[test]
     fn a_name_cannot_break_out_of_its_cell() {
         let mut table = Table::new("", ["a", "b"]);
-        table.row(vec!["x|y\n# z<script>".to_owned()]);
+        table.row(vec!["x|y\n# z<script>".to_owned(), "5\n4 … 6".to_owned()]);
         let mut section = Section::new("s");
         section.table(table);
         let sheet = Sheet { title: "t".to_owned(), sections: vec![section], ..Sheet::default() };
-        assert_eq!(sheet.markdown(), "# t\n\n## s\n\n| a | b |\n|---|---:|\n| x\\|y # z&lt;script> |  |\n");
+        assert_eq!(
+            sheet.markdown(),
+            "# t\n\n## s\n\n| a | b |\n|---|---:|\n| x\\|y (# z&lt;script>) | 5 (4 … 6) |\n"
+        );
     }
 
     #[test]

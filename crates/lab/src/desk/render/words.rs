@@ -20,12 +20,12 @@ pub(crate) fn digits(value: f64) -> String {
     if size >= 999.5 {
         return grouped(value);
     }
-    if size < 0.000_5 {
+    if size < 5e-6 {
         return if size == 0.0 { "0".to_owned() } else { format!("{value:.1e}") };
     }
     // A value that rounds up to the next power of ten has one digit less to show.
     let before = (size * 1.0005).log10().floor() as i32;
-    let decimals = usize::try_from((2 - before).clamp(0, 5)).unwrap_or(0);
+    let decimals = usize::try_from((2 - before).clamp(0, 7)).unwrap_or(0);
     format!("{value:.decimals$}")
 }
 

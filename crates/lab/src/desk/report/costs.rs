@@ -130,7 +130,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
             },
             Panel {
                 name: "latency".to_owned(),
-                unit: Unit::Time,
+                unit: Unit::TimeLog,
                 height: 130.0,
                 lines: line("P50", 2, |p| p.latency),
                 mark,
@@ -139,7 +139,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
         section.chart(Chart::panels(
             format!("{}: throughput and latency over offered load", sweep.name),
             panels,
-            Unit::Number,
+            Unit::Load,
         ));
     }
     section

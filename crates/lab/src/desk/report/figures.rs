@@ -6,41 +6,35 @@ use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::record::{Outcome, Record, Variant};
 
-/// A median over iterations with its interval.
-fn cell(variant: &Variant, figure: &Figure, seed: u64) -> (String, String) {
+/// A median over iterations, its interval below it.
+fn cell(variant: &Variant, figure: &Figure, seed: u64) -> String {
     let values = figures(variant, figure);
     if values.is_empty() {
-        return ("–".to_owned(), String::new());
+        return "–".to_owned();
     }
     let of = interval(&values, Statistic::Median, seed);
-    (words::figure(figure, median(&values)), of.map_or(String::new(), |of| words::interval(figure, &of)))
+    let below = of.map_or(String::new(), |of| words::interval(figure, &of));
+    format!("{}\n{below}", words::figure(figure, median(&values)))
 }
 
 /// One line per variant.
 pub(super) fn summary(record: &Record, seed: u64) -> Section {
     let mut section = Section::new("Summary");
-    let mut table = Table::new(
-        "Medians over iterations, with their intervals",
-        ["variant", "P50", "", "P95", "", "P99", "", "throughput", "", "success"],
-    );
+    let caption = "Medians over iterations; below them, between what the truth lies";
+    let mut table = Table::new(caption, ["variant", "P50", "P95", "P99", "throughput", "success"]);
     for variant in &record.variants {
         let mut row = vec![variant.name.clone()];
-        for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
-            let (value, of) = cell(variant, figure, seed);
-            row.extend([value, of]);
-        }
+        row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure, seed)));
         let all =
             |outcome| variant.iterations.iter().map(|iteration| iteration.count(outcome)).sum::<u64>() as f64;
         let total = all(Outcome::Ok) + all(Outcome::Refused) + all(Outcome::Failed);
         row.push(if total > 0.0 { words::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
         table.row(row);
-        record
-            .reference
-            .iter()
-            .filter(|row| row.beside.as_ref() == Some(&variant.name))
-            .for_each(|row| reference(&mut table, row));
+        let beside = record.reference.iter().filter(|row| row.beside.as_ref() == Some(&variant.name));
+        beside.for_each(|row| reference(&mut table, row));
     }
-    record.reference.iter().filter(|row| row.beside.is_none()).for_each(|row| reference(&mut table, row));
+    let alone = record.reference.iter().filter(|row| row.beside.is_none());
+    alone.for_each(|row| reference(&mut table, row));
     section.table(table);
     counters(&mut section, record);
     section
@@ -49,15 +43,11 @@ pub(super) fn summary(record: &Record, seed: u64) -> Section {
 fn reference(table: &mut Table, row: &crate::record::Reference) {
     let time = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), words::time);
     let rate = row.per_s.map_or_else(|| "–".to_owned(), |rate| words::figure(&Figure::PerSecond, rate));
-    let blank = String::new;
     table.row_apart(vec![
-        format!("{} ({})", row.label, row.provenance),
+        format!("{}\n{}", row.label, row.provenance),
         time(row.p50_us),
-        blank(),
         time(row.p95_us),
-        blank(),
         time(row.p99_us),
-        blank(),
         rate,
     ]);
 }
@@ -75,15 +65,34 @@ fn counters(section: &mut Section, record: &Record) {
 /// Percentiles per iteration, and the whole distribution.
 pub(super) fn latency(record: &Record) -> Section {
     let mut section = Section::new("Latency");
-    for (group, variants) in record.variants.chunks(COLOURS).enumerate() {
-        let more = if record.variants.len() > COLOURS { format!(" ({})", group + 1) } else { String::new() };
-        distribution(&mut section, variants, &more);
-        per_iteration(&mut section, variants, &more);
+    for (name, variants) in groups(record) {
+        let more = if name.is_empty() { String::new() } else { format!(", {name}") };
+        distribution(&mut section, &variants, &more);
+        per_iteration(&mut section, &variants, &more);
     }
     section
 }
 
-fn distribution(section: &mut Section, variants: &[Variant], more: &str) {
+/// Variants that belong into one picture: those of a sweep by themselves, and never more than there are colours.
+fn groups(record: &Record) -> Vec<(String, Vec<&Variant>)> {
+    let swept = |name: &String| record.sweeps.iter().any(|sweep| sweep.variants.contains(name));
+    let others: Vec<&Variant> = record.variants.iter().filter(|variant| !swept(&variant.name)).collect();
+    let mut wholes = vec![(String::new(), others)];
+    wholes.extend(record.sweeps.iter().map(|sweep| {
+        (sweep.name.clone(), sweep.variants.iter().filter_map(|name| record.variant(name)).collect())
+    }));
+    let mut groups = Vec::new();
+    for (name, variants) in wholes {
+        let parts = variants.len().div_ceil(COLOURS);
+        for (number, part) in variants.chunks(COLOURS).enumerate() {
+            let name = if parts > 1 { format!("{name} ({} of {parts})", number + 1) } else { name.clone() };
+            groups.push((name.trim().to_owned(), part.to_vec()));
+        }
+    }
+    groups
+}
+
+fn distribution(section: &mut Section, variants: &[&Variant], more: &str) {
     let mut lines = Vec::new();
     for (colour, variant) in variants.iter().enumerate() {
         let Some(all) = pooled(variant, Outcome::Ok).filter(|all| !all.is_empty()) else { continue };
@@ -121,7 +130,7 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     kept
 }
 
-fn per_iteration(section: &mut Section, variants: &[Variant], more: &str) {
+fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
     let most = variants.iter().map(|variant| variant.iterations.len()).max().unwrap_or(0);
     let mut panels = Vec::new();
     for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
@@ -162,7 +171,7 @@ fn per_iteration(section: &mut Section, variants: &[Variant], more: &str) {
         });
     }
     if most > 1 && !panels.is_empty() {
-        section.chart(Chart::panels(format!("By iteration{more}"), panels, Unit::Number));
+        section.chart(Chart::panels(format!("By iteration{more}"), panels, Unit::Iteration));
     }
 }
 

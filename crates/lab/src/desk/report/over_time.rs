@@ -4,7 +4,7 @@ use super::components as names_of;
 use crate::analyse::{Figure, figures, median, window};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
-use crate::record::{Component, Iteration, Record, Sample, Variant};
+use crate::record::{Component, Iteration, Record, Sample, Slice, Variant};
 
 /// Most variants whose course is drawn: a page of pictures nobody looks at hides the others.
 const MOST_DRAWN: usize = 12;
@@ -148,20 +148,14 @@ fn course(iteration: &Iteration) -> Vec<Panel> {
         }
     };
     let slices = &iteration.timeline;
-    let rate = |count: fn(&crate::record::Slice) -> u64| {
-        let points = slices
-            .iter()
-            .map(|slice| (slice.at_ms as f64 / 1e3, count(slice) as f64 * 1e3 / slice.ms as f64));
-        points.collect::<Vec<_>>()
-    };
+    let rate =
+        |count: fn(&Slice) -> u64| held(slices, |slice| Some(count(slice) as f64 * 1e3 / slice.ms as f64));
     let mut lines = vec![Line { steps: true, ..Line::new("good answers", 0, rate(|slice| slice.ok)) }];
     if slices.iter().any(|slice| slice.bad > 0) {
         lines.push(Line { steps: true, ..Line::new("other endings", 1, rate(|slice| slice.bad)) });
     }
     panel("throughput", Unit::Rate, 110.0, lines);
-    let latency = |figure: fn(&crate::record::Slice) -> Option<f64>| {
-        slices.iter().filter_map(|slice| Some((slice.at_ms as f64 / 1e3, figure(slice)?))).collect::<Vec<_>>()
-    };
+    let latency = |figure: fn(&Slice) -> Option<f64>| held(slices, figure);
     let known = [
         ("P50", latency(|slice| slice.p50_us)),
         ("P99", latency(|slice| slice.p99_us)),
@@ -195,6 +189,16 @@ fn course(iteration: &Iteration) -> Vec<Panel> {
         watched().map(|(colour, c)| Line::new(&c.name, colour, memory(c))).collect(),
     );
     panels
+}
+
+/// A value of each slice that has it, held until the slice's end.
+fn held(slices: &[Slice], value: impl Fn(&Slice) -> Option<f64>) -> Vec<(f64, f64)> {
+    let mut points: Vec<(f64, f64)> =
+        slices.iter().filter_map(|slice| Some((slice.at_ms as f64 / 1e3, value(slice)?))).collect();
+    if let Some((last, point)) = slices.last().zip(points.last().copied()) {
+        points.push(((last.at_ms + last.ms) as f64 / 1e3, point.1));
+    }
+    points
 }
 
 /// Pairs of looks at least [`LEAST_MS`] apart.

@@ -55,16 +55,24 @@ impl Line {
 pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
     let all = panels.iter().flat_map(|panel| &panel.lines).flat_map(|line| &line.points);
     let bottom = Scale::of(across, all.map(|point| point.0));
-    let names = names(panels);
-    let (legend, legend_height) = legend(&names, LEFT, 10.0);
-    let height = legend_height + panels.iter().map(|panel| panel.height + GAP).sum::<f64>() + BOTTOM;
+    // One key for all panels where they show the same lines, else each has its own beside its name.
+    let common = panels.windows(2).all(|pair| names(&pair[0]) == names(&pair[1]));
+    let shared = panels.first().filter(|_| common).map(names).unwrap_or_default();
+    let (key, key_height) =
+        if shared.is_empty() { (String::new(), 0.0) } else { legend(&shared, LEFT, 10.0) };
+    let height = key_height + panels.iter().map(|panel| panel.height + GAP).sum::<f64>() + BOTTOM;
     let mut svg = open(height, title);
-    svg.push_str(&legend);
-    let mut top = legend_height;
+    svg.push_str(&key);
+    let mut top = key_height;
     for (number, panel) in panels.iter().enumerate() {
         top += GAP;
         let last = number + 1 == panels.len();
-        draw_panel(&mut svg, panel, &bottom, (top, last));
+        if !common {
+            // A letter is about 7 wide.
+            let beside = LEFT + 24.0 + 7.0 * panel.name.chars().count() as f64;
+            svg.push_str(&legend(&names(panel), beside, top - 14.0).0);
+        }
+        draw_panel(&mut svg, panel, &bottom, (top, number == 0, last));
         top += panel.height;
     }
     let _ = writeln!(
@@ -77,19 +85,12 @@ pub(super) fn draw(panels: &[Panel], across: Unit, title: &str) -> String {
     svg
 }
 
-/// Each name once, whatever the number of panels it is in.
-fn names(panels: &[Panel]) -> Vec<(String, usize, bool)> {
-    let mut names: Vec<(String, usize, bool)> = Vec::new();
-    for line in panels.iter().flat_map(|panel| &panel.lines) {
-        let entry = (line.name.clone(), line.colour, line.dashed);
-        if !names.contains(&entry) {
-            names.push(entry);
-        }
-    }
-    names
+/// The key of a panel.
+fn names(panel: &Panel) -> Vec<(String, usize, bool)> {
+    panel.lines.iter().map(|line| (line.name.clone(), line.colour, line.dashed)).collect()
 }
 
-fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, last): (f64, bool)) {
+fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last): (f64, bool, bool)) {
     let floor = top + panel.height;
     let side = Scale::of(panel.unit, panel.lines.iter().flat_map(|line| &line.points).map(|point| point.1));
     let _ = writeln!(
@@ -112,9 +113,12 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, last): (f64
         let x = bottom.at(value, LEFT, WIDTH - RIGHT);
         let _ = writeln!(svg, "<path class=\"axis\" d=\"M{x:.1} {floor:.1}v4\"/>");
         if last {
+            // The text at the end would hang out of the picture.
+            let anchor = if x > WIDTH - RIGHT - 20.0 { "end" } else { "middle" };
+            let at = if anchor == "end" { WIDTH - RIGHT } else { x };
             let _ = writeln!(
                 svg,
-                "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{text}</text>",
+                "<text x=\"{at:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{text}</text>",
                 floor + 18.0
             );
         }
@@ -122,13 +126,18 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, last): (f64
     let _ = writeln!(svg, "<path class=\"axis\" d=\"M{LEFT} {floor:.1}H{:.1}\"/>", WIDTH - RIGHT);
     if let Some((at, word)) = &panel.mark {
         let x = bottom.at(*at, LEFT, WIDTH - RIGHT);
-        let _ = writeln!(
-            svg,
-            "<path class=\"mark\" d=\"M{x:.1} {top:.1}V{floor:.1}\"/><text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
-            x + 6.0,
-            top + 12.0,
-            escape(word)
-        );
+        let _ = writeln!(svg, "<path class=\"mark\" d=\"M{x:.1} {:.1}V{floor:.1}\"/>", top - 6.0);
+        if first {
+            let side = if x > WIDTH / 2.0 { ("end", -6.0) } else { ("start", 6.0) };
+            let _ = writeln!(
+                svg,
+                "<text class=\"halo\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"{}\">{}</text>",
+                x + side.1,
+                floor - 8.0,
+                side.0,
+                escape(word)
+            );
+        }
     }
     for line in &panel.lines {
         draw_line(svg, line, |point| (bottom.at(point.0, LEFT, WIDTH - RIGHT), side.at(point.1, floor, top)));

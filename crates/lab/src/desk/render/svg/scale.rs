@@ -23,6 +23,10 @@ pub(crate) enum Unit {
     Bytes,
     /// A plain number.
     Number,
+    /// Iterations, by number.
+    Iteration,
+    /// Requests per second, or workers.
+    Load,
 }
 
 /// An axis.
@@ -46,6 +50,8 @@ impl Unit {
             Self::Tail => "share of requests that are not slower",
             Self::Bytes => "resident memory",
             Self::Number => "",
+            Self::Iteration => "iteration",
+            Self::Load => "offered load: requests per second, or workers",
         }
     }
 
@@ -53,11 +59,18 @@ impl Unit {
         match self {
             Self::Time | Self::TimeLog if value == 0.0 => "0".to_owned(),
             Self::Time | Self::TimeLog => short(&words::time(value)),
-            Self::Share => format!("{} %", plain(value * 100.0)),
-            Self::Tail => format!("{} %", plain(value * 100.0)),
+            Self::Share | Self::Tail => format!("{} %", plain(value * 100.0)),
             Self::Bytes => short(&words::bytes(value)),
-            Self::Clock | Self::Rate | Self::Cores | Self::Number => plain(value),
+            Self::Clock | Self::Rate | Self::Cores | Self::Number | Self::Iteration | Self::Load => {
+                plain(value)
+            }
         }
+    }
+
+    /// A round distance between ticks, in what is written at them.
+    fn step(self, range: f64) -> f64 {
+        let written = if self == Self::Bytes { 1_048_576.0 } else { 1.0 };
+        step(range / written) * written
     }
 
     /// What is drawn for a value: logarithms, or the tail stretched.
@@ -109,7 +122,7 @@ impl Scale {
             }
             Unit::Clock => Self { unit, low: least, high: if most > least { most } else { least + 1.0 } },
             _ => {
-                let step = step(most.max(0.0) - least.min(0.0));
+                let step = unit.step(most.max(0.0) - least.min(0.0));
                 let low = (least.min(0.0) / step).floor() * step;
                 let high = ((most.max(0.0) / step).ceil() * step).max(low + step);
                 Self { unit, low, high }
@@ -130,7 +143,7 @@ impl Scale {
             Unit::Tail => vec![0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 0.99999],
             Unit::TimeLog => self.decades(),
             _ => {
-                let step = step(self.high - self.low);
+                let step = self.unit.step(self.high - self.low);
                 let first = (self.low / step - 1e-9).ceil();
                 let many = ((self.high / step + 1e-9).floor() - first) as u32;
                 (0..=many).map(|at| (first + f64::from(at)) * step).collect()
