@@ -35,6 +35,7 @@ pub struct Arguments {
 }
 
 #[derive(Debug, Subcommand)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 enum Command {
     /// Take in a result of hey, k6, wrk or JMeter
     Import(Import),

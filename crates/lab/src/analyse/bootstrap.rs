@@ -8,6 +8,7 @@
 use serde::Serialize;
 
 use crate::load::Random;
+use crate::units::{count, place};
 
 /// Fewest observations an interval is given for: five reach 93.75 %.
 pub const LEAST_PAIRS: usize = 5;
@@ -86,7 +87,7 @@ pub fn interval(values: &[f64], statistic: Statistic, seed: u64) -> Option<Inter
     let mut resample = vec![0.0; values.len()];
     let mut estimates: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            resample.fill_with(|| values[random.below(values.len() as u64) as usize]);
+            resample.fill_with(|| values[pick(&mut random, values.len())]);
             match statistic {
                 Statistic::Median => median_of(&mut resample),
                 Statistic::Mean => statistic.of(&resample),
@@ -95,7 +96,7 @@ pub fn interval(values: &[f64], statistic: Statistic, seed: u64) -> Option<Inter
         .collect();
     estimates.sort_unstable_by(f64::total_cmp);
     let tail = (1.0 - CONFIDENCE) / 2.0;
-    let at = |share: f64| estimates[(share * (RESAMPLES - 1) as f64).round() as usize];
+    let at = |share: f64| estimates[place((share * (RESAMPLES - 1) as f64).round())];
     let reachable = 1.0 - 2.0_f64.powf(1.0 - values.len() as f64);
     Some(Interval {
         point: statistic.of(values),
@@ -103,6 +104,11 @@ pub fn interval(values: &[f64], statistic: Statistic, seed: u64) -> Option<Inter
         high: at(1.0 - tail),
         confidence: CONFIDENCE.min(reachable),
     })
+}
+
+/// One of so many places.
+fn pick(random: &mut Random, places: usize) -> usize {
+    usize::try_from(random.below(count(places))).unwrap_or(0)
 }
 
 /// The interval of the median of `b − a` over pairs; `None` for fewer than [`LEAST_PAIRS`].
@@ -188,6 +194,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case resamples, or fills a histogram of megabytes.
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
         #[test]
         fn the_ends_enclose_the_estimate(values in prop::collection::vec(-1e6_f64..1e6, 5..40), seed: u64) {
             for statistic in [Statistic::Median, Statistic::Mean] {

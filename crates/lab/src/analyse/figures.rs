@@ -7,6 +7,7 @@
 use std::fmt;
 
 use crate::record::{Component, Distribution, Iteration, Outcome, Variant};
+use crate::units::whole;
 
 /// A figure of an iteration.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,11 +108,11 @@ pub(crate) fn window<'a>(
     iteration: &Iteration,
     component: &'a Component,
 ) -> Option<(&'a crate::record::Sample, &'a crate::record::Sample)> {
-    let from = (iteration.warmup_s * 1e3) as u64;
-    let until = ((iteration.warmup_s + iteration.seconds) * 1e3).ceil() as u64;
+    let from = whole(iteration.warmup_s * 1e3);
+    let until = whole(((iteration.warmup_s + iteration.seconds) * 1e3).ceil());
     let mut inside = component.samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms));
     let first = inside.next()?;
-    Some((first, inside.last()?))
+    Some((first, inside.next_back()?))
 }
 
 /// The figure of each iteration that has it, in order.

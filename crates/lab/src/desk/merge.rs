@@ -5,6 +5,7 @@
 //! several generators watched are taken from the first that did.
 
 use crate::record::{Distribution, Iteration, Origin, Record, Slice, Variant};
+use crate::units::whole;
 
 /// Windows that overlap by less than this share did not run at the same time.
 const TOGETHER: f64 = 0.8;
@@ -79,7 +80,7 @@ fn add_new<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
 /// Milliseconds since 1970 at which the run of a record started.
 fn start_ms(name: &str, record: &Record) -> Result<u64, MergeError> {
     match (&record.run.origin, record.run.started_unix_s) {
-        (Origin::Lab { .. }, Some(start)) => Ok((start * 1e3).round() as u64),
+        (Origin::Lab { .. }, Some(start)) => Ok(whole((start * 1e3).round())),
         _ => Err(MergeError::Imported { name: name.to_owned() }),
     }
 }
@@ -124,8 +125,7 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     if into.counters != from.counters {
         return Err(format!("the counts per request of `{}` are others", into.name));
     }
-    let sum = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a + b);
-    into.load.rate_per_s = sum(into.load.rate_per_s, from.load.rate_per_s);
+    into.load.rate_per_s = into.load.rate_per_s.zip(from.load.rate_per_s).map(|(a, b)| a + b);
     into.load.concurrency =
         into.load.concurrency.zip(from.load.concurrency).map(|(a, b)| a.saturating_add(b));
     // Tokens of different generators may be the same ones: how many there are together is not known.

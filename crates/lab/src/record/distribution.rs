@@ -17,7 +17,7 @@ use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerial
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::units::micros;
+use crate::units::{micros, place, whole};
 
 /// Shortest value told apart from 0, ns.
 const SHORTEST: u64 = 1000;
@@ -94,7 +94,7 @@ impl Distribution {
     pub fn quantile(&self, quantile: Quantile) -> u64 {
         // 0.07 × 100 is a little more than 7 in floating point; it still means the seventh.
         let exact = quantile.clamp(0.0, 1.0) * self.total as f64;
-        let rank = ((exact - exact * 1e-12).ceil() as u64).max(1);
+        let rank = whole((exact - exact * 1e-12).ceil()).max(1);
         let mut seen = 0;
         let bucket = self.buckets.iter().find(|bucket| {
             seen += bucket.count;
@@ -139,7 +139,7 @@ impl Distribution {
         let width = until.max(1) as f64 / counted.len() as f64;
         let last = counted.len() - 1;
         for bucket in &self.buckets {
-            counted[((bucket.middle() as f64 / width) as usize).min(last)] += bucket.count;
+            counted[place(bucket.middle() as f64 / width).min(last)] += bucket.count;
         }
         counted
     }
@@ -369,6 +369,9 @@ mod tests {
     }
 
     proptest! {
+        // Each case resamples, or fills a histogram of megabytes.
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
         #[test]
         fn what_is_written_is_read(values in prop::collection::vec(0_u64..LONGEST * 2, 0..200), digits in 1_u8..5) {
             let of = Distribution::of(values, digits);
@@ -392,7 +395,7 @@ mod tests {
         ) {
             let of = Distribution::of(values.iter().copied(), 4);
             values.sort_unstable();
-            let rank = ((share * values.len() as f64).ceil() as usize).max(1);
+            let rank = place((share * values.len() as f64).ceil()).max(1);
             let exact = values[rank - 1] as f64;
             prop_assert!((of.quantile(share) as f64 / exact - 1.0).abs() < 1e-4 + 512.0 / exact);
         }

@@ -203,7 +203,7 @@ fn parts_of(from: &RunTable, to: &RunTable, column: Column, (low, high): (f64, f
 }
 
 fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Found {
-    let full = [from, to].into_iter().filter_map(full_from_the_start).next();
+    let full = [from, to].into_iter().find_map(full_from_the_start);
     if let Some(knee) = full {
         return Some((
             "no-impact-at-a-full-server",

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{At, Content, ImportError, Read, Request, counted, nanos_of, outcome_of};
+use super::{At, Content, ImportError, Read, Request, counted, line_of, nanos_of, outcome_of};
 use crate::record::{Class, Outcome, Printed, Stated};
 
 const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
 
 /// hey's percentile of sorted values.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
-    let wanted = (share * 100.0).round() as usize;
+    let wanted = crate::units::place((share * 100.0).round());
     let found = (0..sorted.len()).find(|index| index * 100 / sorted.len() >= wanted);
     found.or(sorted.len().checked_sub(1)).map_or(0.0, |index| sorted[index] as f64)
 }
@@ -27,7 +27,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut requests = Vec::new();
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
-        let line = row.position().map_or(0, |position| position.line() as usize);
+        let line = line_of(&row);
         let number = |column: usize| {
             let text = row.get(column).unwrap_or_default();
             let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
@@ -106,16 +106,17 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 }
 
 /// `95% in 0.0052 secs`; a percentile that too few requests reach is printed as 0 and left out.
-fn printed(line: &str) -> Option<Option<Printed>> {
+fn printed(line: &str) -> Option<Vec<Printed>> {
     let (share, rest) = line.split_once('%')?;
     let (share, seconds): (f64, f64) = (
         share.parse().ok()?,
         rest.trim_start_matches('%').trim().strip_prefix("in ")?.split(' ').next()?.parse().ok()?,
     );
-    Some((share > 0.0).then_some(Printed { share: share / 100.0, us: seconds * 1e6 }))
+    let shown = (share > 0.0).then_some(Printed { share: share / 100.0, us: seconds * 1e6 });
+    Some(shown.into_iter().collect())
 }
 
-/// `[200]	109 responses`
+/// `[200]`, a tabulator, `109 responses`.
 fn status(line: &str) -> Option<Class> {
     let (status, rest) = line.strip_prefix('[')?.split_once(']')?;
     let status: u16 = status.parse().ok()?;
@@ -123,7 +124,7 @@ fn status(line: &str) -> Option<Class> {
     Some(counted(outcome_of(status), Some(status), count))
 }
 
-/// `[20]	Get "http://…": EOF`
+/// `[20]`, a tabulator, the words of the error.
 fn error(line: &str) -> Option<Class> {
     let (count, words) = line.strip_prefix('[')?.split_once(']')?;
     let class = counted(Outcome::Failed, None, count.parse().ok()?);

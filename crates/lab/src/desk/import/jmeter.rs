@@ -2,7 +2,7 @@
 
 use quick_xml::events::{BytesStart, Event};
 
-use super::{At, Content, ImportError, Read, Request, outcome_of};
+use super::{At, Content, ImportError, Read, Request, line_of, outcome_of};
 use crate::record::Outcome;
 
 const RULE: &str = "linear between the sorted values around share × (count + 1), as the dashboard prints";
@@ -15,7 +15,7 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
         (Some(&first), _) if place < 1.0 => first as f64,
         (_, Some(&last)) if place >= count as f64 => last as f64,
         (Some(_), Some(_)) => {
-            let low = place.floor() as usize;
+            let low = crate::units::place(place);
             let (from, to) = (sorted[low - 1] as f64, sorted[low] as f64);
             from + (to - from) * place.fract()
         }
@@ -75,7 +75,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let (mut requests, mut most) = (Vec::new(), None);
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
-        let line = row.position().map_or(0, |position| position.line() as usize);
+        let line = line_of(&row);
         let get = |column: usize| row.get(column).unwrap_or_default();
         let fields =
             Fields { start: get(start), elapsed: get(elapsed), success: get(success), code: get(code) };
@@ -113,7 +113,7 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
 
 /// The line of a place in a text, from 1.
 fn line_at(content: &str, until: usize) -> usize {
-    content.as_bytes()[..until].iter().filter(|byte| **byte == b'\n').count() + 1
+    content.get(..until).unwrap_or(content).lines().count().max(1)
 }
 
 fn is_sample(tag: &BytesStart<'_>) -> bool {
@@ -142,7 +142,9 @@ fn sample(tag: &BytesStart<'_>) -> Result<(Request, Option<u32>), String> {
 fn read(mut requests: Vec<Request>, threads: Option<u32>) -> Read {
     let begin =
         requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
-    requests.iter_mut().for_each(|request| request.ended_s -= begin);
+    for request in &mut requests {
+        request.ended_s -= begin;
+    }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
     Read {
         tool: "JMeter",

@@ -5,13 +5,19 @@ use serde_json::Value;
 
 use super::{At, Content, ImportError, Read, Request, counted, outcome_of};
 use crate::record::{Outcome, Printed, Stated};
+use crate::units::whole;
 
 const RULE: &str = "linear between the sorted values around (count − 1) × share";
+
+/// A number of users.
+fn workers(users: f64) -> u32 {
+    u32::try_from(whole(users)).unwrap_or(u32::MAX)
+}
 
 /// k6's percentile of sorted values.
 fn percentile(sorted: &[u64], share: f64) -> f64 {
     let place = share * (sorted.len().saturating_sub(1)) as f64;
-    let (low, part) = (place.floor() as usize, place.fract());
+    let (low, part) = (crate::units::place(place), place.fract());
     let Some(&from) = sorted.get(low) else { return 0.0 };
     let to = sorted.get(low + 1).copied().unwrap_or(from);
     from as f64 + (to as f64 - from as f64) * part
@@ -53,7 +59,7 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         }
         match line.metric.as_deref() {
             Some("http_req_duration") => {
-                requests.push(request(&line.data).map_err(|what| at.line(number, what))?)
+                requests.push(request(&line.data).map_err(|what| at.line(number, what))?);
             }
             Some("vus") => users = [users, line.data.value].into_iter().flatten().reduce(f64::max),
             _ => {}
@@ -61,14 +67,16 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     let start =
         requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
-    requests.iter_mut().for_each(|request| request.ended_s -= start);
+    for request in &mut requests {
+        request.ended_s -= start;
+    }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
     Ok(Read {
         tool: "k6",
         rule: RULE,
         content: Content::Requests(requests, percentile),
         seconds,
-        concurrency: users.map(|users| users as u32),
+        concurrency: users.map(workers),
         notes: vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()],
     })
 }
@@ -139,10 +147,10 @@ fn unix_seconds(text: &str) -> Option<f64> {
 
 /// `k6 run --summary-export`, and what `handleSummary` is given.
 pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
-    let whole: Value = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
+    let exported: Value = serde_json::from_str(content).map_err(|error| at.whole(error.to_string()))?;
     // `handleSummary` has the figures one level deeper.
     let metric = |name: &str| {
-        let metric = &whole["metrics"][name];
+        let metric = &exported["metrics"][name];
         if metric["values"].is_object() { metric["values"].clone() } else { metric.clone() }
     };
     let (duration, requests, failed) =
@@ -174,7 +182,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles,
     };
     let mut classes =
-        vec![counted(Outcome::Ok, None, (count - bad) as u64), counted(Outcome::Refused, None, bad as u64)];
+        vec![counted(Outcome::Ok, None, whole(count - bad)), counted(Outcome::Refused, None, whole(bad))];
     classes.retain(|class| class.count > 0);
     let mut notes = vec![
         "k6's summary counts percentiles over good and failed requests alike; `--out json` keeps every request".to_owned(),
@@ -182,7 +190,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if bad > 0.0 {
         notes.push("failed requests may have had no answer: the summary does not say".to_owned());
     }
-    let users = metric("vus_max")["max"].as_f64().map(|users| users as u32);
+    let users = metric("vus_max")["max"].as_f64().map(workers);
     Ok(Read {
         tool: "k6",
         rule: RULE,

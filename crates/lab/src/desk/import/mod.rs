@@ -16,6 +16,7 @@ use crate::record::{
     Arrivals, Class, Distribution, Iteration, LoadShape, Origin, Outcome, Printed, Record, Run, Slice,
     Stated, Variant,
 };
+use crate::units::whole;
 
 /// Most requests of a file: each takes 32 bytes of memory while it is read.
 const MOST_REQUESTS: usize = 5_000_000;
@@ -284,10 +285,10 @@ fn from_requests(
 
 /// Slices of a whole number of tenths of a second, few enough to look at.
 fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
-    let width = ((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0) as u64;
+    let width = whole(((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0));
     let mut cells: BTreeMap<u64, (Vec<u64>, u64)> = BTreeMap::new();
     for request in requests {
-        let cell = cells.entry((request.ended_s * 1e3) as u64 / width).or_default();
+        let cell = cells.entry(whole(request.ended_s * 1e3) / width).or_default();
         if request.outcome == Outcome::Ok { cell.0.push(request.nanos) } else { cell.1 += 1 }
     }
     let slice = |(number, (nanos, bad)): (u64, (Vec<u64>, u64))| {
@@ -307,6 +308,11 @@ fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
     cells.into_iter().map(slice).collect()
 }
 
+/// The line a row of CSV begins on, from 1.
+fn line_of(row: &::csv::StringRecord) -> usize {
+    row.position().map_or(0, |position| usize::try_from(position.line()).unwrap_or(usize::MAX))
+}
+
 /// Whether a status is what was hoped for.
 fn outcome_of(status: u16) -> Outcome {
     match status {
@@ -323,5 +329,5 @@ fn counted(outcome: Outcome, status: Option<u16>, count: u64) -> Class {
 
 /// Seconds as nanoseconds, to the nearest: 0.0023 s is not 2 299 999 ns.
 fn nanos_of(seconds: f64) -> u64 {
-    (seconds * 1e9).round() as u64
+    whole((seconds * 1e9).round())
 }

@@ -54,11 +54,11 @@ impl Found {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
             [_, "threads", "and", connections, "connections"] => {
-                self.connections = Some(connections.parse().ok()?)
+                self.connections = Some(connections.parse().ok()?);
             }
             ["Latency", "Distribution", ..] => self.in_distribution = true,
             ["Latency", mean, _, most, _] => {
-                (self.mean_us, self.max_us) = (Some(time(mean)?), Some(time(most)?))
+                (self.mean_us, self.max_us) = (Some(time(mean)?), Some(time(most)?));
             }
             [share, value] if self.in_distribution && share.ends_with('%') => {
                 let share: f64 = share.trim_end_matches('%').parse().ok()?;

@@ -24,8 +24,8 @@ pub(crate) fn digits(value: f64) -> String {
         return if size == 0.0 { "0".to_owned() } else { format!("{value:.1e}") };
     }
     // A value that rounds up to the next power of ten has one digit less to show.
-    let before = (size * 1.0005).log10().floor() as i32;
-    let decimals = usize::try_from((2 - before).clamp(0, 7)).unwrap_or(0);
+    let edges = [99.95, 9.995, 0.999_5, 0.099_95, 0.009_995, 0.000_999_5, 0.000_099_95];
+    let decimals = edges.iter().filter(|edge| size < **edge).count();
     format!("{value:.decimals$}")
 }
 

@@ -77,8 +77,11 @@ pub(super) fn components(record: &Record) -> Section {
     section
 }
 
+/// A component with the first and last look at it in the measured window.
+type Looked<'a> = (&'a Component, &'a Sample, &'a Sample);
+
 fn component_row(variant: &Variant, name: &str) -> Vec<String> {
-    let looked: Vec<(&Component, &Sample, &Sample)> = variant
+    let looked: Vec<Looked<'_>> = variant
         .iterations
         .iter()
         .filter_map(|iteration| {
@@ -94,7 +97,7 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
     };
     let cores = of(Figure::Cores(name.to_owned()));
     let limit = looked.iter().find_map(|(component, ..)| component.cpu_limit_cores);
-    let per = |value: &dyn Fn(&(&Component, &Sample, &Sample)) -> Option<f64>| {
+    let per = |value: &dyn Fn(&Looked<'_>) -> Option<f64>| {
         let values: Vec<f64> = looked.iter().filter_map(value).collect();
         if values.is_empty() { None } else { Some(median(&values)) }
     };

@@ -88,7 +88,10 @@ fn generators_are_merged_into_one_report() {
     lab(&["merge", &text(&files[0]), &text(&files[1]), "--out", &text(&out)]).unwrap();
     let html = std::fs::read_to_string(out.join("report.html")).unwrap();
     assert!(html.contains("2 generators"));
-    assert!(lab(&["merge", &text(&files[0]), "--out", "x"]).unwrap_err().contains("2"), "one is not several");
+    assert!(
+        lab(&["merge", &text(&files[0]), "--out", "x"]).unwrap_err().contains("2 values required"),
+        "one is not several"
+    );
 }
 
 #[test]

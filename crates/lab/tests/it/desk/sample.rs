@@ -8,7 +8,7 @@ use lab::record::{
     Origin, Outcome, Peer, Phase, Record, Reference, Run, Rung, Sample, Slice, Staleness, Sweep, Variant,
 };
 
-/// SplitMix64, as a function of a counter: a test must not depend on the generator it tests.
+/// `SplitMix64`, as a function of a counter: a test must not depend on the generator it tests.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {

@@ -1,6 +1,7 @@
 //! From figures to coordinates, with round numbers on the axis.
 
 use crate::desk::render::words;
+use crate::units::place;
 
 /// What an axis counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,8 +146,8 @@ impl Scale {
             _ => {
                 let step = self.unit.step(self.high - self.low);
                 let first = (self.low / step - 1e-9).ceil();
-                let many = ((self.high / step + 1e-9).floor() - first) as u32;
-                (0..=many).map(|at| (first + f64::from(at)) * step).collect()
+                let many = place((self.high / step + 1e-9).floor() - first);
+                (0..=many).map(|at| (first + at as f64) * step).collect()
             }
         };
         values.into_iter().map(|value| (value, self.unit.write(value))).collect()
@@ -155,10 +156,10 @@ impl Scale {
     fn decades(&self) -> Vec<f64> {
         let wide = (self.high / self.low).log10() > 2.5;
         let marks: &[f64] = if wide { &[1.0] } else { &[1.0, 2.0, 5.0] };
-        let first = self.low.log10().floor() as i32;
-        let last = self.high.log10().ceil() as i32;
-        let all =
-            (first..=last).flat_map(|decade| marks.iter().map(move |mark| mark * 10.0_f64.powi(decade)));
+        let first = self.low.log10().floor();
+        let decades = place(self.high.log10().ceil() - first);
+        let all = (0..=decades)
+            .flat_map(|decade| marks.iter().map(move |mark| mark * 10.0_f64.powf(first + decade as f64)));
         all.filter(|value| (self.low * 0.999..=self.high * 1.001).contains(value)).collect()
     }
 }
