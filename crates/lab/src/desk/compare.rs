@@ -224,6 +224,9 @@ fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section
             warn(weight, &finding.name, &about, finding.evidence, &finding.remedy);
         }
     }
+    if section.blocks.is_empty() {
+        section.text("Nothing was found that makes the comparison doubtful.");
+    }
     section.blocks.sort_by_key(|block| match block {
         Block::Warning { weight, .. } => *weight,
         _ => Weight::Explains,
@@ -268,10 +271,18 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
             with(found.b, own(b)),
             format!("{}\n{difference}", words::difference(&figure, found.b - found.a)),
             format!("{ratio}\n{ratio_between}"),
-            words::verdict(&figure, &found.verdict),
+            verdict(&found),
         ]);
     }
     table
+}
+
+/// A verdict in words. Where nothing went wrong on either side there is no margin to be within.
+fn verdict(found: &Compared) -> String {
+    if found.figure == Figure::BadShare && found.a + found.b <= 0.0 {
+        return "none in either".to_owned();
+    }
+    words::verdict(&found.figure, &found.verdict)
 }
 
 fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {

@@ -7,6 +7,7 @@ use super::Remark;
 use super::measured::full_from_the_start;
 use super::table::{Claim, Column, Figure, RunTable, SweepTable, Tables, That};
 use crate::analyse::{Verdict, compare_paired};
+use crate::desk::render::words::digits;
 use crate::record::Arrivals;
 
 /// A figure this near, as a share, is taken for what was really computed.
@@ -102,7 +103,7 @@ fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure
     let (rule, guess) = match really(printed.value(), &ways) {
         Some((way @ ("the range" | "half of the range"), value)) => (
             "variation-is-a-range",
-            format!("; {way} over the mean is {value:.2} %, which is what was printed"),
+            format!("; the nearest that can be computed is {way} over the mean, {value:.2} %"),
         ),
         _ => ("variation-does-not-follow", String::new()),
     };
@@ -174,9 +175,9 @@ fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
         (
             "capacity-from-a-closed-loop",
             format!(
-                "{printed} times the machines comes from {:.4} ÷ {:.4} req/s = {rates:.2}; both had {} workers, so this is {slow:.4} ÷ {fast:.4} s = {from_latency:.2}: a ratio of latencies",
-                than.mean_of(Column::PerS).unwrap_or_default(),
-                run.mean_of(Column::PerS).unwrap_or_default(),
+                "{printed} times the machines comes from {} ÷ {} req/s = {rates:.2}; both had {} workers, so this is {slow:.4} ÷ {fast:.4} s = {from_latency:.2}: a ratio of latencies",
+                digits(than.mean_of(Column::PerS).unwrap_or_default()),
+                digits(run.mean_of(Column::PerS).unwrap_or_default()),
                 run.concurrency.unwrap_or_default(),
             ),
             "how many machines are needed follows from the rate at which each is full, found with a rising rate, or from CPU per request".to_owned(),

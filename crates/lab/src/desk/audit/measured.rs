@@ -5,6 +5,7 @@
 use super::Remark;
 use super::table::{Column, RunTable, SweepTable, Tables};
 use crate::analyse::{Knee, Load, find_knee, little, outliers};
+use crate::desk::render::words::digits;
 use crate::record::Arrivals;
 
 /// By this share rate × latency may differ from the workers: the mean latency is often published as a median only.
@@ -47,9 +48,10 @@ fn closed_loop(tables: &Tables) -> Option<Remark> {
         };
         let Some(check) = little(f64::from(workers), per_s, latency, LITTLE) else { continue };
         let line = format!(
-            "{}: {workers} ÷ {latency:.3} s = {:.1} req/s, published {per_s} req/s",
+            "{}: {workers} ÷ {latency:.3} s = {:.1} req/s, published {} req/s",
             run.title,
-            f64::from(workers) / latency
+            f64::from(workers) / latency,
+            digits(per_s)
         );
         if check.holds { bound.push(line) } else { broken.push(line) }
     }
@@ -112,12 +114,13 @@ fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
             };
             Remark {
                 rule: "cores-cannot-serve",
-                about: format!("{}: {program} on {cores} cores at {rate:.4} req/s", run.title),
+                about: format!("{}: {program} on {cores} cores at {} req/s", run.title, digits(rate)),
                 evidence: format!(
-                    "that is {:.0} µs of CPU per request; `{}` shows {:.0} µs, at which {rate:.4} req/s take {needed:.3} cores{up_to}",
+                    "that is {:.0} µs of CPU per request; `{}` shows {:.0} µs, at which {} req/s take {needed:.3} cores{up_to}",
                     cores / rate * 1e6,
                     other.title,
                     low * 1e6,
+                    digits(rate),
                 ),
                 instead: "one of both was not read over the load: count user and system time over exactly the measured window, then divide by its requests"
                     .to_owned(),

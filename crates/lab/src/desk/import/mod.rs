@@ -291,19 +291,14 @@ fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
         let cell = cells.entry(whole(request.ended_s * 1e3) / width).or_default();
         if request.outcome == Outcome::Ok { cell.0.push(request.nanos) } else { cell.1 += 1 }
     }
+    let end = whole((seconds * 1e3).ceil());
     let slice = |(number, (nanos, bad)): (u64, (Vec<u64>, u64))| {
+        // The last one is as long as the run lasted in it.
+        let ms = end.saturating_sub(number * width).clamp(1, width);
         let ok = nanos.len() as u64;
         let latency = Distribution::of(nanos, DIGITS);
         let at = |share| (ok > 0).then(|| latency.micros(share));
-        Slice {
-            at_ms: number * width,
-            ms: width,
-            ok,
-            bad,
-            p50_us: at(0.5),
-            p99_us: at(0.99),
-            max_us: at(1.0),
-        }
+        Slice { at_ms: number * width, ms, ok, bad, p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
     };
     cells.into_iter().map(slice).collect()
 }

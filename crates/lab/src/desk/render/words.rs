@@ -26,7 +26,12 @@ pub(crate) fn digits(value: f64) -> String {
     // A value that rounds up to the next power of ten has one digit less to show.
     let edges = [99.95, 9.995, 0.999_5, 0.099_95, 0.009_995, 0.000_999_5, 0.000_099_95];
     let decimals = edges.iter().filter(|edge| size < **edge).count();
-    format!("{value:.decimals$}")
+    signed(value, &format!("{size:.decimals$}"))
+}
+
+/// A number of this sign: a hyphen is no minus.
+fn signed(value: f64, text: &str) -> String {
+    if value < 0.0 { format!("−{text}") } else { text.to_owned() }
 }
 
 /// A whole number in groups of three.
@@ -39,7 +44,7 @@ pub(crate) fn grouped(value: f64) -> String {
         }
         text.push(digit);
     }
-    if value < 0.0 { format!("−{text}") } else { text }
+    signed(value, &text)
 }
 
 /// A count.
@@ -118,6 +123,7 @@ mod tests {
             (999_600.0, "1.00 s"),
             (2_978_400.0, "2.98 s"),
             (99.96, "100 µs"),
+            (-43.0, "−43.0 µs"),
         ] {
             assert_eq!(time(us), text, "{us}");
         }

@@ -142,3 +142,22 @@ fn a_wrong_command_line_says_what_is_missing() {
     let said = lab(&["import", &text(&folder.path().join("b")), "--out", "x"]).unwrap_err();
     assert!(said.contains("not text"), "{said}");
 }
+
+#[test]
+fn the_examples_of_the_documents_are_understood() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [check, tables] = blocks[..] else { panic!("two examples: {blocks:?}") };
+    serde_json::from_str::<lab::desk::gate::Check>(check).unwrap();
+    let tables = lab::desk::audit::Tables::parse(tables.as_bytes(), "docs/lab.md").unwrap();
+    let rules: Vec<&str> = lab::desk::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
+    assert_eq!(rules, ["closed-loop-throughput"]);
+    for line in page.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {
+        let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().skip(2).collect();
+        let words: Vec<&str> = words.into_iter().take_while(|word| *word != ">").collect();
+        let parsed = Program::try_parse_from(["lab"].iter().chain(&words));
+        assert!(parsed.is_ok(), "{line}: {}", parsed.err().map_or(String::new(), |error| error.to_string()));
+    }
+}

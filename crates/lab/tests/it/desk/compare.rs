@@ -21,6 +21,7 @@ fn two_variants_of_one_run_have_verdicts() {
     let record = sample::record(1);
     let text = text(side("gateway", &record, Some("gateway")), side("fused", &record, Some("fused/oidc")));
     assert!(text.contains("| P50 |") && text.contains("different by +4"), "{text}");
+    assert!(text.contains("none in either") && text.contains("Nothing was found"), "{text}");
     assert!(!text.contains("not-interleaved") && !text.contains("other-machine"), "{text}");
     assert_eq!(text.matches("| 8 |").count(), 4, "every round stands in each table: {text}");
 }
