@@ -9,6 +9,9 @@ use std::fmt;
 use super::parts::{Class, Component, Iteration, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record};
 
+/// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
+const MOST: u64 = 1 << 50;
+
 /// Two figures that cannot both be right, or one that cannot be at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct Contradiction {
@@ -106,6 +109,8 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     if iteration.seconds <= 0.0 {
         return no(place, "`seconds` is 0: nothing can be measured in no time");
     }
+    let never = iteration.staleness.iter().map(|seen| seen.never);
+    never.chain([iteration.start_ms, iteration.unsent]).try_for_each(|whole| counted(place, whole))?;
     iteration.mean_in_flight.iter().try_for_each(|value| finite(place, "mean_in_flight", *value))?;
     iteration.classes.iter().try_for_each(|class| check_class(place, class))?;
     iteration.components.iter().try_for_each(|component| check_component(place, component))?;
@@ -114,6 +119,7 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
 }
 
 fn check_class(place: &str, class: &Class) -> Checked {
+    counted(place, class.count)?;
     let counted = class.latency.as_ref().map_or(class.count, super::Distribution::count);
     if counted != class.count {
         return no(place, format!("a class counts {} requests and {counted} latencies", class.count));
@@ -130,6 +136,14 @@ fn check_class(place: &str, class: &Class) -> Checked {
 fn check_component(place: &str, component: &Component) -> Checked {
     let place = format!("{place}.components[{}]", component.name);
     component.cpu_limit_cores.iter().try_for_each(|limit| finite(&place, "cpu_limit_cores", *limit))?;
+    for sample in &component.samples {
+        let plain = [sample.at_ms, sample.user_ms, sample.system_ms, sample.rss_bytes, sample.threads];
+        let switches = [sample.voluntary_switches, sample.involuntary_switches];
+        let throttle =
+            [sample.periods, sample.throttled_periods, sample.throttled_ms, sample.connections_opened];
+        let all = plain.into_iter().chain(switches).chain(throttle.into_iter().flatten());
+        all.into_iter().try_for_each(|whole| counted(&place, whole))?;
+    }
     for pair in component.samples.windows(2) {
         let (earlier, later) = (&pair[0], &pair[1]);
         let shrunk = later.at_ms < earlier.at_ms
@@ -138,7 +152,9 @@ fn check_component(place: &str, component: &Component) -> Checked {
             || later.throttled_periods < earlier.throttled_periods
             || later.throttled_ms < earlier.throttled_ms
             || later.periods < earlier.periods
-            || later.connections_opened < earlier.connections_opened;
+            || later.connections_opened < earlier.connections_opened
+            || later.voluntary_switches < earlier.voluntary_switches
+            || later.involuntary_switches < earlier.involuntary_switches;
         if shrunk {
             return no(&place, format!("the sample at {} ms is less than the one before it", later.at_ms));
         }
@@ -151,6 +167,9 @@ fn check_timeline(place: &str, timeline: &[Slice]) -> Checked {
         for value in [slice.p50_us, slice.p99_us, slice.max_us].into_iter().flatten() {
             finite(place, "a latency of the timeline", value)?;
         }
+        [slice.at_ms, slice.ms, slice.ok, slice.bad]
+            .into_iter()
+            .try_for_each(|whole| counted(place, whole))?;
         if slice.ms == 0 {
             return no(place, format!("the slice at {} ms has no length", slice.at_ms));
         }
@@ -174,6 +193,10 @@ fn check_stated(place: &str, stated: &Stated) -> Checked {
         return no(place, "stated percentiles do not grow");
     }
     Ok(())
+}
+
+fn counted(place: &str, whole: u64) -> Checked {
+    if whole <= MOST { Ok(()) } else { no(place, format!("{whole} is more than can have been measured")) }
 }
 
 fn finite(place: &str, name: &str, value: f64) -> Checked {

@@ -9,6 +9,7 @@ use lab::analyse::Figure;
 use lab::desk::import::{Told, Tool, import, recognise};
 use lab::desk::report::{all_findings, sheet};
 use lab::record::{Arrivals, Iteration, Origin, Outcome, Record};
+use proptest::prelude::*;
 
 fn fixture(name: &str) -> String {
     std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/desk/fixtures").join(name))
@@ -290,5 +291,48 @@ fn what_is_malformed_says_where() {
     ] {
         let said = failure(content, tool);
         assert!(said.contains(why) && said.contains("in.txt"), "{said} is not about {why}");
+    }
+}
+
+const FIXTURES: [&str; 8] = [
+    "hey.txt",
+    "hey.csv",
+    "k6.ndjson",
+    "k6-summary.json",
+    "wrk.txt",
+    "wrk-plain.txt",
+    "jmeter.jtl",
+    "jmeter-xml.jtl",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Files are foreign bytes: whatever is in them, there is a record that can be written and read again, or an error that names the file.
+    #[test]
+    fn a_damaged_file_is_a_record_or_an_error(
+        which in 0..FIXTURES.len(),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..40, "[-0-9.eE:,%{}\\[\\]\"<>/a-z \n]{0,12}"), 1..6),
+    ) {
+        let whole = fixture(FIXTURES[which]);
+        let lines = whole.split_inclusive('\n').scan(0, |length, line| {
+            *length += line.len();
+            (*length < 12_000).then_some(line)
+        });
+        let mut content: Vec<char> = lines.flat_map(str::chars).collect();
+        for (at, length, instead) in cuts {
+            let from = at.index(content.len() + 1);
+            let until = (from + length).min(content.len());
+            content.splice(from..until, instead.chars());
+        }
+        let content: String = content.into_iter().collect();
+        match import(&content, None, &told("damaged")) {
+            Ok(record) => {
+                let json = record.to_json().unwrap();
+                Record::parse(json.as_bytes(), "damaged").unwrap();
+                prop_assert!(sheet(&record, 1).markdown().contains("damaged"));
+            }
+            Err(error) => prop_assert!(error.to_string().contains("damaged"), "{error}"),
+        }
     }
 }
