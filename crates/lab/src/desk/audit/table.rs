@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AuditError;
-use crate::record::{Arrivals, read_bounded};
+use crate::record::{Arrivals, Reference, read_bounded};
 
 /// The figures that were published about paths and identity servers of the kind Postern replaces.
 const SHIPPED: &str = include_str!("../../../reference/published.json");
@@ -337,6 +337,23 @@ impl RunTable {
 }
 
 impl Tables {
+    /// A run of these tables as a row that stands beside the measured variant `beside`, means over iterations; `None` when there is no
+    /// run of this id.
+    pub fn reference(&self, id: &str, beside: Option<&str>) -> Option<Reference> {
+        let run = self.run(id)?;
+        let us = |column| run.mean_of(column).map(|seconds| seconds * 1e6);
+        Some(Reference {
+            beside: beside.map(str::to_owned),
+            label: run.title.clone(),
+            provenance: self.provenance.clone(),
+            p50_us: us(Column::P50S),
+            p95_us: us(Column::P95S),
+            p99_us: us(Column::P99S),
+            per_s: run.mean_of(Column::PerS),
+            cpu_cores: run.cpu_cores.clone(),
+        })
+    }
+
     /// The tables that ship with the lab.
     pub fn shipped() -> Result<Self, AuditError> {
         Self::parse(SHIPPED.as_bytes(), "the published reports")

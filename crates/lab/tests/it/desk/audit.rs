@@ -3,6 +3,8 @@
 use lab::desk::audit::{Remark, Tables, audit, markdown};
 use serde_json::{Value, json};
 
+use super::sample;
+
 fn of(tables: &Value) -> Vec<Remark> {
     let mut whole = json!({"format": "postern-lab-tables/1", "title": "t", "provenance": "p"});
     whole.as_object_mut().unwrap().extend(tables.as_object().unwrap().clone());
@@ -62,6 +64,21 @@ fn the_published_reports_hold_what_is_known_to_be_wrong() {
     find("spread-is-a-range", "2.42 req/s");
     let odd = find("odd-iteration", "opaque tokens, heavy backend");
     assert!(odd.evidence.contains("iteration 5 is 12.5513 s"), "{odd:?}");
+}
+
+#[test]
+fn published_runs_stand_beside_measured_ones() {
+    let tables = Tables::shipped().unwrap();
+    let mut record = sample::record(1);
+    record.reference = vec![tables.reference("3x-opaque-limited", Some("3x/50m")).unwrap()];
+    let row = &record.reference[0];
+    assert!(
+        (row.p50_us.unwrap() - 1_618_000.0).abs() < 1.0 && (row.per_s.unwrap() - 29.05).abs() < 1e-6,
+        "{row:?}"
+    );
+    let text = lab::desk::report::sheet(&record, 1).markdown();
+    assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
+    assert_eq!(tables.reference("nothing", None), None);
 }
 
 #[test]
