@@ -1,17 +1,22 @@
 //! The lab: what a server costs under load, measured from outside.
 //!
 //! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
-//! watch over processes ([`observe`]) and the reports of them all ([`report`]). Does not own: the servers it measures; a peer is
+//! watch over processes ([`observe`]) and the reports of them all ([`report`]); the record of a whole run ([`record`]), what follows
+//! from it ([`analyse`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
 //! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
 //!
 //! Flow of a load run: a [`load::Plan`] is checked, connections are opened, then the schedule hands arrivals to free
 //! connections; every answer goes into histograms by its class, measured from the moment the request *should* have
 //! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
 
+pub mod analyse;
+pub mod cli;
+pub mod desk;
 pub mod hold;
 pub mod load;
 pub mod observe;
 pub mod provider;
+pub mod record;
 pub mod report;
 
 mod units;

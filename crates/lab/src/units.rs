@@ -14,6 +14,17 @@ pub(crate) fn nanos_of_seconds(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
+/// A number as a count: its fraction is cut off; negative and not-a-number count as 0, too large saturates.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` saturates, as documented")]
+pub(crate) fn whole(value: f64) -> u64 {
+    value as u64
+}
+
+/// A number as a place among things held in memory, cut and saturated as [`whole`].
+pub(crate) fn place(value: f64) -> usize {
+    usize::try_from(whole(value)).unwrap_or(usize::MAX)
+}
+
 /// Nanoseconds as microseconds, kept to a tenth: the histograms hold three digits.
 pub(crate) fn micros(nanos: u64) -> f64 {
     (nanos as f64 / 100.0).round() / 10.0
@@ -52,5 +63,7 @@ mod tests {
         assert_eq!(nanos_of_seconds(1e30), u64::MAX);
         assert_eq!(nanos(Duration::MAX), u64::MAX);
         assert_eq!(nanos_of_seconds(1.5), 1_500_000_000);
+        assert_eq!((whole(2.9), whole(-2.9), whole(1e30)), (2, 0, u64::MAX));
+        assert_eq!((place(2.9), place(f64::NAN)), (2, 0));
     }
 }

@@ -37,6 +37,8 @@ enum Command {
     Echo(cmd::echo::Arguments),
     /// Get an access token, or look into one
     Token(cmd::token::Arguments),
+    /// Work on measurements: take them in, report, compare, merge, gate, audit
+    Lab(cmd::lab::Arguments),
 }
 
 /// How a command ended that ran to its end.
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),
+        Command::Lab(arguments) => cmd::lab::run(&arguments),
     };
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,

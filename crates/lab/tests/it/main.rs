@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails with it")]
 
 mod cli;
+mod desk;
 mod held;
 mod http1;
 mod http2;

@@ -4,5 +4,6 @@ pub mod admin;
 pub mod check;
 pub mod demo;
 pub mod echo;
+pub mod lab;
 pub mod serve;
 pub mod token;

@@ -1,0 +1,213 @@
+//! One number per iteration: what statistics are made of.
+//!
+//! Owns: how each figure is read out of an iteration, and how iterations of two variants become pairs. Does not own: the
+//! statistics. A figure that an iteration does not have is absent, never 0; what another tool stated is used where there is no
+//! histogram.
+
+use std::fmt;
+
+use crate::record::{Component, Distribution, Iteration, Outcome, Variant};
+use crate::units::whole;
+
+/// A figure of an iteration.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Figure {
+    /// Mean latency of good answers, µs.
+    Mean,
+    /// A percentile of the latency of good answers, µs, by its share in units of 1/100 000.
+    Percentile(u32),
+    /// Longest good answer, µs.
+    Max,
+    /// Good answers per second.
+    PerSecond,
+    /// Share of requests that did not end well.
+    BadShare,
+    /// User and system CPU of a component per ended request, µs.
+    CpuPerRequest(String),
+    /// Cores a component used on average.
+    Cores(String),
+}
+
+impl Figure {
+    /// Median.
+    pub const P50: Self = Self::Percentile(50_000);
+    /// 95th percentile.
+    pub const P95: Self = Self::Percentile(95_000);
+    /// 99th percentile.
+    pub const P99: Self = Self::Percentile(99_000);
+
+    /// More of it is better.
+    pub fn more_is_better(&self) -> bool {
+        matches!(self, Self::PerSecond)
+    }
+
+    /// It is a time in µs.
+    pub fn is_latency(&self) -> bool {
+        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max)
+    }
+
+    /// The figure of an iteration; `None` when it is not known.
+    pub fn of(&self, iteration: &Iteration) -> Option<f64> {
+        let stated = iteration.stated.as_ref();
+        let latency = || iteration.latency(Outcome::Ok).filter(|latency| !latency.is_empty());
+        match self {
+            Self::Mean => latency().map(|l| l.mean() / 1e3).or_else(|| stated?.mean_us),
+            Self::Max => latency().map(|l| l.max() as f64 / 1e3).or_else(|| stated?.max_us),
+            Self::Percentile(share) => {
+                let share = f64::from(*share) / 1e5;
+                let printed =
+                    || stated?.percentiles.iter().find(|p| (p.share - share).abs() < 1e-9).map(|p| p.us);
+                latency().map(|l| l.micros(share)).or_else(printed)
+            }
+            Self::PerSecond => {
+                let ok = iteration.count(Outcome::Ok) as f64;
+                Some(ok / iteration.seconds).filter(|rate| *rate > 0.0 || !iteration.classes.is_empty())
+            }
+            Self::BadShare => {
+                let all = ended(iteration) + iteration.unsent as f64;
+                let ok = iteration.count(Outcome::Ok) as f64;
+                (all > 0.0).then(|| 1.0 - ok / all)
+            }
+            Self::CpuPerRequest(name) => {
+                let rate = ended(iteration) / iteration.seconds;
+                (rate > 0.0).then(|| cores(iteration, name)).flatten().map(|cores| cores / rate * 1e6)
+            }
+            Self::Cores(name) => cores(iteration, name),
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mean => write!(f, "mean"),
+            Self::Max => write!(f, "max"),
+            Self::Percentile(share) => write!(f, "P{}", f64::from(*share) / 1e3),
+            Self::PerSecond => write!(f, "throughput"),
+            Self::BadShare => write!(f, "errors"),
+            Self::CpuPerRequest(name) => write!(f, "CPU per request, {name}"),
+            Self::Cores(name) => write!(f, "cores, {name}"),
+        }
+    }
+}
+
+fn ended(iteration: &Iteration) -> f64 {
+    iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64
+}
+
+fn cores(iteration: &Iteration, name: &str) -> Option<f64> {
+    let component = iteration.components.iter().find(|component| component.name == name)?;
+    let (from, until) = window(iteration, component)?;
+    let wall = (until.at_ms - from.at_ms) as f64;
+    let used = (until.user_ms + until.system_ms).saturating_sub(from.user_ms + from.system_ms) as f64;
+    (wall > 0.0).then(|| used / wall)
+}
+
+/// First and last look at a component inside the measured window. A run whose looks are too rare has none.
+pub(crate) fn window<'a>(
+    iteration: &Iteration,
+    component: &'a Component,
+) -> Option<(&'a crate::record::Sample, &'a crate::record::Sample)> {
+    let from = whole(iteration.warmup_s * 1e3);
+    let until = whole(((iteration.warmup_s + iteration.seconds) * 1e3).ceil());
+    let mut inside = component.samples.iter().filter(|sample| (from..=until).contains(&sample.at_ms));
+    let first = inside.next()?;
+    Some((first, inside.next_back()?))
+}
+
+/// The figure of each iteration that has it, in order.
+pub fn figures(variant: &Variant, figure: &Figure) -> Vec<f64> {
+    variant.iterations.iter().filter_map(|iteration| figure.of(iteration)).collect()
+}
+
+/// Figures of two variants, paired by the number of the iteration: those that ran next to each other.
+pub fn paired(a: &Variant, b: &Variant, figure: &Figure) -> Vec<(f64, f64)> {
+    let of_b = |number| b.iterations.iter().find(|iteration| iteration.number == number);
+    a.iterations.iter().filter_map(|left| Some((figure.of(left)?, figure.of(of_b(left.number)?)?))).collect()
+}
+
+/// Latencies of all iterations together; `None` where one has no histogram.
+pub fn pooled(variant: &Variant, outcome: Outcome) -> Option<Distribution> {
+    let mut all: Option<Distribution> = None;
+    for iteration in variant.iterations.iter().filter(|iteration| iteration.count(outcome) > 0) {
+        let latency = iteration.latency(outcome)?;
+        match &mut all {
+            None => all = Some(latency),
+            Some(all) => all.add(&latency),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Class, Printed, Sample, Stated};
+
+    fn iteration() -> Iteration {
+        let latency = Distribution::of((1..=90).map(|ms| ms * 1_000_000), 4);
+        let class = |outcome, status, count, latency| Class {
+            outcome,
+            status: Some(status),
+            fault: None,
+            count,
+            latency,
+            example: None,
+        };
+        let look = |at_ms, user_ms| Sample { at_ms, user_ms, ..Sample::default() };
+        Iteration {
+            warmup_s: 1.0,
+            classes: vec![class(Outcome::Ok, 200, 90, Some(latency)), class(Outcome::Refused, 503, 10, None)],
+            components: vec![Component {
+                name: "gateway".to_owned(),
+                cpu_limit_cores: None,
+                memory_limit_bytes: None,
+                samples: vec![look(0, 0), look(1000, 500), look(3000, 1500), look(9000, 9000)],
+                ended: false,
+            }],
+            ..Iteration::new(1, 2.0)
+        }
+    }
+
+    fn is(figure: &Figure, expected: f64) {
+        let found = figure.of(&iteration()).unwrap();
+        assert!((found / expected - 1.0).abs() < 1e-3, "{figure}: {found} is not {expected}");
+    }
+
+    #[test]
+    fn figures_are_those_of_the_window() {
+        is(&Figure::PerSecond, 45.0);
+        is(&Figure::BadShare, 0.1);
+        is(&Figure::P50, 45_000.0);
+        is(&Figure::Cores("gateway".to_owned()), 0.5);
+        is(&Figure::CpuPerRequest("gateway".to_owned()), 10_000.0);
+        assert_eq!(Figure::Cores("nobody".to_owned()).of(&iteration()), None);
+    }
+
+    #[test]
+    fn what_is_only_stated_is_used_as_it_is_and_nothing_is_made_up() {
+        let mut summary = iteration();
+        summary.classes[0].latency = None;
+        let percentiles = vec![Printed { share: 0.5, us: 7.0 }];
+        summary.stated = Some(Stated {
+            tool: "wrk".to_owned(),
+            rule: String::new(),
+            mean_us: None,
+            min_us: None,
+            max_us: Some(9.0),
+            per_s: None,
+            percentiles,
+        });
+        assert_eq!(Figure::P50.of(&summary), Some(7.0));
+        assert_eq!(Figure::P99.of(&summary), None);
+        assert_eq!(Figure::Mean.of(&summary), None);
+        assert_eq!(Figure::Max.of(&summary), Some(9.0));
+    }
+
+    #[test]
+    fn names_are_as_people_write_them() {
+        let named =
+            [Figure::P50, Figure::P99, Figure::Percentile(99_900), Figure::CpuPerRequest("x".to_owned())];
+        assert_eq!(named.map(|figure| figure.to_string()), ["P50", "P99", "P99.9", "CPU per request, x"]);
+    }
+}

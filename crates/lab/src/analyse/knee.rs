@@ -1,0 +1,143 @@
+//! Where a server has enough: the point of a sweep from which more load is only more waiting.
+//!
+//! Owns: the search over points of growing load. The measure is elasticity, which has no unit: by what share throughput grows when load grows by
+//! a share. Below the knee it is about 1 for throughput and 0 for latency; beyond it, 0 and 1. An open loop offers a rate
+//! and a closed one a number of workers; the search is the same.
+
+use serde::Serialize;
+
+/// Throughput that grows by less than this share of the load's growth is flat.
+const FLAT: f64 = 0.25;
+/// Latency that grows by more than this share of the load's growth is waiting.
+const WAITING: f64 = 0.6;
+
+/// A point of a sweep.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Load {
+    /// Workers, or requests per second offered.
+    pub offered: f64,
+    /// Good answers per second.
+    pub per_s: f64,
+    /// Latency, in any unit: mean or median, the same for all points.
+    pub latency: f64,
+}
+
+/// What a sweep shows.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Knee {
+    /// Place of the last point before throughput goes flat.
+    pub index: usize,
+    /// Load at that point. The knee lies here or below when it is the first point.
+    pub offered: f64,
+    /// Most throughput of any point.
+    pub most_per_s: f64,
+    /// Even the first point is at the knee or beyond it: the sweep shows no server with capacity left.
+    pub at_first: bool,
+    /// By what factor throughput changed from the knee to the last point.
+    pub per_s_factor: f64,
+    /// By what factor latency grew from the knee to the last point.
+    pub latency_factor: f64,
+}
+
+/// The knee of points of growing load; `None` when throughput grows up to the last point, and for fewer than three points or
+/// points that do not grow.
+pub fn find_knee(points: &[Load]) -> Option<Knee> {
+    let sound =
+        |point: &Load| [point.offered, point.per_s, point.latency].iter().all(|f| f.is_finite() && *f > 0.0);
+    let grows = points.windows(2).all(|pair| pair[1].offered > pair[0].offered);
+    if points.len() < 3 || !grows || !points.iter().all(sound) {
+        return None;
+    }
+    // From the end: the knee is before the last run of flat steps.
+    let flat_from = points.windows(2).rposition(|pair| !flat(&pair[0], &pair[1])).map_or(0, |step| step + 1);
+    let (knee, last) = (points[flat_from], points[points.len() - 1]);
+    if flat_from == points.len() - 1 || !flat(&knee, &last) {
+        return None;
+    }
+    Some(Knee {
+        index: flat_from,
+        offered: knee.offered,
+        most_per_s: points.iter().map(|point| point.per_s).fold(0.0, f64::max),
+        at_first: flat_from == 0,
+        per_s_factor: last.per_s / knee.per_s,
+        latency_factor: last.latency / knee.latency,
+    })
+}
+
+/// From one point to the other more load brought waiting instead of throughput.
+fn flat(from: &Load, to: &Load) -> bool {
+    let growth = (to.offered / from.offered).ln();
+    let throughput = (to.per_s / from.per_s).ln() / growth;
+    let latency = (to.latency / from.latency).ln() / growth;
+    throughput < FLAT && latency > WAITING
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A closed loop of `workers` around a server of `cores`, each of which needs `service` s, with `think` s elsewhere.
+    fn closed(workers: f64, capacity: f64, floor: f64) -> Load {
+        let per_s = (workers / floor).min(capacity);
+        Load { offered: workers, per_s, latency: workers / per_s }
+    }
+
+    #[test]
+    fn a_server_that_is_full_from_the_first_point() {
+        let rows = [
+            (50.0, 451.27, 107.71),
+            (150.0, 480.13, 303.86),
+            (300.0, 470.31, 612.12),
+            (500.0, 473.3, 992.95),
+        ];
+        let points = rows.map(|(offered, per_s, latency)| Load { offered, per_s, latency });
+        let knee = find_knee(&points).unwrap();
+        assert!(knee.at_first && (knee.offered - 50.0).abs() < 1e-9, "{knee:?}");
+        assert!(
+            (knee.latency_factor - 9.22).abs() < 0.01 && (knee.per_s_factor - 1.05).abs() < 0.01,
+            "{knee:?}"
+        );
+    }
+
+    #[test]
+    fn a_knee_between_points() {
+        let points = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0].map(|workers| closed(workers, 1000.0, 0.008));
+        let knee = find_knee(&points).unwrap();
+        assert!((knee.offered - 8.0).abs() < 1e-9 && !knee.at_first, "{knee:?}");
+        assert!((knee.most_per_s - 1000.0).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_server_with_capacity_left_has_none() {
+        let points = [1.0, 2.0, 4.0, 8.0].map(|workers| closed(workers, 1e9, 0.008));
+        assert_eq!(find_knee(&points), None);
+        assert_eq!(find_knee(&points[..2]), None, "two points have no bend");
+        assert_eq!(find_knee(&[points[1], points[0], points[2]]), None, "the load has to grow");
+    }
+
+    #[test]
+    fn a_slower_answer_alone_is_no_knee() {
+        // Throughput follows the load although latency grows.
+        let points = [(1.0, 10.0), (2.0, 20.0), (4.0, 50.0)].map(|(rate, latency)| Load {
+            offered: rate,
+            per_s: rate,
+            latency,
+        });
+        assert_eq!(find_knee(&points), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_knee_is_where_the_capacity_is_reached(capacity in 50.0_f64..5000.0, floor in 0.001_f64..0.1) {
+            let loads = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0];
+            let points = loads.map(|workers| closed(workers, capacity, floor));
+            let reached = capacity * floor;
+            match find_knee(&points) {
+                Some(knee) => prop_assert!(knee.offered >= reached / 2.0 - 1e-6 && knee.offered < (reached * 2.0).max(1.0) + 1e-6, "{knee:?} for {reached}"),
+                None => prop_assert!(reached > 512.0 / 1.6, "{reached}"),
+            }
+        }
+    }
+}

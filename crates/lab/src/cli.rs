@@ -1,0 +1,344 @@
+//! The commands of the desk: `postern lab import|report|compare|merge|gate|audit|schema`.
+//!
+//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::desk`]). The binary mounts
+//! [`Arguments`] and calls [`run`]; what is said goes to the writer it is given.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use crate::desk::audit::{self, AuditError, Tables};
+use crate::desk::compare::{CompareError, Side, Terms, compare};
+use crate::desk::gate::{Baseline, GateError, gate};
+use crate::desk::import::{ImportError, Told, Tool, import};
+use crate::desk::merge::{MergeError, merge};
+use crate::desk::render::{Sheet, html};
+use crate::desk::report::{all_findings, write};
+use crate::record::{Doubt, Record, RecordError, read_bounded};
+
+/// Arguments of `postern lab`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A run is one file, report.json. The other commands read such files:
+  postern lab import hey.csv --concurrency 50 --out hey    take in what another tool measured
+  postern lab report run/report.json --out run             write Markdown and HTML from it again
+  postern lab compare a/report.json b/report.json          what can be said about their difference
+  postern lab gate run/report.json --baseline base.json    fail when a count has grown
+  postern lab audit                                        what does not follow in the published reports
+
+Exit codes: 0 all is well, 1 the answer is no, 2 the command line is not understood, 3 a file cannot be used.")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
+enum Command {
+    /// Take in a result of hey, k6, wrk or JMeter
+    Import(Import),
+    /// Write a run's report as Markdown and HTML
+    Report(Report),
+    /// Put two runs, or two variants of one, side by side
+    Compare(Compare),
+    /// Make one run of the records of several load generators
+    Merge(Merge),
+    /// Hold a run to a committed baseline
+    Gate(Gate),
+    /// Recompute published tables and list what does not follow
+    Audit(Audit),
+    /// Print the JSON schema of report.json
+    Schema,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Where the file has every request (hey -o csv, k6 --out json, JTL), the record has a histogram, and beside it the percentiles by the
+tool's own rule. Where it has a summary only, the record says so: no histogram is made up.")]
+struct Import {
+    /// What the tool wrote; - for standard input
+    file: PathBuf,
+    /// The tool and its form, where the content does not tell
+    #[arg(long, value_enum)]
+    tool: Option<Tool>,
+    /// What the variant is called
+    #[arg(long, default_value = "imported")]
+    variant: String,
+    /// Workers, where the file does not say
+    #[arg(long)]
+    concurrency: Option<u32>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Report {
+    /// A run's report.json
+    record: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+struct Output {
+    /// Folder for report.json, report.md and report.html
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seed of the confidence intervals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Iterations are paired by number. For each figure the comparison says one of three things: equivalent within the margin (two one-sided
+tests), different by so much, or inconclusive, which is no statement that there is no difference.
+
+  postern lab compare run/report.json --a 2x/oidc --b fused/oidc   two variants of one run")]
+struct Compare {
+    /// The first run's report.json
+    first: PathBuf,
+    /// The second run's; left out, two variants of the first are compared
+    second: Option<PathBuf>,
+    /// Variant of the first run
+    #[arg(long, value_name = "VARIANT")]
+    a: Option<String>,
+    /// Variant of the second run
+    #[arg(long, value_name = "VARIANT")]
+    b: Option<String>,
+    /// What counts as the same, per cent of the first run's figure
+    #[arg(long, default_value_t = 5.0, value_parser = percent)]
+    margin: f64,
+    /// Folder for compare.md and compare.html; without it Markdown is printed
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Seed of the confidence intervals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(Debug, Args)]
+struct Merge {
+    /// The generators' report.json files, of one run
+    #[arg(required = true, num_args = 2..)]
+    records: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+A baseline holds counts that repeat and ratios within a run, each with its tolerance; edit it to add checks or change them.
+  postern lab gate run/report.json --baseline lab.baseline.json            exit code 1 and a sentence for each breach
+  postern lab gate run/report.json --baseline lab.baseline.json --update   write this run's figures into it")]
+struct Gate {
+    /// A run's report.json
+    record: PathBuf,
+    /// The baseline
+    #[arg(long, value_name = "FILE")]
+    baseline: PathBuf,
+    /// Write the baseline anew: the same checks with this run's figures, or a first one
+    #[arg(long)]
+    update: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Without a file, the published reports that ship with the lab are audited. docs/lab.md describes the form of the file.
+Exit codes: 0 everything follows, 1 something does not.")]
+struct Audit {
+    /// Tables and claims, as JSON
+    file: Option<PathBuf>,
+    /// Print remarks as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print the shipped tables instead, as an example to begin with
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    example: bool,
+}
+
+/// How a command ended that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// All is well.
+    Good,
+    /// The answer is no. The command has said why.
+    No,
+}
+
+/// Why a command could not run to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// A record cannot be read or written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+    /// A file cannot be taken in.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// Two runs cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CompareError),
+    /// Records are not of one run.
+    #[error(transparent)]
+    Merge(#[from] MergeError),
+    /// A baseline cannot be used.
+    #[error(transparent)]
+    Gate(#[from] GateError),
+    /// A baseline cannot be renewed.
+    #[error("the baseline stays as it is: {0}; take the check out of it, or measure the figure")]
+    Renew(String),
+    /// Tables cannot be audited.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    /// A file is no text.
+    #[error("`{0}` is not text in UTF-8")]
+    NotText(String),
+    /// What is missing to compare variants of one run.
+    #[error("one run: name the two variants to compare with --a and --b")]
+    OneRun,
+    /// Output cannot be written.
+    #[error("cannot write: {0}")]
+    Write(#[from] io::Error),
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    if value > 0.0 && value < 100.0 { Ok(value) } else { Err("has to be above 0 and below 100".to_owned()) }
+}
+
+/// Runs a command; what it says goes to `out`.
+pub fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Ending, CliError> {
+    match &arguments.command {
+        Command::Import(import) => run_import(import, out),
+        Command::Report(report) => finish(Record::read(&report.record)?, &report.output, out),
+        Command::Compare(compare) => run_compare(compare, out),
+        Command::Merge(merge) => run_merge(merge, out),
+        Command::Gate(gate) => run_gate(gate, out),
+        Command::Audit(audit) => run_audit(audit, out),
+        Command::Schema => {
+            writeln!(out, "{:#}", Record::schema())?;
+            Ok(Ending::Good)
+        }
+    }
+}
+
+/// Writes a report and says where, and what makes its figures doubtful.
+fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
+    record.thin();
+    let paths = write(&record, &output.out, output.seed)?;
+    for finding in all_findings(&record).iter().filter(|finding| finding.doubt != Doubt::Explains) {
+        let about = finding.variant.as_ref().map_or(String::new(), |variant| format!(" ({variant})"));
+        writeln!(out, "! {}{about}: {}; {}", finding.name, finding.evidence, finding.remedy)?;
+    }
+    for path in &paths {
+        writeln!(out, "{}", path.display())?;
+    }
+    Ok(Ending::Good)
+}
+
+fn run_import(arguments: &Import, out: &mut dyn Write) -> Result<Ending, CliError> {
+    let (name, bytes) = if arguments.file.as_os_str() == "-" {
+        let mut bytes = Vec::new();
+        let limit = crate::record::MOST_BYTES;
+        io::Read::read_to_end(&mut io::Read::take(io::stdin().lock(), limit + 1), &mut bytes)?;
+        if bytes.len() as u64 > limit {
+            return Err(RecordError::TooLarge { path: "standard input".to_owned() }.into());
+        }
+        ("standard input".to_owned(), bytes)
+    } else {
+        let name = arguments.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        (name, read_bounded(&arguments.file)?)
+    };
+    let content = String::from_utf8(bytes).map_err(|_| CliError::NotText(name.clone()))?;
+    let told = Told { variant: arguments.variant.clone(), concurrency: arguments.concurrency, file: name };
+    finish(import(&content, arguments.tool, &told)?, &arguments.output, out)
+}
+
+fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliError> {
+    let first = Record::read(&arguments.first)?;
+    let second = arguments.second.as_deref().map(Record::read).transpose()?;
+    if second.is_none() && (arguments.a.is_none() || arguments.b.is_none()) {
+        return Err(CliError::OneRun);
+    }
+    let name = |path: &Path, variant: &Option<String>| match (&second, variant) {
+        (None, Some(variant)) => variant.clone(),
+        _ => path.display().to_string(),
+    };
+    let names = (
+        name(&arguments.first, &arguments.a),
+        name(arguments.second.as_deref().unwrap_or(&arguments.first), &arguments.b),
+    );
+    let a = Side { name: &names.0, record: &first, variant: arguments.a.as_deref() };
+    let b =
+        Side { name: &names.1, record: second.as_ref().unwrap_or(&first), variant: arguments.b.as_deref() };
+    let sheet = compare(a, b, Terms { margin: arguments.margin / 100.0, seed: arguments.seed })?;
+    match &arguments.out {
+        None => out.write_all(sheet.markdown().as_bytes())?,
+        Some(folder) => write_sheet(&sheet, folder, "compare", out)?,
+    }
+    Ok(Ending::Good)
+}
+
+fn write_sheet(sheet: &Sheet, folder: &Path, name: &str, out: &mut dyn Write) -> Result<(), CliError> {
+    let forms = [("md", sheet.markdown()), ("html", html(sheet))];
+    let failed =
+        |path: &Path, error| RecordError::File { action: "write", path: path.display().to_string(), error };
+    fs::create_dir_all(folder).map_err(|error| failed(folder, error))?;
+    for (form, text) in forms {
+        let path = folder.join(format!("{name}.{form}"));
+        fs::write(&path, text).map_err(|error| failed(&path, error))?;
+        writeln!(out, "{}", path.display())?;
+    }
+    Ok(())
+}
+
+fn run_merge(arguments: &Merge, out: &mut dyn Write) -> Result<Ending, CliError> {
+    let read = arguments.records.iter().map(|path| Ok((path.display().to_string(), Record::read(path)?)));
+    let records = read.collect::<Result<Vec<_>, RecordError>>()?;
+    finish(merge(records)?, &arguments.output, out)
+}
+
+fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
+    let record = Record::read(&arguments.record)?;
+    if arguments.update {
+        let renewed = if arguments.baseline.exists() {
+            Baseline::read(&arguments.baseline)?.renewed(&record).map_err(CliError::Renew)?
+        } else {
+            Baseline::first(&record)?
+        };
+        fs::write(&arguments.baseline, renewed.to_json()).map_err(|error| RecordError::File {
+            action: "write",
+            path: arguments.baseline.display().to_string(),
+            error,
+        })?;
+        writeln!(out, "{} checks written to {}", renewed.checks.len(), arguments.baseline.display())?;
+        return Ok(Ending::Good);
+    }
+    let baseline = Baseline::read(&arguments.baseline)?;
+    let breaches = gate(&record, &baseline);
+    for breach in &breaches {
+        writeln!(out, "{breach}")?;
+    }
+    writeln!(out, "{} of {} checks are kept", baseline.checks.len() - breaches.len(), baseline.checks.len())?;
+    Ok(if breaches.is_empty() { Ending::Good } else { Ending::No })
+}
+
+fn run_audit(arguments: &Audit, out: &mut dyn Write) -> Result<Ending, CliError> {
+    let tables = match &arguments.file {
+        Some(file) => Tables::read(file)?,
+        None => Tables::shipped()?,
+    };
+    if arguments.example {
+        writeln!(out, "{:#}", serde_json::to_value(&tables).map_err(io::Error::from)?)?;
+        return Ok(Ending::Good);
+    }
+    let remarks = audit::audit(&tables);
+    if arguments.json {
+        writeln!(out, "{:#}", serde_json::to_value(&remarks).map_err(io::Error::from)?)?;
+    } else {
+        out.write_all(audit::markdown(&tables, &remarks).as_bytes())?;
+    }
+    Ok(if remarks.is_empty() { Ending::Good } else { Ending::No })
+}

@@ -1,0 +1,243 @@
+//! Rules over what was measured: what a table says about itself before anybody claims anything.
+//!
+//! Owns: the rules on runs and sweeps. Does not own: claims.
+
+use super::Remark;
+use super::table::{Column, RunTable, SweepTable, Tables};
+use crate::analyse::{Knee, Load, find_knee, little, outliers};
+use crate::desk::render::words::digits;
+use crate::record::Arrivals;
+
+/// By this share rate × latency may differ from the workers: the mean latency is often published as a median only.
+const LITTLE: f64 = 0.15;
+/// Costs per request that differ by this factor were not read over the same thing.
+const COST_FACTOR: f64 = 2.0;
+/// A limit holds a run back when another without it is this many times faster.
+const HELD_BACK: f64 = 2.0;
+/// A throttled program uses its limit up; a reading this far below it was not taken over the load.
+const USED_UP: f64 = 0.9;
+/// Samples ÷ time and the published rate may differ by this share.
+const RATE: f64 = 0.02;
+
+/// What does not follow in runs and sweeps.
+pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
+    let mut all = Vec::new();
+    all.extend(closed_loop(tables));
+    all.extend(tables.runs.iter().filter_map(odd_iterations));
+    all.extend(tables.runs.iter().flat_map(|run| cores_cannot_serve(tables, run)));
+    all.extend(tables.runs.iter().flat_map(|run| throttled_reading(tables, run)));
+    all.extend(saturated(tables));
+    all.extend(tables.sweeps.iter().flat_map(row_contradictions));
+    all
+}
+
+/// The best known mean latency of a run, s.
+fn latency(run: &RunTable) -> Option<f64> {
+    run.mean_of(Column::MeanS).or_else(|| run.mean_of(Column::P50S))
+}
+
+/// In a closed loop at one concurrency, throughput is no figure of its own.
+fn closed_loop(tables: &Tables) -> Option<Remark> {
+    let closed = tables.runs.iter().filter(|run| run.arrivals == Arrivals::Closed);
+    let (mut bound, mut broken) = (Vec::new(), Vec::new());
+    for run in closed {
+        let (Some(workers), Some(per_s), Some(latency)) =
+            (run.concurrency, run.mean_of(Column::PerS), latency(run))
+        else {
+            continue;
+        };
+        let Some(check) = little(f64::from(workers), per_s, latency, LITTLE) else { continue };
+        let line = format!(
+            "{}: {workers} ÷ {latency:.3} s = {:.1} req/s, published {} req/s",
+            run.title,
+            f64::from(workers) / latency,
+            digits(per_s)
+        );
+        if check.holds { bound.push(line) } else { broken.push(line) }
+    }
+    if !broken.is_empty() {
+        return Some(Remark {
+            rule: "little-law-broken",
+            about: "closed loops whose rate, latency and workers do not belong together".to_owned(),
+            evidence: broken.join("; "),
+            instead: "rate and latency were taken over different requests, or the load generator was the limit: measure again"
+                .to_owned(),
+        });
+    }
+    (!bound.is_empty()).then(|| Remark {
+        rule: "closed-loop-throughput",
+        about: "throughput of runs with a fixed number of workers".to_owned(),
+        evidence: format!("throughput is only workers ÷ latency: {}", bound.join("; ")),
+        instead: "it is the latency told a second time, not a capacity: offer a rate and raise it until latency bends"
+            .to_owned(),
+    })
+}
+
+/// Iterations that do not belong to the others, and are part of the mean.
+fn odd_iterations(run: &RunTable) -> Option<Remark> {
+    let mut found = Vec::new();
+    for column in [Column::MeanS, Column::P50S, Column::P95S, Column::P99S, Column::PerS] {
+        let values = run.column(column, &[]);
+        if values.len() != run.iterations.len() {
+            continue;
+        }
+        for odd in outliers(&values) {
+            found.push(format!(
+                "{column} of iteration {} is {} {unit} where {:.4} {unit} is usual",
+                odd.index + 1,
+                odd.value,
+                odd.usual,
+                unit = column.unit()
+            ));
+        }
+    }
+    (!found.is_empty()).then(|| Remark {
+        rule: "odd-iteration",
+        about: run.title.clone(),
+        evidence: found.join("; "),
+        instead: "report medians over iterations, name the odd one, and find out what happened in it"
+            .to_owned(),
+    })
+}
+
+/// Cores published for a program could not have served the published rate at the cost that another run shows.
+fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
+    let Some(rate) = run.mean_of(Column::PerS) else { return Vec::new() };
+    let judged = run.cpu_cores.iter().filter_map(|(program, &cores)| {
+        let (other, low, high) = dearest(tables, run, program)?;
+        let needed = rate * low;
+        (cores > 0.0 && needed / cores >= COST_FACTOR).then(|| {
+            let up_to = if high > low {
+                format!(" (at most {:.0} µs, its limit over its rate: {:.2} cores)", high * 1e6, rate * high)
+            } else {
+                String::new()
+            };
+            Remark {
+                rule: "cores-cannot-serve",
+                about: format!("{}: {program} on {cores} cores at {} req/s", run.title, digits(rate)),
+                evidence: format!(
+                    "that is {:.0} µs of CPU per request; `{}` shows {:.0} µs, at which {} req/s take {needed:.3} cores{up_to}",
+                    cores / rate * 1e6,
+                    other.title,
+                    low * 1e6,
+                    digits(rate),
+                ),
+                instead: "one of both was not read over the load: count user and system time over exactly the measured window, then divide by its requests"
+                    .to_owned(),
+            }
+        })
+    });
+    judged.collect()
+}
+
+/// The run that shows the highest cost per request of a program, with that cost and with what its limit would allow, s. A run whose
+/// limit is known comes first: its cost has an upper bound.
+fn dearest<'a>(tables: &'a Tables, run: &RunTable, program: &str) -> Option<(&'a RunTable, f64, f64)> {
+    let costs = tables.runs.iter().filter(|other| other.id != run.id).filter_map(|other| {
+        let rate = other.mean_of(Column::PerS).filter(|rate| *rate > 0.0)?;
+        let cost = other.cpu_cores.get(program)? / rate;
+        let limit = other.cpu_limit_cores.get(program).copied();
+        Some((other, cost, limit.map_or(cost, |limit| limit / rate), limit.is_some()))
+    });
+    costs
+        .max_by(|a, b| (a.3, a.1).partial_cmp(&(b.3, b.1)).unwrap_or(std::cmp::Ordering::Equal))
+        .map(|(other, cost, bound, _)| (other, cost, bound))
+}
+
+/// A program that its limit held back, but that is said not to have used it.
+fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
+    let Some(rate) = run.mean_of(Column::PerS).filter(|rate| *rate > 0.0) else { return Vec::new() };
+    let judged = run.cpu_limit_cores.iter().filter_map(|(program, &limit)| {
+        let free = tables.runs.iter().filter(|other| {
+            other.cpu_cores.contains_key(program) && !other.cpu_limit_cores.contains_key(program)
+        });
+        let faster = free
+            .filter_map(|other| Some((other, other.mean_of(Column::PerS)?)))
+            .filter(|(_, other)| *other >= rate * HELD_BACK)
+            .max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let cores = *run.cpu_cores.get(program)?;
+        (cores < limit * USED_UP).then(|| Remark {
+            rule: "throttled-reading",
+            about: format!("{}: {program} at {cores} of {limit} cores", run.title),
+            evidence: format!(
+                "without the limit `{}` makes {:.0} req/s instead of {rate:.1}: the limit held it back, so it was used up, not to {:.0} %",
+                faster.0.title,
+                faster.1,
+                cores / limit * 100.0
+            ),
+            instead: "an average over time in which a program stands still looks idle: read the throttled periods of its control group"
+                .to_owned(),
+        })
+    });
+    judged.collect()
+}
+
+/// The knee of a sweep that is beyond it from the first point on.
+pub(super) fn full_from_the_start(sweep: &SweepTable) -> Option<Knee> {
+    let points = sweep.rows.iter().map(|row| Load {
+        offered: f64::from(row.concurrency),
+        per_s: row.per_s,
+        latency: row.mean_ms,
+    });
+    find_knee(&points.collect::<Vec<_>>()).filter(|knee| knee.at_first)
+}
+
+/// Sweeps in which more load is only more waiting.
+fn saturated(tables: &Tables) -> Option<Remark> {
+    let full: Vec<(&SweepTable, Knee)> =
+        tables.sweeps.iter().filter_map(|sweep| Some((sweep, full_from_the_start(sweep)?))).collect();
+    if full.is_empty() {
+        return None;
+    }
+    let lines = full.iter().map(|(sweep, knee)| {
+        format!(
+            "{}: from {} workers on, throughput × {:.2}, latency × {:.1}",
+            sweep.title, knee.offered, knee.per_s_factor, knee.latency_factor
+        )
+    });
+    Some(Remark {
+        rule: "saturated",
+        about: format!("{} of {} sweeps", full.len(), tables.sweeps.len()),
+        evidence: lines.collect::<Vec<_>>().join("; "),
+        instead: "the server is full at the least load: throughput is its ceiling, latency is workers ÷ ceiling, and neither tells what anything costs. Measure below the knee"
+            .to_owned(),
+    })
+}
+
+/// Rows of a sweep whose figures contradict each other.
+fn row_contradictions(sweep: &SweepTable) -> Vec<Remark> {
+    let mut found = Vec::new();
+    for row in &sweep.rows {
+        let workers = f64::from(row.concurrency);
+        if let Some(check) =
+            little(workers, row.per_s, row.mean_ms / 1e3, LITTLE).filter(|check| !check.holds)
+        {
+            found.push((
+                "little-law-broken",
+                format!(
+                    "{workers} workers: {} req/s × {} ms are {:.1} in flight",
+                    row.per_s, row.mean_ms, check.implied
+                ),
+            ));
+        }
+        if let (Some(samples), Some(run_s)) = (row.samples, sweep.run_s.filter(|run_s| *run_s > 0.0)) {
+            let rate = samples as f64 / run_s;
+            if (rate / row.per_s - 1.0).abs() > RATE {
+                found.push((
+                    "rate-is-not-samples-over-time",
+                    format!(
+                        "{workers} workers: {samples} in {run_s} s are {rate:.2} per s, published {}",
+                        row.per_s
+                    ),
+                ));
+            }
+        }
+    }
+    let remark = |(rule, evidence): (&'static str, String)| Remark {
+        rule,
+        about: sweep.title.clone(),
+        evidence,
+        instead: "two of the three were taken over different requests: measure again".to_owned(),
+    };
+    found.into_iter().map(remark).collect()
+}

@@ -1,0 +1,307 @@
+//! `lab compare`: two runs, or two variants of one run, side by side, with a verdict per figure.
+//!
+//! Owns: which variants are put beside each other, what makes them not comparable, and the verdicts. Does not own: the statistics and how a
+//! sheet looks. Iterations are paired by number. Within one record they ran next to each other, which takes the machine's drift
+//! out of the difference; between records they did not, and the sheet says so.
+
+use super::render::{Block, Section, Sheet, Table, Weight, words};
+use super::report::{LATENCIES, all_findings, components};
+use crate::analyse::{
+    Figure, Interval, Statistic, Verdict, compare_paired, figures, interval, median, paired,
+    paired_difference, paired_ratio,
+};
+use crate::record::{Doubt, Record, Variant};
+
+/// What is compared.
+#[derive(Debug, Clone, Copy)]
+pub struct Side<'a> {
+    /// How the sheet calls it.
+    pub name: &'a str,
+    /// The run.
+    pub record: &'a Record,
+    /// Only this variant; otherwise every one that the other side has under the same name.
+    pub variant: Option<&'a str>,
+}
+
+/// How it is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Terms {
+    /// What counts as the same, as a share of the first side's figure.
+    pub margin: f64,
+    /// Seed of the intervals.
+    pub seed: u64,
+}
+
+/// Why two runs cannot be compared.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum CompareError {
+    /// A variant that was asked for is not there.
+    #[error("`{side}` has no variant `{variant}`; it has {known}")]
+    NoVariant {
+        /// Where.
+        side: String,
+        /// Which.
+        variant: String,
+        /// What there is.
+        known: String,
+    },
+    /// No variant is in both.
+    #[error("no variant of `{a}` ({in_a}) is in `{b}` ({in_b}) too: name one of each")]
+    NothingInCommon {
+        /// One side.
+        a: String,
+        /// Its variants.
+        in_a: String,
+        /// The other.
+        b: String,
+        /// Its variants.
+        in_b: String,
+    },
+}
+
+/// One figure of two variants.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Compared {
+    /// Which figure.
+    pub figure: Figure,
+    /// Median of the first side.
+    pub a: f64,
+    /// Median of the second side.
+    pub b: f64,
+    /// Interval of the median of `b − a` over pairs.
+    pub difference: Option<Interval>,
+    /// Interval of the median of `b ÷ a` over pairs.
+    pub ratio: Option<Interval>,
+    /// What can be said.
+    pub verdict: Verdict,
+}
+
+/// Compares one figure of two variants; `None` where one of them does not have it.
+pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -> Option<Compared> {
+    let (of_a, of_b) = (figures(a, figure), figures(b, figure));
+    if of_a.is_empty() || of_b.is_empty() {
+        return None;
+    }
+    let pairs = paired(a, b, figure);
+    let usual = median(&of_a);
+    Some(Compared {
+        figure: figure.clone(),
+        a: usual,
+        b: median(&of_b),
+        difference: paired_difference(&pairs, terms.seed),
+        ratio: paired_ratio(&pairs, terms.seed),
+        verdict: compare_paired(&pairs, usual.abs() * terms.margin),
+    })
+}
+
+/// The sheet of a comparison.
+pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareError> {
+    let pairs = variants(a, b)?;
+    let mut sheet = Sheet {
+        title: format!("{} and {}", a.name, b.name),
+        lead: format!(
+            "A: {} · B: {} · equivalent means within {} of A",
+            a.record.run.title,
+            b.record.run.title,
+            words::percent(terms.margin)
+        ),
+        ..Sheet::default()
+    };
+    sheet.section(warnings(a, b, &pairs));
+    for (left, right) in &pairs {
+        let title = if left.name == right.name {
+            left.name.clone()
+        } else {
+            format!("{} and {}", left.name, right.name)
+        };
+        let mut section = Section::new(&title);
+        section.table(overview(left, right, terms));
+        for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
+            section.table(by_iteration(left, right, figure));
+        }
+        sheet.section(section);
+    }
+    Ok(sheet)
+}
+
+fn names(record: &Record) -> String {
+    record.variants.iter().map(|variant| format!("`{}`", variant.name)).collect::<Vec<_>>().join(", ")
+}
+
+fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Variant)>, CompareError> {
+    let find = |side: Side<'a>, name: &str| {
+        side.record.variant(name).ok_or_else(|| CompareError::NoVariant {
+            side: side.name.to_owned(),
+            variant: name.to_owned(),
+            known: names(side.record),
+        })
+    };
+    match (a.variant, b.variant) {
+        (Some(left), Some(right)) => return Ok(vec![(find(a, left)?, find(b, right)?)]),
+        (Some(both), None) | (None, Some(both)) => return Ok(vec![(find(a, both)?, find(b, both)?)]),
+        (None, None) => {}
+    }
+    if let ([left], [right]) = (&*a.record.variants, &*b.record.variants) {
+        return Ok(vec![(left, right)]);
+    }
+    let common = a.record.variants.iter().filter_map(|left| Some((left, b.record.variant(&left.name)?)));
+    let common: Vec<_> = common.collect();
+    if common.is_empty() {
+        return Err(CompareError::NothingInCommon {
+            a: a.name.to_owned(),
+            in_a: names(a.record),
+            b: b.name.to_owned(),
+            in_b: names(b.record),
+        });
+    }
+    Ok(common)
+}
+
+/// What is different besides what is compared, and what each side's report warns of.
+fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
+    let mut section = Section::new("Before you read the figures");
+    let mut warn = |weight, name: &str, about: &str, evidence: String, remedy: &str| {
+        section.blocks.push(Block::Warning {
+            weight,
+            name: name.to_owned(),
+            about: about.to_owned(),
+            evidence,
+            remedy: remedy.to_owned(),
+        });
+    };
+    let same_run = std::ptr::eq(a.record, b.record);
+    if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
+        warn(
+            Weight::Grave,
+            "other-machine",
+            "",
+            "the runs were not on the same machine, or nobody says on which".to_owned(),
+            "compare shapes only; run both on one machine, interleaved",
+        );
+    }
+    for (left, right) in pairs.iter().filter(|(left, right)| left.load != right.load) {
+        let about = if left.name == right.name {
+            left.name.clone()
+        } else {
+            format!("{}, {}", left.name, right.name)
+        };
+        warn(
+            Weight::Grave,
+            "other-load",
+            &about,
+            format!("the loads differ: {:?} and {:?}", left.load, right.load),
+            "what differs may be the load: compare runs under the same load",
+        );
+    }
+    if !same_run {
+        warn(
+            Weight::Careful,
+            "not-interleaved",
+            "",
+            "the iterations of A and B did not run next to each other".to_owned(),
+            "what changed on the machine in between counts as a difference: run both as variants of one run",
+        );
+    }
+    let sides = if same_run { vec![("A and B", a)] } else { vec![("A", a), ("B", b)] };
+    for (name, side) in sides {
+        let judged = pairs
+            .iter()
+            .flat_map(|(left, right)| [left.name.as_str(), right.name.as_str()])
+            .collect::<Vec<_>>();
+        let concerns = |variant: &Option<String>| {
+            variant
+                .as_ref()
+                .is_none_or(|names| judged.iter().any(|one| names.split(", ").any(|name| name == *one)))
+        };
+        for finding in all_findings(side.record).into_iter().filter(|finding| concerns(&finding.variant)) {
+            let weight = match finding.doubt {
+                Doubt::Invalid => Weight::Grave,
+                Doubt::Careful => Weight::Careful,
+                Doubt::Explains => Weight::Explains,
+            };
+            let about =
+                finding.variant.map_or_else(|| name.to_owned(), |variant| format!("{name}: {variant}"));
+            warn(weight, &finding.name, &about, finding.evidence, &finding.remedy);
+        }
+    }
+    if section.blocks.is_empty() {
+        section.text("Nothing was found that makes the comparison doubtful.");
+    }
+    section.blocks.sort_by_key(|block| match block {
+        Block::Warning { weight, .. } => *weight,
+        _ => Weight::Explains,
+    });
+    section
+}
+
+/// Every figure that both have.
+fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
+    let mut all: Vec<Figure> = LATENCIES.to_vec();
+    all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
+    let in_b = components(b);
+    all.extend(
+        components(a)
+            .into_iter()
+            .filter(|name| in_b.contains(name))
+            .map(|name| Figure::CpuPerRequest(name.to_owned())),
+    );
+    all
+}
+
+fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
+    let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
+    for figure in shared_figures(a, b) {
+        let Some(found) = compare_figure(a, b, &figure, terms) else { continue };
+        let with = |value: f64, of: Option<Interval>| {
+            format!(
+                "{}\n{}",
+                words::figure(&figure, value),
+                of.map_or(String::new(), |of| words::interval(&figure, &of))
+            )
+        };
+        let own = |variant: &Variant| interval(&figures(variant, &figure), Statistic::Median, terms.seed);
+        let difference = found.difference.map_or(String::new(), |of| {
+            format!("{} … {}", words::difference(&figure, of.low), words::difference(&figure, of.high))
+        });
+        let ratio = if found.a > 0.0 { format!("{:.3}", found.b / found.a) } else { "–".to_owned() };
+        let ratio_between = found.ratio.map_or(String::new(), |of| format!("{:.3} … {:.3}", of.low, of.high));
+        table.row(vec![
+            figure.to_string(),
+            with(found.a, own(a)),
+            with(found.b, own(b)),
+            format!("{}\n{difference}", words::difference(&figure, found.b - found.a)),
+            format!("{ratio}\n{ratio_between}"),
+            verdict(&found),
+        ]);
+    }
+    table
+}
+
+/// A verdict in words. Where nothing went wrong on either side there is no margin to be within.
+fn verdict(found: &Compared) -> String {
+    if found.figure == Figure::BadShare && found.a + found.b <= 0.0 {
+        return "none in either".to_owned();
+    }
+    words::verdict(&found.figure, &found.verdict)
+}
+
+fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {
+    let mut table =
+        Table::new(&format!("{figure} by iteration"), ["iteration", "A", "B", "difference", "difference, %"]);
+    let both = a.iterations.iter().filter_map(|left| {
+        let right = b.iterations.iter().find(|iteration| iteration.number == left.number)?;
+        Some((left.number, figure.of(left)?, figure.of(right)?))
+    });
+    for (number, left, right) in both {
+        let percent =
+            if left > 0.0 { format!("{:+.1} %", (right / left - 1.0) * 100.0) } else { "–".to_owned() };
+        table.row(vec![
+            number.to_string(),
+            words::figure(figure, left),
+            words::figure(figure, right),
+            words::difference(figure, right - left),
+            percent,
+        ]);
+    }
+    table
+}

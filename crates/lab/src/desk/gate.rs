@@ -1,0 +1,285 @@
+//! `lab gate`: holds a run to a committed baseline.
+//!
+//! Owns: the baseline file `postern-lab-baseline/1`, what a breach is, and how a baseline is written anew. Does not own: figures. What is gated are
+//! counts that repeat (instructions, allocations, errors) and ratios within one run (this path over the bare service): absolute times
+//! depend on the machine. Each check states its tolerance.
+
+use std::fmt;
+use std::path::Path;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::report::components;
+use crate::analyse::{Figure, figures, median};
+use crate::record::{Record, RecordError, Variant, read_bounded};
+
+/// Tolerance of a count in a baseline that is made from nothing.
+const COUNT_TOLERANCE: f64 = 0.01;
+/// Tolerance of a ratio in a baseline that is made from nothing.
+const RATIO_TOLERANCE: f64 = 0.25;
+
+/// Name and version of the shape.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Format {
+    /// The first version.
+    #[serde(rename = "postern-lab-baseline/1")]
+    V1,
+}
+
+/// What a run is held to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Baseline {
+    /// Name and version of this shape.
+    pub format: Format,
+    /// Commit of the run whose figures these are; absent when nobody says.
+    pub commit: Option<String>,
+    /// What is checked.
+    pub checks: Vec<Check>,
+}
+
+/// A figure and how far it may move.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    /// The variant.
+    pub variant: String,
+    /// Which figure of it.
+    pub figure: Gated,
+    /// Divided by the same figure of this variant; absent for the figure itself.
+    pub over: Option<String>,
+    /// What it was.
+    pub value: f64,
+    /// By what share of it it may move.
+    pub tolerance: f64,
+    /// In which direction it may not move further.
+    pub may: May,
+}
+
+/// A figure that can be gated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Gated {
+    /// A count per request.
+    Count {
+        /// Its name.
+        name: String,
+    },
+    /// Share of requests that did not end well.
+    Errors,
+    /// Median latency.
+    P50,
+    /// 99th percentile.
+    P99,
+    /// Good answers per second.
+    Throughput,
+    /// CPU per request of a component.
+    Cpu {
+        /// Its name.
+        component: String,
+    },
+}
+
+/// Where a figure may go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum May {
+    /// Anywhere below the value and its tolerance.
+    Fall,
+    /// Anywhere above.
+    Rise,
+    /// Not beyond the tolerance in either direction.
+    Stay,
+}
+
+/// Why a baseline cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    /// The file cannot be read, or is too large.
+    #[error(transparent)]
+    File(#[from] RecordError),
+    /// It is not JSON of the shape.
+    #[error("`{path}` is not a baseline (postern-lab-baseline/1): {error}; write one with --update")]
+    Shape {
+        /// Which file.
+        path: String,
+        /// What does not fit, with line and column.
+        error: serde_json::Error,
+    },
+    /// A check that cannot hold anything.
+    #[error("`{path}`: {what}")]
+    Senseless {
+        /// Which file.
+        path: String,
+        /// What.
+        what: String,
+    },
+    /// There is nothing that repeats in the run.
+    #[error("the run has no counts, and no two variants to take ratios of: there is nothing to hold it to")]
+    NothingToHold,
+}
+
+impl fmt::Display for Gated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count { name } => write!(f, "{name} per request"),
+            Self::Errors => f.write_str("share of errors"),
+            Self::P50 => f.write_str("P50"),
+            Self::P99 => f.write_str("P99"),
+            Self::Throughput => f.write_str("throughput"),
+            Self::Cpu { component } => write!(f, "CPU per request of {component}"),
+        }
+    }
+}
+
+impl Gated {
+    fn of(&self, variant: &Variant) -> Option<f64> {
+        let figure = match self {
+            Self::Count { name } => return variant.counters.get(name).copied(),
+            Self::Errors => Figure::BadShare,
+            Self::P50 => Figure::P50,
+            Self::P99 => Figure::P99,
+            Self::Throughput => Figure::PerSecond,
+            Self::Cpu { component } => Figure::CpuPerRequest(component.clone()),
+        };
+        let values = figures(variant, &figure);
+        (!values.is_empty()).then(|| median(&values))
+    }
+}
+
+impl Check {
+    /// The figure in a run; the sentence says why there is none.
+    fn measured(&self, record: &Record) -> Result<f64, String> {
+        let of = |name: &str| {
+            let variant =
+                record.variant(name).ok_or_else(|| format!("{self}: the run has no variant `{name}`"))?;
+            self.figure.of(variant).ok_or_else(|| format!("{self}: the run does not have it for `{name}`"))
+        };
+        let value = of(&self.variant)?;
+        let Some(over) = &self.over else { return Ok(value) };
+        let whole = of(over)?;
+        if whole > 0.0 { Ok(value / whole) } else { Err(format!("{self}: it is 0 for `{over}`")) }
+    }
+
+    /// A sentence when the run is beyond the tolerance.
+    fn breach(&self, record: &Record) -> Option<String> {
+        let is = match self.measured(record) {
+            Ok(is) => is,
+            Err(why) => return Some(why),
+        };
+        let room = self.value.abs() * self.tolerance;
+        let (low, high) = (self.value - room, self.value + room);
+        // What was written and read again may differ in the last bit.
+        let (above, below) = (is > high + high.abs() * 1e-12, is < low - low.abs() * 1e-12);
+        let broken = match self.may {
+            May::Fall => above,
+            May::Rise => below,
+            May::Stay => above || below,
+        };
+        broken.then(|| {
+            let limit =
+                if above { format!("at most {}", number(high)) } else { format!("at least {}", number(low)) };
+            let percent = if self.value == 0.0 {
+                String::new()
+            } else {
+                format!(" ({:+.1} %)", (is / self.value - 1.0) * 100.0)
+            };
+            format!("{self}: {} was {}, may be {limit}{percent}", number(is), number(self.value))
+        })
+    }
+}
+
+fn number(value: f64) -> String {
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+impl fmt::Display for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of `{}`", self.figure, self.variant)?;
+        self.over.as_ref().map_or(Ok(()), |over| write!(f, " over `{over}`"))
+    }
+}
+
+/// A sentence for each check that a run does not keep.
+pub fn gate(record: &Record, baseline: &Baseline) -> Vec<String> {
+    baseline.checks.iter().filter_map(|check| check.breach(record)).collect()
+}
+
+impl Baseline {
+    /// Reads a baseline from a file.
+    pub fn read(path: &Path) -> Result<Self, GateError> {
+        let name = path.display().to_string();
+        let baseline: Self = serde_json::from_slice(&read_bounded(path)?)
+            .map_err(|error| GateError::Shape { path: name.clone(), error })?;
+        let senseless = |what: String| Err(GateError::Senseless { path: name.clone(), what });
+        if baseline.checks.is_empty() {
+            return senseless("it has no checks: any run would pass".to_owned());
+        }
+        for check in &baseline.checks {
+            if !(check.value.is_finite() && check.tolerance.is_finite() && check.tolerance >= 0.0) {
+                return senseless(format!(
+                    "{check}: value and tolerance have to be numbers, the tolerance from 0"
+                ));
+            }
+            if check.over.as_ref() == Some(&check.variant) {
+                return senseless(format!("{check}: a figure over itself is always 1"));
+            }
+        }
+        Ok(baseline)
+    }
+
+    /// The same checks with the figures of another run. A check whose figure the run does not have stops it.
+    pub fn renewed(&self, record: &Record) -> Result<Self, String> {
+        let checks =
+            self.checks.iter().map(|check| Ok(Check { value: check.measured(record)?, ..check.clone() }));
+        Ok(Self {
+            format: Format::V1,
+            commit: record.run.commit.clone(),
+            checks: checks.collect::<Result<_, String>>()?,
+        })
+    }
+
+    /// A first baseline: every count of every variant, its errors, and the cost of each variant over the first one.
+    pub fn first(record: &Record) -> Result<Self, GateError> {
+        let mut checks = Vec::new();
+        for variant in &record.variants {
+            let mut add = |figure: Gated, over: Option<&Variant>, tolerance, may| {
+                let check = Check {
+                    variant: variant.name.clone(),
+                    figure,
+                    over: over.map(|over| over.name.clone()),
+                    value: 0.0,
+                    tolerance,
+                    may,
+                };
+                if let Ok(value) = check.measured(record) {
+                    checks.push(Check { value, ..check });
+                }
+            };
+            for name in variant.counters.keys() {
+                add(Gated::Count { name: name.clone() }, None, COUNT_TOLERANCE, May::Fall);
+            }
+            let Some(first) = record.variants.first().filter(|first| first.name != variant.name) else {
+                continue;
+            };
+            add(Gated::Errors, None, 0.0, May::Fall);
+            add(Gated::P50, Some(first), RATIO_TOLERANCE, May::Fall);
+            for component in components(first) {
+                add(Gated::Cpu { component: component.to_owned() }, Some(first), RATIO_TOLERANCE, May::Fall);
+            }
+        }
+        if checks.is_empty() {
+            return Err(GateError::NothingToHold);
+        }
+        Ok(Self { format: Format::V1, commit: record.run.commit.clone(), checks })
+    }
+
+    /// The baseline as it is written to a file.
+    pub fn to_json(&self) -> String {
+        let mut json = serde_json::to_string_pretty(self).unwrap_or_default();
+        json.push('\n');
+        json
+    }
+}

@@ -1,0 +1,132 @@
+//! hey: its text, and its CSV with every request.
+
+use std::collections::BTreeMap;
+
+use super::{At, Content, ImportError, Read, Request, counted, line_of, nanos_of, outcome_of};
+use crate::record::{Class, Outcome, Printed, Stated};
+
+const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
+
+/// hey's percentile of sorted values.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let wanted = crate::units::place((share * 100.0).round());
+    let found = (0..sorted.len()).find(|index| index * 100 / sorted.len() >= wanted);
+    found.or(sorted.len().checked_sub(1)).map_or(0.0, |index| sorted[index] as f64)
+}
+
+/// `hey -o csv`.
+pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut reader = ::csv::Reader::from_reader(content.as_bytes());
+    let head = reader.headers().map_err(|error| at.whole(error.to_string()))?.clone();
+    let column = |name: &str| {
+        head.iter()
+            .position(|field| field == name)
+            .ok_or_else(|| at.line(1, format!("there is no column `{name}`")))
+    };
+    let (time, status, offset) = (column("response-time")?, column("status-code")?, column("offset")?);
+    let mut requests = Vec::new();
+    for row in reader.records() {
+        let row = row.map_err(|error| at.whole(error.to_string()))?;
+        let line = line_of(&row);
+        let number = |column: usize| {
+            let text = row.get(column).unwrap_or_default();
+            let value = text.parse::<f64>().ok().filter(|value| value.is_finite() && *value >= 0.0);
+            value.ok_or_else(|| at.line(line, format!("`{text}` is no number of seconds")))
+        };
+        let text = row.get(status).unwrap_or_default();
+        let status: u16 = text.parse().map_err(|_| at.line(line, format!("`{text}` is no status")))?;
+        let (seconds, offset) = (number(time)?, number(offset)?);
+        requests.push(Request {
+            ended_s: offset + seconds,
+            nanos: nanos_of(seconds),
+            outcome: outcome_of(status),
+            status: Some(status).filter(|status| *status > 0),
+        });
+    }
+    let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-4);
+    Ok(Read {
+        tool: "hey",
+        rule: RULE,
+        content: Content::Requests(requests, percentile),
+        seconds,
+        concurrency: None,
+        notes: vec!["hey's CSV leaves out requests without an answer".to_owned()],
+    })
+}
+
+/// hey's report.
+pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut figures: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut percentiles = Vec::new();
+    let mut classes = Vec::new();
+    let mut section = "";
+    for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
+        if let Some(name) = line.strip_suffix(':').filter(|name| !name.is_empty() && !name.contains('\t')) {
+            section = name;
+            continue;
+        }
+        let bad = || at.line(number, format!("`{line}` is not as hey writes it"));
+        match section {
+            "Summary" => {
+                if let Some((name, value)) = line.split_once(':') {
+                    let value = value.split_whitespace().next().and_then(|value| value.parse().ok());
+                    figures.insert(name, value.ok_or_else(bad)?);
+                }
+            }
+            "Latency distribution" if !line.is_empty() => {
+                percentiles.extend(printed(line).ok_or_else(bad)?);
+            }
+            "Status code distribution" if !line.is_empty() => classes.push(status(line).ok_or_else(bad)?),
+            "Error distribution" if !line.is_empty() => classes.push(error(line).ok_or_else(bad)?),
+            _ => {}
+        }
+    }
+    let seconds = *figures.get("Total").ok_or_else(|| at.whole("there is no line `Total:`"))?;
+    let us = |name: &str| figures.get(name).map(|seconds| seconds * 1e6);
+    let stated = Stated {
+        tool: "hey".to_owned(),
+        rule: RULE.to_owned(),
+        mean_us: us("Average"),
+        min_us: us("Fastest"),
+        max_us: us("Slowest"),
+        per_s: figures.get("Requests/sec").copied(),
+        percentiles,
+    };
+    Ok(Read {
+        tool: "hey",
+        rule: RULE,
+        content: Content::Summary(classes, stated),
+        seconds,
+        concurrency: None,
+        notes: vec![
+            "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request"
+                .to_owned(),
+        ],
+    })
+}
+
+/// `95% in 0.0052 secs`; a percentile that too few requests reach is printed as 0 and left out.
+fn printed(line: &str) -> Option<Vec<Printed>> {
+    let (share, rest) = line.split_once('%')?;
+    let (share, seconds): (f64, f64) = (
+        share.parse().ok()?,
+        rest.trim_start_matches('%').trim().strip_prefix("in ")?.split(' ').next()?.parse().ok()?,
+    );
+    let shown = (share > 0.0).then_some(Printed { share: share / 100.0, us: seconds * 1e6 });
+    Some(shown.into_iter().collect())
+}
+
+/// `[200]`, a tabulator, `109 responses`.
+fn status(line: &str) -> Option<Class> {
+    let (status, rest) = line.strip_prefix('[')?.split_once(']')?;
+    let status: u16 = status.parse().ok()?;
+    let count = rest.split_whitespace().next()?.parse().ok()?;
+    Some(counted(outcome_of(status), Some(status), count))
+}
+
+/// `[20]`, a tabulator, the words of the error.
+fn error(line: &str) -> Option<Class> {
+    let (count, words) = line.strip_prefix('[')?.split_once(']')?;
+    let class = counted(Outcome::Failed, None, count.parse().ok()?);
+    Some(Class { fault: Some("error".to_owned()), example: Some(words.trim().to_owned()), ..class })
+}

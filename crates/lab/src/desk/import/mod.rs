@@ -1,0 +1,328 @@
+//! `lab import`: files of other load generators become records.
+//!
+//! Owns: telling formats apart ([`Tool`]), and building one iteration from samples or from a summary. Each tool's format has a module of its
+//! own. Does not own: what the tools measured. Where a file has every request, the record has a histogram, and beside it the percentiles as the tool's
+//! own rule gives them on the same requests, so that they can be compared with what the tool prints. Where a file has a summary only, the record
+//! says so and has no histogram: none is made up.
+
+mod hey;
+mod jmeter;
+mod k6;
+mod wrk;
+
+use std::collections::BTreeMap;
+
+use crate::record::{
+    Arrivals, Class, Distribution, Iteration, LoadShape, Origin, Outcome, Printed, Record, Run, Slice,
+    Stated, Variant,
+};
+use crate::units::whole;
+
+/// Most requests of a file: each takes 32 bytes of memory while it is read.
+const MOST_REQUESTS: usize = 5_000_000;
+/// Digits kept: tools print up to four.
+const DIGITS: u8 = 4;
+/// Most slices of a timeline.
+const SLICES: f64 = 120.0;
+
+/// A tool and the form of its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Tool {
+    /// hey, as it prints
+    Hey,
+    /// hey -o csv: every request
+    HeyCsv,
+    /// k6 run --out json: every request
+    K6,
+    /// k6 run --summary-export
+    K6Summary,
+    /// wrk, with or without --latency
+    Wrk,
+    /// `JMeter` result file in CSV: every request
+    Jtl,
+    /// `JMeter` result file in XML: every request
+    JtlXml,
+}
+
+/// What a file does not say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// What the variant is called.
+    pub variant: String,
+    /// Workers; only for files that do not say.
+    pub concurrency: Option<u32>,
+    /// The file's name, for the record.
+    pub file: String,
+}
+
+/// Why a file cannot be taken in.
+#[derive(Debug, thiserror::Error)]
+pub enum ImportError {
+    /// The format is not known.
+    #[error(
+        "`{file}` is of no known form (hey text or CSV, k6 JSON lines or summary, wrk text, JMeter JTL in CSV or XML): name it with --tool"
+    )]
+    Unknown {
+        /// Which file.
+        file: String,
+    },
+    /// Something is not as the tool writes it.
+    #[error("`{file}`{}: {what}", .line.map_or(String::new(), |line| format!(", line {line}")))]
+    Malformed {
+        /// Which file.
+        file: String,
+        /// Where, from 1.
+        line: Option<usize>,
+        /// What.
+        what: String,
+    },
+    /// There is nothing in it.
+    #[error("`{file}` has no request in it")]
+    Empty {
+        /// Which file.
+        file: String,
+    },
+    /// More than is read.
+    #[error("`{file}` has more than {MOST_REQUESTS} requests: split it")]
+    TooMany {
+        /// Which file.
+        file: String,
+    },
+}
+
+/// A request as a file tells it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Request {
+    /// Seconds since the first one; when it ended.
+    ended_s: f64,
+    /// How long it took, ns.
+    nanos: u64,
+    outcome: Outcome,
+    status: Option<u16>,
+}
+
+/// A file as its module understood it.
+struct Read {
+    tool: &'static str,
+    rule: &'static str,
+    content: Content,
+    seconds: f64,
+    concurrency: Option<u32>,
+    notes: Vec<String>,
+}
+
+enum Content {
+    /// Every request, and how the tool computes a percentile of sorted ns.
+    Requests(Vec<Request>, fn(&[u64], f64) -> f64),
+    /// Counts and what the tool computed.
+    Summary(Vec<Class>, Stated),
+}
+
+/// Shares that are stated for files with every request.
+const SHARES: [f64; 7] = [0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99];
+
+/// Says what a malformed file's error needs.
+struct At<'a>(&'a str);
+
+impl At<'_> {
+    fn line(&self, line: usize, what: impl Into<String>) -> ImportError {
+        ImportError::Malformed { file: self.0.to_owned(), line: Some(line), what: what.into() }
+    }
+
+    fn whole(&self, what: impl Into<String>) -> ImportError {
+        ImportError::Malformed { file: self.0.to_owned(), line: None, what: what.into() }
+    }
+}
+
+/// Tells which tool wrote a file by how it begins.
+pub fn recognise(content: &str) -> Option<Tool> {
+    let text = content.trim_start_matches('\u{feff}').trim_start();
+    let first = text.lines().next().unwrap_or_default();
+    if first.starts_with("response-time,") {
+        return Some(Tool::HeyCsv);
+    }
+    if first.starts_with("timeStamp,") {
+        return Some(Tool::Jtl);
+    }
+    if text.starts_with("<?xml") || text.starts_with("<testResults") {
+        return text.contains("<testResults").then_some(Tool::JtlXml);
+    }
+    if first.starts_with("Running ") && text.contains(" requests in ") {
+        return Some(Tool::Wrk);
+    }
+    if first.starts_with("Summary:") && text.contains("Requests/sec:") {
+        return Some(Tool::Hey);
+    }
+    if first.starts_with('{') {
+        if first.contains("\"type\":\"Metric\"") || first.contains("\"type\":\"Point\"") {
+            return Some(Tool::K6);
+        }
+        return text.contains("\"http_req_duration\"").then_some(Tool::K6Summary);
+    }
+    None
+}
+
+/// Takes a file in. `tool` is recognised by the content when it is not given.
+pub fn import(content: &str, tool: Option<Tool>, told: &Told) -> Result<Record, ImportError> {
+    let tool = tool
+        .or_else(|| recognise(content))
+        .ok_or_else(|| ImportError::Unknown { file: told.file.clone() })?;
+    let content = content.trim_start_matches('\u{feff}');
+    let at = At(&told.file);
+    let read = match tool {
+        Tool::Hey => hey::text(content, &at),
+        Tool::HeyCsv => hey::csv(content, &at),
+        Tool::K6 => k6::lines(content, &at),
+        Tool::K6Summary => k6::summary(content, &at),
+        Tool::Wrk => wrk::text(content, &at),
+        Tool::Jtl => jmeter::csv(content, &at),
+        Tool::JtlXml => jmeter::xml(content, &at),
+    }?;
+    record(read, told)
+}
+
+fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
+    let (tool, concurrency) = (read.tool, read.concurrency.or(told.concurrency));
+    let mut notes = read.notes;
+    if read.concurrency.is_none() && told.concurrency.is_some() {
+        notes.push(
+            "the number of workers is not in the file; it was given when the file was taken in".to_owned(),
+        );
+    }
+    let iteration = match read.content {
+        Content::Requests(requests, percentile) => {
+            if requests.is_empty() {
+                return Err(ImportError::Empty { file: told.file.clone() });
+            }
+            if requests.len() > MOST_REQUESTS {
+                return Err(ImportError::TooMany { file: told.file.clone() });
+            }
+            from_requests(&requests, read.seconds, (tool, read.rule), percentile)
+        }
+        Content::Summary(classes, stated) => {
+            if classes.iter().all(|class| class.count == 0) {
+                return Err(ImportError::Empty { file: told.file.clone() });
+            }
+            Iteration { classes, stated: Some(stated), ..Iteration::new(1, read.seconds) }
+        }
+    };
+    let run = Run {
+        title: format!("{tool}: {}", told.variant),
+        scenario: None,
+        origin: Origin::Import { tool: tool.to_owned(), file: told.file.clone(), notes },
+        started_unix_s: None,
+        commit: None,
+        configuration: None,
+        seed: None,
+        quick: false,
+        partial: false,
+        machines: Vec::new(),
+        peers: Vec::new(),
+    };
+    let mut record = Record::new(run);
+    record.variants.push(Variant {
+        name: told.variant.clone(),
+        topology: String::new(),
+        labels: BTreeMap::new(),
+        load: LoadShape {
+            // All four are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name.
+            arrivals: if tool == "k6" { Arrivals::Unknown } else { Arrivals::Closed },
+            concurrency,
+            rate_per_s: None,
+            flow: "request".to_owned(),
+            protocol: None,
+            tokens: None,
+            timeout_s: None,
+        },
+        iterations: vec![iteration],
+        counters: BTreeMap::new(),
+    });
+    record.check().map_err(|contradiction| ImportError::Malformed {
+        file: told.file.clone(),
+        line: None,
+        what: contradiction.to_string(),
+    })?;
+    Ok(record)
+}
+
+fn from_requests(
+    requests: &[Request],
+    seconds: f64,
+    (tool, rule): (&str, &str),
+    percentile: fn(&[u64], f64) -> f64,
+) -> Iteration {
+    let mut kinds: BTreeMap<(Outcome, Option<u16>), Vec<u64>> = BTreeMap::new();
+    for request in requests {
+        kinds.entry((request.outcome, request.status)).or_default().push(request.nanos);
+    }
+    let mut sorted: Vec<u64> = requests.iter().map(|request| request.nanos).collect();
+    sorted.sort_unstable();
+    let classes = kinds.into_iter().map(|((outcome, status), nanos)| Class {
+        outcome,
+        status,
+        fault: None,
+        count: nanos.len() as u64,
+        latency: Some(Distribution::of(nanos, DIGITS)),
+        example: None,
+    });
+    let us = |nanos: u64| nanos as f64 / 1e3;
+    let stated = Stated {
+        tool: tool.to_owned(),
+        rule: format!("computed here from every request of the file, by {tool}'s own rule: {rule}"),
+        mean_us: Some(sorted.iter().map(|nanos| *nanos as f64).sum::<f64>() / sorted.len() as f64 / 1e3),
+        min_us: sorted.first().copied().map(us),
+        max_us: sorted.last().copied().map(us),
+        per_s: Some(requests.len() as f64 / seconds),
+        percentiles: SHARES.map(|share| Printed { share, us: percentile(&sorted, share) / 1e3 }).to_vec(),
+    };
+    Iteration {
+        classes: classes.collect(),
+        timeline: timeline(requests, seconds),
+        stated: Some(stated),
+        ..Iteration::new(1, seconds)
+    }
+}
+
+/// Slices of a whole number of tenths of a second, few enough to look at.
+fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
+    let width = whole(((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0));
+    let mut cells: BTreeMap<u64, (Vec<u64>, u64)> = BTreeMap::new();
+    for request in requests {
+        let cell = cells.entry(whole(request.ended_s * 1e3) / width).or_default();
+        if request.outcome == Outcome::Ok { cell.0.push(request.nanos) } else { cell.1 += 1 }
+    }
+    let end = whole((seconds * 1e3).ceil());
+    let slice = |(number, (nanos, bad)): (u64, (Vec<u64>, u64))| {
+        // The last one is as long as the run lasted in it.
+        let ms = end.saturating_sub(number * width).clamp(1, width);
+        let ok = nanos.len() as u64;
+        let latency = Distribution::of(nanos, DIGITS);
+        let at = |share| (ok > 0).then(|| latency.micros(share));
+        Slice { at_ms: number * width, ms, ok, bad, p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
+    };
+    cells.into_iter().map(slice).collect()
+}
+
+/// The line a row of CSV begins on, from 1.
+fn line_of(row: &::csv::StringRecord) -> usize {
+    row.position().map_or(0, |position| usize::try_from(position.line()).unwrap_or(usize::MAX))
+}
+
+/// Whether a status is what was hoped for.
+fn outcome_of(status: u16) -> Outcome {
+    match status {
+        0 => Outcome::Failed,
+        1..400 => Outcome::Ok,
+        _ => Outcome::Refused,
+    }
+}
+
+/// A class with a count and no latency.
+fn counted(outcome: Outcome, status: Option<u16>, count: u64) -> Class {
+    Class { outcome, status, fault: None, count, latency: None, example: None }
+}
+
+/// Seconds as nanoseconds, to the nearest: 0.0023 s is not 2 299 999 ns.
+fn nanos_of(seconds: f64) -> u64 {
+    whole((seconds * 1e9).round())
+}

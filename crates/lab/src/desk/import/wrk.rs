@@ -1,0 +1,112 @@
+//! wrk: its text.
+
+use super::{At, Content, ImportError, Read, counted};
+use crate::record::{Class, Outcome, Printed, Stated};
+
+const RULE: &str = "from wrk's own histogram of microseconds";
+
+/// wrk's report, with `--latency` or without.
+pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut found = Found::default();
+    for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
+        found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as wrk writes it")))?;
+    }
+    let (all, seconds) = found.requests.ok_or_else(|| at.whole("there is no line `N requests in T`"))?;
+    let refused = found.refused.min(all);
+    let mut classes =
+        vec![counted(Outcome::Ok, None, all - refused), counted(Outcome::Refused, None, refused)];
+    classes.extend(found.errors);
+    classes.retain(|class| class.count > 0);
+    let mut notes =
+        vec!["wrk counts percentiles over good and refused answers alike, and names no statuses".to_owned()];
+    if found.percentiles.is_empty() {
+        notes.push("without --latency wrk prints no percentiles".to_owned());
+    }
+    let stated = Stated {
+        tool: "wrk".to_owned(),
+        rule: RULE.to_owned(),
+        mean_us: found.mean_us,
+        min_us: None,
+        max_us: found.max_us,
+        per_s: found.per_s,
+        percentiles: found.percentiles,
+    };
+    let content = Content::Summary(classes, stated);
+    Ok(Read { tool: "wrk", rule: RULE, content, seconds, concurrency: found.connections, notes })
+}
+
+#[derive(Default)]
+struct Found {
+    connections: Option<u32>,
+    mean_us: Option<f64>,
+    max_us: Option<f64>,
+    percentiles: Vec<Printed>,
+    requests: Option<(u64, f64)>,
+    refused: u64,
+    errors: Vec<Class>,
+    per_s: Option<f64>,
+    in_distribution: bool,
+}
+
+impl Found {
+    /// Takes a line; `None` when it begins as one of wrk's and does not go on so.
+    fn line(&mut self, line: &str) -> Option<()> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [_, "threads", "and", connections, "connections"] => {
+                self.connections = Some(connections.parse().ok()?);
+            }
+            ["Latency", "Distribution", ..] => self.in_distribution = true,
+            ["Latency", mean, _, most, _] => {
+                (self.mean_us, self.max_us) = (Some(time(mean)?), Some(time(most)?));
+            }
+            [share, value] if self.in_distribution && share.ends_with('%') => {
+                let share: f64 = share.trim_end_matches('%').parse().ok()?;
+                self.percentiles.push(Printed { share: share / 100.0, us: time(value)? });
+            }
+            [count, "requests", "in", seconds, ..] => {
+                self.requests = Some((count.parse().ok()?, time(seconds.trim_end_matches(','))? / 1e6));
+            }
+            ["Non-2xx", "or", "3xx", "responses:", count] => self.refused = count.parse().ok()?,
+            ["Requests/sec:", rate] => self.per_s = Some(rate.parse().ok()?),
+            ["Socket", "errors:", rest @ ..] => {
+                for pair in rest.chunks(2) {
+                    let [name, count] = pair else { return None };
+                    let class = counted(Outcome::Failed, None, count.trim_end_matches(',').parse().ok()?);
+                    self.errors.push(Class { fault: Some((*name).to_owned()), ..class });
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+/// `2.65ms`, `880.00us`, `1.10s`, `2.00m` in µs.
+fn time(text: &str) -> Option<f64> {
+    let split = text.find(|letter: char| letter.is_ascii_alphabetic())?;
+    let value: f64 = text[..split].parse().ok()?;
+    let unit = match &text[split..] {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        "m" => 60e6,
+        "h" => 3600e6,
+        _ => return None,
+    };
+    Some(value * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_wrks_units() {
+        for (text, us) in [("880.00us", 880.0), ("2.65ms", 2650.0), ("1.10s", 1.1e6), ("2.00m", 120e6)] {
+            assert!((time(text).unwrap() - us).abs() < 1e-6, "{text}");
+        }
+        assert_eq!(time("7"), None);
+        assert_eq!(time("7.0ns"), None);
+    }
+}

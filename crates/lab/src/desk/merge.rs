@@ -1,0 +1,259 @@
+//! `lab merge`: the records of several load generators of one run become one.
+//!
+//! Owns: what has to agree, and how each part is put together. Counts and histograms add up; time axes are shifted onto one; rates are
+//! the sum of the generators' rates. Percentiles of a stretch of time cannot be added and are left out of the merged timeline. Programs that
+//! several generators watched are taken from the first that did.
+
+use crate::record::{Distribution, Iteration, Origin, Record, Slice, Variant};
+use crate::units::whole;
+
+/// Windows that overlap by less than this share did not run at the same time.
+const TOGETHER: f64 = 0.8;
+
+/// Why records are not of one run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MergeError {
+    /// Fewer than two.
+    #[error("merging needs the records of at least two generators")]
+    TooFew,
+    /// Something that has to agree does not.
+    #[error("`{name}` is not of the same run as `{first}`: {what}")]
+    Differs {
+        /// The first record.
+        first: String,
+        /// The one that differs.
+        name: String,
+        /// In what.
+        what: String,
+    },
+    /// Another tool's file.
+    #[error("`{name}` was taken in from another tool: its latencies are there, but nobody says when it ran")]
+    Imported {
+        /// Which.
+        name: String,
+    },
+}
+
+/// Merges records, each with the name that errors call it by.
+pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
+    if records.len() < 2 {
+        return Err(MergeError::TooFew);
+    }
+    let starts =
+        records.iter().map(|(name, record)| start_ms(name, record)).collect::<Result<Vec<u64>, _>>()?;
+    let origin = starts.iter().copied().min().unwrap_or(0);
+    let mut all =
+        records.into_iter().zip(starts).map(|((name, record), start)| (name, record, start - origin));
+    let Some((first, mut merged, shift)) = all.next() else { return Err(MergeError::TooFew) };
+    merged.variants.iter_mut().for_each(|variant| delay_run(variant, shift));
+    merged.run.started_unix_s = Some(origin as f64 / 1e3);
+    for (name, mut record, shift) in all {
+        let differs = |what: String| MergeError::Differs { first: first.clone(), name: name.clone(), what };
+        agree(&merged, &record).map_err(differs)?;
+        record.variants.iter_mut().for_each(|variant| delay_run(variant, shift));
+        for (into, from) in merged.variants.iter_mut().zip(record.variants) {
+            add_variant(into, from).map_err(differs)?;
+        }
+        if let (Origin::Lab { generators, .. }, Origin::Lab { generators: more, .. }) =
+            (&mut merged.run.origin, &record.run.origin)
+        {
+            *generators += more;
+        }
+        merged.run.quick |= record.run.quick;
+        merged.run.partial |= record.run.partial;
+        add_new(&mut merged.run.machines, record.run.machines);
+        add_new(&mut merged.run.peers, record.run.peers);
+        add_new(&mut merged.findings, record.findings);
+    }
+    merged.thin();
+    Ok(merged)
+}
+
+fn add_new<T: PartialEq>(into: &mut Vec<T>, from: Vec<T>) {
+    for one in from {
+        if !into.contains(&one) {
+            into.push(one);
+        }
+    }
+}
+
+/// Milliseconds since 1970 at which the run of a record started.
+fn start_ms(name: &str, record: &Record) -> Result<u64, MergeError> {
+    match (&record.run.origin, record.run.started_unix_s) {
+        (Origin::Lab { .. }, Some(start)) => Ok(whole((start * 1e3).round())),
+        _ => Err(MergeError::Imported { name: name.to_owned() }),
+    }
+}
+
+fn delay_run(variant: &mut Variant, shift: u64) {
+    variant.iterations.iter_mut().for_each(|iteration| iteration.start_ms += shift);
+}
+
+/// What has to be the same in both.
+fn agree(a: &Record, b: &Record) -> Result<(), String> {
+    let same = |what: &str, a: &Option<String>, b: &Option<String>| {
+        if a == b { Ok(()) } else { Err(format!("its {what} is {b:?}, not {a:?}")) }
+    };
+    same("scenario", &a.run.scenario, &b.run.scenario)?;
+    same("commit", &a.run.commit, &b.run.commit)?;
+    same("configuration", &a.run.configuration, &b.run.configuration)?;
+    let names =
+        |record: &Record| record.variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
+    if names(a) != names(b) {
+        return Err(format!("its variants are {:?}, not {:?}", names(b), names(a)));
+    }
+    if a.ladders != b.ladders || a.sweeps != b.sweeps {
+        return Err("its ladders or sweeps are others".to_owned());
+    }
+    Ok(())
+}
+
+fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
+    let numbers =
+        |variant: &Variant| variant.iterations.iter().map(|iteration| iteration.number).collect::<Vec<_>>();
+    if numbers(into) != numbers(&from) {
+        return Err(format!(
+            "iterations of `{}` are {:?}, not {:?}",
+            into.name,
+            numbers(&from),
+            numbers(into)
+        ));
+    }
+    if into.load.arrivals != from.load.arrivals || into.load.flow != from.load.flow {
+        return Err(format!("the load of `{}` is of another kind", into.name));
+    }
+    if into.counters != from.counters {
+        return Err(format!("the counts per request of `{}` are others", into.name));
+    }
+    into.load.rate_per_s = into.load.rate_per_s.zip(from.load.rate_per_s).map(|(a, b)| a + b);
+    into.load.concurrency =
+        into.load.concurrency.zip(from.load.concurrency).map(|(a, b)| a.saturating_add(b));
+    // Tokens of different generators may be the same ones: how many there are together is not known.
+    into.load.tokens = into.load.tokens.filter(|tokens| from.load.tokens == Some(*tokens));
+    for (left, right) in into.iterations.iter_mut().zip(from.iterations) {
+        add_iteration(left, right).map_err(|what| format!("`{}`: {what}", into.name))?;
+    }
+    Ok(())
+}
+
+fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String> {
+    let start = into.start_ms.min(from.start_ms);
+    delay(into, start);
+    delay(&mut from, start);
+    let (begin, end) =
+        (into.warmup_s.max(from.warmup_s), (into.warmup_s + into.seconds).min(from.warmup_s + from.seconds));
+    if (end - begin) < TOGETHER * into.seconds.min(from.seconds) {
+        return Err(format!(
+            "the windows of iteration {} overlap by {:.1} s only",
+            into.number,
+            (end - begin).max(0.0)
+        ));
+    }
+    let ended = |iteration: &Iteration| iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64;
+    let (all, rate) = (ended(into) + ended(&from), ended(into) / into.seconds + ended(&from) / from.seconds);
+    // A length that keeps the sum of the rates.
+    into.seconds = if rate > 0.0 { all / rate } else { end - begin };
+    into.warmup_s = begin;
+    into.unsent += from.unsent;
+    into.service = both(into.service.take(), from.service);
+    into.mean_in_flight = into.mean_in_flight.zip(from.mean_in_flight).map(|(a, b)| a + b);
+    into.stated = None;
+    add_classes(into, from.classes);
+    into.timeline = add_timelines(&into.timeline, &from.timeline);
+    for component in from.components {
+        if !into.components.iter().any(|known| known.name == component.name) {
+            into.components.push(component);
+        }
+    }
+    for phase in from.phases {
+        match into
+            .phases
+            .iter_mut()
+            .find(|known| (&known.component, &known.name) == (&phase.component, &phase.name))
+        {
+            Some(known) => known.duration.add(&phase.duration),
+            None => into.phases.push(phase),
+        }
+    }
+    for seen in from.staleness {
+        match into
+            .staleness
+            .iter_mut()
+            .find(|known| (&known.node, &known.cluster) == (&seen.node, &seen.cluster))
+        {
+            Some(known) => {
+                known.delay.add(&seen.delay);
+                known.never += seen.never;
+            }
+            None => into.staleness.push(seen),
+        }
+    }
+    if let (Some(own), Some(other)) = (&mut into.generator, &from.generator) {
+        let worst = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
+        own.cpu_share = worst(own.cpu_share, other.cpu_share);
+        own.core_wait_share = worst(own.core_wait_share, other.core_wait_share);
+        own.lag_p99_us = worst(own.lag_p99_us, other.lag_p99_us);
+        own.limited |= other.limited;
+    } else if into.generator.is_none() {
+        into.generator = from.generator;
+    }
+    Ok(())
+}
+
+/// Sum of two distributions; unknown when one is.
+fn both(a: Option<Distribution>, b: Option<Distribution>) -> Option<Distribution> {
+    let (mut a, b) = a.zip(b)?;
+    a.add(&b);
+    Some(a)
+}
+
+fn add_classes(into: &mut Iteration, from: Vec<crate::record::Class>) {
+    for class in from {
+        let same = |known: &&mut crate::record::Class| {
+            (known.outcome, known.status, &known.fault) == (class.outcome, class.status, &class.fault)
+        };
+        match into.classes.iter_mut().find(same) {
+            Some(known) => {
+                known.count += class.count;
+                known.latency = both(known.latency.take(), class.latency);
+                known.example = known.example.take().or(class.example);
+            }
+            None => into.classes.push(class),
+        }
+    }
+}
+
+/// Lets the time of an iteration count from an earlier moment.
+fn delay(iteration: &mut Iteration, start: u64) {
+    let shift = iteration.start_ms - start;
+    iteration.start_ms = start;
+    iteration.warmup_s += shift as f64 / 1e3;
+    iteration.timeline.iter_mut().for_each(|slice| slice.at_ms += shift);
+    iteration
+        .components
+        .iter_mut()
+        .flat_map(|component| &mut component.samples)
+        .for_each(|sample| sample.at_ms += shift);
+}
+
+/// Slices of both on one grid, as wide as the widest slice. A slice counts where its middle lies.
+fn add_timelines(a: &[Slice], b: &[Slice]) -> Vec<Slice> {
+    let Some(width) = a.iter().chain(b).map(|slice| slice.ms).max() else { return Vec::new() };
+    let mut grid: std::collections::BTreeMap<u64, Slice> = std::collections::BTreeMap::new();
+    for slice in a.iter().chain(b) {
+        let at_ms = (slice.at_ms + slice.ms / 2) / width * width;
+        let cell = grid.entry(at_ms).or_insert(Slice {
+            at_ms,
+            ms: width,
+            ok: 0,
+            bad: 0,
+            p50_us: None,
+            p99_us: None,
+            max_us: None,
+        });
+        cell.ok += slice.ok;
+        cell.bad += slice.bad;
+        cell.max_us = [cell.max_us, slice.max_us].into_iter().flatten().reduce(f64::max);
+    }
+    grid.into_values().collect()
+}

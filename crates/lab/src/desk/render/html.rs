@@ -1,0 +1,150 @@
+//! A sheet as one HTML page.
+//!
+//! Owns: the markup and the style. Everything that comes from a record is escaped; the page forbids itself scripts and addresses by its
+//! own policy.
+
+use std::fmt::Write as _;
+
+use super::sheet::{Block, Section, Sheet, Table, Weight};
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page.
+pub fn html(sheet: &Sheet) -> String {
+    let title = escape(&sheet.title);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n\
+         <style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n<header>\n<h1>{title}</h1>\n"
+    );
+    if !sheet.lead.is_empty() {
+        let _ = writeln!(page, "<p class=\"lead\">{}</p>", escape(&sheet.lead));
+    }
+    page.push_str("</header>\n");
+    contents(&mut page, &sheet.sections);
+    for (number, section) in sheet.sections.iter().enumerate() {
+        let _ = writeln!(page, "<section id=\"s{number}\">\n<h2>{}</h2>", escape(&section.title));
+        for block in &section.blocks {
+            write_block(&mut page, block);
+        }
+        page.push_str("</section>\n");
+    }
+    page.push_str("</main>\n</body>\n</html>\n");
+    page
+}
+
+fn contents(page: &mut String, sections: &[Section]) {
+    page.push_str("<nav aria-label=\"Contents\">");
+    for (number, section) in sections.iter().enumerate() {
+        let _ = write!(page, "<a href=\"#s{number}\">{}</a>", escape(&section.title));
+    }
+    page.push_str("</nav>\n");
+}
+
+fn write_block(page: &mut String, block: &Block) {
+    match block {
+        Block::Text(text) => {
+            let _ = writeln!(page, "<p>{}</p>", escape(text));
+        }
+        Block::Warning { weight, name, about, evidence, remedy } => {
+            let (class, word) = match weight {
+                Weight::Grave => ("grave", "Not to be used"),
+                Weight::Careful => ("careful", "Careful"),
+                Weight::Explains => ("explains", "Explained"),
+            };
+            let about =
+                if about.is_empty() { String::new() } else { format!(" <span>{}</span>", escape(about)) };
+            let _ = writeln!(
+                page,
+                "<div class=\"warning {class}\"><p class=\"what\"><b>{word}</b> <code>{}</code>{about}</p><p>{}</p><p class=\"remedy\">{}</p></div>",
+                escape(name),
+                escape(evidence),
+                escape(remedy)
+            );
+        }
+        Block::Table(table) => write_table(page, table),
+        Block::Chart(chart) => {
+            let _ = writeln!(
+                page,
+                "<figure>\n<figcaption>{}</figcaption>\n{}</figure>",
+                escape(&chart.title),
+                chart.svg()
+            );
+        }
+    }
+}
+
+fn write_table(page: &mut String, table: &Table) {
+    page.push_str("<div class=\"table\"><table>\n");
+    if !table.caption.is_empty() {
+        let _ = writeln!(page, "<caption>{}</caption>", escape(&table.caption));
+    }
+    page.push_str("<thead><tr>");
+    for head in &table.head {
+        let _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for (number, row) in table.rows.iter().enumerate() {
+        page.push_str(if table.apart.contains(&number) { "<tr class=\"apart\">" } else { "<tr>" });
+        for (column, cell) in row.iter().enumerate() {
+            let cell = match cell.split_once('\n') {
+                Some((value, below)) if !below.is_empty() => {
+                    format!("{}<small>{}</small>", escape(value), escape(below))
+                }
+                _ => escape(cell.trim_end()),
+            };
+            let _ = if column == 0 {
+                write!(page, "<th scope=\"row\">{cell}</th>")
+            } else {
+                write!(page, "<td>{cell}</td>")
+            };
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// Text that is text in HTML and SVG.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '&' => safe.push_str("&amp;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            // XML has no such characters, not even escaped.
+            control if control.is_control() && !matches!(control, '\n' | '\t') => safe.push('\u{fffd}'),
+            plain => safe.push(plain),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_text() {
+        let mut table = Table::new("<b>", ["a"]);
+        table.row(vec!["</td><script>alert(1)</script>".to_owned()]);
+        let mut section = Section::new("\"s\"");
+        section.table(table);
+        let page = html(&Sheet { title: "<i>&".to_owned(), sections: vec![section], ..Sheet::default() });
+        assert!(page.contains("<title>&lt;i&gt;&amp;</title>") && page.contains("&lt;script&gt;"), "{page}");
+        assert!(!page.contains("<script") && !page.contains("<i>"), "{page}");
+        assert_eq!(escape("a\u{1}b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_but_itself() {
+        let page = html(&Sheet::default());
+        for foreign in ["http:", "https:", "src=", "url(", "@import", "<link"] {
+            assert!(!page.contains(foreign), "{foreign}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark"));
+    }
+}

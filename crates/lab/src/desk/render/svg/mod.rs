@@ -1,0 +1,99 @@
+//! Pictures as SVG, written here: few forms, each with its units on the axes.
+//!
+//! Owns: panels of lines and steps over a common axis, horizontal bars with intervals, and columns. Does not own: colours, which the page's
+//! style gives to the classes `l0` … `l7` (lines) and `f0` … `f7` (fills), so that one picture serves light and dark.
+
+mod bars;
+mod columns;
+mod panels;
+mod scale;
+
+pub(crate) use bars::Bar;
+pub(crate) use panels::{Line, Panel};
+pub(crate) use scale::Unit;
+
+/// Width of every picture, in the units of its own coordinates.
+const WIDTH: f64 = 1000.0;
+/// Colours that can be told apart.
+pub(crate) const COLOURS: usize = 8;
+
+/// A picture.
+#[derive(Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: String,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Panels { panels: Vec<Panel>, across: Unit },
+    Bars { bars: Vec<Bar>, unit: Unit },
+    Columns { names: Vec<String>, counts: Vec<Vec<u64>>, until: f64, unit: Unit },
+}
+
+impl Chart {
+    /// Panels under each other over one axis.
+    pub(crate) fn panels(title: impl Into<String>, panels: Vec<Panel>, across: Unit) -> Self {
+        Self { title: title.into(), kind: Kind::Panels { panels, across } }
+    }
+
+    /// Horizontal bars with intervals.
+    pub(crate) fn bars(title: impl Into<String>, bars: Vec<Bar>, unit: Unit) -> Self {
+        Self { title: title.into(), kind: Kind::Bars { bars, unit } }
+    }
+
+    /// Counts in equal bins from 0 to `until`, the same bins for each name.
+    pub(crate) fn columns(
+        title: impl Into<String>,
+        names: Vec<String>,
+        counts: Vec<Vec<u64>>,
+        (until, unit): (f64, Unit),
+    ) -> Self {
+        Self { title: title.into(), kind: Kind::Columns { names, counts, until, unit } }
+    }
+
+    /// The picture as an SVG element.
+    pub fn svg(&self) -> String {
+        match &self.kind {
+            Kind::Panels { panels, across } => panels::draw(panels, *across, &self.title),
+            Kind::Bars { bars, unit } => bars::draw(bars, *unit, &self.title),
+            Kind::Columns { names, counts, until, unit } => {
+                columns::draw(names, counts, (*until, *unit), &self.title)
+            }
+        }
+    }
+}
+
+/// Opens a picture of this height.
+fn open(height: f64, title: &str) -> String {
+    format!(
+        "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
+        super::html::escape(title)
+    )
+}
+
+/// Names of series with their colours, in lines; the text and how high it is.
+fn legend(names: &[(String, usize, bool)], left: f64, top: f64) -> (String, f64) {
+    use std::fmt::Write as _;
+    let (mut text, mut x, mut y) = (String::new(), left, top);
+    for (name, colour, dashed) in names {
+        // A letter is about 7 wide at the size of the text.
+        let width = 34.0 + 7.0 * name.chars().count() as f64;
+        if x + width > WIDTH && x > left {
+            (x, y) = (left, y + 18.0);
+        }
+        let dash = if *dashed { " stroke-dasharray=\"5 4\"" } else { "" };
+        let _ = writeln!(
+            text,
+            "<line class=\"plot l{}\" x1=\"{x:.0}\" y1=\"{y:.0}\" x2=\"{:.0}\" y2=\"{y:.0}\"{dash}/><text class=\"name\" x=\"{:.0}\" y=\"{:.0}\">{}</text>",
+            colour % COLOURS,
+            x + 18.0,
+            x + 24.0,
+            y + 4.0,
+            super::html::escape(name)
+        );
+        x += width;
+    }
+    (text, y - top + 18.0)
+}

@@ -1,0 +1,160 @@
+//! Numbers in words: as many digits as mean something, with their unit.
+
+use crate::analyse::{Figure, Interval, Verdict};
+
+/// A time in µs: `845 µs`, `12.3 ms`, `2.98 s`.
+pub(crate) fn time(us: f64) -> String {
+    let size = us.abs();
+    if size >= 999_500.0 {
+        format!("{} s", digits(us / 1e6))
+    } else if size >= 999.5 {
+        format!("{} ms", digits(us / 1e3))
+    } else {
+        format!("{} µs", digits(us))
+    }
+}
+
+/// A number with three digits that mean something: `0.0123`, `1.23`, `12.3`, `1234`, `12 345`.
+pub(crate) fn digits(value: f64) -> String {
+    let size = value.abs();
+    if size >= 999.5 {
+        return grouped(value);
+    }
+    if size < 5e-6 {
+        return if size == 0.0 { "0".to_owned() } else { format!("{value:.1e}") };
+    }
+    // A value that rounds up to the next power of ten has one digit less to show.
+    let edges = [99.95, 9.995, 0.999_5, 0.099_95, 0.009_995, 0.000_999_5, 0.000_099_95];
+    let decimals = edges.iter().filter(|edge| size < **edge).count();
+    signed(value, &format!("{size:.decimals$}"))
+}
+
+/// A number of this sign: a hyphen is no minus.
+fn signed(value: f64, text: &str) -> String {
+    if value < 0.0 { format!("−{text}") } else { text.to_owned() }
+}
+
+/// A whole number in groups of three.
+pub(crate) fn grouped(value: f64) -> String {
+    let plain = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (at, digit) in plain.chars().enumerate() {
+        if at > 0 && (plain.len() - at).is_multiple_of(3) && plain.len() > 4 {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    signed(value, &text)
+}
+
+/// A count.
+pub(crate) fn count(value: u64) -> String {
+    grouped(value as f64)
+}
+
+/// A share as per cent: never rounded to all or nothing when it is not.
+pub(crate) fn percent(share: f64) -> String {
+    let rounded = format!("{:.2}", share * 100.0);
+    match rounded.as_str() {
+        "100.00" if share < 1.0 => "> 99.99 %".to_owned(),
+        "0.00" if share > 0.0 => "< 0.01 %".to_owned(),
+        "100.00" => "100 %".to_owned(),
+        "0.00" => "0 %".to_owned(),
+        _ => format!("{rounded} %"),
+    }
+}
+
+/// Bytes.
+pub(crate) fn bytes(bytes: f64) -> String {
+    const MIB: f64 = 1_048_576.0;
+    if bytes >= 1024.0 * MIB {
+        format!("{} GiB", digits(bytes / 1024.0 / MIB))
+    } else {
+        format!("{} MiB", digits(bytes / MIB))
+    }
+}
+
+/// A figure with its unit.
+pub(crate) fn figure(kind: &Figure, value: f64) -> String {
+    match kind {
+        Figure::PerSecond => format!("{}/s", digits(value)),
+        Figure::BadShare => percent(value),
+        Figure::Cores(_) => format!("{} cores", digits(value)),
+        Figure::Mean | Figure::Max | Figure::Percentile(_) | Figure::CpuPerRequest(_) => time(value),
+    }
+}
+
+/// A difference of figures, with its sign.
+pub(crate) fn difference(kind: &Figure, by: f64) -> String {
+    let sign = if by < 0.0 { '−' } else { '+' };
+    format!("{sign}{}", figure(kind, by.abs()))
+}
+
+/// An interval: `12.3 ms (12.0 … 12.9)`.
+pub(crate) fn interval(kind: &Figure, interval: &Interval) -> String {
+    format!("{} … {}", figure(kind, interval.low), figure(kind, interval.high))
+}
+
+/// A verdict in words.
+pub(crate) fn verdict(kind: &Figure, verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Equivalent { margin, .. } => format!("equivalent within {}", figure(kind, *margin)),
+        Verdict::Different { by, give_or_take } => {
+            format!("different by {} ± {}", difference(kind, *by), figure(kind, *give_or_take))
+        }
+        Verdict::Inconclusive { by, give_or_take } if give_or_take.is_finite() => {
+            format!("inconclusive: {} ± {}", difference(kind, *by), figure(kind, *give_or_take))
+        }
+        Verdict::Inconclusive { .. } => "inconclusive: too few iterations".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_three_digits_and_a_unit() {
+        for (us, text) in [
+            (0.0, "0 µs"),
+            (12.34, "12.3 µs"),
+            (999.7, "1.00 ms"),
+            (23_900.0, "23.9 ms"),
+            (999_600.0, "1.00 s"),
+            (2_978_400.0, "2.98 s"),
+            (99.96, "100 µs"),
+            (-43.0, "−43.0 µs"),
+        ] {
+            assert_eq!(time(us), text, "{us}");
+        }
+    }
+
+    #[test]
+    fn long_numbers_are_grouped() {
+        assert_eq!(digits(1032.0), "1032");
+        assert_eq!(digits(1_234_567.0), "1\u{202f}234\u{202f}567");
+        assert_eq!(digits(0.0334), "0.0334");
+        assert_eq!(count(50_000), "50\u{202f}000");
+    }
+
+    #[test]
+    fn a_share_is_not_rounded_to_all_or_nothing() {
+        assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(0.999_999), "> 99.99 %");
+        assert_eq!(percent(0.000_001), "< 0.01 %");
+        assert_eq!(percent(0.9977), "99.77 %");
+    }
+
+    #[test]
+    fn verdicts_say_what_they_may() {
+        let p50 = Figure::P50;
+        assert_eq!(
+            verdict(&p50, &Verdict::Different { by: -1200.0, give_or_take: 90.0 }),
+            "different by −1.20 ms ± 90.0 µs"
+        );
+        assert_eq!(
+            verdict(&p50, &Verdict::Inconclusive { by: 0.0, give_or_take: f64::INFINITY }),
+            "inconclusive: too few iterations"
+        );
+    }
+}

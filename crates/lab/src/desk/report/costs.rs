@@ -1,0 +1,241 @@
+//! What hops cost, where the knee is, what phases take, and how long revoked credentials lived.
+
+use super::doubts::points;
+use crate::analyse::{Attribution, Figure, Load, attribute, find_knee};
+use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
+use crate::desk::render::{Chart, Section, Table, words};
+use crate::record::{Distribution, Ladder, Record, Variant};
+
+/// Bins of the staleness histogram.
+const BINS: usize = 40;
+
+/// Cost per hop of every ladder.
+pub(super) fn ladders(record: &Record, seed: u64) -> Section {
+    let mut section = Section::new("Cost per hop");
+    for ladder in &record.ladders {
+        for figure in [Figure::P50, Figure::P99] {
+            let Some(found) = attribute(&rungs(record, ladder, &figure), seed) else { continue };
+            hops(&mut section, &ladder.name, &figure, &found);
+        }
+    }
+    section
+}
+
+/// One figure per round for each rung: only rounds that every rung has.
+fn rungs(record: &Record, ladder: &Ladder, figure: &Figure) -> Vec<(String, Vec<f64>)> {
+    let variants: Vec<(&str, &Variant)> =
+        ladder.rungs.iter().filter_map(|rung| Some((&*rung.adds, record.variant(&rung.variant)?))).collect();
+    let value = |variant: &Variant, number: u32| {
+        variant
+            .iterations
+            .iter()
+            .find(|iteration| iteration.number == number)
+            .and_then(|iteration| figure.of(iteration))
+    };
+    let Some((_, first)) = variants.first() else { return Vec::new() };
+    let rounds: Vec<u32> = first
+        .iterations
+        .iter()
+        .map(|iteration| iteration.number)
+        .filter(|number| variants.iter().all(|(_, variant)| value(variant, *number).is_some()))
+        .collect();
+    let of = |variant: &Variant| rounds.iter().filter_map(|number| value(variant, *number)).collect();
+    variants.into_iter().map(|(adds, variant)| (adds.to_owned(), of(variant))).collect()
+}
+
+fn hops(section: &mut Section, name: &str, figure: &Figure, found: &Attribution) {
+    let caption = format!("{name}: what each hop adds to the {figure}, over {} rounds", found.rounds);
+    let mut table = Table::new(&caption, ["hop", "adds", "between", ""]);
+    let mut bars = Vec::new();
+    let mut from = 0.0;
+    for (number, share) in found.shares.iter().enumerate() {
+        let adds = if number == 0 { words::time(share.adds) } else { words::difference(figure, share.adds) };
+        let between =
+            share.interval.map_or_else(|| "too few rounds".to_owned(), |of| words::interval(figure, &of));
+        let certain = match (number, share.interval, share.certain) {
+            (0, ..) => "the bare service",
+            (_, None, _) => "no statement",
+            (_, _, true) => "certain",
+            (_, _, false) => "may be nothing",
+        };
+        table.row(vec![share.hop.clone(), adds.clone(), between, certain.to_owned()]);
+        bars.push(Bar {
+            name: share.hop.clone(),
+            from,
+            length: share.adds,
+            interval: share.interval.map(|of| (of.low, of.high)),
+            colour: number,
+            text: adds,
+        });
+        from += share.adds;
+    }
+    let added = found.added.map_or_else(|| "too few rounds".to_owned(), |of| words::interval(figure, &of));
+    table.row(vec!["everything together".to_owned(), words::time(found.whole), String::new(), String::new()]);
+    let point = found.added.map_or_else(|| "–".to_owned(), |of| words::difference(figure, of.point));
+    table.row(vec!["all added hops".to_owned(), point, added, String::new()]);
+    table.row(vec![
+        "not explained by the parts".to_owned(),
+        words::difference(figure, found.rest),
+        String::new(),
+        String::new(),
+    ]);
+    section.table(table);
+    section.chart(Chart::bars(format!("{name}: {figure}, hop by hop"), bars, Unit::Time));
+}
+
+/// Throughput and latency over load, with the knee.
+pub(super) fn sweeps(record: &Record) -> Section {
+    let mut section = Section::new("Growing load");
+    for sweep in &record.sweeps {
+        let points = points(record, sweep);
+        if points.is_empty() {
+            continue;
+        }
+        let knee = find_knee(&points);
+        let mut table = Table::new(&sweep.name, ["offered load", "throughput", "P50"]);
+        for point in &points {
+            let rate = words::figure(&Figure::PerSecond, point.per_s);
+            table.row(vec![words::digits(point.offered), rate, words::time(point.latency)]);
+        }
+        section.table(table);
+        section.text(match &knee {
+            None => {
+                "Throughput grows with the load up to the last point: the knee was not reached.".to_owned()
+            }
+            Some(knee) if knee.at_first => {
+                format!(
+                    "The server is full at the first point already: its knee lies at or below {}.",
+                    words::digits(knee.offered)
+                )
+            }
+            Some(knee) => format!(
+                "The knee is at {}: from there on throughput changes by × {:.2} while latency grows × {:.1}.",
+                words::digits(knee.offered),
+                knee.per_s_factor,
+                knee.latency_factor
+            ),
+        });
+        let mark = knee.map(|knee| (knee.offered, "knee".to_owned()));
+        let line = |name: &str, colour, of: fn(&Load) -> f64| {
+            let along = points.iter().map(|point| (point.offered, of(point))).collect();
+            vec![Line { dots: true, ..Line::new(name, colour, along) }]
+        };
+        let panels = vec![
+            Panel {
+                name: "throughput".to_owned(),
+                unit: Unit::Rate,
+                height: 130.0,
+                lines: line("throughput", 0, |p| p.per_s),
+                mark: mark.clone(),
+            },
+            Panel {
+                name: "latency".to_owned(),
+                unit: Unit::TimeLog,
+                height: 130.0,
+                lines: line("P50", 2, |p| p.latency),
+                mark,
+            },
+        ];
+        section.chart(Chart::panels(
+            format!("{}: throughput and latency over offered load", sweep.name),
+            panels,
+            Unit::Load,
+        ));
+    }
+    section
+}
+
+/// What the servers themselves say.
+pub(super) fn phases(record: &Record) -> Section {
+    let mut section = Section::new("Phases, as the servers say");
+    let mut table =
+        Table::new("`Server-Timing`", ["variant", "component", "phase", "requests", "mean", "P50", "P99"]);
+    for variant in &record.variants {
+        let mut all: Vec<(&str, &str, Distribution)> = Vec::new();
+        for phase in variant.iterations.iter().flat_map(|iteration| &iteration.phases) {
+            match all.iter_mut().find(|seen| (seen.0, seen.1) == (&*phase.component, &*phase.name)) {
+                Some(seen) => seen.2.add(&phase.duration),
+                None => all.push((&phase.component, &phase.name, phase.duration.clone())),
+            }
+        }
+        for (component, name, duration) in all {
+            table.row(vec![
+                variant.name.clone(),
+                component.to_owned(),
+                name.to_owned(),
+                words::count(duration.count()),
+                words::time(duration.mean() / 1e3),
+                words::time(duration.micros(0.5)),
+                words::time(duration.micros(0.99)),
+            ]);
+        }
+    }
+    section.table(table);
+    section
+}
+
+/// How long revoked credentials were still accepted, per node and per cluster.
+pub(super) fn staleness(record: &Record) -> Section {
+    let mut section = Section::new("Staleness: from the revocation to the last accepted request");
+    let mut table =
+        Table::new("", ["variant", "where", "revocations", "P50", "P99", "longest", "never refused"]);
+    for variant in &record.variants {
+        let places = places(variant);
+        for (place, delay, never) in &places {
+            table.row(vec![
+                variant.name.clone(),
+                place.clone(),
+                words::count(delay.count() + never),
+                words::time(delay.micros(0.5)),
+                words::time(delay.micros(0.99)),
+                words::time(delay.max() as f64 / 1e3),
+                words::count(*never),
+            ]);
+        }
+    }
+    section.table(table);
+    for variant in &record.variants {
+        let shown: Vec<_> =
+            places(variant).into_iter().filter(|place| !place.1.is_empty()).take(COLOURS).collect();
+        let longest = shown.iter().map(|place| place.1.max()).max().unwrap_or(0);
+        if shown.is_empty() {
+            continue;
+        }
+        section.chart(Chart::columns(
+            format!("{}: revocations by staleness", variant.name),
+            shown.iter().map(|place| place.0.clone()).collect(),
+            shown.iter().map(|place| place.1.bins(BINS, longest)).collect(),
+            (longest as f64 / 1e3, Unit::Time),
+        ));
+    }
+    section
+}
+
+/// Every cluster, then every node, with all iterations together.
+fn places(variant: &Variant) -> Vec<(String, Distribution, u64)> {
+    let mut nodes: Vec<(String, Distribution, u64)> = Vec::new();
+    let mut clusters: Vec<(String, Distribution, u64)> = Vec::new();
+    let add =
+        |to: &mut Vec<(String, Distribution, u64)>, name: String, delay: &Distribution, never: u64| match to
+            .iter_mut()
+            .find(|place| place.0 == name)
+        {
+            Some(place) => {
+                place.1.add(delay);
+                place.2 += never;
+            }
+            None => to.push((name, delay.clone(), never)),
+        };
+    for seen in variant.iterations.iter().flat_map(|iteration| &iteration.staleness) {
+        let node = seen
+            .cluster
+            .as_ref()
+            .map_or_else(|| seen.node.clone(), |cluster| format!("{cluster}, {}", seen.node));
+        add(&mut nodes, format!("node {node}"), &seen.delay, seen.never);
+        if let Some(cluster) = &seen.cluster {
+            add(&mut clusters, format!("cluster {cluster}"), &seen.delay, seen.never);
+        }
+    }
+    clusters.extend(nodes);
+    clusters
+}

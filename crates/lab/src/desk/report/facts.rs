@@ -1,0 +1,132 @@
+//! What ran, on what, and how to read it.
+
+use crate::desk::render::{Block, Section, Table, Weight, words};
+use crate::record::{Arrivals, Doubt, Finding, LoadShape, Origin, Record};
+
+/// The line under the title.
+pub(super) fn lead(record: &Record) -> String {
+    let run = &record.run;
+    let mut parts = Vec::new();
+    match &run.origin {
+        Origin::Lab { version, generators } => {
+            let many = if *generators > 1 { format!(", {generators} generators") } else { String::new() };
+            parts.push(format!("measured by the lab {version}{many}"));
+        }
+        Origin::Import { tool, file, .. } => parts.push(format!("measured by {tool}, taken in from {file}")),
+    }
+    let iterations: usize = record.variants.iter().map(|variant| variant.iterations.len()).sum();
+    parts.push(format!("{} variants, {iterations} iterations", record.variants.len()));
+    parts.extend(run.commit.as_ref().map(|commit| format!("commit {commit}")));
+    parts.join(" · ")
+}
+
+/// What to know before the figures.
+pub(super) fn warnings(findings: &[Finding]) -> Section {
+    let mut section = Section::new("Before you read the figures");
+    for finding in findings {
+        section.blocks.push(Block::Warning {
+            weight: match finding.doubt {
+                Doubt::Invalid => Weight::Grave,
+                Doubt::Careful => Weight::Careful,
+                Doubt::Explains => Weight::Explains,
+            },
+            name: finding.name.clone(),
+            about: finding.variant.clone().unwrap_or_default(),
+            evidence: finding.evidence.clone(),
+            remedy: finding.remedy.clone(),
+        });
+    }
+    if findings.is_empty() {
+        section.text("Nothing was found that makes the figures doubtful.");
+    }
+    section
+}
+
+/// What ran, on what.
+pub(super) fn facts(record: &Record, seed: u64) -> Section {
+    let run = &record.run;
+    let mut section = Section::new("What ran");
+    let unknown = || "not known".to_owned();
+    let mut table = Table::new("Run", ["fact", "value"]);
+    let mut fact = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
+    fact("scenario", run.scenario.clone().unwrap_or_else(unknown));
+    fact("commit", run.commit.clone().unwrap_or_else(unknown));
+    fact("configuration digest", run.configuration.clone().unwrap_or_else(unknown));
+    fact("seed", run.seed.map_or_else(unknown, |seed| seed.to_string()));
+    fact("seed of the intervals", seed.to_string());
+    for peer in &run.peers {
+        fact(&peer.name, peer.version.clone());
+    }
+    section.table(table);
+    let mut table =
+        Table::new("Machines", ["role", "cores", "processor", "memory", "kernel", "control group"]);
+    for machine in &run.machines {
+        let group = machine.cgroup.as_ref().map_or_else(
+            || "none".to_owned(),
+            |group| {
+                let cpu =
+                    group.cpu_limit_cores.map_or("no CPU limit".to_owned(), |limit| format!("{limit} cores"));
+                let memory = group
+                    .memory_limit_bytes
+                    .map_or("no memory limit".to_owned(), |limit| words::bytes(limit as f64));
+                format!("v{}, {cpu}, {memory}", group.version)
+            },
+        );
+        table.row(vec![
+            machine.role.clone(),
+            machine.cores.to_string(),
+            machine.processor.clone().unwrap_or_else(unknown),
+            words::bytes(machine.memory_bytes as f64),
+            machine.kernel.clone(),
+            group,
+        ]);
+    }
+    section.table(table);
+    let mut table = Table::new("Variants", ["variant", "topology", "load", "labels"]);
+    for variant in &record.variants {
+        let labels: Vec<String> =
+            variant.labels.iter().map(|(key, value)| format!("{key} {value}")).collect();
+        table.row(vec![
+            variant.name.clone(),
+            variant.topology.clone(),
+            load(&variant.load),
+            labels.join(", "),
+        ]);
+    }
+    section.table(table);
+    section
+}
+
+/// A load in a line.
+fn load(load: &LoadShape) -> String {
+    let mut parts = vec![match load.arrivals {
+        Arrivals::Closed => {
+            format!("closed loop, {} workers", load.concurrency.map_or("?".to_owned(), |n| n.to_string()))
+        }
+        Arrivals::Open => format!("open, {}/s", load.rate_per_s.map_or("?".to_owned(), words::digits)),
+        Arrivals::Unknown => "arrivals not known".to_owned(),
+    }];
+    parts.push(load.flow.clone());
+    parts.extend(load.protocol.clone());
+    parts.extend(load.tokens.map(|tokens| format!("{} tokens", words::count(tokens))));
+    parts.extend(load.timeout_s.map(|timeout| format!("timeout {timeout} s")));
+    parts.join(", ")
+}
+
+/// How to read the report.
+pub(super) fn reading() -> Section {
+    let mut section = Section::new("How to read this");
+    section.text(
+        "A figure of a variant is the median over its iterations; between what the truth lies stands beside it, from resampling the \
+         iterations. Latencies are those of good answers, from the moment at which a request should have started where arrivals are open. Percentiles of one \
+         iteration come from its histogram; percentiles are never averaged.",
+    );
+    section.text(
+        "Equivalent within a margin is claimed only where two one-sided tests at 5 % refuse a larger difference; different only where the 95 % interval \
+         leaves out none. Anything else is inconclusive, which is no statement that there is no difference.",
+    );
+    section.text(
+        "Rows marked as published come from other hardware and other software. They show a shape; a ratio between them and measured rows means nothing.",
+    );
+    section
+}

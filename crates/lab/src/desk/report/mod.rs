@@ -1,0 +1,81 @@
+//! The report of a run: a [`Sheet`] from a [`Record`].
+//!
+//! Owns: what a report says and in which order. Does not own: how it looks ([`super::render`]) and the statistics ([`crate::analyse`]). What makes
+//! figures doubtful comes first: what the run noticed, and what the figures themselves show ([`doubts`]). Published figures stand in rows of
+//! their own and are never divided by.
+
+mod costs;
+mod doubts;
+mod facts;
+mod figures;
+mod over_time;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::analyse::Figure;
+use crate::desk::render::{Sheet, html};
+use crate::record::{Finding, Record, RecordError};
+
+pub use doubts::doubts;
+
+/// Components of a variant, in the order of their first appearance.
+pub(super) fn components(variant: &crate::record::Variant) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for component in variant.iterations.iter().flat_map(|iteration| &iteration.components) {
+        if !names.contains(&component.name.as_str()) {
+            names.push(&component.name);
+        }
+    }
+    names
+}
+
+/// The columns of every latency table.
+pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
+
+/// The report of a record. `seed` is that of the intervals.
+pub fn sheet(record: &Record, seed: u64) -> Sheet {
+    let findings = all_findings(record);
+    let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
+    sheet.section(facts::warnings(&findings));
+    sheet.section(figures::summary(record, seed));
+    sheet.section(costs::ladders(record, seed));
+    sheet.section(figures::latency(record));
+    sheet.section(figures::reliability(record));
+    sheet.section(over_time::throughput(record));
+    sheet.section(over_time::components(record));
+    sheet.section(costs::sweeps(record));
+    sheet.section(costs::phases(record));
+    sheet.section(costs::staleness(record));
+    sheet.section(facts::facts(record, seed));
+    sheet.section(facts::reading());
+    sheet
+}
+
+/// What the run noticed and what its figures show, the gravest first.
+pub fn all_findings(record: &Record) -> Vec<Finding> {
+    let mut findings = record.findings.clone();
+    for doubt in doubts(record) {
+        let known = |finding: &Finding| finding.name == doubt.name && finding.variant == doubt.variant;
+        if !findings.iter().any(known) {
+            findings.push(doubt);
+        }
+    }
+    findings.sort_by_key(|finding| finding.doubt);
+    findings
+}
+
+/// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing.
+pub fn write(record: &Record, folder: &Path, seed: u64) -> Result<[PathBuf; 3], RecordError> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |error| RecordError::File { action: "write", path, error }
+    };
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let paths = ["report.json", "report.md", "report.html"].map(|name| folder.join(name));
+    record.write(&paths[0])?;
+    let sheet = sheet(record, seed);
+    fs::write(&paths[1], sheet.markdown()).map_err(failed(&paths[1]))?;
+    fs::write(&paths[2], html(&sheet)).map_err(failed(&paths[2]))?;
+    Ok(paths)
+}

@@ -1,0 +1,204 @@
+//! What makes a record contradict itself.
+//!
+//! Owns: the rules over a whole record, each with the place it speaks of. Does not own: the shape, which reading checks. A record
+//! that passes can be computed with: every number is finite, every name that is referred to exists, every count has its values.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::parts::{Class, Component, Iteration, Slice, Stated, Variant};
+use super::{MOST_ITERATIONS, MOST_VARIANTS, Record};
+
+/// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
+const MOST: u64 = 1 << 50;
+
+/// Two figures that cannot both be right, or one that cannot be at all.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Contradiction {
+    /// Where: `variants[fused].iterations[2]`.
+    pub place: String,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Contradiction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.what)
+    }
+}
+
+type Checked = Result<(), Contradiction>;
+
+fn no(place: &str, what: impl Into<String>) -> Checked {
+    Err(Contradiction { place: place.to_owned(), what: what.into() })
+}
+
+impl Record {
+    /// Says what contradicts itself, the first that is found.
+    pub fn check(&self) -> Result<(), Contradiction> {
+        if self.variants.len() > MOST_VARIANTS {
+            return no("variants", format!("{} are more than {MOST_VARIANTS}", self.variants.len()));
+        }
+        let mut names = BTreeSet::new();
+        for variant in &self.variants {
+            if variant.name.trim().is_empty() {
+                return no("variants", "one has no name");
+            }
+            if !names.insert(variant.name.as_str()) {
+                return no("variants", format!("two are called `{}`", variant.name));
+            }
+            check_variant(variant)?;
+        }
+        let known = |place: String, name: &str| {
+            if names.contains(name) { Ok(()) } else { no(&place, format!("there is no variant `{name}`")) }
+        };
+        for ladder in &self.ladders {
+            let place = format!("ladders[{}]", ladder.name);
+            ladder.rungs.iter().try_for_each(|rung| known(place.clone(), &rung.variant))?;
+            if ladder.rungs.len() < 2 {
+                return no(&place, "needs two rungs: a difference is between two");
+            }
+        }
+        for sweep in &self.sweeps {
+            let place = format!("sweeps[{}]", sweep.name);
+            sweep.variants.iter().try_for_each(|name| known(place.clone(), name))?;
+            if sweep.variants.len() < 3 {
+                return no(&place, "needs three variants: fewer have no bend");
+            }
+        }
+        for reference in &self.reference {
+            let place = format!("reference[{}]", reference.label);
+            let figures = [reference.p50_us, reference.p95_us, reference.p99_us, reference.per_s];
+            let cores = reference.cpu_cores.values().copied();
+            figures
+                .into_iter()
+                .flatten()
+                .chain(cores)
+                .try_for_each(|figure| finite(&place, "a figure", figure))?;
+            reference.beside.iter().try_for_each(|name| known(place.clone(), name))?;
+        }
+        Ok(())
+    }
+}
+
+fn check_variant(variant: &Variant) -> Checked {
+    let place = format!("variants[{}]", variant.name);
+    if variant.iterations.len() > MOST_ITERATIONS {
+        return no(
+            &place,
+            format!("{} iterations are more than {MOST_ITERATIONS}", variant.iterations.len()),
+        );
+    }
+    let mut numbers = BTreeSet::new();
+    for (name, value) in &variant.counters {
+        finite(&place, name, *value)?;
+    }
+    for iteration in &variant.iterations {
+        let place = format!("{place}.iterations[{}]", iteration.number);
+        if !numbers.insert(iteration.number) {
+            return no(&place, "two iterations have this number");
+        }
+        check_iteration(&place, iteration)?;
+    }
+    Ok(())
+}
+
+fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
+    finite(place, "warmup_s", iteration.warmup_s)?;
+    finite(place, "seconds", iteration.seconds)?;
+    if iteration.seconds <= 0.0 {
+        return no(place, "`seconds` is 0: nothing can be measured in no time");
+    }
+    let never = iteration.staleness.iter().map(|seen| seen.never);
+    never.chain([iteration.start_ms, iteration.unsent]).try_for_each(|whole| counted(place, whole))?;
+    iteration.mean_in_flight.iter().try_for_each(|value| finite(place, "mean_in_flight", *value))?;
+    iteration.classes.iter().try_for_each(|class| check_class(place, class))?;
+    iteration.components.iter().try_for_each(|component| check_component(place, component))?;
+    iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
+    check_timeline(place, &iteration.timeline)
+}
+
+fn check_class(place: &str, class: &Class) -> Checked {
+    counted(place, class.count)?;
+    let counted = class.latency.as_ref().map_or(class.count, super::Distribution::count);
+    if counted != class.count {
+        return no(place, format!("a class counts {} requests and {counted} latencies", class.count));
+    }
+    match (class.outcome, class.status, &class.fault) {
+        (super::Outcome::Ok, Some(400..), _) => no(place, "a status from 400 is not `ok`"),
+        (super::Outcome::Refused, Some(..400), _) => no(place, "a status below 400 is not `refused`"),
+        (super::Outcome::Failed, Some(_), _) => no(place, "what failed has no status"),
+        (super::Outcome::Ok, _, Some(_)) => no(place, "what is `ok` has no fault"),
+        _ => Ok(()),
+    }
+}
+
+fn check_component(place: &str, component: &Component) -> Checked {
+    let place = format!("{place}.components[{}]", component.name);
+    component.cpu_limit_cores.iter().try_for_each(|limit| finite(&place, "cpu_limit_cores", *limit))?;
+    for sample in &component.samples {
+        let plain = [sample.at_ms, sample.user_ms, sample.system_ms, sample.rss_bytes, sample.threads];
+        let switches = [sample.voluntary_switches, sample.involuntary_switches];
+        let throttle =
+            [sample.periods, sample.throttled_periods, sample.throttled_ms, sample.connections_opened];
+        let all = plain.into_iter().chain(switches).chain(throttle.into_iter().flatten());
+        all.into_iter().try_for_each(|whole| counted(&place, whole))?;
+    }
+    for pair in component.samples.windows(2) {
+        let (earlier, later) = (&pair[0], &pair[1]);
+        let shrunk = later.at_ms < earlier.at_ms
+            || later.user_ms < earlier.user_ms
+            || later.system_ms < earlier.system_ms
+            || later.throttled_periods < earlier.throttled_periods
+            || later.throttled_ms < earlier.throttled_ms
+            || later.periods < earlier.periods
+            || later.connections_opened < earlier.connections_opened
+            || later.voluntary_switches < earlier.voluntary_switches
+            || later.involuntary_switches < earlier.involuntary_switches;
+        if shrunk {
+            return no(&place, format!("the sample at {} ms is less than the one before it", later.at_ms));
+        }
+    }
+    Ok(())
+}
+
+fn check_timeline(place: &str, timeline: &[Slice]) -> Checked {
+    for slice in timeline {
+        for value in [slice.p50_us, slice.p99_us, slice.max_us].into_iter().flatten() {
+            finite(place, "a latency of the timeline", value)?;
+        }
+        [slice.at_ms, slice.ms, slice.ok, slice.bad]
+            .into_iter()
+            .try_for_each(|whole| counted(place, whole))?;
+        if slice.ms == 0 {
+            return no(place, format!("the slice at {} ms has no length", slice.at_ms));
+        }
+    }
+    let overlap = timeline.windows(2).find(|pair| pair[1].at_ms < pair[0].at_ms + pair[0].ms);
+    overlap.map_or(Ok(()), |pair| {
+        no(place, format!("the slice at {} ms overlaps the one before it", pair[1].at_ms))
+    })
+}
+
+fn check_stated(place: &str, stated: &Stated) -> Checked {
+    let figures = [stated.mean_us, stated.min_us, stated.max_us, stated.per_s];
+    figures.into_iter().flatten().try_for_each(|figure| finite(place, "a stated figure", figure))?;
+    for printed in &stated.percentiles {
+        finite(place, "a stated percentile", printed.us)?;
+        if !(0.0..=1.0).contains(&printed.share) {
+            return no(place, format!("{} is not a share between 0 and 1", printed.share));
+        }
+    }
+    if stated.percentiles.windows(2).any(|pair| pair[1].share <= pair[0].share || pair[1].us < pair[0].us) {
+        return no(place, "stated percentiles do not grow");
+    }
+    Ok(())
+}
+
+fn counted(place: &str, whole: u64) -> Checked {
+    if whole <= MOST { Ok(()) } else { no(place, format!("{whole} is more than can have been measured")) }
+}
+
+fn finite(place: &str, name: &str, value: f64) -> Checked {
+    if value.is_finite() && value >= 0.0 { Ok(()) } else { no(place, format!("{name} is {value}")) }
+}

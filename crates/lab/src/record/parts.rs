@@ -1,0 +1,356 @@
+//! What was measured: variants, their iterations, and what is known of each.
+//!
+//! Owns: the shape of figures. Does not own: what follows from them. All times of an iteration (slices of the timeline,
+//! samples of components) count in milliseconds from the start of that iteration, warm-up included, so that they lie on one
+//! axis; latencies count from the *intended* start where arrivals are open.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::distribution::Distribution;
+use super::run::LoadShape;
+
+/// One arrangement under test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Unique in the record: `fused/oidc`.
+    pub name: String,
+    /// What is connected to what, in words; empty when nobody says.
+    #[serde(default)]
+    pub topology: String,
+    /// What tells it from others, such as token mode or connector.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Its load.
+    pub load: LoadShape,
+    /// In the order in which they ran.
+    pub iterations: Vec<Iteration>,
+    /// Counts that repeat from run to run, per request, such as instructions.
+    #[serde(default)]
+    pub counters: BTreeMap<String, f64>,
+}
+
+/// One run of one variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Iteration {
+    /// Counts from 1; equal numbers of two variants ran next to each other.
+    pub number: u32,
+    /// Its start, milliseconds since the start of the run.
+    #[serde(default)]
+    pub start_ms: u64,
+    /// Warm-up before the measured window, seconds.
+    #[serde(default)]
+    pub warmup_s: f64,
+    /// Length of the measured window, seconds.
+    pub seconds: f64,
+    /// How requests of the window ended, and after how long.
+    pub classes: Vec<Class>,
+    /// Requests that were due but never sent.
+    #[serde(default)]
+    pub unsent: u64,
+    /// Latency of the good answers from the moment they were really sent; absent where that is the same or not known.
+    pub service: Option<Distribution>,
+    /// Requests in flight on average, measured, not computed from rate and latency; absent when not measured.
+    pub mean_in_flight: Option<f64>,
+    /// What the load generator used; absent when nobody says.
+    pub generator: Option<GeneratorUse>,
+    /// Throughput and latency over time.
+    #[serde(default)]
+    pub timeline: Vec<Slice>,
+    /// Programs that were watched.
+    #[serde(default)]
+    pub components: Vec<Component>,
+    /// Phases of a request as the server itself says (`Server-Timing`).
+    #[serde(default)]
+    pub phases: Vec<Phase>,
+    /// How long revoked credentials were still accepted.
+    #[serde(default)]
+    pub staleness: Vec<Staleness>,
+    /// What another tool says about the iteration, in its own way of counting; absent where the lab measured.
+    pub stated: Option<Stated>,
+}
+
+/// How requests ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Answered as hoped: a status below 400, a transaction that succeeded.
+    Ok,
+    /// Answered with a status from 400.
+    Refused,
+    /// Not answered.
+    Failed,
+}
+
+/// Requests of one ending.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// How they ended.
+    pub outcome: Outcome,
+    /// The status; absent without an answer, and where nobody says.
+    pub status: Option<u16>,
+    /// What kind of failure; absent with an answer.
+    pub fault: Option<String>,
+    /// How many.
+    pub count: u64,
+    /// How long they took; absent where only a summary is known.
+    pub latency: Option<Distribution>,
+    /// The first one in words.
+    pub example: Option<String>,
+}
+
+/// What the load generator used in the window.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GeneratorUse {
+    /// Share of one core per generator thread, the busiest one.
+    pub cpu_share: Option<f64>,
+    /// Share of the time in which it was ready to run and waited for a core, the worst one.
+    pub core_wait_share: Option<f64>,
+    /// 99th percentile of how much later than due and possible requests were sent, µs.
+    pub lag_p99_us: Option<f64>,
+    /// The generator, not the target, limits or distorts the figures.
+    pub limited: bool,
+}
+
+/// A stretch of time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    /// Its start, milliseconds since the start of the iteration.
+    pub at_ms: u64,
+    /// Its length, milliseconds.
+    pub ms: u64,
+    /// Good answers that ended in it.
+    pub ok: u64,
+    /// Requests that ended otherwise.
+    pub bad: u64,
+    /// Median of the good ones, µs; absent when there is none, and where slices were put together: percentiles do not add up.
+    pub p50_us: Option<f64>,
+    /// 99th percentile of the good ones, µs; absent as the median is.
+    pub p99_us: Option<f64>,
+    /// Longest of the good ones, µs; absent when there is none.
+    pub max_us: Option<f64>,
+}
+
+/// A program that was watched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Component {
+    /// Its name in the topology.
+    pub name: String,
+    /// Cores that its control group may use; absent without a limit.
+    pub cpu_limit_cores: Option<f64>,
+    /// Memory that its control group may use, bytes; absent without a limit.
+    pub memory_limit_bytes: Option<u64>,
+    /// Looks at it, by time. Counters only grow.
+    pub samples: Vec<Sample>,
+    /// It ended while it was watched.
+    #[serde(default)]
+    pub ended: bool,
+}
+
+/// One look at a program and all it started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// Milliseconds since the start of the iteration.
+    pub at_ms: u64,
+    /// CPU in user mode so far, ms.
+    pub user_ms: u64,
+    /// CPU in the kernel so far, ms.
+    pub system_ms: u64,
+    /// Resident memory, bytes.
+    pub rss_bytes: u64,
+    /// Threads.
+    #[serde(default)]
+    pub threads: u64,
+    /// Times it gave up the core by itself so far.
+    #[serde(default)]
+    pub voluntary_switches: u64,
+    /// Times the core was taken from it so far.
+    #[serde(default)]
+    pub involuntary_switches: u64,
+    /// Connections opened to it so far; absent when not observed.
+    pub connections_opened: Option<u64>,
+    /// Scheduling periods of its control group so far; absent without a limit.
+    pub periods: Option<u64>,
+    /// Periods so far in which it used up its limit and had to stand still; absent without a limit.
+    pub throttled_periods: Option<u64>,
+    /// Time so far that its threads stood still because of the limit, ms, summed over cores; absent without a limit.
+    pub throttled_ms: Option<u64>,
+}
+
+/// A phase of requests as the server says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Phase {
+    /// Who says it.
+    pub component: String,
+    /// Which phase.
+    pub name: String,
+    /// How long it took, once per request that has it.
+    pub duration: Distribution,
+}
+
+/// How long revoked credentials were still accepted at one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Staleness {
+    /// The node that accepted.
+    pub node: String,
+    /// Its cluster; absent with one cluster.
+    pub cluster: Option<String>,
+    /// From the answer to the revocation to the last request that was still accepted; 0 where none was.
+    pub delay: Distribution,
+    /// Revocations whose credential was still accepted when watching ended: not in `delay`, and worse than anything in it.
+    #[serde(default)]
+    pub never: u64,
+}
+
+/// What another tool's summary says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stated {
+    /// The tool.
+    pub tool: String,
+    /// How it computes percentiles, in words.
+    pub rule: String,
+    /// Mean, µs; absent when it does not say.
+    pub mean_us: Option<f64>,
+    /// Shortest, µs; absent when it does not say.
+    pub min_us: Option<f64>,
+    /// Longest, µs; absent when it does not say.
+    pub max_us: Option<f64>,
+    /// Requests per second as it counts them; absent when it does not say.
+    pub per_s: Option<f64>,
+    /// Its percentiles, by growing share.
+    pub percentiles: Vec<Printed>,
+}
+
+/// A percentile as a tool prints it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Printed {
+    /// Share: 0.99 is the 99th percentile.
+    pub share: f64,
+    /// Value, µs.
+    pub us: f64,
+}
+
+/// How much a finding says against the figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Doubt {
+    /// The figures say nothing about the target.
+    Invalid,
+    /// The figures have to be read with it in mind.
+    Careful,
+    /// It explains the figures.
+    Explains,
+}
+
+/// Something that was noticed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Finding {
+    /// Stable name, such as `throttled`.
+    pub name: String,
+    /// The variant it is about; absent when about all.
+    pub variant: Option<String>,
+    /// What it does to the figures.
+    pub doubt: Doubt,
+    /// The figures it rests on.
+    pub evidence: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Iteration {
+    /// An iteration of this number and length, with nothing known yet.
+    pub fn new(number: u32, seconds: f64) -> Self {
+        Self {
+            number,
+            start_ms: 0,
+            warmup_s: 0.0,
+            seconds,
+            classes: Vec::new(),
+            unsent: 0,
+            service: None,
+            mean_in_flight: None,
+            generator: None,
+            timeline: Vec::new(),
+            components: Vec::new(),
+            phases: Vec::new(),
+            staleness: Vec::new(),
+            stated: None,
+        }
+    }
+
+    /// Requests of the window that ended in one way.
+    pub fn count(&self, outcome: Outcome) -> u64 {
+        self.of(outcome).map(|class| class.count).sum()
+    }
+
+    /// Latencies of all that ended in one way; `None` where not every class of it has them.
+    pub fn latency(&self, outcome: Outcome) -> Option<Distribution> {
+        let mut all: Option<Distribution> = None;
+        for class in self.of(outcome).filter(|class| class.count > 0) {
+            let latency = class.latency.as_ref()?;
+            match &mut all {
+                None => all = Some(latency.clone()),
+                Some(all) => all.add(latency),
+            }
+        }
+        all
+    }
+
+    fn of(&self, outcome: Outcome) -> impl Iterator<Item = &Class> {
+        self.classes.iter().filter(move |class| class.outcome == outcome)
+    }
+
+    /// Series that can be thinned.
+    pub(super) fn series(&self) -> usize {
+        self.components.len() + usize::from(!self.timeline.is_empty())
+    }
+
+    /// Drops detail until no series has more than `most` points.
+    pub(super) fn thin(&mut self, most: usize) {
+        while self.timeline.len() > most {
+            self.timeline = self.timeline.chunks(2).map(Slice::joined).collect();
+        }
+        for component in &mut self.components {
+            while component.samples.len() > most {
+                let last = component.samples.len() - 1;
+                let mut at = 0;
+                // The last look stays: the difference to the first is what the iteration used.
+                component.samples.retain(|_| {
+                    at += 1;
+                    at % 2 == 1 || at - 1 == last
+                });
+            }
+        }
+    }
+}
+
+impl Slice {
+    /// Slices that follow each other as one. A percentile of the whole cannot be computed from those of its parts.
+    pub(crate) fn joined(parts: &[Self]) -> Self {
+        let (first, last) = (&parts[0], &parts[parts.len() - 1]);
+        let alone = parts.len() == 1;
+        Self {
+            at_ms: first.at_ms,
+            ms: last.at_ms + last.ms - first.at_ms,
+            ok: parts.iter().map(|slice| slice.ok).sum(),
+            bad: parts.iter().map(|slice| slice.bad).sum(),
+            p50_us: first.p50_us.filter(|_| alone),
+            p99_us: first.p99_us.filter(|_| alone),
+            max_us: parts.iter().filter_map(|slice| slice.max_us).reduce(f64::max),
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! What an audit finds in published tables, and that it is silent where there is nothing to find.
+
+use lab::desk::audit::{Remark, Tables, audit, markdown};
+use serde_json::{Value, json};
+
+use super::sample;
+
+fn of(tables: &Value) -> Vec<Remark> {
+    let mut whole = json!({"format": "postern-lab-tables/1", "title": "t", "provenance": "p"});
+    whole.as_object_mut().unwrap().extend(tables.as_object().unwrap().clone());
+    audit(&Tables::parse(whole.to_string().as_bytes(), "test").unwrap())
+}
+
+fn rules(tables: &Value) -> Vec<&'static str> {
+    of(tables).iter().map(|remark| remark.rule).collect()
+}
+
+/// A run in an open loop whose iterations belong together.
+fn run(id: &str, more: &Value) -> Value {
+    let rows: Vec<Value> = [0.100, 0.101, 0.099, 0.1005, 0.0995]
+        .iter()
+        .map(|p50| json!({"p50_s": p50, "p95_s": p50 * 2.0, "p99_s": p50 * 3.0, "per_s": 200.0}))
+        .collect();
+    let mut run = json!({"id": id, "title": id, "arrivals": "open", "iterations": rows});
+    run.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    run
+}
+
+fn claim(that: &Value) -> Value {
+    json!([{"says": "it", "that": that}])
+}
+
+#[test]
+fn the_published_reports_hold_what_is_known_to_be_wrong() {
+    let tables = Tables::shipped().unwrap();
+    let remarks = audit(&tables);
+    let text = markdown(&tables, &remarks);
+    let find = |rule: &str, about: &str| {
+        remarks
+            .iter()
+            .find(|remark| remark.rule == rule && remark.about.contains(about))
+            .unwrap_or_else(|| panic!("{rule} about {about} in\n{text}"))
+    };
+    let p99 = find("mean-does-not-follow", "7.24 s");
+    assert!(p99.evidence.contains("3.11 s, printed 7.24 s"), "{p99:?}");
+    find("mean-does-not-follow", "4.98 s");
+    for (about, share) in [("2.7 %", "1.18 %"), ("0.9 %", "0.36 %")] {
+        let variation = find("variation-is-a-range", about);
+        assert!(variation.evidence.contains(&format!("over its mean is {share}")), "{variation:?}");
+    }
+    let closed = find("closed-loop-throughput", "fixed number of workers");
+    assert_eq!(closed.evidence.matches("50 ÷").count(), 5, "{closed:?}");
+    let peak = find("cores-cannot-serve", "0.1743 cores at 668");
+    assert!(peak.evidence.contains("261 µs") && peak.evidence.contains("1150 µs"), "{peak:?}");
+    assert!(peak.evidence.contains("0.768 cores") && peak.evidence.contains("1.15 cores"), "{peak:?}");
+    let full = find("saturated", "13 of 13");
+    assert!(full.evidence.contains("from 50 workers on"), "{full:?}");
+    let claims = remarks.iter().filter(|remark| remark.rule == "no-impact-at-a-full-server").count();
+    assert_eq!(claims, 8, "none of the claims about the connector follows\n{text}");
+    find("capacity-from-a-closed-loop", "1.5 times");
+    let parts = find("parts-are-not-the-whole", "four parts");
+    assert!(parts.evidence.contains("35.0 to 55.0 ms") && parts.evidence.contains("23.9 ms"), "{parts:?}");
+    find("throttled-reading", "kube-auth-proxy at 0.0334 of 0.05 cores");
+    find("spread-is-a-range", "2.42 req/s");
+    let odd = find("odd-iteration", "opaque tokens, heavy backend");
+    assert!(odd.evidence.contains("iteration 5 is 12.5513 s"), "{odd:?}");
+}
+
+#[test]
+fn published_runs_stand_beside_measured_ones() {
+    let tables = Tables::shipped().unwrap();
+    let mut record = sample::record(1);
+    record.reference = vec![tables.reference("3x-opaque-limited", Some("3x/50m")).unwrap()];
+    let row = &record.reference[0];
+    assert!(
+        (row.p50_us.unwrap() - 1_618_000.0).abs() < 1.0 && (row.per_s.unwrap() - 29.05).abs() < 1e-6,
+        "{row:?}"
+    );
+    let text = lab::desk::report::sheet(&record, 1).markdown();
+    assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
+    assert_eq!(tables.reference("nothing", None), None);
+}
+
+#[test]
+fn what_is_right_in_the_published_reports_is_not_touched() {
+    let remarks = audit(&Tables::shipped().unwrap());
+    for right in
+        ["18.42 req/s", "17.69 req/s", "29.05 req/s is", "82.3 %", "98.6 %", "95.7 %", "2.80 s", "2.6351 s"]
+    {
+        let touched =
+            remarks.iter().find(|remark| remark.about.starts_with('"') && remark.about.contains(right));
+        assert!(touched.is_none(), "{touched:?}");
+    }
+}
+
+#[test]
+fn a_consistent_table_has_no_remark() {
+    let cpu = json!({"cpu_cores": {"proxy": 0.05}});
+    assert_eq!(
+        rules(&json!({
+            "runs": [run("a", &cpu), run("b", &cpu)],
+            "claims": claim(&json!({"kind": "mean", "run": "a", "column": "p50_s", "printed": "0.1000"})),
+        })),
+        Vec::<&str>::new()
+    );
+}
+
+#[test]
+fn a_mean_follows_or_not() {
+    let with = |printed: &str, without: Value| {
+        rules(&json!({
+            "runs": [run("a", &json!({}))],
+            "claims": claim(&json!({"kind": "mean", "run": "a", "column": "p50_s", "printed": printed, "without": without})),
+        }))
+    };
+    assert_eq!(with("0.100", json!([])), Vec::<&str>::new());
+    assert_eq!(with("0.10", json!([1])), Vec::<&str>::new());
+    assert_eq!(with("0.102", json!([])), ["mean-does-not-follow"]);
+    assert_eq!(with("0.1000", json!([2])), ["mean-does-not-follow"], "without the second it is 0.09975");
+}
+
+#[test]
+fn a_variation_is_one_or_a_range() {
+    // Standard deviation 0.000791, mean 0.1, range 0.002.
+    let with = |printed: &str| {
+        rules(&json!({
+            "runs": [run("a", &json!({}))],
+            "claims": claim(&json!({"kind": "variation", "run": "a", "column": "p50_s", "printed": printed})),
+        }))
+    };
+    assert_eq!(with("0.8"), Vec::<&str>::new());
+    assert_eq!(with("2.0"), ["variation-is-a-range"]);
+    assert_eq!(with("9.0"), ["variation-does-not-follow"]);
+}
+
+#[test]
+fn a_spread_is_one_or_a_range() {
+    let with = |printed: &str| {
+        rules(&json!({
+            "runs": [run("a", &json!({}))],
+            "claims": claim(&json!({"kind": "spread", "run": "a", "column": "p50_s", "printed": printed})),
+        }))
+    };
+    assert_eq!(with("0.0008"), Vec::<&str>::new());
+    assert_eq!(with("0.0020"), ["spread-is-a-range"]);
+    assert_eq!(with("0.5"), ["spread-does-not-follow"]);
+}
+
+#[test]
+fn a_change_allows_for_the_rounding_of_its_ends() {
+    let with = |from: &str, to: &str, printed: &str| {
+        rules(
+            &json!({"claims": claim(&json!({"kind": "change", "from": from, "to": to, "printed": printed}))}),
+        )
+    };
+    assert_eq!(with("2.64", "1.62", "-38.6"), Vec::<&str>::new());
+    assert_eq!(with("2.80", "3.14", "12.1"), Vec::<&str>::new());
+    assert_eq!(with("2.80", "3.14", "13.1"), ["change-does-not-follow"]);
+    assert_eq!(with("100", "50", "50"), ["change-does-not-follow"], "the sign counts");
+}
+
+#[test]
+fn a_closed_loop_is_told_from_an_open_one() {
+    let at = |arrivals: &str, per_s: f64| {
+        let row = json!({"p50_s": 0.1, "per_s": per_s});
+        rules(
+            &json!({"runs": [run("a", &json!({"arrivals": arrivals, "concurrency": 20, "iterations": [row]}))]}),
+        )
+    };
+    assert_eq!(at("closed", 195.0), ["closed-loop-throughput"]);
+    assert_eq!(at("open", 195.0), Vec::<&str>::new());
+    assert_eq!(at("closed", 50.0), ["little-law-broken"], "20 workers at 0.1 s are 200 per second");
+}
+
+#[test]
+fn machines_do_not_follow_from_a_closed_loop() {
+    let with = |arrivals: &str| {
+        let of = |id: &str, p50: f64| {
+            let row = json!({"p50_s": p50, "per_s": 20.0 / p50});
+            run(id, &json!({"arrivals": arrivals, "concurrency": 20, "iterations": [row]}))
+        };
+        let all = rules(&json!({
+            "runs": [of("fast", 0.1), of("slow", 0.15)],
+            "claims": claim(&json!({"kind": "replicas", "run": "slow", "than": "fast", "printed": "1.5"})),
+        }));
+        all.contains(&"capacity-from-a-closed-loop")
+    };
+    assert!(with("closed"));
+    assert!(!with("open"));
+}
+
+#[test]
+fn cores_have_to_serve_what_they_are_said_to() {
+    let with = |cores: f64, limit: Value| {
+        rules(&json!({"runs": [
+            run("a", &json!({"cpu_cores": {"proxy": 0.1}, "cpu_limit_cores": limit})),
+            run("b", &json!({"cpu_cores": {"proxy": cores}})),
+        ]}))
+    };
+    assert_eq!(with(0.08, json!({})), Vec::<&str>::new());
+    assert_eq!(with(0.02, json!({})), ["cores-cannot-serve"]);
+    assert_eq!(
+        with(0.11, json!({"proxy": 0.11})),
+        Vec::<&str>::new(),
+        "both are as fast: no limit holds anything back"
+    );
+}
+
+#[test]
+fn a_throttled_program_uses_its_limit() {
+    let with = |cores: f64| {
+        let slow = json!([{"p50_s": 1.0, "per_s": 20.0}]);
+        rules(&json!({"runs": [
+            run("limited", &json!({"iterations": slow, "cpu_cores": {"proxy": cores}, "cpu_limit_cores": {"proxy": 0.05}})),
+            run("free", &json!({"cpu_cores": {"proxy": 0.45}})),
+        ]}))
+    };
+    assert_eq!(with(0.049), Vec::<&str>::new());
+    assert_eq!(with(0.030), ["throttled-reading"]);
+}
+
+#[test]
+fn parts_have_to_sum_up() {
+    let with = |high: f64| {
+        rules(&json!({
+            "runs": [run("without", &json!({})), run("with", &json!({"iterations": [{"p50_s": 0.130, "per_s": 200.0}]}))],
+            "claims": claim(&json!({"kind": "parts", "from": "without", "to": "with", "column": "p50_s",
+                "parts": {"one": [0.010, 0.015], "other": [0.012, high]}})),
+        }))
+    };
+    assert_eq!(with(0.016), Vec::<&str>::new());
+    assert_eq!(with(0.013), ["parts-are-not-the-whole"]);
+}
+
+fn sweep(id: &str, rows: &[(u32, f64)], repeats: &[f64]) -> Value {
+    let rows: Vec<Value> = rows
+        .iter()
+        .map(|(workers, per_s)| {
+            json!({"concurrency": workers, "per_s": per_s, "mean_ms": f64::from(*workers) / per_s * 1e3,
+                "samples": (per_s * 300.0) as u64, "repeats_per_s": repeats.iter().map(|share| per_s * share).collect::<Vec<_>>()})
+        })
+        .collect();
+    json!({"id": id, "title": id, "run_s": 300.0, "rows": rows})
+}
+
+#[test]
+fn a_full_server_shows_no_impact_of_anything() {
+    let full = [(50, 450.0), (150, 470.0), (300, 465.0)];
+    let free = [(5, 100.0), (10, 200.0), (20, 400.0)];
+    let with = |rows: &[(u32, f64)], margin: Value, repeats: (&[f64], &[f64])| {
+        let mut that = json!({"kind": "no-impact", "from": "off", "to": "on"});
+        that["margin_pct"] = margin;
+        let sweeps = [sweep("off", rows, repeats.0), sweep("on", rows, repeats.1)];
+        rules(&json!({"sweeps": sweeps, "claims": claim(&that)}))
+    };
+    let (steady, same, slower) = ([1.0, 1.001, 0.999], [1.001, 1.0, 0.999], [0.9, 0.901, 0.899]);
+    assert_eq!(with(&full, json!(5.0), (&steady, &same)), ["saturated", "no-impact-at-a-full-server"]);
+    assert_eq!(
+        with(&free, json!(5.0), (&steady, &same)),
+        Vec::<&str>::new(),
+        "repeated below the knee, within a margin"
+    );
+    assert_eq!(with(&free, Value::Null, (&steady, &same)), ["no-margin"]);
+    assert_eq!(with(&free, json!(5.0), (&[], &[])), ["no-impact-unproven"]);
+    assert_eq!(with(&free, json!(1.0), (&steady, &slower)), ["there-is-an-impact"]);
+}
+
+#[test]
+fn rows_of_a_sweep_may_not_contradict_themselves() {
+    let mut broken = sweep("s", &[(5, 100.0), (10, 200.0), (20, 400.0)], &[]);
+    broken["rows"][1]["samples"] = json!(30_000);
+    broken["rows"][2]["mean_ms"] = json!(500.0);
+    assert_eq!(rules(&json!({"sweeps": [broken]})), ["rate-is-not-samples-over-time", "little-law-broken"]);
+}
+
+#[test]
+fn a_table_that_cannot_be_read_says_why() {
+    let error =
+        |json: Value| Tables::parse(json.to_string().as_bytes(), "tables.json").unwrap_err().to_string();
+    let base = |more: Value| {
+        let mut whole = json!({"format": "postern-lab-tables/1", "title": "t", "provenance": "p"});
+        whole.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        error(whole)
+    };
+    assert!(base(json!({"rows": []})).contains("unknown field `rows`"));
+    assert!(
+        base(json!({"runs": [run("a", &json!({})), run("a", &json!({}))]}))
+            .contains("two tables have the id `a`")
+    );
+    let nobody = claim(&json!({"kind": "mean", "run": "nobody", "column": "p50_s", "printed": "1.0"}));
+    assert!(base(json!({"claims": nobody})).contains("`nobody`, which is no id"));
+    let digits = claim(&json!({"kind": "change", "from": "1e3", "to": "2", "printed": "2"}));
+    assert!(base(json!({"claims": digits})).contains("`1e3` is not a figure"));
+    assert!(error(json!({"format": "postern-lab-tables/9"})).contains("tables.json"));
+}

@@ -1,0 +1,163 @@
+//! The commands as they are typed.
+
+use std::path::Path;
+
+use clap::Parser;
+use lab::cli::{Arguments, Ending, run};
+use lab::record::Record;
+
+use super::sample;
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+/// What a command says and how it ends; an error is what it would be refused with.
+fn lab(words: &[&str]) -> Result<(Ending, String), String> {
+    let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    let ending = run(&program.arguments, &mut out).map_err(|error| error.to_string())?;
+    Ok((ending, String::from_utf8(out).unwrap()))
+}
+
+fn fixture(name: &str) -> String {
+    format!("{}/tests/it/desk/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn from_a_file_of_another_tool_to_a_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| text(&folder.path().join(name));
+    for (file, out) in [("hey.csv", "a"), ("jmeter.jtl", "b")] {
+        let (ending, said) =
+            lab(&["import", &fixture(file), "--variant", "echo", "--concurrency", "3", "--out", &of(out)])
+                .unwrap();
+        assert_eq!(ending, Ending::Good);
+        assert!(said.contains("! import: ") && said.ends_with("report.html\n"), "{said}");
+    }
+    assert_eq!(
+        Record::read(&folder.path().join("a/report.json")).unwrap().variants[0].load.concurrency,
+        Some(3)
+    );
+    let (a, b) = (of("a/report.json"), of("b/report.json"));
+    let (_, said) = lab(&["compare", &a, &b]).unwrap();
+    assert!(said.contains("inconclusive: too few iterations") && said.contains("other-machine"), "{said}");
+    let (_, said) = lab(&["compare", &a, &b, "--out", &of("c"), "--margin", "10"]).unwrap();
+    assert!(said.contains("compare.html") && folder.path().join("c/compare.md").exists());
+    let (_, said) = lab(&["report", &a, "--out", &of("again")]).unwrap();
+    assert!(said.contains("report.md"), "{said}");
+}
+
+#[test]
+fn a_gate_opens_and_closes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run_file, base) = (folder.path().join("report.json"), text(&folder.path().join("base.json")));
+    let mut record = sample::record(1);
+    record.variants[0].counters.insert("instructions".to_owned(), 100.0);
+    record.write(&run_file).unwrap();
+    let gate = |more: &[&str]| {
+        let file = text(&run_file);
+        lab(&[&["gate", &file, "--baseline", &base], more].concat())
+    };
+    assert!(gate(&[]).unwrap_err().contains("cannot read"), "no baseline, no pass");
+    assert!(gate(&["--update"]).unwrap().1.contains("checks written"));
+    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+    record.variants[0].counters.insert("instructions".to_owned(), 102.0);
+    record.write(&run_file).unwrap();
+    let (ending, said) = gate(&[]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("instructions per request of `direct`: 102 was 100"), "{said}");
+    gate(&["--update"]).unwrap();
+    assert_eq!(gate(&[]).unwrap().0, Ending::Good);
+}
+
+#[test]
+fn generators_are_merged_into_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = ["a.json", "b.json"].map(|name| folder.path().join(name));
+    for (seed, file) in files.iter().enumerate() {
+        sample::record(seed as u64).write(file).unwrap();
+    }
+    let out = folder.path().join("out");
+    lab(&["merge", &text(&files[0]), &text(&files[1]), "--out", &text(&out)]).unwrap();
+    let html = std::fs::read_to_string(out.join("report.html")).unwrap();
+    assert!(html.contains("2 generators"));
+    assert!(
+        lab(&["merge", &text(&files[0]), "--out", "x"]).unwrap_err().contains("2 values required"),
+        "one is not several"
+    );
+}
+
+#[test]
+fn an_audit_ends_with_no_when_something_does_not_follow() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ending, said) = lab(&["audit"]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("3.11 s, printed 7.24 s"), "{said}");
+    let (_, json) = lab(&["audit", "--json"]).unwrap();
+    let remarks: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert!(remarks.as_array().unwrap().len() > 15, "{json}");
+    let (_, example) = lab(&["audit", "--example"]).unwrap();
+    let path = folder.path().join("tables.json");
+    std::fs::write(&path, &example).unwrap();
+    assert_eq!(lab(&["audit", &text(&path)]).unwrap().1, said, "the example is the shipped tables");
+    std::fs::write(&path, r#"{"format": "postern-lab-tables/1", "title": "t", "provenance": "p"}"#).unwrap();
+    assert_eq!(lab(&["audit", &text(&path)]).unwrap().0, Ending::Good);
+}
+
+#[test]
+fn the_schema_is_printed() {
+    let (_, said) = lab(&["schema"]).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap(), Record::schema());
+    let kept =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("record.schema.json")).unwrap();
+    assert!(said == kept, "what is printed is what is kept, to the byte");
+}
+
+#[test]
+fn a_wrong_command_line_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.json");
+    sample::record(1).write(&file).unwrap();
+    let file = text(&file);
+    for (words, why) in [
+        (&["compare", &file][..], "--a and --b"),
+        (&["compare", &file, "--a", "direct", "--b", "nobody"], "has no variant `nobody`"),
+        (&["compare", &file, &file, "--margin", "0"], "has to be above 0"),
+        (&["import", "/nonexistent", "--out", "x"], "cannot read `/nonexistent`"),
+        (&["import", &file, "--out", "x"], "no known form"),
+        (&["report", &fixture("hey.csv"), "--out", "x"], "lab import"),
+        (&["audit", &file], "postern-lab-tables/1"),
+    ] {
+        let said = lab(words).unwrap_err();
+        assert!(said.contains(why), "{said} is not about {why}");
+    }
+    std::fs::write(folder.path().join("b"), [0xff, 0xfe, 0]).unwrap();
+    let said = lab(&["import", &text(&folder.path().join("b")), "--out", "x"]).unwrap_err();
+    assert!(said.contains("not text"), "{said}");
+}
+
+#[test]
+fn the_examples_of_the_documents_are_understood() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```json\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [check, tables] = blocks[..] else { panic!("two examples: {blocks:?}") };
+    serde_json::from_str::<lab::desk::gate::Check>(check).unwrap();
+    let tables = lab::desk::audit::Tables::parse(tables.as_bytes(), "docs/lab.md").unwrap();
+    let rules: Vec<&str> = lab::desk::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
+    assert_eq!(rules, ["closed-loop-throughput"]);
+    for line in page.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {
+        let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().skip(2).collect();
+        let words: Vec<&str> = words.into_iter().take_while(|word| *word != ">").collect();
+        let parsed = Program::try_parse_from(["lab"].iter().chain(&words));
+        assert!(parsed.is_ok(), "{line}: {}", parsed.err().map_or(String::new(), |error| error.to_string()));
+    }
+}

@@ -1,0 +1,138 @@
+//! Baselines: what is kept, what is a breach, and how a baseline is written anew.
+
+use std::path::Path;
+
+use lab::desk::gate::{Baseline, Check, Format, Gated, May, gate};
+use lab::record::{Outcome, Record};
+use serde_json::json;
+
+use super::sample;
+
+fn record() -> Record {
+    let mut record = sample::record(1);
+    record.variants[0].counters.insert("instructions".to_owned(), 12_000.0);
+    record.variants[3].counters.insert("instructions".to_owned(), 21_000.0);
+    record.variants[3].counters.insert("allocations".to_owned(), 0.0);
+    record
+}
+
+fn check(figure: Gated, value: f64, tolerance: f64, may: May) -> Baseline {
+    let check = Check { variant: "fused/oidc".to_owned(), figure, over: None, value, tolerance, may };
+    Baseline { format: Format::V1, commit: None, checks: vec![check] }
+}
+
+fn instructions(value: f64, tolerance: f64, may: May) -> Vec<String> {
+    gate(&record(), &check(Gated::Count { name: "instructions".to_owned() }, value, tolerance, may))
+}
+
+#[test]
+fn a_run_keeps_its_own_baseline() {
+    let baseline = Baseline::first(&record()).unwrap();
+    assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
+    let has = |figure: &Gated| baseline.checks.iter().any(|check| check.figure == *figure);
+    assert!(has(&Gated::Count { name: "allocations".to_owned() }) && has(&Gated::P50) && has(&Gated::Errors));
+}
+
+#[test]
+fn each_direction_has_its_edge() {
+    assert_eq!(instructions(20_000.0, 0.05, May::Fall), Vec::<String>::new(), "just within");
+    assert_eq!(instructions(20_000.0, 0.049, May::Fall).len(), 1);
+    assert_eq!(instructions(30_000.0, 0.0, May::Fall), Vec::<String>::new(), "it may fall");
+    assert_eq!(instructions(30_000.0, 0.0, May::Rise).len(), 1);
+    assert_eq!(instructions(22_000.0, 0.01, May::Stay).len(), 1);
+    assert_eq!(instructions(21_000.0, 0.0, May::Stay), Vec::<String>::new());
+}
+
+#[test]
+fn a_breach_is_a_sentence_with_its_figures() {
+    assert_eq!(
+        instructions(20_000.0, 0.01, May::Fall),
+        ["instructions per request of `fused/oidc`: 21000 was 20000, may be at most 20200 (+5.0 %)"]
+    );
+}
+
+#[test]
+fn what_was_none_may_not_become_some() {
+    let none = check(Gated::Count { name: "allocations".to_owned() }, 0.0, 0.5, May::Fall);
+    assert_eq!(gate(&record(), &none), Vec::<String>::new());
+    let mut worse = record();
+    worse.variants[3].counters.insert("allocations".to_owned(), 1.0);
+    assert_eq!(gate(&worse, &none), ["allocations per request of `fused/oidc`: 1 was 0, may be at most 0"]);
+    let mut failing = record();
+    let class = &mut failing.variants[3].iterations;
+    for iteration in class {
+        iteration.classes[0].outcome = Outcome::Failed;
+        iteration.classes[0].status = None;
+    }
+    assert_eq!(gate(&failing, &check(Gated::Errors, 0.0, 0.0, May::Fall)).len(), 1);
+}
+
+#[test]
+fn a_ratio_is_of_two_variants_of_the_run() {
+    let mut baseline = check(Gated::P50, 1.66, 0.05, May::Fall);
+    baseline.checks[0].over = Some("direct".to_owned());
+    assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
+    baseline.checks[0].value = 1.5;
+    let said = gate(&record(), &baseline);
+    assert!(said[0].starts_with("P50 of `fused/oidc` over `direct`: 1.6"), "{said:?}");
+}
+
+#[test]
+fn what_is_not_measured_any_more_is_a_breach() {
+    let said = gate(&record(), &check(Gated::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
+    assert_eq!(said, ["cycles per request of `fused/oidc`: the run does not have it for `fused/oidc`"]);
+    let mut gone = check(Gated::P50, 1.0, 0.1, May::Fall);
+    gone.checks[0].variant = "gone".to_owned();
+    assert_eq!(gate(&record(), &gone), ["P50 of `gone`: the run has no variant `gone`"]);
+}
+
+#[test]
+fn a_renewed_baseline_keeps_its_checks() {
+    let mut old = check(Gated::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
+    let renewed = old.renewed(&record()).unwrap();
+    assert_eq!((renewed.checks[0].value, renewed.checks[0].tolerance), (21_000.0, 0.03));
+    assert_eq!(renewed.commit.as_deref(), Some("13ef7b1"));
+    assert_eq!(gate(&record(), &renewed), Vec::<String>::new());
+    old.checks[0].figure = Gated::Count { name: "cycles".to_owned() };
+    assert!(old.renewed(&record()).unwrap_err().contains("cycles"));
+}
+
+#[test]
+fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("base.json");
+    let write = |text: &str| std::fs::write(&path, text).unwrap();
+    let baseline = Baseline::first(&record()).unwrap();
+    write(&baseline.to_json());
+    assert_eq!(Baseline::read(&path).unwrap(), baseline);
+    assert_eq!(gate(&record(), &Baseline::read(&path).unwrap()), Vec::<String>::new());
+    let error = |path: &Path| Baseline::read(path).unwrap_err().to_string();
+    let one = |more: serde_json::Value| {
+        let mut check =
+            json!({"variant": "a", "figure": {"kind": "p50"}, "value": 1.0, "tolerance": 0.1, "may": "fall"});
+        check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"format": "postern-lab-baseline/1", "checks": [check]}).to_string()
+    };
+    for (text, why) in [
+        (json!({"format": "postern-lab-baseline/1", "checks": []}).to_string(), "any run would pass"),
+        (one(json!({"tolerance": -0.1})), "the tolerance from 0"),
+        (one(json!({"over": "a"})), "always 1"),
+        (one(json!({"figure": {"kind": "p51"}})), "p51"),
+        (one(json!({"slack": 1})), "unknown field `slack`"),
+        ("[]".to_owned(), "--update"),
+    ] {
+        write(&text);
+        let said = error(&path);
+        assert!(said.contains(why) && said.contains("base.json"), "{said} is not about {why}");
+    }
+    assert!(error(&folder.path().join("missing")).contains("cannot read"));
+}
+
+#[test]
+fn a_run_with_nothing_that_repeats_has_no_baseline() {
+    let mut alone = record();
+    (alone.ladders, alone.sweeps, alone.reference) = (vec![], vec![], vec![]);
+    alone.variants.truncate(1);
+    alone.variants[0].counters.clear();
+    assert!(Baseline::first(&alone).unwrap_err().to_string().contains("nothing to hold it to"));
+}

@@ -1,0 +1,338 @@
+//! Real files of other tools: the percentiles are those that the tools print.
+//!
+//! The files under `fixtures` were written by hey 0.1, k6 1.8, wrk 4.1 and `JMeter` 5.6 against a small server on loopback; `*.printed*` is what the tool
+//! itself printed about the same requests.
+
+use std::path::Path;
+
+use lab::analyse::Figure;
+use lab::desk::import::{Told, Tool, import, recognise};
+use lab::desk::report::{all_findings, sheet};
+use lab::record::{Arrivals, Iteration, Origin, Outcome, Record};
+use proptest::prelude::*;
+
+fn fixture(name: &str) -> String {
+    std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/desk/fixtures").join(name))
+        .unwrap()
+}
+
+fn told(file: &str) -> Told {
+    Told { variant: "it".to_owned(), concurrency: None, file: file.to_owned() }
+}
+
+fn read(name: &str) -> Record {
+    let record = import(&fixture(name), None, &told(name)).unwrap();
+    Record::parse(record.to_json().unwrap().as_bytes(), name).unwrap()
+}
+
+fn iteration(record: &Record) -> &Iteration {
+    &record.variants[0].iterations[0]
+}
+
+fn stated(iteration: &Iteration, share: f64) -> f64 {
+    let stated = iteration.stated.as_ref().unwrap();
+    stated.percentiles.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us
+}
+
+/// The sorted values around a percentile differ between rules by at most one rank; the histogram lies within them.
+fn histogram_is_near(iteration: &Iteration, share: f64) {
+    let mut all = iteration.latency(Outcome::Ok).unwrap();
+    for outcome in [Outcome::Refused, Outcome::Failed] {
+        if let Some(more) = iteration.latency(outcome) {
+            all.add(&more);
+        }
+    }
+    let rank = 1.0 / all.count() as f64;
+    let (low, high) = (all.micros(share - rank), all.micros((share + rank).min(1.0)));
+    let printed = stated(iteration, share);
+    assert!(
+        low * 0.999 - 1.0 <= printed && printed <= high * 1.001 + 1.0,
+        "{share}: {printed} not in {low} … {high}"
+    );
+}
+
+#[test]
+fn every_form_is_recognised() {
+    for (name, tool) in [
+        ("hey.txt", Tool::Hey),
+        ("hey.csv", Tool::HeyCsv),
+        ("k6.ndjson", Tool::K6),
+        ("k6-summary.json", Tool::K6Summary),
+        ("wrk.txt", Tool::Wrk),
+        ("wrk-plain.txt", Tool::Wrk),
+        ("jmeter.jtl", Tool::Jtl),
+        ("jmeter-xml.jtl", Tool::JtlXml),
+    ] {
+        assert_eq!(recognise(&fixture(name)), Some(tool), "{name}");
+    }
+    assert_eq!(recognise("time,latency\n1,2\n"), None);
+    assert_eq!(recognise("{\"schema\": 1}"), None);
+    assert_eq!(recognise(""), None);
+}
+
+#[test]
+fn hey_csv_has_heys_percentiles() {
+    let record = read("hey.csv");
+    let of = iteration(&record);
+    let mut compared = 0;
+    for line in fixture("hey.csv.printed").lines().filter(|line| line.contains("% in ")) {
+        let (share, rest) = line.split_once("% in ").unwrap();
+        let (share, seconds): (f64, &str) =
+            (share.parse::<f64>().unwrap() / 100.0, rest.split(' ').next().unwrap());
+        assert_eq!(format!("{:.4}", stated(of, share) / 1e6), seconds, "{line}");
+        histogram_is_near(of, share);
+        compared += 1;
+    }
+    assert_eq!(compared, 7);
+    assert_eq!(of.classes.iter().map(|class| class.count).sum::<u64>(), 198);
+    assert!(of.classes.iter().any(|class| class.status == Some(503)) && of.count(Outcome::Ok) > 150);
+    // 0.0038 s is printed; the requests of the file have four decimals too.
+    let mean = of.stated.as_ref().unwrap().mean_us.unwrap();
+    assert_eq!(format!("{:.4}", mean / 1e6), "0.0038");
+}
+
+#[test]
+fn heys_text_is_taken_as_it_is() {
+    let record = read("hey.txt");
+    let of = iteration(&record);
+    for line in fixture("hey.txt").lines().filter(|line| line.contains("% in ")) {
+        let (share, rest) = line.trim().split_once("% in ").unwrap();
+        let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
+        assert!((stated(of, share.parse::<f64>().unwrap() / 100.0) - seconds * 1e6).abs() < 1e-6, "{line}");
+    }
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (109, 11));
+    assert!(of.latency(Outcome::Ok).is_none() && of.timeline.is_empty(), "no histogram is made up");
+    assert_eq!(Figure::P99.of(of), Some(35_400.0));
+    assert_eq!(Figure::Percentile(99_900).of(of), None);
+    assert!(all_findings(&record).iter().any(|finding| finding.name == "summary-only"));
+}
+
+#[test]
+fn hey_counts_requests_without_an_answer() {
+    let text = fixture("hey.txt").replace(
+        "Status code distribution:",
+        "Error distribution:\n  [7]\tGet \"http://127.0.0.1/\": EOF\n\nStatus code distribution:",
+    );
+    let record = import(&text, None, &told("hey.txt")).unwrap();
+    let failed = iteration(&record).classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
+    assert_eq!((failed.count, failed.example.as_deref()), (7, Some("Get \"http://127.0.0.1/\": EOF")));
+}
+
+/// A time as k6 prints it, in µs, and how far it may be off by its rounding.
+fn k6_time(text: &str) -> (f64, f64) {
+    let at = text.find(|letter: char| letter.is_alphabetic() || letter == 'µ').unwrap();
+    let factor = match &text[at..] {
+        "ms" => 1e3,
+        "s" => 1e6,
+        "µs" => 1.0,
+        unit => panic!("{unit}"),
+    };
+    let decimals = text[..at].split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    // k6 cuts digits off instead of rounding, and leaves zeros at the end out.
+    (
+        text[..at].parse::<f64>().unwrap() * factor,
+        factor * 10.0_f64.powi(-i32::try_from(decimals.max(2)).unwrap()),
+    )
+}
+
+#[test]
+fn k6_lines_have_k6s_percentiles() {
+    let (record, printed) = (read("k6.ndjson"), fixture("k6.ndjson.printed"));
+    let of = iteration(&record);
+    let line = printed.lines().find(|line| line.contains("http_req_duration..")).unwrap();
+    let mut compared = 0;
+    for pair in line.split_whitespace().filter_map(|word| word.split_once('=')) {
+        let share = match pair.0 {
+            "med" => 0.5,
+            "p(90)" => 0.9,
+            "p(95)" => 0.95,
+            "p(99)" => 0.99,
+            _ => continue,
+        };
+        let (us, rounding) = k6_time(pair.1);
+        assert!((stated(of, share) - us).abs() <= rounding, "{pair:?}: {}", stated(of, share));
+        histogram_is_near(of, share);
+        compared += 1;
+    }
+    assert_eq!(compared, 4);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (24, 1));
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown, "k6 does not say");
+}
+
+#[test]
+fn k6_summary_and_lines_of_one_run_agree() {
+    let (lines, summary) = (read("k6.ndjson"), read("k6-summary.json"));
+    for share in [0.5, 0.9, 0.95, 0.99] {
+        let (a, b) = (stated(iteration(&lines), share), stated(iteration(&summary), share));
+        assert!((a - b).abs() < 0.01, "{share}: {a} {b}");
+    }
+    let of = iteration(&summary);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (24, 1));
+    assert!(of.latency(Outcome::Ok).is_none());
+    assert_eq!(summary.variants[0].load.concurrency, None, "the run was too short for k6 to count its users");
+    let longer =
+        fixture("k6-summary.json").replacen("\"metrics\": {", "\"metrics\": {\"vus_max\": {\"max\": 2},", 1);
+    let longer = import(&longer, None, &told("k6-summary.json")).unwrap();
+    assert_eq!(longer.variants[0].load.concurrency, Some(2));
+}
+
+#[test]
+fn jmeter_files_have_the_dashboards_percentiles() {
+    let printed: serde_json::Value = serde_json::from_str(&fixture("jmeter.printed.json")).unwrap();
+    let total = &printed["Total"];
+    for name in ["jmeter.jtl", "jmeter-xml.jtl"] {
+        let record = read(name);
+        let of = iteration(&record);
+        for (key, share) in
+            [("medianResTime", 0.5), ("pct1ResTime", 0.9), ("pct2ResTime", 0.95), ("pct3ResTime", 0.99)]
+        {
+            let ms = total[key].as_f64().unwrap();
+            assert!((stated(of, share) / 1e3 - ms).abs() < 1e-6, "{name} {key}: {} {ms}", stated(of, share));
+            histogram_is_near(of, share);
+        }
+        let of_stated = of.stated.as_ref().unwrap();
+        assert!((of_stated.mean_us.unwrap() / 1e3 - total["meanResTime"].as_f64().unwrap()).abs() < 1e-6);
+        assert!((of_stated.max_us.unwrap() / 1e3 - total["maxResTime"].as_f64().unwrap()).abs() < 1e-6);
+        assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (116, 4), "{name}");
+        // The dashboard's rate is over the time from the first start to the last end.
+        assert!(
+            (of_stated.per_s.unwrap() / total["throughput"].as_f64().unwrap() - 1.0).abs() < 1e-6,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_jmeter_sample_within_a_sample_is_not_counted_again() {
+    let xml = r#"<?xml version="1.0" encoding="UTF-8"?><testResults version="1.2">
+        <httpSample t="30" ts="1000" s="true" rc="200"><httpSample t="10" ts="1000" s="true" rc="302"/><httpSample t="20" ts="1010" s="true" rc="200"/></httpSample>
+        <httpSample t="9" ts="1030" s="false" rc="Non HTTP response code: java.net.SocketException"/>
+        </testResults>"#;
+    let record = import(xml, None, &told("x.jtl")).unwrap();
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Failed)), (1, 1));
+    let cut = import(&xml[..xml.len() - 20], None, &told("x.jtl")).unwrap_err().to_string();
+    assert!(cut.contains("cut off"), "{cut}");
+}
+
+#[test]
+fn wrks_text_is_taken_as_it_is() {
+    let record = read("wrk.txt");
+    let of = iteration(&record);
+    assert_eq!(
+        [0.5, 0.75, 0.9, 0.99].map(|share| stated(of, share).round() as u64),
+        [2650, 4480, 18_800, 35_160]
+    );
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused)), (572, 41));
+    assert_eq!(record.variants[0].load.concurrency, Some(2));
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+    assert!(notes[0].contains("good and refused"), "{notes:?}");
+    let plain = read("wrk-plain.txt");
+    assert!(iteration(&plain).stated.as_ref().unwrap().percentiles.is_empty());
+    assert_eq!(Figure::P50.of(iteration(&plain)), None, "nothing is made up");
+}
+
+#[test]
+fn wrk_names_socket_errors() {
+    let text = fixture("wrk.txt")
+        .replace("  Non-2xx", "  Socket errors: connect 0, read 3, write 0, timeout 5\n  Non-2xx");
+    let record = import(&text, None, &told("wrk.txt")).unwrap();
+    let failed: Vec<_> =
+        iteration(&record).classes.iter().filter(|class| class.outcome == Outcome::Failed).collect();
+    assert_eq!(
+        failed.iter().map(|class| (class.fault.as_deref().unwrap(), class.count)).collect::<Vec<_>>(),
+        [("read", 3), ("timeout", 5)]
+    );
+}
+
+#[test]
+fn what_was_taken_in_is_reported() {
+    for name in ["hey.csv", "wrk.txt", "wrk-plain.txt", "k6.ndjson", "jmeter.jtl"] {
+        let text = sheet(&read(name), 1).markdown();
+        assert!(
+            text.contains(name) && text.contains("few-iterations") && text.contains("## Endings"),
+            "{name}: {text}"
+        );
+    }
+}
+
+#[test]
+fn what_is_malformed_says_where() {
+    let failure = |content: &str, tool| import(content, tool, &told("in.txt")).unwrap_err().to_string();
+    for (content, tool, why) in [
+        ("nothing known", None, "no known form"),
+        ("response-time,status-code\n", Some(Tool::HeyCsv), "no column `offset`"),
+        ("response-time,status-code,offset\n", Some(Tool::HeyCsv), "no request in it"),
+        (
+            "response-time,status-code,offset\n0.1,200,0\nx,200,0\n",
+            Some(Tool::HeyCsv),
+            "line 3: `x` is no number",
+        ),
+        ("response-time,status-code,offset\n-1,200,0\n", Some(Tool::HeyCsv), "`-1` is no number"),
+        (
+            "timeStamp,elapsed,success,responseCode\n1,2,maybe,200\n",
+            None,
+            "line 2: `maybe` is neither true nor false",
+        ),
+        ("timeStamp,elapsed\n", None, "print_field_names"),
+        ("Summary:\n  Total:\tsoon\n  Requests/sec: 1\n", None, "line 2"),
+        ("Running 1s test @ x\n  5 requests in soon\n", None, "line 2"),
+        (
+            "{\"type\":\"Point\",\"metric\":\"http_req_duration\",\"data\":{\"time\":\"now\",\"value\":1}}\n",
+            None,
+            "`now` is not a time",
+        ),
+        ("{\"metrics\":{\"http_req_duration\":{}}}", None, "no `http_reqs.count`"),
+        (
+            "<testResults><httpSample ts=\"1\" t=\"x\" s=\"true\" rc=\"200\"/></testResults>",
+            None,
+            "`x` is no number",
+        ),
+    ] {
+        let said = failure(content, tool);
+        assert!(said.contains(why) && said.contains("in.txt"), "{said} is not about {why}");
+    }
+}
+
+const FIXTURES: [&str; 8] = [
+    "hey.txt",
+    "hey.csv",
+    "k6.ndjson",
+    "k6-summary.json",
+    "wrk.txt",
+    "wrk-plain.txt",
+    "jmeter.jtl",
+    "jmeter-xml.jtl",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Files are foreign bytes: whatever is in them, there is a record that can be written and read again, or an error that names the file.
+    #[test]
+    fn a_damaged_file_is_a_record_or_an_error(
+        which in 0..FIXTURES.len(),
+        cuts in prop::collection::vec((any::<prop::sample::Index>(), 0_usize..40, "[-0-9.eE:,%{}\\[\\]\"<>/a-z \n]{0,12}"), 1..6),
+    ) {
+        let whole = fixture(FIXTURES[which]);
+        let lines = whole.split_inclusive('\n').scan(0, |length, line| {
+            *length += line.len();
+            (*length < 12_000).then_some(line)
+        });
+        let mut content: Vec<char> = lines.flat_map(str::chars).collect();
+        for (at, length, instead) in cuts {
+            let from = at.index(content.len() + 1);
+            let until = (from + length).min(content.len());
+            content.splice(from..until, instead.chars());
+        }
+        let content: String = content.into_iter().collect();
+        match import(&content, None, &told("damaged")) {
+            Ok(record) => {
+                let json = record.to_json().unwrap();
+                Record::parse(json.as_bytes(), "damaged").unwrap();
+                prop_assert!(sheet(&record, 1).markdown().contains("damaged"));
+            }
+            Err(error) => prop_assert!(error.to_string().contains("damaged"), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Reports: what stands in them, and that pictures are well-formed.
+
+use lab::analyse::{Figure, figures, median};
+use lab::desk::render::html;
+use lab::desk::report::{all_findings, sheet, write};
+use lab::record::{Arrivals, Doubt, Finding, Origin, Record};
+
+use super::sample;
+
+fn names(record: &Record) -> Vec<String> {
+    all_findings(record).into_iter().map(|finding| finding.name).collect()
+}
+
+/// The sample without what is wrong with it.
+fn healthy() -> Record {
+    let mut record = sample::record(1);
+    record.variants.retain(|variant| !variant.name.starts_with("3x"));
+    record.reference.clear();
+    record
+}
+
+#[test]
+fn all_three_files_are_written_and_the_json_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let record = sample::record(1);
+    let paths = write(&record, &folder.path().join("new/folder"), 1).unwrap();
+    assert_eq!(Record::read(&paths[0]).unwrap(), record);
+    let texts = [&paths[1], &paths[2]].map(|path| std::fs::read_to_string(path).unwrap());
+    for text in &texts {
+        for word in [
+            "Before you read the figures",
+            "commit 13ef7b1",
+            "fused/oidc",
+            "published, other hardware",
+            "envoy",
+        ] {
+            assert!(text.contains(word), "{word} in {text}");
+        }
+    }
+    assert!(texts[1].contains("<svg") && !texts[0].contains("<svg"));
+}
+
+#[test]
+fn the_page_is_well_formed_and_needs_nothing_but_itself() {
+    let page = html(&sheet(&sample::record(1), 1));
+    let body = page.strip_prefix("<!doctype html>\n").unwrap();
+    let mut reader = quick_xml::Reader::from_str(body);
+    // HTML leaves `<meta>` open; everything else is as strict as XML.
+    reader.config_mut().check_end_names = false;
+    let (mut pictures, mut depth) = (0, 0_i32);
+    loop {
+        match reader.read_event().unwrap() {
+            quick_xml::events::Event::Eof => break,
+            quick_xml::events::Event::Start(tag) if tag.name().as_ref() != "meta" => {
+                depth += 1;
+                pictures += i32::from(tag.name().as_ref() == "svg");
+            }
+            quick_xml::events::Event::End(_) => depth -= 1,
+            _ => {}
+        }
+    }
+    assert_eq!(depth, 0, "every element is closed");
+    assert!(pictures >= 12, "{pictures} pictures");
+    for foreign in ["http:", "https:", "<script", "src=", "NaN", "inf"] {
+        assert!(!page.replace("info", "").contains(foreign), "{foreign}");
+    }
+    assert!(page.len() < 2 << 20, "{} bytes", page.len());
+}
+
+#[test]
+fn figures_in_the_report_are_those_of_the_record() {
+    let record = sample::record(1);
+    let text = sheet(&record, 1).markdown();
+    let p50 = median(&figures(&record.variants[0], &Figure::P50));
+    assert!(text.contains(&format!("| direct | {p50:.0} µs (")), "{p50} in {text}");
+    let rows = text.lines().filter(|line| line.starts_with("| median |")).count();
+    assert_eq!(rows, 4 * 2, "a median under each table by iteration, in two groups of variants");
+}
+
+#[test]
+fn the_throttle_is_named_with_the_rate_that_it_implies() {
+    let record = sample::record(1);
+    let found = all_findings(&record);
+    let throttled = found.iter().find(|finding| finding.name == "throttled").unwrap();
+    assert_eq!(throttled.variant.as_deref(), Some("3x/50m"));
+    assert!(throttled.evidence.contains("`auth-proxy` used up its 0.05 cores"), "{throttled:?}");
+    let implied = throttled.evidence.split("CPU per request are ").nth(1).unwrap();
+    let implied: f64 = implied.split(' ').next().unwrap().parse().unwrap();
+    assert!((implied / 29.0 - 1.0).abs() < 0.1, "{throttled:?}");
+    assert!(throttled.remedy.contains("CPU limit"));
+}
+
+#[test]
+fn a_healthy_run_has_no_finding() {
+    assert_eq!(names(&healthy()), Vec::<String>::new());
+}
+
+#[test]
+fn what_makes_figures_doubtful_is_found() {
+    let mut closed = healthy();
+    closed.variants[0].load.arrivals = Arrivals::Closed;
+    closed.variants[0].load.concurrency = Some(50);
+    assert_eq!(
+        names(&closed),
+        ["closed-loop", "little-law-broken"],
+        "50 workers would have made more requests"
+    );
+
+    let mut bound = healthy();
+    bound.variants[0].iterations[1].generator.as_mut().unwrap().limited = true;
+    bound.run.quick = true;
+    assert_eq!(names(&bound), ["generator-bound", "quick"], "the graver one first");
+
+    let mut few = healthy();
+    few.variants[1].iterations.truncate(3);
+    few.variants[1].iterations[0].unsent = 5;
+    assert_eq!(names(&few), ["requests-unsent", "few-iterations"]);
+
+    let mut summary = healthy();
+    summary.variants[2].iterations[0].classes[0].latency = None;
+    summary.run.origin = Origin::Import {
+        tool: "wrk".to_owned(),
+        file: "x".to_owned(),
+        notes: vec!["one connection".to_owned()],
+    };
+    assert_eq!(names(&summary), ["import", "summary-only"]);
+
+    let mut full = healthy();
+    full.sweeps[0].variants.drain(..2);
+    assert_eq!(names(&full), ["saturated"]);
+    assert_eq!(all_findings(&full)[0].doubt, Doubt::Invalid);
+}
+
+#[test]
+fn an_odd_iteration_is_named() {
+    let mut record = healthy();
+    let slow = sample::variant(
+        &sample::Plan {
+            name: "slow",
+            typical_us: 900.0,
+            per_s: 900.0,
+            cpu_us: &[("echo", 12.0)],
+            limit: None,
+        },
+        1,
+        &mut sample::Dice(9),
+    );
+    record.variants[0].iterations[4].classes = slow.iterations[0].classes.clone();
+    record.variants[0].iterations[4].service = None;
+    let found = all_findings(&record);
+    let odd = found.iter().find(|finding| finding.name == "odd-iteration").unwrap();
+    assert!(odd.evidence.contains("P50 of iteration 5"), "{odd:?}");
+}
+
+#[test]
+fn what_the_run_noticed_is_not_said_twice() {
+    let mut record = sample::record(1);
+    let noticed = Finding {
+        name: "throttled".to_owned(),
+        variant: Some("3x/50m".to_owned()),
+        doubt: Doubt::Explains,
+        evidence: "seen while it ran".to_owned(),
+        remedy: "raise it".to_owned(),
+    };
+    record.findings.push(noticed);
+    assert_eq!(names(&record).iter().filter(|name| *name == "throttled").count(), 1);
+    assert!(sheet(&record, 1).markdown().contains("seen while it ran"));
+}
+
+#[test]
+fn a_record_without_anything_is_still_a_report() {
+    let mut record = sample::record(1);
+    (record.variants, record.ladders, record.sweeps, record.reference) = (vec![], vec![], vec![], vec![]);
+    let text = sheet(&record, 1).markdown();
+    assert!(text.contains("Nothing was found"), "{text}");
+}
