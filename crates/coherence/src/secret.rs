@@ -53,6 +53,18 @@ impl SharedSecret {
         Zeroizing::new(STANDARD.encode([&self.tags[..], &self.root[..]].concat()))
     }
 
+    /// Another one, for everybody of this name, that tells nothing of this one.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Self {
+        let part = |half: &[u8; HALF]| {
+            let key = hmac::Key::new(hmac::HMAC_SHA256, half);
+            let mut derived = Zeroizing::new([0; HALF]);
+            derived.copy_from_slice(hmac::sign(&key, name.as_bytes()).as_ref());
+            derived
+        };
+        Self { tags: part(&self.tags), root: part(&self.root) }
+    }
+
     /// What tags are made with.
     pub fn tag_key(&self) -> TagKey {
         TagKey::new(&self.tags)
@@ -100,6 +112,8 @@ mod tests {
         assert_eq!(secret.tag_key().tag(Subject::User("x")), again.tag_key().tag(Subject::User("x")));
         assert!(secret.is_bearer(again.bearer().as_bytes()) && !secret.is_bearer(b""));
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
+        assert_eq!(secret.of("a"), again.of("a"));
+        assert!(secret.of("a") != secret.of("b") && secret.of("a") != secret);
         for text in ["", "x", "AAAA", &STANDARD.encode([0; 63]), &STANDARD.encode([0; 65])] {
             assert_eq!(SharedSecret::parse(text), Err(Malformed), "{text:?}");
         }
