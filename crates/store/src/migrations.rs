@@ -15,10 +15,11 @@ use crate::error::StoreError;
 use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 3] = [
+const VERSIONS: [(&str, &str); 4] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
+    ("security events", include_str!("../schema/0004_security_events.sql")),
 ];
 
 /// The last version.

@@ -131,7 +131,8 @@ impl Town {
             clock,
             desk,
             lease: LEASE,
-            counts: Counts::default(),
+            counts: Arc::<Counts>::default(),
+            longest: None,
         })]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];
         let world = World::following(&authentication(issuers, 1), follows);

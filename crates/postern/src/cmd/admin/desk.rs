@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_lc_rs::rand::SystemRandom;
 use gateway::clock::{Clock as _, SystemClock};
 use idp::admin::{Admin, AdminFault, Page};
-use idp::{Answered, Outbound, Parts};
+use idp::{Answered, Outbound, Parts, Post};
 use serde::Serialize;
 
 use super::Output;
@@ -42,7 +42,7 @@ pub(super) fn configuration(path: &Path) -> Result<Option<(config::Provider, Dur
 struct Elsewhere;
 
 impl Outbound for Elsewhere {
-    fn post_form(&self, _: &str, _: String) -> Answered {
+    fn post(&self, _: Post) -> Answered {
         Box::pin(async { Err("not from the command line".into()) })
     }
 }
