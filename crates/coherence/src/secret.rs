@@ -89,6 +89,13 @@ impl SharedSecret {
         Zeroizing::new(lines.iter().map(|line| line.as_str()).collect::<Vec<_>>().join("\n"))
     }
 
+    /// Another one, for everybody of this name, that tells nothing of this one.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Self {
+        let roots = self.roots.iter().map(|(number, root)| (*number, derive(root, name.as_bytes())));
+        Self { tags: derive(&self.tags, name.as_bytes()), roots: roots.collect() }
+    }
+
     /// What tags are made with.
     pub fn tag_key(&self) -> TagKey {
         TagKey::new(&self.tags)
@@ -150,6 +157,8 @@ mod tests {
         assert_eq!(secret.tag_key().tag(Subject::User("x")), again.tag_key().tag(Subject::User("x")));
         assert!(secret.is_bearer(again.bearer().as_bytes()) && !secret.is_bearer(b""));
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
+        assert_eq!(secret.of("a"), again.of("a"));
+        assert!(secret.of("a") != secret.of("b") && secret.of("a") != secret);
         let line = |bytes: usize| format!("{}.1", STANDARD.encode(vec![0; bytes]));
         for text in [
             "",

@@ -29,6 +29,8 @@ pub enum Subject<'a> {
     Consent(&'a str, &'a str),
     /// A signing key, by its `kid`.
     Key(&'a str),
+    /// Everything of whoever has an e-mail address, in lower case.
+    Email(&'a str),
 }
 
 /// Makes the tags of one authority. `Debug` prints nothing.
@@ -51,7 +53,26 @@ impl TagKey {
             Subject::Client(id) => self.of(&["client", id]),
             Subject::Consent(user, client) => self.of(&["consent", user, client]),
             Subject::Key(kid) => self.of(&["key", kid]),
+            Subject::Email(address) => self.of(&["email", address]),
         }
+    }
+
+    /// Of tokens that say themselves what is known of a subject: one that was made before that changed says what no longer holds.
+    pub fn said(&self, subject: Subject<'_>) -> Tag {
+        self.about("said", self.tag(subject))
+    }
+
+    /// Of what somebody was told about a subject: what was told before it changed no longer holds, and has to be asked for again.
+    pub fn told(&self, subject: Subject<'_>) -> Tag {
+        self.about("told", self.tag(subject))
+    }
+
+    fn about(&self, what: &str, Tag(subject): Tag) -> Tag {
+        let mut context = hmac::Context::with_key(&self.0);
+        context.update(what.as_bytes());
+        // Of one length each, and unlike what `of` hashes, which begins with a length in eight bytes.
+        context.update(&subject);
+        short(&context.sign())
     }
 
     /// Each part after its length, so that no two lists are one.
@@ -61,10 +82,14 @@ impl TagKey {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());
         }
-        let mut tag = [0; Tag::LENGTH];
-        tag.copy_from_slice(&context.sign().as_ref()[..Tag::LENGTH]);
-        Tag(tag)
+        short(&context.sign())
     }
+}
+
+fn short(hash: &hmac::Tag) -> Tag {
+    let mut tag = [0; Tag::LENGTH];
+    tag.copy_from_slice(&hash.as_ref()[..Tag::LENGTH]);
+    Tag(tag)
 }
 
 impl fmt::Debug for TagKey {
@@ -89,10 +114,13 @@ mod tests {
             Subject::Consent("x", "y"),
             Subject::Consent("xy", ""),
             Subject::Key("x"),
+            Subject::Email("x"),
         ];
         for (at, one) in subjects.iter().enumerate() {
             assert_eq!(ours.tag(*one), ours.tag(*one));
             assert_ne!(ours.tag(*one), theirs.tag(*one));
+            let [tag, said, told] = [ours.tag(*one), ours.said(*one), ours.told(*one)];
+            assert!(tag != said && said != told && told != tag, "{one:?}");
             for other in &subjects[..at] {
                 assert_ne!(ours.tag(*one), ours.tag(*other), "{one:?} and {other:?}");
             }

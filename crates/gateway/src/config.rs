@@ -4,6 +4,7 @@
 //! `config` module, which alone builds these values. Nothing here can be wrong in itself: indices are in
 //! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
 
+mod events;
 mod login;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
+pub use self::events::{EventsWay, Transmitter};
 pub use self::login::{Login, LoginKind, LoginProvider, Origin};
 use crate::tls::ClientAuthorities;
 use crate::url::Url;

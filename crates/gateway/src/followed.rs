@@ -1,5 +1,9 @@
 //! Issuers whose log of revocations is followed here.
 //!
+//! An issuer may also tell by security events ([`crate::events`]). Then the log is that of a database of ours, which what it told is
+//! appended to, and everything else is the same; but tags are made from what every issuer's tokens say, and since what was told is
+//! forgotten one day, a token is believed for as long at most.
+//!
 //! Owns: which tags a token of theirs carries, whether it was taken back as far as is known here, and asking where that is not
 //! known. Does not own: how the log is followed (`coherence`), signatures ([`crate::authenticate`]), what is remembered
 //! ([`crate::cache`]).
@@ -14,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use auth::token::jwt::Lineage;
 use coherence::confirm::{Confirmed, Desk};
 use coherence::statement::Statement;
@@ -51,7 +56,27 @@ pub struct Followed {
     /// L: an answer that took longer is none.
     pub lease: Duration,
     /// What was asked.
-    pub counts: Counts,
+    pub counts: Arc<Counts>,
+    /// It tells by security events, and after so long what it told may be forgotten: what was made earlier is not believed.
+    pub longest: Option<Duration>,
+}
+
+/// When it is asked what something is worth.
+#[derive(Clone, Copy)]
+pub(crate) struct Departed {
+    ticket: Ticket,
+    began: Boot,
+    /// What had been told by then.
+    as_of: Option<(Epoch, u64)>,
+}
+
+/// How a fact came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// The credential says it itself, and is as old as what it says.
+    Said,
+    /// Somebody was asked, and what was told can be told anew.
+    Told,
 }
 
 /// How often an issuer was asked, since nothing was known here, and what came of it.
@@ -95,7 +120,10 @@ impl Follows {
 #[derive(Clone)]
 pub(crate) struct Revocable {
     followed: Arc<Followed>,
+    /// What takes it back, and then what only makes it worth asking again.
     tags: Arc<[Tag]>,
+    /// How many of them take it back.
+    denying: usize,
     /// In milliseconds since 1970.
     issued_at: i64,
 }
@@ -118,6 +146,18 @@ pub(crate) enum Told {
     Denied,
     /// There is no answer.
     Silent,
+}
+
+/// What somebody's answer is worth who vouches for a token.
+pub(crate) enum Vouched {
+    /// It is good, for as long as this stands; `None`: nothing may be remembered of that.
+    Good(Revocable, Option<Hold>),
+    /// Its issuer has taken it back.
+    Denied,
+    /// Nobody can say whether it has.
+    Silent,
+    /// Something was told meanwhile: whoever vouches has to be asked again.
+    Again,
 }
 
 /// What an answer is good for.
@@ -171,20 +211,27 @@ pub async fn audit(
 
 impl Followed {
     /// Before the issuer is asked what a token is worth.
-    pub(crate) fn depart(&self) -> (Ticket, Boot) {
+    pub(crate) fn depart(&self) -> Departed {
         let now = self.clock.now();
-        (self.view.depart(now), now)
+        // The number first: what is told in between is compared with.
+        let seq = self.view.contiguous();
+        Departed {
+            ticket: self.view.depart(now),
+            began: now,
+            as_of: self.view.epoch().map(|epoch| (epoch, seq)),
+        }
     }
 
     /// What its answer is good for, that it vouches for the token: the token, and what the fact rests on; without the latter nothing may be
     /// remembered. `None`: nobody may be let in on the strength of it.
     pub(crate) fn hold(
         self: &Arc<Self>,
-        departed: (Ticket, Boot),
+        departed: Departed,
         said: Statement,
     ) -> Option<(Revocable, Option<Hold>)> {
         let Statement { as_of, issued_at, tags } = said;
-        let revocable = Revocable { followed: self.clone(), tags: tags.into(), issued_at };
+        let denying = tags.len();
+        let revocable = Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at };
         match revocable.kept(departed, (as_of.epoch, as_of.seq)) {
             Kept::For(hold) => Some((revocable, Some(hold))),
             Kept::Once => Some((revocable, None)),
@@ -193,7 +240,29 @@ impl Followed {
     }
 
     /// A token of which this is known, and with it what can take it back.
-    pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>) -> Revocable {
+    pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>, evidence: Evidence) -> Revocable {
+        let (tags, denying) = match self.longest {
+            None => {
+                let tags: Vec<Tag> = self.of_own(lineage).collect();
+                let denying = tags.len();
+                (tags, denying)
+            }
+            Some(_) => self.of_others(lineage, evidence),
+        };
+        let issued_at = millis(lineage.issued_at);
+        Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at }
+    }
+
+    /// Of a session or another fact that was told at a time: whether what it rests on has changed since, so that it has to be told anew.
+    pub(crate) fn outdated(self: &Arc<Self>, lineage: &Lineage<'_>, told_at: Timestamp) -> Option<Revocable> {
+        self.longest?;
+        let lower = lineage.email.map(str::to_ascii_lowercase);
+        let tags: Arc<[Tag]> =
+            subjects(lineage, lower.as_deref()).map(|subject| self.tags.told(subject)).collect();
+        Some(Revocable { followed: self.clone(), denying: tags.len(), tags, issued_at: millis(told_at) })
+    }
+
+    fn of_own(&self, lineage: &Lineage<'_>) -> impl Iterator<Item = Tag> {
         let consent = match (lineage.user, lineage.client) {
             (Some(user), Some(client)) => Some(Subject::Consent(user, client)),
             _ => None,
@@ -207,18 +276,65 @@ impl Followed {
             lineage.key.map(Subject::Key),
             consent,
         ];
-        let tags = subjects.into_iter().flatten().map(|subject| self.tags.tag(subject)).collect();
-        // The end of time is within both.
-        let issued_at = i64::try_from(lineage.issued_at.as_millis()).unwrap_or(i64::MAX);
-        Revocable { followed: self.clone(), tags, issued_at }
+        subjects.into_iter().flatten().map(|subject| self.tags.tag(subject))
     }
+
+    fn of_others(&self, lineage: &Lineage<'_>, evidence: Evidence) -> (Vec<Tag>, usize) {
+        let lower = lineage.email.map(str::to_ascii_lowercase);
+        let subjects = || subjects(lineage, lower.as_deref());
+        let mut tags: Vec<Tag> = subjects().map(|subject| self.tags.tag(subject)).collect();
+        if let (Some(user), Some(client)) = (lineage.user, lineage.client) {
+            tags.push(self.tags.tag(Subject::Consent(user, client)));
+        }
+        match evidence {
+            Evidence::Said => {
+                tags.extend(subjects().map(|subject| self.tags.said(subject)));
+                let denying = tags.len();
+                (tags, denying)
+            }
+            Evidence::Told => {
+                let denying = tags.len();
+                tags.extend(subjects().map(|subject| self.tags.told(subject)));
+                (tags, denying)
+            }
+        }
+    }
+}
+
+/// What an event of somebody else's can be about. A service that speaks for itself is a user to those who know it by `sub`.
+fn subjects<'l>(lineage: &Lineage<'l>, email: Option<&'l str>) -> impl Iterator<Item = Subject<'l>> {
+    [
+        lineage.token.map(Subject::Token),
+        lineage.family.map(Subject::Family),
+        lineage.session.map(Subject::Session),
+        lineage.user.or(lineage.client).map(Subject::User),
+        email.map(Subject::Email),
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// The end of time is within both.
+fn millis(time: Timestamp) -> i64 {
+    i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
 }
 
 impl Revocable {
     /// What is known of it, its signature being good.
     pub(crate) fn known(&self) -> Known {
         let followed = &self.followed;
-        match followed.view.verify(&self.tags, self.issued_at) {
+        let (denying, outdating) = self.tags.split_at(self.denying);
+        let verdict = match followed.view.verify(denying, self.issued_at) {
+            // What makes it outdated denies nothing; it may only be known of that there is something to be asked.
+            Verdict::Good(_)
+                if !outdating.is_empty()
+                    && matches!(followed.view.verify(outdating, i64::MAX), Verdict::Ask) =>
+            {
+                Verdict::Ask
+            }
+            verdict => verdict,
+        };
+        match verdict {
             Verdict::Denied => Known::Denied,
             Verdict::Ask => Known::Nothing,
             Verdict::Good(stamp) => {
@@ -247,6 +363,22 @@ impl Revocable {
             Known::Good(hold) => Told::Good(Some(hold)),
             Known::Denied => Told::Denied,
             Known::Nothing => self.ask().await,
+        }
+    }
+
+    /// What the answer of somebody is worth who vouches for it, knows nothing of a log, and was asked then.
+    pub(crate) async fn vouched(self, departed: Departed) -> Vouched {
+        match self.told().await {
+            Told::Denied => return Vouched::Denied,
+            Told::Silent => return Vouched::Silent,
+            Told::Good(_) => {}
+        }
+        // Nothing had been heard that could be told from what is heard now.
+        let Some(as_of) = departed.as_of else { return Vouched::Good(self, None) };
+        match self.kept(departed, as_of) {
+            Kept::For(hold) => Vouched::Good(self, Some(hold)),
+            Kept::Once => Vouched::Good(self, None),
+            Kept::Again | Kept::Not => Vouched::Again,
         }
     }
 
@@ -288,10 +420,11 @@ impl Revocable {
     }
 
     async fn try_ask(&self) -> Told {
-        let Self { followed, tags, issued_at } = self;
+        let Self { followed, tags, denying, issued_at } = self;
         for _ in 0..ASKED {
             let departed = followed.depart();
-            let Some(Confirmed { as_of, denied }) = followed.desk.ask(tags, *issued_at).await else {
+            let Some(Confirmed { as_of, denied }) = followed.desk.ask(&tags[..*denying], *issued_at).await
+            else {
                 return Told::Silent;
             };
             let as_of = (as_of.epoch, as_of.seq);
@@ -310,7 +443,8 @@ impl Revocable {
     }
 
     /// What an answer that nothing was taken back is good for.
-    fn kept(&self, (ticket, began): (Ticket, Boot), as_of: (Epoch, u64)) -> Kept {
+    fn kept(&self, departed: Departed, as_of: (Epoch, u64)) -> Kept {
+        let Departed { ticket, began, .. } = departed;
         let (followed, now) = (&self.followed, self.followed.clock.now());
         if now.since(began) >= followed.lease {
             return Kept::Not;

@@ -1,7 +1,8 @@
 //! The data plane: accepts requests, finds out who is calling, asks `auth` whether they may, forwards.
 //!
 //! Owns: sockets and protocols ([`listen`], [`server`], `http1`, `http2`, [`tls`], [`proxy_protocol`]); credentials
-//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]), and taken back ([`followed`]); browsers logged in ([`login`]); what
+//! verified and remembered ([`authenticate`], [`cache`], [`outbound`]), and taken back ([`followed`]), by what
+//! issuers elsewhere tell of their own accord too ([`events`]); browsers logged in ([`login`]); what
 //! Kubernetes says ([`review`]) and what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
 //! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
 //! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
@@ -23,6 +24,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod config;
 mod deadline;
+pub mod events;
 mod ext_authz;
 mod fault;
 pub mod followed;

@@ -27,6 +27,7 @@ use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Listener, Route};
+use crate::events::{self, Push};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
@@ -228,7 +229,7 @@ pub(crate) enum Admission {
     Vouch(Box<Voucher>),
     /// It is answered here.
     Answer(Box<Answer>),
-    /// It is for the login, which answers it.
+    /// It is for the login, or brings a security event: it is answered here.
     Serve(Box<Served>),
     /// Something has to be found out; then admit it again.
     Wait(Wanted),
@@ -248,23 +249,40 @@ impl Admission {
     }
 }
 
-/// A request for the login.
+/// A request that is answered here, when it is known what is to be read of it.
 pub(crate) struct Served {
-    login: Arc<Login>,
-    call: Call,
+    what: Own,
     /// How it was asked about, by a proxy that takes the status for its answer.
     asking: Option<Asking>,
 }
 
+/// Whose it is.
+enum Own {
+    /// The login's.
+    Login(Arc<Login>, Call),
+    /// It brings a security event.
+    Event(Push),
+}
+
 impl Served {
+    fn login(login: &Arc<Login>, call: Call) -> Admission {
+        Admission::Serve(Box::new(Self { what: Own::Login(login.clone(), call), asking: None }))
+    }
+
     /// How much of a body is to be read first; `None`: nothing of it.
     pub(crate) fn wants_body(&self) -> Option<usize> {
-        self.call.wants_body().then_some(MAX_BODY)
+        match &self.what {
+            Own::Login(_, call) => call.wants_body().then_some(MAX_BODY),
+            Own::Event(push) => push.wants_body().then_some(events::MAX_BODY),
+        }
     }
 
     /// Answers it.
     pub(crate) async fn answer(self, body: Vec<u8>) -> Answer {
-        let answer = self.login.serve(self.call, body).await;
+        let answer = match self.what {
+            Own::Login(login, call) => login.serve(call, body).await,
+            Own::Event(push) => push.answer(body).await,
+        };
         match &self.asking {
             Some(asking) => vouch::refusing(asking, answer),
             None => answer,
@@ -338,7 +356,7 @@ fn for_the_login(
     worker.begin_trace(inbound.fields, record);
     record.describe(&request);
     Some(match login.call(&request, inbound.fields, false)? {
-        Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
+        Ok(call) => Served::login(login, call),
         Err(answer) => Admission::Answer(Box::new(answer)),
     })
 }
@@ -387,11 +405,20 @@ fn try_admit(
     if forwards && let Some(document) = own_document(running, &request) {
         return Ok(Admission::Answer(Box::new(document)));
     }
+    if forwards
+        && let Some(events) = &running.events
+        && let Some(push) = events.call(&request, inbound.fields)
+    {
+        return Ok(match push {
+            Ok(push) => Admission::Serve(Box::new(Served { what: Own::Event(push), asking: None })),
+            Err(answer) => Admission::Answer(Box::new(answer)),
+        });
+    }
     if let Some(login) = &running.login
         && let Some(call) = login.call(&request, inbound.fields, inbound.is_original)
     {
         return Ok(match call {
-            Ok(call) => Admission::Serve(Box::new(Served { login: login.clone(), call, asking: None })),
+            Ok(call) => Served::login(login, call),
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }

@@ -27,6 +27,7 @@ use crate::authenticate::{Authenticator, Setup, Surroundings};
 use crate::cache;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress};
+use crate::events;
 use crate::followed::Follows;
 use crate::listen::Listening;
 use crate::login::store::SessionStore;
@@ -62,6 +63,8 @@ pub struct Services {
     pub follows: Follows,
     /// Keeps sessions of browsers, where the configuration says that a database does.
     pub sessions: Option<Arc<dyn SessionStore>>,
+    /// Takes security events, where the configuration says who sends any.
+    pub events: Option<Arc<events::Receiver>>,
 }
 
 /// Why the gateway did not start, or did not take a configuration.
@@ -121,6 +124,7 @@ pub(crate) struct Generation {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
     pub(crate) login: Option<Arc<Login>>,
+    pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
 }
 
@@ -136,7 +140,7 @@ impl Gateway {
         let authenticator = Arc::new(Authenticator::new(Setup::from(&*config), surroundings));
         let reviewer = reviewer(&config, services, None);
         watch(&authenticator, reviewer.as_deref());
-        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
+        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), services);
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
@@ -185,7 +189,7 @@ impl Gateway {
         let surroundings = surroundings(&self.services);
         let login =
             Login::new(&config, &surroundings, self.services.sessions.clone(), applied.login.as_ref());
-        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone());
+        let generation = generation(&config, &authenticator, reviewer.clone(), login.clone(), &self.services);
         for (worker, sockets) in self.workers.iter().zip(sockets) {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
@@ -288,12 +292,14 @@ fn generation(
     authenticator: &Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
     login: Option<Arc<Login>>,
+    services: &Services,
 ) -> Generation {
     let minter = config
         .assertion
         .as_ref()
         .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
-    Generation { config: config.clone(), authenticator: authenticator.clone(), reviewer, login, minter }
+    let (config, authenticator, events) = (config.clone(), authenticator.clone(), services.events.clone());
+    Generation { config, authenticator, reviewer, login, events, minter }
 }
 
 /// Binds the addresses of `config` that are not among `addresses`, for each of `workers`, and adds them. Those that are

@@ -15,6 +15,7 @@ use crate::authenticate::{Authenticator, Verified};
 use crate::clock::{CoarseClock, Now};
 use crate::config::{Config, Route};
 use crate::deadline::Deadlines;
+use crate::events;
 use crate::login::Login;
 use crate::metrics::{self, ListenerMetrics, Protocol, RouteMetrics};
 use crate::phases::nanos_between;
@@ -68,6 +69,7 @@ pub(crate) struct Running {
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
     pub(crate) login: Option<Arc<Login>>,
+    pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
     /// By index of the upstream.
     pub(crate) pools: Vec<Rc<Pool>>,

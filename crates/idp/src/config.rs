@@ -25,6 +25,7 @@ use crate::{
         rules::{LengthFault, Rules, Strength},
         verified,
     },
+    signals::{Receiver, Receivers},
 };
 
 /// Longest code, pushed request, and wait of a device, in that order: what stands in a browser or is typed by a person.
@@ -59,6 +60,8 @@ pub struct Config {
     pub languages: Vec<(String, String)>,
     /// The clients; more may be registered in the store.
     pub clients: Vec<ClientConfig>,
+    /// Who elsewhere is told of what happens here; each has a name of its own.
+    pub receivers: Vec<Receiver>,
 }
 
 /// How long things live.
@@ -216,6 +219,7 @@ pub struct Checked {
     pub(crate) pages: Pages,
     pub(crate) clients: Registry,
     pub(crate) algorithms: Vec<SigningAlgorithm>,
+    pub(crate) receivers: Receivers,
 }
 
 /// How passwords are kept and guarded, checked.
@@ -268,6 +272,7 @@ impl Config {
             brand: BrandConfig { name: "Postern".into(), logo: None, colour: "#2f5bd0".into() },
             languages: Vec::new(),
             clients: Vec::new(),
+            receivers: Vec::new(),
         }
     }
 
@@ -292,7 +297,9 @@ impl Config {
             (Some(issuer), Some(passwords), Some(pages)) if faults.0.is_empty() => {
                 let clients = Registry::new(clients, self.defaults());
                 let algorithms = self.algorithms(&clients);
-                Ok(Checked { issuer, lifetimes: self.lifetimes, passwords, pages, clients, algorithms })
+                let receivers = Receivers::new(self.receivers.clone(), self.access_token_algorithm);
+                let lifetimes = self.lifetimes;
+                Ok(Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers })
             }
             _ => Err(ConfigFaults(faults.0)),
         }

@@ -52,6 +52,10 @@ pub const LOGOUT_DECISION: &str = "/logout/decision";
 /// Path of the account page; its forms are sent below it.
 pub const ACCOUNT: &str = "/account";
 
+/// Path where a receiver fetches security events.
+pub const EVENTS: &str = "/ssf/poll/{receiver}";
+
+const SIGNALS: &str = "/.well-known/ssf-configuration";
 const OPENID: &str = "/.well-known/openid-configuration";
 const OAUTH: &str = "/.well-known/oauth-authorization-server";
 
@@ -66,6 +70,11 @@ pub fn openid_paths(issuer: &Issuer) -> Vec<String> {
 /// Where the RFC 8414 document stands, each path once.
 pub fn oauth_paths(issuer: &Issuer) -> Vec<String> {
     well_known_paths(issuer, OAUTH)
+}
+
+/// Where the document of SSF §7.1 stands, each path once.
+pub fn signals_paths(issuer: &Issuer) -> Vec<String> {
+    well_known_paths(issuer, SIGNALS)
 }
 
 fn well_known_paths(issuer: &Issuer, well_known: &str) -> Vec<String> {

@@ -1,13 +1,15 @@
 //! What is told when something ends: which credentials are void, and for how long that has to be remembered.
 //!
 //! Owns: the [`Revocation`] of each kind of ending, and the changes that end all a user has. Does not own: the rows that end
-//! with it (each change of the store says which), telling clients ([`crate::logout`]).
+//! with it (each change of the store says which), telling clients ([`crate::logout`]) and others ([`crate::signals`]).
 
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use auth::token::security_event::Kind;
 use store::{
     Revocation, Tag,
+    security_events::Occurrence,
     users::{EndUser, Ending, StoredPassword},
 };
 
@@ -18,17 +20,30 @@ pub const DELIVERED_WITHIN: Duration = Duration::from_hours(12);
 
 /// All that carries the tag, whenever it was made: what ends never begins again.
 fn whole(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags: vec![tag], reason, not_before: None, until: now.plus(MAX_ACCESS_TOKEN) }
+    let until = now.plus(MAX_ACCESS_TOKEN);
+    Revocation { tags: vec![tag], reason, not_before: None, until, occurrence: None }
 }
 
 /// All that carries one of the tags and was made before now.
 pub(crate) fn so_far(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_ACCESS_TOKEN) }
+    Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_ACCESS_TOKEN), occurrence: None }
 }
 
 /// Nothing is void; what caches know of it is old.
 pub(crate) fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags: vec![tag], reason, not_before: Some(Timestamp::from_millis(0)), until: now }
+    let since = Some(Timestamp::from_millis(0));
+    Revocation { tags: vec![tag], reason, not_before: since, until: now, occurrence: None }
+}
+
+/// The same of a user, whose claims are others now.
+pub(crate) fn changed(
+    provider: &Provider,
+    user_id: &str,
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    let told = stale(provider.secrets().tag(Subject::User(user_id)), reason, now);
+    Revocation { occurrence: of_user(provider, Kind::TokenClaimsChange, user_id), ..told }
 }
 
 /// One access token, which would have expired then.
@@ -39,27 +54,60 @@ pub(crate) fn access_token(
     reason: &'static str,
 ) -> Revocation {
     let tags = vec![provider.secrets().tag(Subject::Token(jti))];
-    Revocation { tags, reason, not_before: None, until: expires_at }
+    let occurrence = provider.occurrence(Kind::SessionRevoked, |what| what.jti = Some(jti.to_owned()));
+    Revocation { tags, reason, not_before: None, until: expires_at, occurrence }
 }
 
 /// A family with all its tokens.
 pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Revocation {
-    whole(provider.secrets().tag(Subject::Family(id)), reason, provider.now())
+    let told = whole(provider.secrets().tag(Subject::Family(id)), reason, provider.now());
+    let occurrence = provider.occurrence(Kind::SessionRevoked, |what| what.granted_by = Some(id.to_owned()));
+    Revocation { occurrence, ..told }
 }
 
 /// A session with all that was granted in it.
-pub(crate) fn session(provider: &Provider, sid: &str, reason: &'static str, now: Timestamp) -> Revocation {
-    whole(provider.secrets().tag(Subject::Session(sid)), reason, now)
+pub(crate) fn session(
+    provider: &Provider,
+    (user_id, sid): (&str, &str),
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    let told = whole(provider.secrets().tag(Subject::Session(sid)), reason, now);
+    let occurrence = provider.occurrence(Kind::SessionRevoked, |what| {
+        what.user_id = Some(user_id.to_owned());
+        what.sid = Some(sid.to_owned());
+    });
+    Revocation { occurrence, ..told }
 }
 
 /// All that a client was granted by a user so far.
-pub(crate) fn consent(provider: &Provider, user_id: &str, client_id: &str, now: Timestamp) -> Revocation {
-    so_far(vec![provider.secrets().tag(Subject::Consent(user_id, client_id))], "consent withdrawn", now)
+pub(crate) fn consent(
+    provider: &Provider,
+    (user_id, client_id): (&str, &str),
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    let told = so_far(vec![provider.secrets().tag(Subject::Consent(user_id, client_id))], reason, now);
+    let occurrence = provider.occurrence(Kind::SessionRevoked, |what| {
+        what.user_id = Some(user_id.to_owned());
+        what.client_id = Some(client_id.to_owned());
+    });
+    Revocation { occurrence, ..told }
 }
 
-/// Everything of a user so far.
-pub(crate) fn user(provider: &Provider, user_id: &str, reason: &'static str, now: Timestamp) -> Revocation {
-    so_far(vec![provider.secrets().tag(Subject::User(user_id))], reason, now)
+/// Everything of a user so far, because of that.
+pub(crate) fn user(
+    provider: &Provider,
+    (user_id, kind): (&str, Kind),
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    let told = so_far(vec![provider.secrets().tag(Subject::User(user_id))], reason, now);
+    Revocation { occurrence: of_user(provider, kind, user_id), ..told }
+}
+
+fn of_user(provider: &Provider, kind: Kind, user_id: &str) -> Option<Occurrence> {
+    provider.occurrence(kind, |what| what.user_id = Some(user_id.to_owned()))
 }
 
 /// Ends all of a user's sessions and tokens.
@@ -70,10 +118,15 @@ pub(crate) fn end_user(
     reason: &'static str,
     now: Timestamp,
 ) -> EndUser {
+    let kind = match ending {
+        Ending::Password(_) => Kind::CredentialChange,
+        Ending::Disabled => Kind::AccountDisabled,
+        Ending::Everything => Kind::SessionRevoked,
+    };
     EndUser {
         user_id: user_id.to_owned(),
         ending,
-        revocation: user(provider, user_id, reason, now),
+        revocation: user(provider, (user_id, kind), reason, now),
         deliver_until: Some(now.plus(DELIVERED_WITHIN)),
         now,
     }

@@ -54,6 +54,7 @@ pub mod provider;
 mod router;
 pub mod secrets;
 pub mod session;
+pub mod signals;
 mod tend;
 
 pub use ambient::{Clock, Entropy, EntropyFailed};
@@ -65,7 +66,7 @@ pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, Pas
 pub use issuer::Issuer;
 pub use keys::{KeyError, Keys, SigningAlgorithm};
 pub use oauth::grant_type::GrantType;
-pub use provider::{Answered, Outbound, Parts, Provider, ProviderFault};
+pub use provider::{Answered, Outbound, Parts, Post, Provider, ProviderFault};
 pub use router::router;
 pub use secrets::Secrets;
 pub use session::Caller;

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use crate::{
     client::Client,
     oauth::{error::Fault, form::escape},
-    provider::Provider,
+    provider::{Post, Provider},
 };
 
 /// How long a first try may take before another node tries; it doubles with each.
@@ -80,7 +80,7 @@ async fn tell(provider: &Provider, delivery: &Delivery) -> bool {
     };
     let mut body = String::from("logout_token=");
     escape(&token, &mut body);
-    let heard = provider.outbound().post_form(uri, body).await;
+    let heard = provider.outbound().post(Post::form(uri, body)).await;
     let (client, tries) = (client.id(), delivery.tries);
     match heard {
         Ok(200..=299) => {

@@ -10,13 +10,14 @@ use auth::{
     time::Timestamp,
     token::{
         jws::SigningAlgorithm,
-        opaque::{self, Kind, RANDOM},
+        opaque::{self, Kind as TokenKind, RANDOM},
+        security_event::Kind,
     },
 };
 use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use store::Store;
+use store::{Store, security_events::Occurrence};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -31,6 +32,7 @@ use crate::{
     oauth::error::Fault,
     pages::Pages,
     secrets::Secrets,
+    signals::{Receivers, ToldSample},
 };
 
 /// Why a provider does not start.
@@ -52,8 +54,34 @@ pub type Answered = Pin<Box<dyn Future<Output = Result<u16, String>> + Send>>;
 
 /// How the provider reaches clients.
 pub trait Outbound: Send + Sync {
-    /// Posts a form, and gives up after some seconds. Redirects are not followed.
-    fn post_form(&self, url: &str, body: String) -> Answered;
+    /// Posts it, and gives up after some seconds. Redirects are not followed.
+    fn post(&self, post: Post) -> Answered;
+}
+
+/// Something that is sent to somebody. `Debug` prints nothing but where to.
+pub struct Post {
+    /// Where to.
+    pub url: String,
+    /// What it is.
+    pub content_type: &'static str,
+    /// Who sends it, as the field of that name says.
+    pub authorization: Option<Zeroizing<String>>,
+    /// The content.
+    pub body: String,
+}
+
+impl Post {
+    /// A form.
+    pub fn form(url: &str, body: String) -> Self {
+        let content_type = "application/x-www-form-urlencoded";
+        Self { url: url.to_owned(), content_type, authorization: None, body }
+    }
+}
+
+impl fmt::Debug for Post {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Post").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// What a provider works with.
@@ -78,6 +106,7 @@ pub struct Provider {
     keys: Keys,
     logins: Logins,
     pages: Pages,
+    receivers: Receivers,
     parts: Parts,
     believed: Believed,
     openid_document: Bytes,
@@ -90,9 +119,10 @@ impl Provider {
     /// A provider from a checked configuration (see [`crate::Config::check`]). Makes signing keys where the store has none,
     /// and starts the threads that hash passwords.
     pub async fn start(checked: Checked, parts: Parts) -> Result<Arc<Self>, ProviderFault> {
-        let Checked { issuer, lifetimes, passwords, pages, clients, algorithms } = checked;
+        let Checked { issuer, lifetimes, passwords, pages, clients, algorithms, receivers } = checked;
         let place = Place { store: &parts.store, secrets: &parts.secrets, entropy: &*parts.entropy };
         let keys = Keys::open(place, &algorithms, parts.clock.now()).await?;
+        receivers.register(&parts.store, parts.clock.now()).await.map_err(KeyError::from)?;
         let logins = Logins::start(&passwords, &parts.entropy)?;
         let documents = || ProviderFault::Documents;
         let facts =
@@ -108,9 +138,33 @@ impl Provider {
             keys,
             logins,
             pages,
+            receivers,
             parts,
             believed: Believed::default(),
         }))
+    }
+
+    /// What came of telling others what happened.
+    pub fn told_others(&self) -> Vec<ToldSample> {
+        self.receivers.samples()
+    }
+
+    /// Whether anybody else is told what happens here.
+    pub(crate) fn tells_others(&self) -> bool {
+        !self.receivers.is_empty()
+    }
+
+    pub(crate) fn receivers(&self) -> &Receivers {
+        &self.receivers
+    }
+
+    /// What happened, for those who are told, if anybody is.
+    pub(crate) fn occurrence(&self, kind: Kind, fill: impl FnOnce(&mut Occurrence)) -> Option<Occurrence> {
+        self.tells_others().then(|| {
+            let mut what = Occurrence::new(kind);
+            fill(&mut what);
+            what
+        })
     }
 
     /// The issuer.
@@ -196,7 +250,7 @@ impl Provider {
     }
 
     /// A secret of a kind that nobody can guess.
-    pub(crate) fn draw_token(&self, kind: Kind) -> Result<Zeroizing<String>, EntropyFailed> {
+    pub(crate) fn draw_token(&self, kind: TokenKind) -> Result<Zeroizing<String>, EntropyFailed> {
         let mut random = Zeroizing::new([0; RANDOM]);
         self.entropy().fill(&mut *random)?;
         Ok(opaque::mint(kind, &random))

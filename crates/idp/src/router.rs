@@ -26,7 +26,7 @@ use crate::{
     discovery,
     endpoint::{
         account, admin, answer, authorize, device, documents, introspect, login, logout, pushed, revoke,
-        token, userinfo,
+        signals, token, userinfo,
     },
     oauth::error::Fault,
     provider::Provider,
@@ -45,6 +45,9 @@ pub fn router(provider: Arc<Provider>) -> Router {
     for path in discovery::oauth_paths(&issuer) {
         shared = shared.route(&path, shareable(get(documents::oauth)));
     }
+    for path in discovery::signals_paths(&issuer) {
+        shared = shared.route(&path, shareable(get(signals::configuration)));
+    }
     let below = |path: &str| format!("{}{path}", issuer.path());
     let shared = shared
         .route(&below(discovery::JWKS), shareable(get(documents::jwks)))
@@ -56,7 +59,8 @@ pub fn router(provider: Arc<Provider>) -> Router {
     let api = Router::new()
         .route(&below(discovery::INTROSPECT), only(post(introspect::introspect)))
         .route(&below(discovery::PUSHED_REQUEST), only(post(pushed::push)))
-        .route(&below(discovery::DEVICE_AUTHORIZATION), only(post(device::begin)));
+        .route(&below(discovery::DEVICE_AUTHORIZATION), only(post(device::begin)))
+        .route(&below(discovery::EVENTS), only(post(signals::poll)));
     // what people see
     let pages = Router::new()
         .route(&below(discovery::AUTHORIZE), only(get(authorize::get).post(authorize::post)))

@@ -146,7 +146,7 @@ impl Browser {
         let revocation = self
             .session
             .as_ref()
-            .map(|old| ending::session(provider, &old.sid, "another user logged in", now));
+            .map(|old| ending::session(provider, (&old.user_id, &old.sid), "another user logged in", now));
         let change = BeginSession {
             session: session.clone(),
             replaces: self.digest,
@@ -215,7 +215,7 @@ pub fn ending(provider: &Provider, user_id: &str, sid: &str, reason: &'static st
     EndSession {
         sid: sid.to_owned(),
         user_id: user_id.to_owned(),
-        revocation: ending::session(provider, sid, reason, now),
+        revocation: ending::session(provider, (user_id, sid), reason, now),
         deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
         now,
     }

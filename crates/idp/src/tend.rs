@@ -1,6 +1,6 @@
 //! What a provider does by itself, from time to time.
 //!
-//! Owns: when. Does not own: what ([`crate::keys`], [`crate::logout`], the store's sweep). Every node does all of it: what must
+//! Owns: when. Does not own: what ([`crate::keys`], [`crate::logout`], [`crate::signals`], the store's sweep). Every node does all of it: what must
 //! happen once is decided by the store.
 
 use std::{sync::Arc, time::Duration};
@@ -39,6 +39,15 @@ pub async fn tend(provider: Arc<Provider>) {
             }
         }
     };
+    let (others_told, mut events) = (provider.clone(), every(DELIVERIES));
+    let tell = async move {
+        loop {
+            events.tick().await;
+            if let Err(error) = crate::signals::deliver(&others_told).await {
+                tracing::warn!(%error, "security events cannot be delivered now");
+            }
+        }
+    };
     let others = async move {
         loop {
             tokio::select! {
@@ -58,7 +67,7 @@ pub async fn tend(provider: Arc<Provider>) {
         }
     };
     // a client that takes its time must not keep the keys from being read
-    tokio::join!(deliver, others);
+    tokio::join!(deliver, tell, others);
 }
 
 fn report(what: &str, result: Result<(), KeyError>) {

@@ -8,6 +8,7 @@ pub mod cli;
 mod client;
 pub mod cmd;
 pub mod config;
+pub mod events;
 pub mod following;
 pub mod lifecycle;
 pub mod logging;

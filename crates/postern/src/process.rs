@@ -11,16 +11,18 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use gateway::access_log::{self, AccessLog};
 use gateway::admin::{self, Admin};
-use gateway::authenticate::Authenticator;
+use gateway::authenticate::{Authenticator, Surroundings};
 use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
-use gateway::followed::{self, Follows};
+use gateway::events::Receiver;
+use gateway::followed::{self, Followed, Follows};
 use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
 use gateway::trace::{ExportOptions, Exporter, Queue, Sampling, Tracer};
+use idp::signals::ToldSample;
 use parking_lot::Mutex;
 use store::Store;
 use tokio::net::TcpListener;
@@ -29,7 +31,8 @@ use tokio::task::JoinHandle;
 
 use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
-use crate::config::{AtStart, InForce, Loaded, Otlp, Settings};
+use crate::config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, SecurityEvents, Settings};
+use crate::events::Told;
 use crate::following::{Following, Remotes, Ways};
 use crate::provider::Running;
 use crate::sessions::{self, Sessions};
@@ -55,6 +58,7 @@ pub struct Process {
     follows: Follows,
     ways: Ways,
     remotes: Remotes,
+    told: Option<Told>,
     sessions: Option<Store>,
     stop: watch::Sender<bool>,
     /// The admin listener and the span exporter; they end after the gateway.
@@ -68,6 +72,8 @@ struct Shared {
     draining: AtomicBool,
     /// Issuers that are followed.
     following: Mutex<Vec<Arc<Following>>>,
+    /// What takes security events.
+    events: Option<Arc<Receiver>>,
     /// What is wrong with the provider.
     provider: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
@@ -88,6 +94,12 @@ impl Shared {
         let following = self.following();
         let unheard = following.iter().filter_map(|following| following.unready());
         unusable.chain((self.provider)()).chain(unheard).collect()
+    }
+
+    /// What is not as it should be although requests are answered.
+    fn notes(&self) -> Vec<String> {
+        let of_events = self.events.iter().flat_map(|events| events.notes());
+        self.following().iter().filter_map(|one| one.note()).chain(of_events).collect()
     }
 
     fn following(&self) -> Vec<Arc<Following>> {
@@ -123,7 +135,7 @@ impl Process {
     /// `listening`, everything does.
     pub fn start(loaded: Loaded) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, provider, sessions, coherence, digest, .. } = loaded;
+        let Loaded { config, settings, provider, sessions, coherence, events, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
@@ -134,17 +146,23 @@ impl Process {
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let threads = cgroup::workers(quota, available);
         let ways = Ways::open(&coherence, control.handle())?;
+        let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
         let provider = provider.map(|provider| Running::start(&provider, &ways, threads)).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
         let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
+        let told = events.as_ref().map(|events| told(events, databases, sessions.as_ref(), &ways, &control));
+        let told = told.transpose()?;
         let follows = Follows::default();
         let remotes = Remotes::of(&coherence.follows, &Remotes::default(), &ways, control.handle())?;
-        let following = all(provider.as_ref().map(Running::following), &remotes);
+        let following = all(provider.as_ref().map(Running::following), &remotes, told.as_ref());
         if let Some(provider) = &provider {
             // Its database was open a moment ago; whoever comes first need not ask it.
             provider.following().begin(FIRST_WORD);
         }
-        follows.replace(following.iter().map(|following| following.followed.clone()).collect());
+        if let Some(told) = &told {
+            told.following().begin(FIRST_WORD);
+        }
+        follows.replace(followed(&following, told.as_ref()));
         let metrics = Metrics::new(workers);
         let (stop, _) = watch::channel(false);
         let mut attendants = Vec::new();
@@ -154,16 +172,28 @@ impl Process {
         let tracer = (queue.is_some() || access_log.is_some())
             .then(|| Arc::new(Tracer::new(Sampling::Parent(settings.trace_ratio), queue)));
         let secret = Secret::generate(&SystemRandom::new());
-        let services = Services {
+        let secret = secret.map_err(|_| Failure::new("the system has no randomness to give"))?;
+        let surroundings = Surroundings {
             clock: Arc::new(SystemClock),
+            control: control.handle().clone(),
+            secret: secret.clone(),
+            generation: Generation::default(),
+            follows: follows.clone(),
+        };
+        let receiver = events.zip(told.as_ref()).map(|(events, told)| {
+            Receiver::start(events.transmitters, told.followed(), told.log(), surroundings.clone())
+        });
+        let services = Services {
+            clock: surroundings.clock.clone(),
             metrics: metrics.clone(),
             access_log: access_log.clone(),
             tracer,
             control: control.handle().clone(),
-            secret: secret.map_err(|_| Failure::new("the system has no randomness to give"))?,
-            generation: Generation::default(),
+            secret,
+            generation: surroundings.generation.clone(),
             follows: follows.clone(),
             sessions: sessions.as_ref().map(|store| keeper(store, &control)),
+            events: receiver.clone(),
         };
         let generation = config.generation;
         let gateway = Gateway::start(config, workers, &services);
@@ -173,6 +203,7 @@ impl Process {
             effective: Mutex::new(effective),
             draining: AtomicBool::new(false),
             following: Mutex::new(following),
+            events: receiver,
             provider: match &provider {
                 Some(provider) => Box::new(provider.unready()),
                 None => Box::new(|| None),
@@ -192,6 +223,7 @@ impl Process {
             follows,
             ways,
             remotes,
+            told,
             sessions,
             stop,
             attendants,
@@ -203,10 +235,7 @@ impl Process {
         for (name, address) in process.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
         }
-        if let Some(provider) = &process.provider {
-            process.metrics.set_provider(provider.stats());
-            tracing::info!(address = %provider.address(), threads, "the provider is listening");
-        }
+        process.watch_provider(threads);
         Ok(process)
     }
 
@@ -223,6 +252,18 @@ impl Process {
         self.control.spawn(followed::audit(self.follows.clone(), any, random));
     }
 
+    /// Has metrics tell of the provider as well.
+    fn watch_provider(&self, threads: usize) {
+        let Some(provider) = &self.provider else { return };
+        self.metrics.set_provider(provider.stats());
+        let told = provider.told_others();
+        self.metrics.set_told(move || {
+            let one = |sample: ToldSample| (sample.receiver, sample.outcome, sample.count);
+            told().into_iter().map(one).collect()
+        });
+        tracing::info!(address = %provider.address(), threads, "the provider is listening");
+    }
+
     fn serve_admin(&mut self, listener: TcpListener) {
         self.admin = listener.local_addr().ok();
         let (ready, notes, config) = (self.shared.clone(), self.shared.clone(), self.shared.clone());
@@ -230,7 +271,7 @@ impl Process {
         let admin = Admin {
             live: Box::new(Vec::new),
             ready: Box::new(move || ready.unready()),
-            notes: Box::new(move || notes.following().iter().filter_map(|one| one.note()).collect()),
+            notes: Box::new(move || notes.notes()),
             metrics: self.metrics.clone(),
             config: Box::new(move || config.effective.lock().clone()),
             followed: Box::new(move || {
@@ -277,9 +318,8 @@ impl Process {
         let remotes = Remotes::of(&coherence.follows, &self.remotes, &self.ways, self.control.handle())?;
         let own = next.as_ref().map(|next| &next.following);
         let own = own.or_else(|| self.provider.as_ref().map(Running::following));
-        let following = all(own, &remotes);
-        let followed = following.iter().map(|following| following.followed.clone()).collect();
-        let before = self.follows.replace(followed);
+        let following = all(own, &remotes, self.told.as_ref());
+        let before = self.follows.replace(followed(&following, self.told.as_ref()));
         let generation = {
             let gateway = self.shared.gateway.lock();
             let Some(gateway) = &*gateway else { return Err(Failure::new("the gateway has ended")) };
@@ -335,6 +375,9 @@ impl Process {
                 // a panic was reported when it happened
                 let _ = attendant.await;
             }
+            if let Some(told) = self.told {
+                let _ = tokio::time::timeout(LAST_LINES, told.close()).await;
+            }
             if let Some(store) = self.sessions {
                 // what was begun is made durable
                 let _ = tokio::time::timeout(LAST_LINES, store.close()).await;
@@ -348,9 +391,36 @@ impl Process {
     }
 }
 
-/// Everybody who is followed: the provider in this process, and those elsewhere.
-fn all(own: Option<&Arc<Following>>, remotes: &Remotes) -> Vec<Arc<Following>> {
-    own.into_iter().chain(remotes.all()).cloned().collect()
+/// Everybody who is followed: the provider in this process, those elsewhere, and what others tell.
+fn all(own: Option<&Arc<Following>>, remotes: &Remotes, told: Option<&Told>) -> Vec<Arc<Following>> {
+    own.into_iter().chain(remotes.all()).chain(told.map(Told::following)).cloned().collect()
+}
+
+/// The same as the gateway sees them, by whose tokens they are about.
+fn followed(following: &[Arc<Following>], told: Option<&Told>) -> Vec<Arc<Followed>> {
+    let of_events = told.iter().flat_map(|told| told.followed()).cloned();
+    following.iter().map(|following| following.followed.clone()).chain(of_events).collect()
+}
+
+/// Follows what others tell. A database that is not open yet is opened here, on the control thread, where it is asked.
+fn told(
+    events: &SecurityEvents,
+    (login, provider): (Option<Database>, Option<Database>),
+    sessions: Option<&Store>,
+    ways: &Ways,
+    control: &tokio::runtime::Runtime,
+) -> Result<Told, Failure> {
+    let (database, open) = match &events.database {
+        EventsDatabase::Own(database) => (Some(database.clone()), None),
+        EventsDatabase::Login => (login, sessions.cloned()),
+        EventsDatabase::Provider => (provider, None),
+    };
+    let database = database.ok_or_else(|| Failure::new("security events have no database to be kept in"))?;
+    let store = match open {
+        Some(store) => store,
+        None => control.block_on(sessions::open_for("security events", &database))?,
+    };
+    Told::start(events, (store, &database), ways, control.handle())
 }
 
 fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
@@ -412,6 +482,9 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     metrics.set_issuers(move || issuers.issuers());
     let (logins, follows) = (shared.clone(), shared.clone());
     metrics.set_follows(move || follows.following().iter().map(|one| one.sample()).collect());
+    if let Some(events) = shared.events.clone() {
+        metrics.set_events(move || events.status());
+    }
     metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
     metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
     metrics.set_watches(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));

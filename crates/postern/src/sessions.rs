@@ -27,18 +27,26 @@ use crate::config::Database;
 /// # Errors
 /// In one line, with a remedy.
 pub async fn open(database: &Database) -> Result<Store, Failure> {
+    open_for("sessions", database).await
+}
+
+/// The same for something else that a gateway keeps: these `things`.
+///
+/// # Errors
+/// As [`open`].
+pub async fn open_for(things: &str, database: &Database) -> Result<Store, Failure> {
     let mut epoch = [0; 16];
     SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
-    Store::open(&database.url, Epoch(epoch)).await.map_err(|error| unopened(database, &error))
+    Store::open(&database.url, Epoch(epoch)).await.map_err(|error| unopened(things, database, &error))
 }
 
 /// The URL may hold a password, so it is not shown.
-fn unopened(database: &Database, error: &OpenError) -> Failure {
+fn unopened(things: &str, database: &Database, error: &OpenError) -> Failure {
     let (place, hint) = match &database.file {
         Some(file) => (format!(" {}", file.display()), "is the folder there, and may this user write to it?"),
         None => (String::new(), "is it running, and may this user connect and create tables?"),
     };
-    Failure::new(format!("the sessions' database{place} cannot be opened: {error}; {hint}"))
+    Failure::new(format!("the database of {things}{place} cannot be opened: {error}; {hint}"))
 }
 
 /// Sessions in a database.
@@ -243,7 +251,7 @@ mod tests {
         let nowhere = Database { url: store::sqlite_url(&file), file: Some(file) };
         let refused = open(&nowhere).await.err().unwrap().to_string();
         assert!(
-            refused.starts_with("the sessions' database /nonexistent/sessions.db cannot be opened"),
+            refused.starts_with("the database of sessions /nonexistent/sessions.db cannot be opened"),
             "{refused}"
         );
         let server = Database { url: "postgres://p:hunter2@127.0.0.1:1/p".into(), file: None };

@@ -85,7 +85,8 @@ impl Change for Canary {
             return Ok(false);
         }
         let tags = vec![self.tag];
-        let event = Revocation { tags, reason: "canary", not_before: None, until: self.now };
+        let event =
+            Revocation { tags, reason: "canary", not_before: None, until: self.now, occurrence: None };
         tx.append(&event, self.now).await?;
         Ok(true)
     }

@@ -198,8 +198,8 @@ impl Change for RemoveMember {
 pub struct DeleteGroup {
     /// The group's name.
     pub name: String,
-    /// What to tell, once for all members: tokens carry groups, so those made before are void.
-    pub revocation: Revocation,
+    /// What to tell of its members: tokens carry groups, so those made before are void.
+    pub revocations: Vec<Revocation>,
     /// When.
     pub now: Timestamp,
 }
@@ -227,7 +227,9 @@ impl Change for DeleteGroup {
         .execute(&mut *tx.connection)
         .await?;
         sqlx::query("DELETE FROM user_groups WHERE id = $1").bind(&id).execute(&mut *tx.connection).await?;
-        tx.append(&self.revocation, self.now).await?;
+        for revocation in &self.revocations {
+            tx.append(revocation, self.now).await?;
+        }
         Ok(true)
     }
 

@@ -19,6 +19,7 @@ use sqlx::{AnyConnection, Row as _};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::readers::{Ask, Readers};
+use crate::security_events::Occurrence;
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 
@@ -66,6 +67,8 @@ pub struct Revocation {
     pub not_before: Option<Timestamp>,
     /// When the last credential it concerns has expired: nobody needs to remember it then.
     pub until: Timestamp,
+    /// The same in words, for those elsewhere who are told; `None`: nobody is.
+    pub occurrence: Option<Occurrence>,
 }
 
 /// Asks for the head.
@@ -114,6 +117,9 @@ impl Tx<'_> {
         let mut seq = self.append_one(revocation, first, now).await?;
         for tags in rest.chunks(MAX_TAGS) {
             seq = self.append_one(revocation, tags, now).await?;
+        }
+        if let Some(occurrence) = &revocation.occurrence {
+            self.note(seq, occurrence, now).await?;
         }
         Ok(seq)
     }

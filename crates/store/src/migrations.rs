@@ -15,12 +15,13 @@ use crate::error::StoreError;
 use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 5] = [
+const VERSIONS: [(&str, &str); 6] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
     ("followers", include_str!("../schema/0004_followers.sql")),
     ("incarnation", include_str!("../schema/0005_incarnation.sql")),
+    ("security events", include_str!("../schema/0006_security_events.sql")),
 ];
 
 /// The last version.

@@ -17,6 +17,9 @@ const STEP: i64 = 500;
 /// Steps of one table in one sweep: what is left is for the next.
 const STEPS: u32 = 40;
 
+/// How long is kept what happened, for receivers who have not heard it: longer than anybody is told.
+const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
+
 /// How many rows a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -63,8 +66,10 @@ pub(crate) async fn run(
     }
     let denials = ("denials", "tag", "expires_at", ALWAYS);
     swept.expired += steps(pool, dialect, denials, millis(now.minus(coherence::denials::KEPT))).await?;
+    let occurrences = ("occurrences", "seq", "at", ALWAYS);
+    swept.events += steps(pool, dialect, occurrences, millis(now.minus(OCCURRENCES_KEPT))).await?;
     let log = ("invalidation_log", "seq", "at", ALWAYS);
-    swept.events = steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
+    swept.events += steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
     Ok(swept)
 }
 

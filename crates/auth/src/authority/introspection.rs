@@ -1,11 +1,15 @@
 //! Token introspection (RFC 7662 §2.2).
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
 use super::{AuthorityConfig, Unclear, Verdict, object};
 use crate::identity::{CredentialKind, Facts};
 use crate::time::Timestamp;
 use crate::token::TokenError;
 use crate::token::claims;
 use crate::token::json::{Document, Value};
+use crate::token::jwt::Lineage;
 
 /// Reads an answer.
 ///
@@ -17,6 +21,20 @@ use crate::token::json::{Document, Value};
 pub fn read(answer: Vec<u8>, config: &AuthorityConfig, now: Timestamp) -> Result<Verdict, Unclear> {
     let document = Document::parse(answer)?;
     verdict(object(&document)?, config, now)
+}
+
+/// What a token follows from, by an answer that [`read`] or
+/// [`signed_introspection::read`](super::signed_introspection::read) took; `None`: that is not said.
+pub fn lineage<T>(answer: &[u8], read: impl FnOnce(&Lineage<'_>) -> T) -> Option<T> {
+    let signed = !answer.trim_ascii_start().starts_with(b"{");
+    let text = if signed {
+        URL_SAFE_NO_PAD.decode(answer.split(|byte| *byte == b'.').nth(1)?).ok()?
+    } else {
+        answer.to_vec()
+    };
+    let document = Document::parse(text).ok()?;
+    let root = if signed { document.root().get("token_introspection")? } else { document.root() };
+    Some(read(&Lineage::of(root, None)))
 }
 
 /// What the members of an introspection, `root`, say.

@@ -162,7 +162,11 @@ pub(crate) fn string<'d>(claims: Value<'d>, name: &str) -> Result<Option<&'d str
 }
 
 /// A `NumericDate`: seconds since the Unix epoch, possibly with a fraction (RFC 7519 §2).
-fn date(claims: Value<'_>, name: &str, round: fn(f64) -> f64) -> Result<Option<Timestamp>, ClaimError> {
+pub(crate) fn date(
+    claims: Value<'_>,
+    name: &str,
+    round: fn(f64) -> f64,
+) -> Result<Option<Timestamp>, ClaimError> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     let number = value.as_number().ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a number")))?;
     instant(number, round).map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::OutOfRange))

@@ -102,6 +102,12 @@ pub enum TokenError {
     /// A claim shows that this is something else than a logout token, which was expected.
     #[error("token is not a logout token, as its claim `{0}` shows")]
     NotALogoutToken(&'static str),
+    /// A claim shows that this is something else than a security event token, which was expected.
+    #[error("token is not a security event token, as its claim `{0}` shows")]
+    NotASecurityEvent(&'static str),
+    /// A security event is about somebody that it names in a way that is not understood here; why.
+    #[error("the subject of the event is not understood: {0}")]
+    UnsupportedSubject(&'static str),
     /// An ID token answers another question than ours.
     #[error("token answers another login: its `nonce` is not ours")]
     WrongNonce,
@@ -159,6 +165,8 @@ impl TokenError {
             Self::NotAnAccessToken(_) => "not_an_access_token",
             Self::NotAnIdToken(_) => "not_an_id_token",
             Self::NotALogoutToken(_) => "not_a_logout_token",
+            Self::NotASecurityEvent(_) => "not_a_security_event",
+            Self::UnsupportedSubject(_) => "unsupported_subject",
             Self::WrongNonce => "wrong_nonce",
             Self::SenderConstrained => "sender_constrained",
             Self::Claim(ClaimError { fault: ClaimFault::Missing, .. }) => "missing_claim",

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::claims::{self, check_audience};
 use super::json::Value;
 use super::jwt::Signed;
-use super::{ClaimError, ClaimFault, TokenError};
+use super::{ClaimError, ClaimFault, TokenError, is_media_type};
 use crate::time::Timestamp;
 
 /// The event of a logout token.
@@ -141,13 +141,6 @@ pub fn logout_token<'t>(
 /// No type, or the one that says nothing (RFC 7519 §5.1).
 fn is_plain(typ: Option<&str>) -> bool {
     typ.is_none_or(|typ| is_media_type(typ, "jwt"))
-}
-
-/// RFC 7515 §4.1.9: `application/` may be left out.
-fn is_media_type(typ: &str, subtype: &str) -> bool {
-    let rest = typ.split_at_checked("application/".len());
-    let rest = rest.filter(|(prefix, _)| prefix.eq_ignore_ascii_case("application/")).map_or(typ, |(_, r)| r);
-    rest.eq_ignore_ascii_case(subtype)
 }
 
 fn is_from_and_for(claims: Value<'_>, expected: &Expected<'_>) -> Result<(), TokenError> {

@@ -57,8 +57,28 @@ pub struct Lineage<'t> {
     pub client: Option<&'t str>,
     /// `kid` of the header: the key it is signed with.
     pub key: Option<&'t str>,
+    /// `email`, verified or not.
+    pub email: Option<&'t str>,
     /// `iat`. One that does not tell was made before everything.
     pub issued_at: Timestamp,
+}
+
+impl<'t> Lineage<'t> {
+    /// Of claims, or of an introspection's members, which have the same names. `key`: what they are signed with.
+    pub fn of(claims: Value<'t>, key: Option<&'t str>) -> Self {
+        let text = |name| claims.get(name).and_then(Value::as_str);
+        let client = text("client_id").or_else(|| text("azp"));
+        Self {
+            token: text("jti"),
+            family: text("family"),
+            session: text("sid"),
+            user: text("sub").filter(|sub| Some(*sub) != client),
+            client,
+            key,
+            email: text("email"),
+            issued_at: claims::issued_at(claims),
+        }
+    }
 }
 
 /// Checks the form of a token: three canonical parts, strict JSON, a header that holds no surprise, and a
@@ -119,18 +139,7 @@ impl Unverified<'_> {
 
     /// What it follows from. As unverified as everything, until [`Unverified::verify`] has found it good.
     pub fn lineage(&self) -> Lineage<'_> {
-        let claims = self.payload.root();
-        let text = |name| claims.get(name).and_then(Value::as_str);
-        let client = text("client_id").or_else(|| text("azp"));
-        Lineage {
-            token: text("jti"),
-            family: text("family"),
-            session: text("sid"),
-            user: text("sub").filter(|sub| Some(*sub) != client),
-            client,
-            key: self.kid(),
-            issued_at: claims::issued_at(claims),
-        }
+        Lineage::of(self.payload.root(), self.kid())
     }
 
     /// Checks the signature alone, and gives the claims it covers. For tokens that are no access tokens, whose readers

@@ -1,5 +1,5 @@
 //! Tokens: signed JSON Web Tokens, read strictly, believed reluctantly, and made; those of a login
-//! ([`id_token`]); and opaque ones ([`opaque`]).
+//! ([`id_token`]); of things that happened ([`security_event`]); and opaque ones ([`opaque`]).
 //!
 //! Owns: the strict JSON of tokens and key sets ([`json`]); the signature algorithms ([`Algorithm`]); what
 //! is expected of an issuer's tokens ([`IssuerConfig`]); parsing and verification ([`jwt`]); signing
@@ -21,7 +21,15 @@ pub mod jws;
 pub mod jwt;
 pub mod opaque;
 mod pem;
+pub mod security_event;
 
 pub use algorithm::{Algorithm, AlgorithmSet};
 pub use error::{ClaimError, ClaimFault, Part, TokenError};
 pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TokenTypes};
+
+/// Whether a header's `typ` is this one; `application/` may be left out (RFC 7515 §4.1.9).
+fn is_media_type(typ: &str, subtype: &str) -> bool {
+    let rest = typ.split_at_checked("application/".len());
+    let rest = rest.filter(|(prefix, _)| prefix.eq_ignore_ascii_case("application/")).map_or(typ, |(_, r)| r);
+    rest.eq_ignore_ascii_case(subtype)
+}

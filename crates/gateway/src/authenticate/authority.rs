@@ -24,7 +24,7 @@ use super::key_store::Renewal;
 use super::{RENEWALS, Surroundings, Vouching};
 use crate::clock::Now;
 use crate::config::{self, Credential, Question, Selection};
-use crate::followed::Followed;
+use crate::followed::{Evidence, Followed, Revocable};
 use crate::outbound::{Answered, CallError, Outbound, Throttle, form_encoded};
 use crate::watch::{Resource, Watches};
 
@@ -45,8 +45,14 @@ pub(super) struct Authority {
     counts: Arc<Counts>,
 }
 
-/// What an authority says of a token, and what of that can be taken back.
-pub(super) type Said = (Verdict, Option<Statement>);
+/// What an authority says of a token, and by what that can be taken back.
+pub(super) struct Said {
+    pub(super) verdict: Verdict,
+    /// In its own words, if it is a provider of ours.
+    pub(super) statement: Option<Statement>,
+    /// By what events can be about, if its issuer tells by those.
+    pub(super) revocable: Option<Revocable>,
+}
 
 /// How often an authority was asked, and what came of it.
 #[derive(Debug, Default)]
@@ -183,8 +189,8 @@ impl Authority {
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {
-            Ok((Ok(_), _)) => &counts.good,
-            Ok((Err(_), _)) => &counts.refused,
+            Ok(Said { verdict: Ok(_), .. }) => &counts.good,
+            Ok(Said { verdict: Err(_), .. }) => &counts.refused,
             Err(Silent::Call(CallError::Busy(_))) => &counts.busy,
             Err(Silent::Call(CallError::Throttled(_))) => &counts.throttled,
             Err(_) => &counts.failed,
@@ -208,7 +214,15 @@ impl Authority {
         let answer = self.outbound.ask(self.question(token)?).await?;
         let verdict = self.read(&answer, asked, now).await?;
         let field = answer.headers.get(statement::FIELD).and_then(|field| field.to_str().ok());
-        Ok((verdict, field.and_then(Statement::parse)))
+        let statement = field.and_then(Statement::parse);
+        let followed =
+            self.followed.as_ref().filter(|followed| followed.longest.is_some() && verdict.is_ok());
+        let revocable =
+            followed.filter(|_| matches!(self.question, Question::Introspection { .. })).map(|followed| {
+                introspection::lineage(&answer.body, |lineage| followed.revocable(lineage, Evidence::Told))
+                    .ok_or(Silent::Unclear(Unclear::NotAnObject))
+            });
+        Ok(Said { verdict, statement, revocable: revocable.transpose()? })
     }
 
     async fn read(&self, answer: &Answered, asked: Now, now: &impl Fn() -> Now) -> Result<Verdict, Silent> {

@@ -44,7 +44,7 @@ use crate::cache::{
 };
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
-use crate::followed::{Followed, Follows, Known as Heard, Revocable, Told};
+use crate::followed::{Evidence, Followed, Follows, Known as Heard, Revocable, Told, Vouched};
 use crate::login::OfSession;
 use crate::phases::CacheUse;
 use crate::watch::WatchStatus;
@@ -433,25 +433,35 @@ impl Authenticator {
             let asked = now();
             let position = authority.watches().position();
             let followed = authority.followed.as_ref().map(|followed| (followed, followed.depart()));
-            let Some((verdict, statement)) = authority.ask(token, asked, now).await else {
+            let Some(said) = authority.ask(token, asked, now).await else {
                 return Err(silent());
             };
-            let facts = verdict.map_err(Rejection::Invalid)?;
+            let facts = said.verdict.map_err(Rejection::Invalid)?;
             let uid = facts.identity.claim("uid").first().map(|uid| &**uid);
             if authority.watches().is_deleted(uid, token) {
                 return Err(Rejection::Invalid(TokenError::Inactive));
             }
-            let (hold, until, revocable) = match (followed, statement) {
-                (Some((followed, departed)), Some(statement)) => match followed.hold(departed, statement) {
-                    // What is followed is believed for as long as the cache believes anything.
-                    Some((revocable, Some(hold))) => (Some(hold), None, Some(revocable)),
-                    Some((revocable, None)) => (None, Some(asked.monotonic), Some(revocable)),
-                    None => continue,
+            // The answer may be as old as the question.
+            let bounded = Some(asked.monotonic + authority.ttl);
+            let (hold, until, revocable) = match (followed, said.statement, said.revocable) {
+                (Some((_, departed)), _, Some(revocable)) => match revocable.vouched(departed).await {
+                    Vouched::Good(revocable, Some(hold)) => (Some(hold), bounded, Some(revocable)),
+                    Vouched::Good(revocable, None) => (None, Some(asked.monotonic), Some(revocable)),
+                    Vouched::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
+                    Vouched::Silent => return Err(silent()),
+                    Vouched::Again => continue,
                 },
-                // The answer may be as old as the question.
+                (Some((followed, departed)), Some(statement), _) => {
+                    match followed.hold(departed, statement) {
+                        // What is followed is believed for as long as the cache believes anything.
+                        Some((revocable, Some(hold))) => (Some(hold), None, Some(revocable)),
+                        Some((revocable, None)) => (None, Some(asked.monotonic), Some(revocable)),
+                        None => continue,
+                    }
+                }
                 _ => {
                     let hold = authority.watches().hold(facts.identity.display_name(), token, position);
-                    (hold, Some(asked.monotonic + authority.ttl), None)
+                    (hold, bounded, None)
                 }
             };
             let life = Lifetime { expires: facts.expires, until, hold };
@@ -507,7 +517,7 @@ impl Authenticator {
         let Some(keys) = issuer.keys.current(now) else {
             return Err(Obstacle::Keys { issuer: at, seen: 0, why: None });
         };
-        let facts = match unverified.verify(&issuer.config, &keys.set, now.wall) {
+        let mut facts = match unverified.verify(&issuer.config, &keys.set, now.wall) {
             Ok(facts) => facts,
             Err(error) if unverified.may_pass_newer_keys(&error) => {
                 return Err(Obstacle::Keys { issuer: at, seen: keys.attempt, why: Some(error) });
@@ -519,7 +529,15 @@ impl Authenticator {
         let (hold, revocable) = match &issuer.followed {
             None => (None, None),
             Some(followed) => {
-                let revocable = followed.revocable(&unverified.lineage());
+                let lineage = unverified.lineage();
+                if let Some(longest) = followed.longest {
+                    // What was told of it may be forgotten by then.
+                    facts.expires = facts.expires.min(lineage.issued_at.plus(longest));
+                    if now.wall >= facts.expires {
+                        return Err(TokenError::Expired.into());
+                    }
+                }
+                let revocable = followed.revocable(&lineage, Evidence::Said);
                 match revocable.known() {
                     Heard::Good(hold) => (Some(hold), Some(revocable)),
                     Heard::Denied => return Err(TokenError::Revoked.into()),

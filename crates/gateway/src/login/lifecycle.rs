@@ -8,7 +8,7 @@ use super::attempt::random_text;
 use super::cookies::Cookie;
 use super::provider::{Provider, Told};
 use super::recognise::SECRET;
-use super::session::{SealFault, Session, kept_as};
+use super::session::{SealFault, Session, issued_of, kept_as};
 use super::store::{Kept, StoreFault};
 use super::{Login, Rejected};
 
@@ -31,6 +31,7 @@ impl Login {
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
         let (fresh, expires) = self.times(told.lasts, now);
+        let issued = told.id_token.as_ref().and_then(|token| issued_of(token)).unwrap_or(now).as_millis();
         let session = Session {
             id: random_text::<16>(&self.random).map_err(SealFault::from)?,
             provider: provider.config.name.to_string(),
@@ -41,6 +42,8 @@ impl Login {
             claims: told.claims,
             more: told.more,
             began: now.as_millis(),
+            issued,
+            told: now.as_millis(),
             ends: now.plus(self.config.lifetime).as_millis(),
             fresh,
             expires,

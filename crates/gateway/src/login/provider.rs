@@ -143,6 +143,8 @@ pub(crate) struct Told {
     pub(crate) more: Option<String>,
     /// Whether it said so now. Else it gave out tokens, and did not say whose they are.
     pub(crate) confirmed: bool,
+    /// Whether what it said tells anything of them, and not only that they are still there.
+    pub(crate) speaks: bool,
     /// How long the access token lasts, when it says.
     pub(crate) lasts: Option<Duration>,
     pub(crate) access_token: Zeroizing<String>,
@@ -353,6 +355,7 @@ impl Provider {
                 claims: session.claims.clone(),
                 more: session.more.clone(),
                 confirmed: false,
+                speaks: false,
                 lasts: tokens.lasts,
                 access_token: tokens.access_token.clone(),
                 refresh_token: tokens.refresh_token.clone(),
@@ -447,9 +450,21 @@ impl Provider {
         claims.remove("sid");
         let claims = serde_json::Value::Object(claims).to_string();
         let Tokens { access_token, lasts, refresh_token, id_token } = tokens;
+        let speaks = id_token.is_some() || more.is_some();
         let id_token = id_token.or_else(|| before.and_then(|before| before.id_token.clone()));
         let confirmed = true;
-        Ok(Told { subject, sid, claims, more, confirmed, lasts, access_token, refresh_token, id_token })
+        Ok(Told {
+            subject,
+            sid,
+            claims,
+            more,
+            confirmed,
+            speaks,
+            lasts,
+            access_token,
+            refresh_token,
+            id_token,
+        })
     }
 
     /// The claims of an ID token that is good.
@@ -551,6 +566,7 @@ impl Provider {
             claims,
             more: None,
             confirmed: true,
+            speaks: true,
             lasts,
             access_token,
             refresh_token,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use auth::identity::Facts;
 use auth::time::Timestamp;
-use auth::token::jwt::Lineage;
 
 use super::provider::Provider;
 use super::renew::SUCCESSION;
@@ -19,7 +18,7 @@ use crate::authenticate::Verified;
 use crate::cache::{self, Hold, Landing, Lifetime};
 use crate::clock::Now;
 use crate::config::LoginKind;
-use crate::followed::{Revocable, Told};
+use crate::followed::{Evidence, Followed, Revocable, Told};
 use crate::phases::CacheUse;
 
 /// Looking up, waiting and finding out, so often at most for one request.
@@ -129,20 +128,43 @@ impl Login {
     async fn held(&self, good: Good) -> Result<Good, Rejected> {
         let session = &good.found.session;
         let provider = self.provider_of(session).ok_or(Rejected::Over)?;
-        let LoginKind::OpenId { issuer, .. } = &provider.config.kind else { return Ok(good) };
-        let Some(followed) = self.surroundings.follows.of(issuer) else { return Ok(good) };
-        let revocable = followed.revocable(&Lineage {
-            token: None,
-            family: None,
-            session: session.sid.as_deref(),
-            user: Some(&session.subject),
-            client: Some(&provider.config.client_id),
-            key: None,
-            issued_at: Timestamp::from_millis(session.began),
-        });
+        let Some(followed) = self.followed_of(provider) else { return Ok(good) };
+        let email = followed.longest.and_then(|_| session.email());
+        let mut lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        if followed.longest.is_none() {
+            // Its log counts milliseconds, and its tokens whole seconds.
+            lineage.issued_at = Timestamp::from_millis(session.began);
+        }
+        let revocable = followed.revocable(&lineage, Evidence::Told);
         match revocable.told().await {
-            Told::Good(hold) => Ok(Good { revocable: Some((revocable, hold)), ..good }),
+            Told::Good(hold) => {
+                // What was told while the provider was asked is compared with now that the fact has its place in the log: one that is
+                // outdated already is for this request alone.
+                let hold = if self.is_outdated(session).await? { None } else { hold };
+                Ok(Good { revocable: Some((revocable, hold)), ..good })
+            }
             Told::Denied => Err(Rejected::Over),
+            Told::Silent => Err(Rejected::Silent),
+        }
+    }
+
+    fn followed_of(&self, provider: &Provider) -> Option<Arc<Followed>> {
+        let LoginKind::OpenId { issuer, .. } = &provider.config.kind else { return None };
+        self.surroundings.follows.of(issuer)
+    }
+
+    /// Whether what is known of a session's holder has changed since it was told, by what their provider says of its own accord.
+    pub(super) async fn is_outdated(&self, session: &Session) -> Result<bool, Rejected> {
+        let provider = self.provider_of(session).ok_or(Rejected::Over)?;
+        let Some(followed) = self.followed_of(provider).filter(|followed| followed.longest.is_some()) else {
+            return Ok(false);
+        };
+        let email = session.email();
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
+        let Some(outdated) = followed.outdated(&lineage, session.told()) else { return Ok(false) };
+        match outdated.told().await {
+            Told::Good(_) => Ok(false),
+            Told::Denied => Ok(true),
             Told::Silent => Err(Rejected::Silent),
         }
     }
@@ -203,7 +225,8 @@ impl Login {
                 return Err(Rejected::Over);
             }
             let provider = self.provider_of(session).ok_or(Rejected::Over)?;
-            if !session.is_due(now()) {
+            let outdated = self.is_outdated(session).await?;
+            if !outdated && !session.is_due(now()) {
                 let until = Timestamp::from_millis(session.fresh);
                 // Its tokens can be revoked, and only it knows.
                 let told =
@@ -218,7 +241,9 @@ impl Login {
                     } else {
                         // Another process does: its answer will be there in a moment, unless it has ended.
                         if now().since(began) >= PATIENCE {
-                            return self.forgiven(provider, found, now()).ok_or(Rejected::Silent);
+                            let forgiven =
+                                if outdated { None } else { self.forgiven(provider, found, now()) };
+                            return forgiven.ok_or(Rejected::Silent);
                         }
                         tokio::time::sleep(LOOK).await;
                         found = self.find(origin, cookie, now()).await?;
@@ -228,6 +253,9 @@ impl Login {
                 _ => self.renew_carried(provider, &found.session).await,
             };
             return match renewed {
+                // What changed cannot be had again: nobody is let in on the strength of what no longer holds.
+                Ok(Some(session)) if outdated && self.is_outdated(&session).await? => Err(Rejected::Over),
+                Ok(None) if outdated => Err(Rejected::Silent),
                 Ok(Some(session)) => {
                     let until = Timestamp::from_millis(session.fresh);
                     let succeeded = found.kept.is_none();

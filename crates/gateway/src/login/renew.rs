@@ -70,6 +70,7 @@ impl Login {
         found: &Found,
     ) -> Result<Option<Session>, Rejected> {
         let Some((id, version)) = found.kept else { return Err(Rejected::Silent) };
+        let asked = self.surroundings.clock.now().wall;
         let told = match self.ask(provider, &found.session).await {
             Ok(told) => told,
             Err(Rejected::Over) => {
@@ -81,7 +82,7 @@ impl Login {
                 return Ok(None);
             }
         };
-        let session = self.prolonged(&found.session, told);
+        let session = self.prolonged(&found.session, told, asked);
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
         let content = content.map_err(|fault| sealed(&fault))?;
@@ -106,10 +107,12 @@ impl Login {
         let newest = renewals.successor(session, now);
         let answer = match newest {
             _ if self.shared.ended.holds(&session.marks()) => Err(Rejected::Over),
-            Some(newest) if !newest.is_due(now) => Ok(Some(newest)),
+            Some(newest) if !newest.is_due(now) && !self.is_outdated(&newest).await.unwrap_or(true) => {
+                Ok(Some(newest))
+            }
             newest => match self.ask(provider, newest.as_ref().unwrap_or(session)).await {
                 Ok(told) => {
-                    let session = self.prolonged(newest.as_ref().unwrap_or(session), told);
+                    let session = self.prolonged(newest.as_ref().unwrap_or(session), told, now);
                     renewals.remember(&session, self.surroundings.clock.now().wall);
                     Ok(Some(session))
                 }
@@ -122,10 +125,11 @@ impl Login {
         answer
     }
 
-    /// A session by what its provider says now.
-    fn prolonged(&self, session: &Session, told: Told) -> Session {
+    /// A session by what its provider says, who was asked then.
+    fn prolonged(&self, session: &Session, told: Told, asked: Timestamp) -> Session {
         let now = self.surroundings.clock.now().wall;
         let (mut fresh, expires) = self.times(told.lasts, now);
+        let told_at = if told.confirmed && told.speaks { asked } else { session.told() };
         if !told.confirmed {
             // It gave out tokens and then said nothing of whose they are: what was known holds for a moment.
             fresh = fresh.min(now.plus(RETRY).as_millis());
@@ -139,6 +143,7 @@ impl Login {
             expires,
             refresh_token: told.refresh_token,
             id_token: told.id_token,
+            told: told_at.as_millis(),
             ..session.clone()
         }
     }

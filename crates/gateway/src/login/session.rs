@@ -9,6 +9,7 @@ use auth::authority::{AuthorityConfig, openshift_user};
 use auth::identity::{CredentialKind, Identity};
 use auth::time::Timestamp;
 use auth::token::json::Document;
+use auth::token::jwt::{self, Lineage};
 use aws_lc_rs::digest;
 use aws_lc_rs::error::Unspecified;
 use aws_lc_rs::rand::SecureRandom;
@@ -50,6 +51,12 @@ pub(crate) struct Session {
     /// When they logged in; this and the others in milliseconds.
     #[serde(rename = "b")]
     pub(crate) began: u64,
+    /// When the provider said so, by its own clock: of sessions that began before this was kept, `began`.
+    #[serde(rename = "t", default)]
+    pub(crate) issued: u64,
+    /// When the provider was last asked what it says of them.
+    #[serde(rename = "w", default)]
+    pub(crate) told: u64,
     /// When it is over, whatever happens.
     #[serde(rename = "e")]
     pub(crate) ends: u64,
@@ -103,6 +110,34 @@ impl Session {
     /// When it is over, by what is configured now as well: a lifetime that was shortened is meant for all.
     pub(crate) fn ends(&self, config: &Login) -> Timestamp {
         Timestamp::from_millis(self.ends).min(Timestamp::from_millis(self.began).plus(config.lifetime))
+    }
+
+    /// What it follows from at its provider, whose client we are. `email` is [`Session::email`].
+    pub(crate) fn lineage<'s>(&'s self, client: &'s str, email: Option<&'s str>) -> Lineage<'s> {
+        Lineage {
+            token: None,
+            family: None,
+            session: self.sid.as_deref(),
+            user: Some(&self.subject),
+            client: Some(client),
+            key: None,
+            email,
+            issued_at: Timestamp::from_millis(if self.issued == 0 { self.began } else { self.issued }),
+        }
+    }
+
+    /// The address that the provider tells of them, verified or not.
+    pub(crate) fn email(&self) -> Option<String> {
+        let told = |text: &str| {
+            let document = Document::parse(text.as_bytes().to_vec()).ok()?;
+            document.root().get("email")?.as_str().map(str::to_owned)
+        };
+        self.more.as_deref().and_then(told).or_else(|| told(&self.claims))
+    }
+
+    /// When what is known of them was told.
+    pub(crate) fn told(&self) -> Timestamp {
+        Timestamp::from_millis(if self.told == 0 { self.began } else { self.told })
     }
 
     /// By what it can be ended.
@@ -160,6 +195,11 @@ impl Session {
     fn text(&self) -> Result<Zeroizing<Vec<u8>>, Unspecified> {
         serde_json::to_vec(self).map(Zeroizing::new).map_err(|_| Unspecified)
     }
+}
+
+/// When a provider made an ID token that was verified, by its own clock.
+pub(crate) fn issued_of(id_token: &str) -> Option<Timestamp> {
+    jwt::parse(id_token.as_bytes()).ok().map(|token| token.lineage().issued_at)
 }
 
 /// Who somebody is, from what their provider says of them, and what it says beside.
@@ -259,6 +299,8 @@ mod tests {
             sid: Some("s1".into()),
             claims: r#"{"sub":"u1"}"#.into(),
             began: NOW.as_millis(),
+            issued: NOW.as_millis(),
+            told: NOW.as_millis(),
             ends: NOW.plus(Duration::from_hours(12)).as_millis(),
             fresh: NOW.plus(Duration::from_mins(5)).as_millis(),
             expires: NOW.plus(Duration::from_mins(5)).as_millis(),

@@ -41,6 +41,7 @@ use sources::{CpuPerRequest, Sources};
 use crate::access_log;
 use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
+use crate::events::EventsStatus;
 use crate::login::LoginStatus;
 use crate::phases::{CacheUse, Phase, Recorder};
 use crate::review::ReviewStatus;
@@ -178,6 +179,16 @@ impl Metrics {
     /// Asks `sample` for how all issuers that are followed stand at each scrape.
     pub fn set_follows(&self, sample: impl Fn() -> Vec<FollowSample> + Send + Sync + 'static) {
         self.sources.write().follows = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for how all who transmit security events stand at each scrape.
+    pub fn set_events(&self, sample: impl Fn() -> Vec<EventsStatus> + Send + Sync + 'static) {
+        self.sources.write().events = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for what came of telling others of security events, at each scrape: receiver, outcome, how often.
+    pub fn set_told(&self, sample: impl Fn() -> Vec<(String, &'static str, u64)> + Send + Sync + 'static) {
+        self.sources.write().told = Some(Box::new(sample));
     }
 
     /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.

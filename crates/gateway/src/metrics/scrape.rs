@@ -38,6 +38,8 @@ impl Metrics {
         issuers(e, &sources);
         authorities(e, &sources);
         follows(e, &sources);
+        events(e, &sources);
+        told(e, &sources);
         reviews(e, &sources);
         logins(e, &sources);
         watches(e, &sources);
@@ -376,6 +378,40 @@ fn issuers(e: &mut Encoder, sources: &Sources) {
         for issuer in &issuers {
             family.sample(&[("issuer", &*issuer.name)], read(issuer));
         }
+    }
+}
+
+/// Of those who transmit security events.
+fn events(e: &mut Encoder, sources: &Sources) {
+    let Some(all) = sources.events.as_ref().map(|sample| sample()) else { return };
+    let mut family = e.family(
+        "postern_security_events",
+        Kind::Counter,
+        "Security events, by what became of them: applied, ignored, foreign, or why their token was refused.",
+    );
+    for one in &all {
+        for (kind, outcome, count) in &one.events {
+            let labels = [("transmitter", &*one.name), ("type", kind), ("outcome", outcome)];
+            family.sample(&labels, *count);
+        }
+    }
+    let mut family =
+        e.family("postern_security_events_up", Kind::Gauge, "Whether security events can be fetched.");
+    for (one, up) in all.iter().filter_map(|one| Some((one, one.up?))) {
+        family.sample(&[("transmitter", &*one.name)], u64::from(up));
+    }
+}
+
+/// Of those who are told of security events.
+fn told(e: &mut Encoder, sources: &Sources) {
+    let all = sources.told.as_ref().map(|sample| sample()).unwrap_or_default();
+    if all.is_empty() {
+        return;
+    }
+    let help = "What came of telling a receiver of a security event: delivered, refused, failed, given_up.";
+    let mut family = e.family("postern_security_events_told", Kind::Counter, help);
+    for (receiver, outcome, count) in &all {
+        family.sample(&[("receiver", receiver.as_str()), ("outcome", outcome)], *count);
     }
 }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::provider::ProviderStats;
 use crate::authenticate::AuthorityStatus;
 use crate::cgroup::Cgroup;
+use crate::events::EventsStatus;
 use crate::login::LoginStatus;
 use crate::review::ReviewStatus;
 use crate::watch::WatchStatus;
@@ -107,6 +108,9 @@ pub(super) struct Sources {
     pub(super) issuers: Source<Vec<IssuerSample>>,
     pub(super) authorities: Source<Vec<AuthorityStatus>>,
     pub(super) follows: Source<Vec<FollowSample>>,
+    pub(super) events: Source<Vec<EventsStatus>>,
+    /// Receiver, outcome, count.
+    pub(super) told: Source<Vec<(String, &'static str, u64)>>,
     pub(super) reviews: Source<Option<ReviewStatus>>,
     pub(super) logins: Source<Option<LoginStatus>>,
     pub(super) watches: Source<Vec<WatchStatus>>,

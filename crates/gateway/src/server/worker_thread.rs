@@ -270,6 +270,7 @@ fn running(
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
         login: generation.login.clone(),
+        events: generation.events.clone(),
         minter: generation.minter.clone(),
         pools,
         routes,

@@ -146,7 +146,8 @@ impl Town {
             clock,
             desk,
             lease: LEASE,
-            counts: Counts::default(),
+            counts: Arc::<Counts>::default(),
+            longest: None,
         });
         follows.replace(vec![followed.clone()]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];

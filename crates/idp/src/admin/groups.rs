@@ -6,6 +6,7 @@ use store::groups::{self as rows, AddMember, DeleteGroup, RemoveMember};
 
 use super::{Admin, AdminFault, Page, check, paging, seconds, users::UserView};
 use crate::{ending, secrets::Subject};
+use auth::token::security_event::Kind;
 
 /// Members whose tags are read at once.
 const BATCH: u32 = 500;
@@ -93,7 +94,7 @@ impl Admin<'_> {
         let change = RemoveMember {
             group: group.to_owned(),
             user_id: user_id.to_owned(),
-            revocation: ending::user(self.provider, user_id, "left a group", now),
+            revocation: ending::user(self.provider, (user_id, Kind::TokenClaimsChange), "left a group", now),
             now,
         };
         let entry = self.entry("group.remove_member", target(group), &json!({ "user": user_id }));
@@ -103,19 +104,23 @@ impl Admin<'_> {
     /// Deletes a group: its members' tokens are void.
     pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
         self.group_row(group).await?;
-        let (mut tags, mut after) = (Vec::new(), String::new());
+        let (mut all, mut after) = (Vec::new(), String::new());
         loop {
             let members = self.provider.store().members_of(group, &after, BATCH).await?;
             let Some(last) = members.last() else { break };
             after.clone_from(&last.name);
-            tags.extend(members.iter().map(|user| self.tag(Subject::User(&user.id))));
+            all.extend(members.into_iter().map(|user| user.id));
         }
-        let (members, now) = (tags.len(), self.now());
-        let change = DeleteGroup {
-            name: group.to_owned(),
-            revocation: ending::so_far(tags, "group deleted", now),
-            now,
+        let (members, now, why) = (all.len(), self.now(), "group deleted");
+        let revocations = if self.provider.tells_others() {
+            // Whoever else is told hears of each.
+            let one = |id: &String| ending::user(self.provider, (id, Kind::TokenClaimsChange), why, now);
+            all.iter().map(one).collect()
+        } else {
+            let tags = all.iter().map(|id| self.tag(Subject::User(id))).collect();
+            vec![ending::so_far(tags, why, now)]
         };
+        let change = DeleteGroup { name: group.to_owned(), revocations, now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
         AdminFault::gone_unless(self.write(change, entry).await?, "group", group)
     }

@@ -270,13 +270,11 @@ impl Admin<'_> {
     /// What revokes everything a client has, or has on behalf of one user.
     pub(super) fn grants_of(&self, client: &str, user: Option<&str>, reason: &'static str) -> RevokeGrants {
         let now = self.now();
-        let subject = user.map_or(Subject::Client(client), |user| Subject::Consent(user, client));
-        RevokeGrants {
-            client_id: client.to_owned(),
-            user_id: user.map(str::to_owned),
-            revocation: ending::so_far(vec![self.tag(subject)], reason, now),
-            now,
-        }
+        let revocation = match user {
+            Some(user) => ending::consent(self.provider, (user, client), reason, now),
+            None => ending::so_far(vec![self.tag(Subject::Client(client))], reason, now),
+        };
+        RevokeGrants { client_id: client.to_owned(), user_id: user.map(str::to_owned), revocation, now }
     }
 }
 

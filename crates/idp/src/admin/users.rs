@@ -9,7 +9,8 @@ use store::{
 };
 
 use super::{Admin, AdminFault, Page, Refused, Secret, check, paging, seconds};
-use crate::{ending, login::account_subject, passwords::Password, secrets::Subject};
+use crate::{ending, login::account_subject, passwords::Password};
+use auth::token::security_event::Kind;
 
 /// A person's account.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
@@ -248,14 +249,13 @@ impl Admin<'_> {
             None => user.email_verified_at.filter(|_| same),
         };
         let detail = changed(&change);
-        let tag = self.tag(Subject::User(id));
         let row = ChangeUser {
             user_id: id.to_owned(),
             name: change.name.unwrap_or(user.name),
             email,
             email_verified_at: verified,
             claims: change.claims.map_or(user.claims, |claims| Value::Object(claims).to_string()),
-            revocation: ending::stale(tag, "account changed", now),
+            revocation: ending::changed(self.provider, id, "account changed", now),
             now,
         };
         AdminFault::gone_unless(
@@ -327,7 +327,7 @@ impl Admin<'_> {
         let (user, now) = (self.user_row(id).await?, self.now());
         let change = DeleteUser {
             user_id: id.to_owned(),
-            revocation: ending::user(self.provider, id, "account deleted", now),
+            revocation: ending::user(self.provider, (id, Kind::AccountPurged), "account deleted", now),
             deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
             now,
         };

@@ -299,7 +299,7 @@ async fn withdraw_one(provider: &Provider, session: &Session, client_id: &str) -
     let change = WithdrawConsent {
         user_id: session.user_id.clone(),
         client_id: client_id.to_owned(),
-        revocation: ending::consent(provider, &session.user_id, client_id, now),
+        revocation: ending::consent(provider, (&session.user_id, client_id), "consent withdrawn", now),
         now,
     };
     let entry = entry(session, "consent.withdraw", format!("client:{client_id}"), now);

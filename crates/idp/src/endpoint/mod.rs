@@ -19,6 +19,7 @@ pub mod login;
 pub mod logout;
 pub mod pushed;
 pub mod revoke;
+pub mod signals;
 pub mod token;
 pub mod userinfo;
 mod visit;

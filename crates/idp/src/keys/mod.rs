@@ -302,6 +302,7 @@ impl Keys {
             reason: "signing key revoked",
             not_before: None,
             until: now.plus(RETENTION),
+            occurrence: None,
         };
         let kid = kid.to_owned();
         let told = Told { revocation: Some(revocation), entry };

@@ -139,7 +139,13 @@ async fn an_approval_dies_with_the_account() {
     browser.submit(&page.form("/device/decision"), &[("decision", "allow")]).await;
     world.server.clock.advance(Duration::from_secs(1));
     let now = world.server.clock.now();
-    let revocation = store::Revocation { tags: vec![], reason: "test", not_before: Some(now), until: now };
+    let revocation = store::Revocation {
+        tags: vec![],
+        reason: "test",
+        not_before: Some(now),
+        until: now,
+        occurrence: None,
+    };
     let user_id = world.ada.id.clone();
     let end = EndUser { user_id, ending: Ending::Everything, revocation, deliver_until: None, now };
     world.server.provider.store().write(end).await.unwrap();

@@ -14,6 +14,7 @@ mod openid;
 mod races;
 mod security;
 mod server;
+mod signals;
 mod strictness;
 mod verify;
 mod wire;

@@ -445,8 +445,13 @@ async fn what_ends_a_person_ends_their_tokens() {
     }
     world.server.clock.advance(Duration::from_secs(1));
     let now = world.server.clock.now();
-    let revocation =
-        store::Revocation { tags: vec![], reason: "disabled", not_before: Some(now), until: now };
+    let revocation = store::Revocation {
+        tags: vec![],
+        reason: "disabled",
+        not_before: Some(now),
+        until: now,
+        occurrence: None,
+    };
     let end =
         EndUser { user_id: "ada-id".into(), ending: Ending::Disabled, revocation, deliver_until: None, now };
     store.write(end).await.unwrap();

@@ -95,7 +95,7 @@ pub(crate) fn config(issuer: &str) -> Config {
 pub(crate) struct Nowhere;
 
 impl Outbound for Nowhere {
-    fn post_form(&self, _: &str, _: String) -> Answered {
+    fn post(&self, _: idp::Post) -> Answered {
         Box::pin(async { Err("nobody is there".to_owned()) })
     }
 }

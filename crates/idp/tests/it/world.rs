@@ -35,8 +35,8 @@ pub(crate) const VERIFIER: &str = "a-verifier-of-sufficient-length-0123456789-ab
 pub(crate) struct Told(pub(crate) Arc<Mutex<Vec<(String, String)>>>, pub(crate) Arc<Mutex<u16>>);
 
 impl Outbound for Told {
-    fn post_form(&self, url: &str, body: String) -> Answered {
-        self.0.lock().unwrap().push((url.to_owned(), body));
+    fn post(&self, post: idp::Post) -> Answered {
+        self.0.lock().unwrap().push((post.url, post.body));
         let status = *self.1.lock().unwrap();
         Box::pin(async move { if status == 0 { Err("refused".into()) } else { Ok(status) } })
     }

@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use auth::policy::route::RouteMatch;
 use auth::time::Timestamp;
 
-pub use check::{Broker, Coherence, Database, Follow, Otlp, Provider, SecretFile, Settings};
+pub use check::{
+    Broker, Coherence, Database, EventsDatabase, Follow, Otlp, Provider, SecretFile, SecurityEvents, Settings,
+};
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
 pub use files::{Disk, Files, NoFiles, Stamp};
@@ -58,6 +60,8 @@ pub struct Loaded {
     pub sessions: Option<Database>,
     /// How it hears of what is revoked.
     pub coherence: Coherence,
+    /// Who tells of what happens elsewhere.
+    pub events: Option<SecurityEvents>,
     /// The tables as written, defaults filled in.
     pub raw: raw::File,
     /// What each route takes, in the order of [`gateway::config::Config::routes`].
@@ -97,7 +101,8 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
-            let check::Checked { config, settings, matchers, provider, sessions, coherence } = checked;
+            let check::Checked { config, settings, matchers, provider, sessions, coherence, events } =
+                checked;
             let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, source.text.as_bytes());
             let digest = crate::hex(&digest.as_ref()[..8]);
             Ok(Box::new(Loaded {
@@ -106,6 +111,7 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
                 provider,
                 sessions,
                 coherence,
+                events,
                 raw,
                 matchers,
                 digest,

@@ -21,6 +21,7 @@ pub struct AtStart {
     provider_files: [u64; 2],
     sessions: Sessions,
     coherence: raw::Coherence,
+    events: Option<raw::SecurityEvents>,
 }
 
 /// Where sessions are kept, as written, and what a file of it holds.
@@ -43,7 +44,16 @@ pub struct InForce {
 impl AtStart {
     /// The part of the configuration that a process starts with.
     pub fn of(loaded: &Loaded) -> Self {
-        let raw::File { server, admin, access_log, telemetry, provider, coherence, .. } = loaded.raw.clone();
+        let raw::File {
+            server,
+            admin,
+            access_log,
+            telemetry,
+            provider,
+            coherence,
+            security_events: events,
+            ..
+        } = loaded.raw.clone();
         Self {
             workers: server.workers,
             admin,
@@ -54,6 +64,7 @@ impl AtStart {
             provider_files: provider_files(loaded),
             sessions: Sessions::of(loaded),
             coherence,
+            events,
         }
     }
 
@@ -79,6 +90,7 @@ impl AtStart {
         kept.keep("telemetry.service", &mut new.service, &old.service);
         kept.keep("telemetry.trace_ratio", &mut new.trace_ratio, &old.trace_ratio);
         kept.keep("coherence", &mut file.coherence, &self.coherence);
+        kept.keep("security_events", &mut file.security_events, &self.events);
         if let Some(login) = &mut file.login {
             let mut version = Sessions::of(loaded).version;
             kept.keep("login.database", &mut login.database, &self.sessions.database);

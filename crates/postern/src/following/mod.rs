@@ -10,6 +10,7 @@
 pub mod remote;
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -22,7 +23,9 @@ use coherence::roster::{GONE, Roster};
 use coherence::tags::TagKey;
 use coherence::time::BootClock;
 use coherence::transport::amqp::{self, Amqp};
+use coherence::transport::memory::Memory;
 use coherence::transport::nats;
+use coherence::transport::postgres::{self, UrlError};
 use coherence::transport::several::Several;
 use coherence::transport::{State, Transport};
 use coherence::view::View;
@@ -31,10 +34,11 @@ use coherence::{ConsumerId, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::followed::{self, Followed};
 use gateway::metrics::FollowSample;
+use gateway::tls::{Protocols, client_config};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use store::Store;
 use store::followers::{Canary, ForgetFollower, Listed};
+use store::{Dialect, Store};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -162,7 +166,8 @@ impl Following {
             clock,
             desk,
             lease,
-            counts: followed::Counts::default(),
+            counts: Arc::<followed::Counts>::default(),
+            longest: None,
         });
         let heard = told.clone();
         let following = drive::follow(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
@@ -230,6 +235,27 @@ impl Following {
         while self.unready().is_some() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(2));
         }
+    }
+
+    /// The same log as that of another issuer, whose tags are made by these, and whose tokens are believed for so long at most.
+    pub fn of(&self, issuer: &str, tags: TagKey, longest: Duration) -> Arc<Followed> {
+        let Followed { name, view, clock, desk, lease, counts, .. } = &*self.followed;
+        Arc::new(Followed {
+            issuer: issuer.into(),
+            name: name.clone(),
+            view: view.clone(),
+            tags,
+            clock: clock.clone(),
+            desk: desk.clone(),
+            lease: *lease,
+            counts: counts.clone(),
+            longest: Some(longest),
+        })
+    }
+
+    /// Where messages go in and out.
+    pub fn end(&self) -> &End {
+        &self.end
     }
 
     /// Why requests should not be sent here: nothing was heard of the issuer yet.
@@ -339,6 +365,43 @@ impl Ways {
             }
         };
         Ok(Self { broker, lease: config.lease })
+    }
+}
+
+/// The ways for messages between processes that share a database: within one, and over the database where it carries any. Call it
+/// within the runtime that connections are to live in.
+///
+/// # Errors
+/// When the database cannot be reached as its URL says.
+pub fn beside(store: &Store, database: &config::Database) -> Result<Vec<Arc<dyn Transport>>, Failure> {
+    let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
+    if store.dialect() == Dialect::Postgres {
+        transports.push(Arc::new(postgres::connect(notifying(database)?)));
+    }
+    Ok(transports)
+}
+
+/// How a database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL
+/// (`sslrootcert`), or by the system.
+fn notifying(database: &config::Database) -> Result<postgres::Config, Failure> {
+    let fault = |error: &dyn std::fmt::Display| {
+        Failure::new(format!("the database cannot carry messages between nodes: {error}"))
+    };
+    let parameters = database.url.split_once('?').map_or("", |(_, parameters)| parameters);
+    let mut values = parameters.split('&').filter_map(|pair| pair.split_once('='));
+    let root = values.find_map(|(name, value)| (name == "sslrootcert").then_some(value));
+    match postgres::Config::new(&database.url, None) {
+        Err(UrlError::Unencrypted) => {
+            let roots = match root {
+                Some(file) => gateway::tls::roots_from_file(Path::new(file)),
+                None => gateway::tls::system_roots().map(|(roots, _)| roots),
+            };
+            let none = Protocols { http1: false, http2: false };
+            let built = roots.and_then(|roots| client_config(roots, None, none, SystemClock.now().wall));
+            let tls = built.map_err(|error| fault(&error))?.config;
+            postgres::Config::new(&database.url, Some(tls)).map_err(|error| fault(&error))
+        }
+        config => config.map_err(|error| fault(&error)),
     }
 }
 

@@ -18,7 +18,6 @@ mod secret;
 mod server;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,16 +25,13 @@ use aws_lc_rs::rand::SystemRandom;
 use axum::Router;
 use coherence::drive::Answers;
 use coherence::secret::SharedSecret;
-use coherence::transport::Transport;
-use coherence::transport::memory::Memory;
-use coherence::transport::postgres::{self, UrlError};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::metrics::ProviderStats;
-use gateway::tls::{Protocols, client_config};
 use idp::secrets::Purpose;
+use idp::signals::ToldSample;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use parking_lot::{Mutex, RwLock};
-use store::{Dialect, Epoch, OpenError, Store};
+use store::{Epoch, OpenError, Store};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -44,7 +40,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::Failure;
 use crate::config;
-use crate::following::{Following, Source, Ways, together};
+use crate::following::{Following, Source, Ways, beside, together};
 use outbound::Https;
 use server::Live;
 
@@ -117,6 +113,7 @@ pub struct Running {
     store: Store,
     secret: Zeroizing<String>,
     stats: Arc<ProviderStats>,
+    provider: Arc<RwLock<Arc<idp::Provider>>>,
     tending: JoinHandle<()>,
     serving: JoinHandle<bool>,
     address: SocketAddr,
@@ -150,7 +147,8 @@ impl Running {
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
         let (stop, stopped) = watch::channel(false);
         let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
-        let tending = runtime.spawn(idp::tend(provider));
+        let tending = runtime.spawn(idp::tend(provider.clone()));
+        let provider = Arc::new(RwLock::new(provider));
         let unready = Arc::new(Mutex::new(None));
         runtime.spawn(look(store.clone(), unready.clone()));
         drop(guard);
@@ -161,6 +159,7 @@ impl Running {
             store,
             secret,
             stats,
+            provider,
             tending,
             serving,
             address,
@@ -176,6 +175,12 @@ impl Running {
     /// Its log, followed in this process.
     pub fn following(&self) -> &Arc<Following> {
         &self.following
+    }
+
+    /// Tells what came of telling others what happened.
+    pub fn told_others(&self) -> impl Fn() -> Vec<ToldSample> + Send + Sync + 'static {
+        let provider = self.provider.clone();
+        move || provider.read().told_others()
     }
 
     /// Where it listens.
@@ -221,6 +226,7 @@ impl Running {
     pub fn take_over(&mut self, next: Next) {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
+        *self.provider.write() = next.provider.clone();
         self.tending = self.runtime.spawn(idp::tend(next.provider));
         (self.following, self.answers) = (next.following, next.answers);
         self.generations = next.generations;
@@ -270,10 +276,7 @@ fn follow(
     ways: &Ways,
     on: &Handle,
 ) -> Result<(Arc<Following>, Answers<Store>), Failure> {
-    let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
-    if store.dialect() == Dialect::Postgres {
-        transports.push(Arc::new(postgres::connect(notifying(&config.database)?)));
-    }
+    let mut transports = beside(store, &config.database)?;
     transports.extend(ways.broker.clone());
     let shared = shared(config, secrets)?;
     let source = Source {
@@ -306,30 +309,6 @@ fn facts_of(
 pub fn shared(config: &config::Provider, secrets: &Secrets) -> Result<SharedSecret, Failure> {
     let shared = secrets.shared(&config.generations);
     shared.map_err(|error| Failure::new(format!("provider.follow_generations: {error}")))
-}
-
-/// How the provider's database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL
-/// (`sslrootcert`), or by the system.
-fn notifying(database: &config::Database) -> Result<postgres::Config, Failure> {
-    let fault = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("the provider's database cannot carry messages between nodes: {error}"))
-    };
-    let parameters = database.url.split_once('?').map_or("", |(_, parameters)| parameters);
-    let mut values = parameters.split('&').filter_map(|pair| pair.split_once('='));
-    let root = values.find_map(|(name, value)| (name == "sslrootcert").then_some(value));
-    match postgres::Config::new(&database.url, None) {
-        Err(UrlError::Unencrypted) => {
-            let roots = match root {
-                Some(file) => gateway::tls::roots_from_file(Path::new(file)),
-                None => gateway::tls::system_roots().map(|(roots, _)| roots),
-            };
-            let none = Protocols { http1: false, http2: false };
-            let built = roots.and_then(|roots| client_config(roots, None, none, SystemClock.now().wall));
-            let tls = built.map_err(|error| fault(&error))?.config;
-            postgres::Config::new(&database.url, Some(tls)).map_err(|error| fault(&error))
-        }
-        config => config.map_err(|error| fault(&error)),
-    }
 }
 
 async fn build(

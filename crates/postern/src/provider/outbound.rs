@@ -1,11 +1,11 @@
-//! The provider's way to clients, which it tells of logouts.
+//! The provider's way to clients, which it tells of logouts, and to those who are told of security events.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use gateway::url::Url;
 use http::Method;
-use idp::{Answered, Outbound};
+use idp::{Answered, Outbound, Post};
 
 use crate::client::{Client, Version};
 
@@ -20,12 +20,14 @@ pub(super) struct Https {
 }
 
 impl Outbound for Https {
-    fn post_form(&self, url: &str, body: String) -> Answered {
-        let (client, url) = (self.client.clone(), url.to_owned());
+    fn post(&self, post: Post) -> Answered {
+        let client = self.client.clone();
         Box::pin(async move {
-            let url = Url::parse(&url).map_err(|fault| format!("{url}: {fault}"))?;
-            let form = [("content-type", "application/x-www-form-urlencoded")];
-            let exchange = client.send(Version::Http1, Method::POST, &url, &form, body);
+            let Post { url, content_type, authorization, body } = post;
+            let parsed = Url::parse(&url).map_err(|fault| format!("{url}: {fault}"))?;
+            let mut fields = vec![("content-type", content_type)];
+            fields.extend(authorization.as_ref().map(|shown| ("authorization", shown.as_str())));
+            let exchange = client.send(Version::Http1, Method::POST, &parsed, &fields, body);
             match tokio::time::timeout(DEADLINE, exchange).await {
                 Ok(reply) => reply.map(|reply| reply.status.as_u16()),
                 Err(_) => Err(format!("{url}: no answer within {} s", DEADLINE.as_secs())),

@@ -26,6 +26,7 @@ mod revoked;
 mod rooms;
 mod schema;
 mod serve;
+mod signals;
 mod support;
 mod token;
 mod values;

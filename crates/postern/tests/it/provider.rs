@@ -269,7 +269,7 @@ fn what_a_command_keeps_is_there_when_the_provider_runs() {
 struct Nobody;
 
 impl idp::Outbound for Nobody {
-    fn post_form(&self, _: &str, _: String) -> idp::Answered {
+    fn post(&self, _: idp::Post) -> idp::Answered {
         Box::pin(async { Err("nobody is called".into()) })
     }
 }

@@ -90,6 +90,12 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
         ("follow.secret", 0o600, FOLLOW_SECRET),
         ("login.keys", 0o600, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
         ("login.secret", 0o600, "hunter2\n"),
+        (
+            "bearer.token",
+            0o600,
+            "# two, of which the first is the newer\nq8Zt3vR1xW6nB4mK0pLs7dYh\nhunter2-and-some-more\n",
+        ),
+        ("open.token", 0o644, "q8Zt3vR1xW6nB4mK0pLs7dYh\n"),
         ("malformed.secret", 0o600, "hunter2\n"),
         ("database.url", 0o600, "postgres://postern:hunter2@db.example/postern\n"),
         ("open.url", 0o644, "postgres://postern:hunter2@db.example/postern\n"),

@@ -104,6 +104,7 @@ pub(crate) fn revocation(name: &str) -> Revocation {
         reason: "a test says so",
         not_before: None,
         until: NOW.plus(std::time::Duration::from_hours(1)),
+        occurrence: None,
     }
 }
 

@@ -207,7 +207,7 @@ on_both! {
                     }
                 });
             }
-            let delete = DeleteGroup { name: group, revocation: revocation("g"), now: NOW.plus(LATER) };
+            let delete = DeleteGroup { name: group, revocations: vec![revocation("g")], now: NOW.plus(LATER) };
             assert!(stores[round % stores.len()].write(delete).await.unwrap());
             for (name, added) in racers.join_all().await {
                 assert_eq!(is_active(&stores[0], &name, NOW).await, !added, "{name}");

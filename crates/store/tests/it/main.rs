@@ -13,4 +13,5 @@ mod log;
 mod login_sessions;
 mod operators;
 mod people;
+mod security_events;
 mod writes;

@@ -120,7 +120,7 @@ on_both! {
         } };
         assert_eq!((members("").await, members("ada").await), (vec!["Ada".to_owned()], vec!["cleo".to_owned()]));
 
-        let delete = DeleteGroup { name: "staff".into(), revocation: revocation("staff"), now: NOW.plus(LATER) };
+        let delete = DeleteGroup { name: "staff".into(), revocations: vec![revocation("staff")], now: NOW.plus(LATER) };
         assert!(store.write(delete.clone()).await.unwrap());
         assert!(!store.write(delete).await.unwrap());
         assert_eq!(names(store.groups("", 9).await.unwrap()), ["admins"]);

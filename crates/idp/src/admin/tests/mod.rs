@@ -38,7 +38,7 @@ const START: u64 = 1_800_000_000_250;
 struct Nobody;
 
 impl Outbound for Nobody {
-    fn post_form(&self, _: &str, _: String) -> Answered {
+    fn post(&self, _: crate::Post) -> Answered {
         Box::pin(async { Err("nobody is there".into()) })
     }
 }

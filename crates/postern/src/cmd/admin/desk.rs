@@ -7,7 +7,7 @@ use aws_lc_rs::rand::SystemRandom;
 use coherence::secret::SharedSecret;
 use gateway::clock::{Clock as _, SystemClock};
 use idp::admin::{Admin, AdminFault, Page};
-use idp::{Answered, Outbound, Parts};
+use idp::{Answered, Outbound, Parts, Post};
 use serde::Serialize;
 
 use super::Output;
@@ -46,7 +46,7 @@ pub(super) fn provider_of(loaded: Box<config::Loaded>, path: &Path) -> Result<co
 struct Elsewhere;
 
 impl Outbound for Elsewhere {
-    fn post_form(&self, _: &str, _: String) -> Answered {
+    fn post(&self, _: Post) -> Answered {
         Box::pin(async { Err("not from the command line".into()) })
     }
 }

@@ -46,7 +46,10 @@ fn step_of(error: &TokenError) -> Step {
         TokenError::WrongType | TokenError::NotAnAccessToken(_) | TokenError::SenderConstrained
         // of tokens of a login
         | TokenError::NotAnIdToken(_)
-        | TokenError::NotALogoutToken(_) => Step::Type,
+        | TokenError::NotALogoutToken(_)
+        // of events
+        | TokenError::NotASecurityEvent(_)
+        | TokenError::UnsupportedSubject(_) => Step::Type,
         TokenError::WrongAudience => Step::Audience,
         TokenError::Claim(fault) if &*fault.claim == "iss" => Step::Form,
         TokenError::Claim(fault) if &*fault.claim == "aud" => Step::Audience,

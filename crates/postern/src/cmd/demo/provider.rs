@@ -15,7 +15,8 @@ use gateway::clock::{Clock as _, SystemClock};
 use idp::client::secret::ClientSecret;
 use idp::passwords::{Hasher, Memory, Parameters, Password};
 use idp::{
-    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Provider, Secrets,
+    Answered, ClientConfig, ConfiguredSecret, Entropy as _, GrantType, Outbound, Parts, Post, Provider,
+    Secrets,
 };
 use store::groups::{AddGroup, AddMember};
 use store::users::{AddUser, StoredPassword, User};
@@ -122,8 +123,8 @@ impl Residents {
 struct Nobody;
 
 impl Outbound for Nobody {
-    fn post_form(&self, url: &str, _: String) -> Answered {
-        let refused = format!("{url}: the demo calls nobody");
+    fn post(&self, post: Post) -> Answered {
+        let refused = format!("{}: the demo calls nobody", post.url);
         Box::pin(async move { Err(refused) })
     }
 }

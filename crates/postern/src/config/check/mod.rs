@@ -6,6 +6,7 @@
 mod authorities;
 mod coherence;
 mod database;
+mod events;
 mod headers;
 mod issuers;
 mod kubernetes;
@@ -35,6 +36,7 @@ use super::scalar::Name;
 use super::sound::Sound;
 pub use coherence::{Broker, Coherence, Follow};
 pub use database::Database;
+pub use events::{EventsDatabase, SecurityEvents};
 pub use provider::{Provider, SecretFile};
 pub(super) use settings::OtlpFiles;
 pub use settings::{Otlp, Settings};
@@ -55,6 +57,7 @@ pub(super) struct Checked {
     pub(super) provider: Option<Provider>,
     pub(super) sessions: Option<Database>,
     pub(super) coherence: Coherence,
+    pub(super) events: Option<SecurityEvents>,
 }
 
 impl<'f> Context<'f> {
@@ -114,6 +117,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let server_timing = settings::server_timing(file, context);
     let provider = provider::check(sound, context);
     let coherence = coherence::check(sound, context);
+    let events = events::check(sound, context);
     if context.faults.refuse() {
         return None;
     }
@@ -127,6 +131,8 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
             .unwrap_or_default()
             .as_slice(),
         serde_json::to_vec(&file.client_certificates).unwrap_or_default().as_slice(),
+        // What was believed of an issuer that has begun to tell rests on nothing it tells.
+        serde_json::to_vec(&file.security_events).unwrap_or_default().as_slice(),
         wanted.join("\n").as_bytes(),
     ]);
     let cache = &file.cache;
@@ -159,7 +165,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         assertion,
         server_timing,
     };
-    Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence? })
+    Some(Checked { config, settings: settings?, matchers, provider, sessions, coherence: coherence?, events })
 }
 
 /// A short digest that changes when a part does.

@@ -4,6 +4,7 @@
 //! Where its secret is, is judged in `store`.
 
 mod clients;
+mod receivers;
 mod store;
 
 use std::net::SocketAddr;
@@ -163,6 +164,7 @@ fn config(
     config.brand.colour.clone_from(&raw.brand.colour);
     config.languages = languages;
     config.clients = clients;
+    config.receivers = receivers::read(raw, path, context);
     config
 }
 

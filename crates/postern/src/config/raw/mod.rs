@@ -6,6 +6,8 @@
 
 mod authority;
 mod coherence;
+mod event_receiver;
+mod events;
 mod identity;
 mod issuer;
 mod kubernetes;
@@ -24,6 +26,8 @@ use serde::{Deserialize, Serialize};
 
 pub use authority::{Authority, AuthorityKind, ClientAuthentication, Signed};
 pub use coherence::{Addressing, Coherence};
+pub use event_receiver::{EventReceiver, EventType};
+pub use events::{SecurityEvents, Transmitter};
 pub use identity::{Assertion, HeaderStyle, IdentityHeaders};
 pub use issuer::{Algorithm, CertificatePart, Claims, ClientCertificates, Issuer, SubjectPart, TokenTypes};
 pub use kubernetes::{Kubernetes, Review, ReviewedName};
@@ -96,6 +100,9 @@ pub struct File {
     /// How nodes tell each other what is revoked.
     #[serde(skip_serializing_if = "is_default")]
     pub coherence: Coherence,
+    /// Security events, by which issuers elsewhere tell what they take back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_events: Option<SecurityEvents>,
     /// Logging in with a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::scalar::{Address, ByteSize, Network, Timespan};
+use super::EventReceiver;
 use super::default::{count, secs, yes};
 
 /// An OpenID provider of this process's own: it knows people and clients and issues tokens. A gateway here or elsewhere
@@ -74,6 +75,9 @@ pub struct Provider {
     /// The clients. More may be registered in the database.
     #[serde(default)]
     pub client: Vec<Client>,
+    /// Who elsewhere is told of what happens here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub event_receiver: Vec<EventReceiver>,
 }
 
 fn first_generation() -> Vec<u8> {

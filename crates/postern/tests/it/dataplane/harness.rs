@@ -455,6 +455,7 @@ pub(crate) fn services(workers: usize) -> Services {
         generation: Generation::default(),
         follows: Follows::default(),
         sessions: None,
+        events: None,
     }
 }
 

@@ -122,6 +122,34 @@ impl Played {
     }
 }
 
+impl Played {
+    /// A token signed by the provider, of this type, with other claims in the place of those of a security event token; `null` takes
+    /// one out.
+    pub(crate) fn signed(&self, typ: &str, changes: &Value) -> String {
+        let state = self.state();
+        let now = state.clock.now().wall.as_secs();
+        let mut claims = json!({
+            "iss": state.url, "aud": "https://app.test", "iat": now, "jti": format!("set-{now}"),
+            "sub_id": {"format": "iss_sub", "iss": state.url, "sub": "alice-id"},
+            "events": {"https://schemas.openid.net/secevent/caep/event-type/session-revoked": {"event_timestamp": now}},
+        });
+        change(&mut claims, changes);
+        state.signer.sign(&[("typ", typ)], &claims).unwrap()
+    }
+
+    /// An access token, with these claims in the place of the usual.
+    pub(crate) fn access_token(&self, changes: &Value) -> String {
+        let state = self.state();
+        let now = state.clock.now().wall.as_secs();
+        let mut claims = json!({
+            "iss": state.url, "aud": "orders", "iat": now - 10, "exp": now + 3600, "jti": "token-1", "sub": "alice-id",
+            "client_id": "app", "sid": "sid-9", "email": "Alice@example.com", "email_verified": true,
+        });
+        change(&mut claims, changes);
+        state.signer.sign(&[("typ", "at+jwt")], &claims).unwrap()
+    }
+}
+
 /// Puts members in the place of others.
 fn change(claims: &mut Value, changes: &Value) {
     for (name, value) in changes.as_object().unwrap() {

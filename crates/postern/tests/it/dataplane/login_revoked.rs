@@ -50,6 +50,7 @@ impl Log {
             reason: "test",
             not_before: None,
             until: Timestamp::from_secs(now() + 3600),
+            occurrence: None,
         };
         let revoke = Revoke { revocation, now: Timestamp::from_secs(now()) };
         CONTROL.block_on(self.store.write(revoke)).unwrap();

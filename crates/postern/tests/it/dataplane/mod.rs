@@ -19,6 +19,7 @@ mod login_revoked;
 mod opaque;
 mod predecessors;
 mod review;
+mod security_events;
 mod telemetry;
 mod tls;
 mod tokens;

@@ -1,0 +1,166 @@
+//! What those ask who are told of security events: what this transmitter can do (SSF §7.1), and what there is to be fetched
+//! (RFC 8936).
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use axum::{
+    extract::{Path, Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION, header::WWW_AUTHENTICATE},
+    response::Response,
+};
+use serde::Deserialize;
+use serde_json::json;
+use store::{
+    StoreError,
+    security_events::{Acknowledge, Occurred},
+};
+
+use super::{answer, form};
+use crate::{
+    discovery,
+    oauth::error::Fault,
+    provider::Provider,
+    signals::{GIVEN_UP, Receiver, set},
+};
+
+/// Tokens of one answer, unless fewer are asked for.
+const MOST: u32 = 100;
+/// How long a question is kept until there is something: not so long that a node which ends has to wait for it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often other nodes' events are looked for meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// RFC 8936 §2.4.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Question {
+    max_events: Option<u32>,
+    return_immediately: bool,
+    ack: Vec<String>,
+    set_errs: BTreeMap<String, serde_json::Value>,
+}
+
+/// `GET /.well-known/ssf-configuration`. Streams are configured, not managed: so there are no endpoints for that.
+pub async fn configuration(State(provider): State<Arc<Provider>>) -> Response {
+    if !provider.tells_others() {
+        return answer::refuse(&Fault::NotFound, provider.challenge(), None);
+    }
+    let issuer = provider.issuer().as_str();
+    let document = json!({
+        "spec_version": "1_0",
+        "issuer": issuer,
+        "jwks_uri": format!("{issuer}{}", discovery::JWKS),
+        "delivery_methods_supported": provider.receivers().methods(),
+        "default_subjects": "ALL",
+    });
+    answer::document(document.to_string().into(), provider.document_cache())
+}
+
+/// `POST /ssf/poll/{receiver}` (RFC 8936 §2).
+pub async fn poll(
+    State(provider): State<Arc<Provider>>,
+    Path(name): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    // Whoever does not know the token need not learn who is told.
+    let receivers = provider.receivers();
+    let shown = headers.get(AUTHORIZATION).and_then(|shown| shown.as_bytes().strip_prefix(b"Bearer "));
+    let known = receivers.polling(&name).filter(|(_, bearer)| shown.is_some_and(|shown| bearer.is(shown)));
+    let Some((receiver, _)) = known else {
+        let error = json!({ "err": "authentication_failed", "description": "the bearer token is not the receiver's" });
+        let mut response = answer::json(StatusCode::UNAUTHORIZED, &error);
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    };
+    let body = match form::whole(request.into_body()).await {
+        Ok(body) => body,
+        Err(fault) => return answer::refuse(&fault, provider.challenge(), None),
+    };
+    // A list would be read as the members in their order.
+    let is_object = body.trim_ascii_start().starts_with(b"{");
+    let Some(question) = serde_json::from_slice::<Question>(&body).ok().filter(|_| is_object) else {
+        let error = json!({ "err": "invalid_request", "description": "the body is no poll request as RFC 8936 has it" });
+        return answer::json(StatusCode::BAD_REQUEST, &error);
+    };
+    match answered(&provider, receiver, &question).await {
+        Ok(response) => response,
+        Err(fault) => answer::refuse(&fault, provider.challenge(), None),
+    }
+}
+
+async fn answered(provider: &Provider, receiver: &Receiver, question: &Question) -> Result<Response, Fault> {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let mut made = provider.store().appended();
+    heard(provider, receiver, question).await?;
+    let most = question.max_events.unwrap_or(MOST).min(MOST);
+    let (events, more) = loop {
+        let (events, more) = next(provider, receiver, most).await?;
+        let is_over = tokio::time::Instant::now() >= until;
+        if !events.is_empty() || most == 0 || question.return_immediately || is_over {
+            break (events, more);
+        }
+        // An event of this node's, or one of another that nobody tells us of.
+        let _ = tokio::time::timeout(LOOK, made.recv()).await;
+    };
+    let epoch = provider.store().head().await?.epoch;
+    let mut sets = serde_json::Map::new();
+    for event in &events {
+        let jti = set::name(epoch, event.seq);
+        let token = set::of(provider, receiver, event, &jti)?;
+        sets.insert(jti, token.into());
+    }
+    Ok(answer::json(StatusCode::OK, &json!({ "sets": sets, "moreAvailable": more })))
+}
+
+/// Takes note of what a receiver has heard. What it refuses it will refuse again, and is done with too.
+async fn heard(provider: &Provider, receiver: &Receiver, question: &Question) -> Result<(), StoreError> {
+    let epoch = provider.store().head().await?.epoch;
+    for (jti, error) in &question.set_errs {
+        let why: String = error.to_string().chars().take(200).collect();
+        tracing::warn!(receiver = receiver.name, jti, why, "a receiver refused a security event");
+    }
+    let seq = |name: &String| set::seq(epoch, name);
+    let acknowledged: Vec<u64> = question.ack.iter().filter_map(seq).collect();
+    let refused: Vec<u64> = question.set_errs.keys().filter_map(seq).collect();
+    let counts = [("delivered", acknowledged.len()), ("refused", refused.len())];
+    let acknowledge = Acknowledge {
+        receiver: receiver.name.clone(),
+        heard: acknowledged.into_iter().chain(refused).collect(),
+        before: provider.now().minus(GIVEN_UP),
+    };
+    let given_up = provider.store().write(acknowledge).await?;
+    if given_up > 0 {
+        tracing::warn!(
+            receiver = receiver.name,
+            events = given_up,
+            "events that nobody took for a week are given up"
+        );
+    }
+    provider.receivers().count(&receiver.name, "given_up", given_up);
+    for (outcome, count) in counts {
+        provider.receivers().count(&receiver.name, outcome, count as u64);
+    }
+    Ok(())
+}
+
+/// What a receiver is to hear next, and whether there is more. What it does not want it has heard.
+async fn next(
+    provider: &Provider,
+    receiver: &Receiver,
+    most: u32,
+) -> Result<(Vec<Occurred>, bool), StoreError> {
+    loop {
+        let all = provider.store().unheard(&receiver.name, most.saturating_add(1)).await?;
+        let (mut wanted, unwanted): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|event| receiver.wants(event.what.kind));
+        if unwanted.is_empty() {
+            let more = wanted.len() > most as usize;
+            wanted.truncate(most as usize);
+            return Ok((wanted, more));
+        }
+        let heard = unwanted.iter().map(|event| event.seq).collect();
+        let before = provider.now().minus(GIVEN_UP);
+        provider.store().write(Acknowledge { receiver: receiver.name.clone(), heard, before }).await?;
+    }
+}

@@ -1,0 +1,147 @@
+//! Security event tokens (RFC 8417), as they are told to somebody.
+//!
+//! Owns: what one says, of what happened. Does not own: who is told, and how. A token is made each time that it is told, and says the
+//! same each time: its name and times are those of what happened, so whoever hears it twice can tell.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+use store::{
+    Epoch,
+    security_events::{Occurred, Occurrence},
+};
+
+use super::Receiver;
+use crate::{oauth::error::Fault, provider::Provider};
+
+const TYP: &str = "secevent+jwt";
+
+/// RFC 8417 §2.2, with a subject as RFC 9493 and SSF §3 have it.
+#[derive(Serialize)]
+struct Token<'a> {
+    iss: &'a str,
+    aud: &'a str,
+    jti: &'a str,
+    iat: u64,
+    sub_id: Value,
+    events: Map<String, Value>,
+}
+
+/// What a token about an event of the log is called: the history, and the number in it.
+pub fn name(epoch: Epoch, seq: u64) -> String {
+    use std::fmt::Write as _;
+    let mut name = String::with_capacity(40);
+    for byte in epoch.0 {
+        // writing to a string cannot fail
+        let _ = write!(name, "{byte:02x}");
+    }
+    let _ = write!(name, "-{seq}");
+    name
+}
+
+/// The number of the event that a token of this name is about; `None`: it is of another history, or no name.
+pub fn seq(epoch: Epoch, name: &str) -> Option<u64> {
+    let (_, seq) = name.rsplit_once('-')?;
+    let seq = seq.parse().ok()?;
+    (self::name(epoch, seq) == name).then_some(seq)
+}
+
+/// The token that tells somebody what happened.
+///
+/// # Errors
+/// When it cannot be signed.
+pub(crate) fn of(
+    provider: &Provider,
+    receiver: &Receiver,
+    event: &Occurred,
+    jti: &str,
+) -> Result<String, Fault> {
+    let iss = provider.issuer().as_str();
+    let at = event.at.as_secs();
+    let uri = event.what.kind.uri().unwrap_or_default();
+    let mut payload = json!({ "event_timestamp": at });
+    if let Some(kind) = change(&event.what) {
+        payload["credential_type"] = json!("password");
+        payload["change_type"] = json!(kind);
+    }
+    if event.what.kind == auth::token::security_event::Kind::TokenClaimsChange {
+        // CAEP §3.2: which claims there are now is nobody's business who may not read tokens.
+        payload["claims"] = json!({});
+    }
+    let events = Map::from_iter([(uri, payload)]);
+    let sub_id = subject(iss, &event.what);
+    let token = Token { iss, aud: &receiver.audience, jti, iat: at, sub_id, events };
+    provider.sign(provider.receivers().algorithm, TYP, &token)
+}
+
+/// What became of a credential (CAEP §3.3).
+fn change(what: &Occurrence) -> Option<&'static str> {
+    (what.kind == auth::token::security_event::Kind::CredentialChange).then_some("update")
+}
+
+/// Whom it happened to, as narrowly as can be said.
+fn subject(iss: &str, what: &Occurrence) -> Value {
+    let user = what.user_id.as_ref().map(|sub| json!({ "format": "iss_sub", "iss": iss, "sub": sub }));
+    let opaque = |id: &String| json!({ "format": "opaque", "id": id });
+    if let Some(jti) = &what.jti {
+        return json!({ "format": "jwt_id", "iss": iss, "jti": jti });
+    }
+    match (user, &what.sid, &what.client_id, &what.granted_by) {
+        (Some(user), Some(sid), ..) => json!({ "format": "complex", "user": user, "session": opaque(sid) }),
+        (None, Some(sid), ..) => json!({ "format": "complex", "session": opaque(sid) }),
+        (Some(user), None, Some(client), _) => {
+            json!({ "format": "complex", "user": user, "application": opaque(client) })
+        }
+        (Some(user), None, None, _) => user,
+        (None, None, _, Some(granted_by)) => opaque(granted_by),
+        (None, None, client, None) => opaque(client.as_ref().unwrap_or(&String::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use auth::token::security_event::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_name_tells_history_and_number() {
+        let (one, other) = (Epoch([1; 16]), Epoch([2; 16]));
+        let text = name(one, 7);
+        assert_eq!(text, "01010101010101010101010101010101-7");
+        assert_eq!(seq(one, &text), Some(7));
+        assert_eq!(seq(other, &text), None);
+        for bad in
+            ["", "7", "-7", "01010101010101010101010101010101-07", "01010101010101010101010101010101-+7"]
+        {
+            assert_eq!(seq(one, bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn whom_it_happened_to_is_said_as_narrowly_as_can_be() {
+        let of = |fill: fn(&mut Occurrence)| {
+            let mut what = Occurrence::new(Kind::SessionRevoked);
+            fill(&mut what);
+            subject("https://i", &what).to_string()
+        };
+        assert_eq!(
+            of(|what| what.user_id = Some("u".into())),
+            r#"{"format":"iss_sub","iss":"https://i","sub":"u"}"#
+        );
+        assert_eq!(
+            of(|what| what.jti = Some("t".into())),
+            r#"{"format":"jwt_id","iss":"https://i","jti":"t"}"#
+        );
+        assert_eq!(of(|what| what.granted_by = Some("g".into())), r#"{"format":"opaque","id":"g"}"#);
+        let session = of(|what| {
+            what.user_id = Some("u".into());
+            what.sid = Some("s".into());
+        });
+        assert!(session.contains(r#""session":{"format":"opaque","id":"s"}"#), "{session}");
+        let consent = of(|what| {
+            what.user_id = Some("u".into());
+            what.client_id = Some("c".into());
+        });
+        assert!(consent.contains(r#""application":{"format":"opaque","id":"c"}"#), "{consent}");
+    }
+}

@@ -1,0 +1,155 @@
+//! What others tell of what happened at their place, kept in a database.
+//!
+//! Owns: opening it, the secret that its users share, following it as the log of those who are spoken of ([`Told`]), and sweeping it.
+//! Does not own: taking what is told (`gateway::events`), what a log is (`store`, `coherence`).
+//!
+//! One log serves all transmitters, and the issuers that they speak of are told apart by their tags, which each has a key of its own
+//! for. It may be the provider's log: then its tags and these are in one, and nobody takes the one for the other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
+use coherence::secret::SharedSecret;
+use gateway::clock::{Clock as _, SystemClock};
+use gateway::events::{Appended, EventLog, LogFault, Taken};
+use gateway::followed::Followed;
+use store::security_events::{ShareSecret, TellAll};
+use store::{Revocation, Store};
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use zeroize::Zeroizing;
+
+use crate::cli::Failure;
+use crate::config::{Database, SecurityEvents};
+use crate::following::{Following, Source, Ways, beside, together};
+
+/// What the log is called among those that are followed.
+const NAME: &str = "security-events";
+/// How often what is over is deleted.
+const SWEEP: Duration = Duration::from_mins(1);
+/// How long events stay in the log for those who were away.
+const LOG_KEPT: Duration = Duration::from_hours(48);
+
+/// The log of what is told, followed. What runs for it ends when this is dropped.
+pub struct Told {
+    following: Arc<Following>,
+    followed: Vec<Arc<Followed>>,
+    store: Store,
+    sweeping: AbortHandle,
+}
+
+impl Told {
+    /// Follows the log in `store`, which is `database` and was opened in this runtime. Blocks, outside of it.
+    ///
+    /// # Errors
+    /// In one line, with a remedy.
+    pub fn start(
+        events: &SecurityEvents,
+        (store, database): (Store, &Database),
+        ways: &Ways,
+        on: &Handle,
+    ) -> Result<Self, Failure> {
+        let _runtime = on.enter();
+        let secret = on.block_on(shared(&store))?;
+        let own = secret.of(NAME);
+        let source = Source {
+            issuer: NAME.into(),
+            tags: own.tag_key(),
+            keys: own.message_keys(),
+            transport: together(beside(&store, database)?),
+            lease: ways.lease,
+            facts: store.clone(),
+        };
+        let mut following = Following::start(source, on)?;
+        following.answer(&store, on);
+        // Two who speak of one issuer: what both remember is remembered for as long.
+        let mut spoken_of: BTreeMap<&str, Duration> = BTreeMap::new();
+        for transmitter in &events.transmitters {
+            for issuer in &transmitter.tokens_of {
+                let longest = spoken_of.entry(issuer).or_insert(transmitter.longest);
+                *longest = transmitter.longest.min(*longest);
+            }
+        }
+        let followed = spoken_of.into_iter();
+        let followed =
+            followed.map(|(issuer, longest)| following.of(issuer, secret.of(issuer).tag_key(), longest));
+        let followed = followed.collect();
+        let sweeping = on.spawn(sweep(store.clone())).abort_handle();
+        Ok(Self { following: Arc::new(following), followed, store, sweeping })
+    }
+
+    /// The log as it is followed.
+    pub fn following(&self) -> &Arc<Following> {
+        &self.following
+    }
+
+    /// All who are spoken of.
+    pub fn followed(&self) -> &[Arc<Followed>] {
+        &self.followed
+    }
+
+    /// Makes durable what was begun, and ends.
+    pub async fn close(self) {
+        self.store.close().await;
+    }
+
+    /// Where what is told is kept.
+    pub fn log(&self) -> Arc<dyn EventLog> {
+        Arc::new(Log(self.store.clone()))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.sweeping.abort();
+    }
+}
+
+/// The secret of all who share the database.
+async fn shared(store: &Store) -> Result<SharedSecret, Failure> {
+    let mut drawn = [0; 64];
+    let filled = SystemRandom::new().fill(&mut drawn);
+    filled.map_err(|_| Failure::new("the system has no randomness to give"))?;
+    let kept = store.write(ShareSecret(drawn)).await;
+    let kept = kept.map_err(|error| Failure::new(format!("the database of security events: {error}")))?;
+    let (mut tags, mut root) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
+    tags.copy_from_slice(&kept[..32]);
+    root.copy_from_slice(&kept[32..]);
+    let shared = SharedSecret::new(tags, vec![(1, root)]);
+    shared.map_err(|error| Failure::new(format!("the database of security events: {error}")))
+}
+
+/// The log, as events are appended to it.
+struct Log(Store);
+
+impl EventLog for Log {
+    fn append(&self, taken: Vec<Taken>) -> Appended<'_> {
+        let time = |millis: i64| Timestamp::from_millis(u64::try_from(millis).unwrap_or(0));
+        let revocation = |taken: Taken| Revocation {
+            tags: taken.tags,
+            reason: "security event",
+            not_before: taken.not_before.map(time),
+            until: time(taken.until),
+            // Whoever told us tells everybody else.
+            occurrence: None,
+        };
+        let revocations = taken.into_iter().map(revocation).collect();
+        Box::pin(async move {
+            let told = TellAll { revocations, now: SystemClock.now().wall };
+            self.0.write(told).await.map_err(|error| LogFault(error.to_string()))
+        })
+    }
+}
+
+/// Deletes what is over. The provider does so as well where it is its database.
+async fn sweep(store: Store) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        if let Err(error) = store.sweep(SystemClock.now().wall, LOG_KEPT).await {
+            tracing::warn!(%error, "security events that are over stay in the database for now");
+        }
+    }
+}

@@ -1,0 +1,499 @@
+//! Security events that are pushed to a gateway by somebody elsewhere: which are taken, which are refused and how, and what becomes of
+//! tokens, sessions and streams that they are about.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use auth::time::Timestamp;
+use auth::token::jws::{Signer, SigningAlgorithm};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use gateway::clock::ManualClock;
+use serde_json::{Value, json};
+
+use super::harness::{Upstream, now};
+use super::login_provider::{Browser, Played};
+use crate::support::{Folder, Running, exchange, get};
+
+const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const BEARER: &str = "what-the-transmitter-shows";
+const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type";
+
+/// A gateway that believes a provider which tells it of events.
+struct Town {
+    provider: Played,
+    address: String,
+    admin: String,
+    folder: Folder,
+    process: Running,
+    _service: Upstream,
+}
+
+fn free() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// A service that answers at once; on `/events` it goes on for ever.
+fn service() -> Upstream {
+    Upstream::answering(|seen, socket| {
+        if !seen.line().starts_with("GET /stream ") {
+            return socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok();
+        }
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while socket.write_all(b"4\r\ndata\r\n").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    })
+}
+
+impl Town {
+    /// Sessions are in cookies.
+    fn new(name: &str) -> Self {
+        Self::with(name, "", "database = \"sqlite://events.db?mode=rwc\"")
+    }
+
+    fn with(name: &str, login: &str, events: &str) -> Self {
+        let folder = Folder::new(&format!("events-{name}"));
+        for (name, content) in [("keys", KEY), ("secret", "secret\n"), ("bearer", BEARER)] {
+            let path = folder.write(name, content);
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let provider = Played::new(&Arc::new(ManualClock::new(Timestamp::from_secs(now()))));
+        let service = service();
+        let (address, admin, url) = (free(), free(), &provider.url);
+        folder.write(
+            "postern.toml",
+            format!(
+                "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+                 [access_log]\nformat = \"off\"\n[[listener]]\nname = \"main\"\naddress = \"{address}\"\n\
+                 [[issuer]]\nname = \"id\"\nissuer = \"{url}\"\naudiences = [\"orders\"]\n\
+                 [[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n\
+                 [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\nlogin = true\n\
+                 policy = {{ allow = [{{ authenticated = true }}] }}\n\
+                 [login]\norigins = [\"https://app.test\"]\nkeys_file = \"keys\"\n{login}\n\
+                 [[login.provider]]\nname = \"id\"\nurl = \"{url}\"\nclient_id = \"gateway\"\n\
+                 client_secret_file = \"secret\"\n\
+                 [security_events]\n{events}\n\
+                 [[security_events.transmitter]]\nname = \"id\"\nissuer = \"{url}\"\n\
+                 audiences = [\"https://app.test\"]\nendpoint = \"https://app.test/events/id\"\n\
+                 endpoint_token_file = \"bearer\"\n",
+                service.address
+            ),
+        );
+        let process = start(&folder, &admin);
+        Self { provider, address, admin, folder, process, _service: service }
+    }
+
+    fn restart(&mut self) {
+        self.process.signal("-KILL");
+        self.process.ended();
+        self.process = start(&self.folder, &self.admin);
+    }
+
+    fn status(&self, token: &str) -> u16 {
+        let answer = exchange(
+            &self.address,
+            &format!(
+                "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
+            ),
+        );
+        status_of(&answer)
+    }
+
+    fn send(&self, lines: &str, body: &str) -> String {
+        exchange(
+            &self.address,
+            &format!(
+                "POST /events/id HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n{lines}\
+                 Content-Length: {}\r\n\r\n{body}",
+                body.len()
+            ),
+        )
+    }
+
+    /// Status and error code of what a pushed token is answered.
+    fn push(&self, token: &str) -> (u16, String) {
+        let lines = format!("Content-Type: application/secevent+jwt\r\nAuthorization: Bearer {BEARER}\r\n");
+        answered(&self.send(&lines, token))
+    }
+
+    /// Tells of an event about a subject.
+    fn tell(&self, kind: &str, subject: &Value) -> (u16, String) {
+        let at = now();
+        let event = json!({ format!("{CAEP}/{kind}"): {"event_timestamp": at} });
+        self.push(&self.provider.signed("secevent+jwt", &json!({"sub_id": subject, "events": event})))
+    }
+
+    fn browser(&self) -> Browser {
+        let address: SocketAddr = self.address.parse().unwrap();
+        let mut browser = Browser::new(address, "app.test");
+        browser.log_in(&self.provider, "/");
+        browser
+    }
+
+    fn metric(&self, series: &str) -> f64 {
+        let metrics = get(&self.admin, "/metrics");
+        let line = metrics.lines().find(|line| line.starts_with(series));
+        line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+    }
+}
+
+fn start(folder: &Folder, admin: &str) -> Running {
+    let file = folder.0.join("postern.toml");
+    let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+    process.wait_for("listening");
+    until(|| get(admin, "/readyz").contains(" 200 "), "ready");
+    process
+}
+
+fn until(mut what: impl FnMut() -> bool, name: &str) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < Duration::from_secs(20), "not {name} in time");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn status_of(answer: &str) -> u16 {
+    answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_default()
+}
+
+fn answered(answer: &str) -> (u16, String) {
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    let error = serde_json::from_str::<Value>(body).ok();
+    let error = error.and_then(|error| error["err"].as_str().map(str::to_owned));
+    (status_of(answer), error.unwrap_or_default())
+}
+
+const TAKEN: (u16, &str) = (202, "");
+
+fn same(answer: &(u16, String), expected: (u16, &str)) -> bool {
+    (answer.0, answer.1.as_str()) == expected
+}
+
+#[test]
+fn what_somebody_tells_is_in_force_when_it_is_answered() {
+    let town = Town::new("force");
+    let url = town.provider.url.clone();
+    let subjects = [
+        json!({"format": "iss_sub", "iss": url, "sub": "u-1"}),
+        json!({"format": "opaque", "id": "u-2"}),
+        json!({"format": "email", "email": "u-3@EXAMPLE.com"}),
+        json!({"format": "jwt_id", "iss": url, "jti": "t-4"}),
+        json!({"format": "complex", "user": {"format": "iss_sub", "iss": url, "sub": "x"},
+               "session": {"format": "opaque", "id": "s-5"}}),
+        json!({"format": "sid", "sid": "s-6"}),
+        json!({"format": "aliases", "identifiers": [{"format": "email", "email": "nobody@example.com"},
+               {"format": "iss_sub", "iss": url, "sub": "u-7"}]}),
+    ];
+    let token = |n: usize| {
+        town.provider.access_token(&json!({
+            "sub": format!("u-{n}"), "sid": format!("s-{n}"), "jti": format!("t-{n}"),
+            "email": format!("U-{n}@example.com"),
+        }))
+    };
+    let tokens: Vec<String> = (1..=7).map(token).collect();
+    // Found in the cache the second time.
+    for token in tokens.iter().chain(&tokens) {
+        assert_eq!(town.status(token), 200);
+    }
+    for (at, subject) in subjects.iter().enumerate() {
+        let answer = town.tell("session-revoked", subject);
+        assert!(same(&answer, TAKEN), "{subject}: {answer:?}");
+        // At once: no waiting here.
+        for (n, token) in tokens.iter().enumerate() {
+            assert_eq!(town.status(token), if n <= at { 401 } else { 200 }, "{n} after {subject}");
+        }
+    }
+    // The same once more changes nothing, and what is made after it is good.
+    assert!(same(&town.tell("session-revoked", &subjects[0]), TAKEN));
+    let later = json!({"sub": "u-1", "jti": "t-later", "sid": "s-later", "iat": now() + 2, "email": null});
+    assert_eq!(town.status(&town.provider.access_token(&later)), 200);
+    let series =
+        "postern_security_events_total{transmitter=\"id\",type=\"session-revoked\",outcome=\"applied\"}";
+    assert_eq!(town.metric(series), 8.0);
+}
+
+#[test]
+fn every_kind_of_event_does_what_it_says() {
+    let town = Town::new("kinds");
+    let url = town.provider.url.clone();
+    let user = |name: &str| json!({"format": "iss_sub", "iss": url, "sub": name});
+    let token = |name: &str, iat: u64| {
+        let claims =
+            json!({"sub": name, "jti": format!("{name}-{iat}"), "sid": null, "email": null, "iat": iat});
+        town.provider.access_token(&claims)
+    };
+    for kind in ["session-revoked", "credential-change", "token-claims-change"] {
+        let (old, new) = (token(kind, now() - 10), token(kind, now() + 2));
+        assert_eq!((town.status(&old), town.status(&new)), (200, 200));
+        assert!(same(&town.tell(kind, &user(kind)), TAKEN), "{kind}");
+        assert_eq!((town.status(&old), town.status(&new)), (401, 200), "{kind}");
+    }
+    let risc = "https://schemas.openid.net/secevent/risc/event-type";
+    for kind in ["account-disabled", "account-purged"] {
+        let old = token(kind, now() - 10);
+        assert_eq!(town.status(&old), 200);
+        let event = json!({ format!("{risc}/{kind}"): {} });
+        let changes = json!({"sub_id": user(kind), "events": event});
+        assert!(same(&town.push(&town.provider.signed("secevent+jwt", &changes)), TAKEN));
+        assert_eq!(town.status(&old), 401, "{kind}");
+    }
+    // What nobody here has to do with is taken note of.
+    let bystander = token("bystander", now() - 10);
+    let ssf = "https://schemas.openid.net/secevent/ssf/event-type";
+    for (uri, payload) in [
+        (format!("{ssf}/verification"), json!({"state": "VGhpcyBpcw"})),
+        (format!("{ssf}/stream-updated"), json!({"status": "enabled"})),
+        (format!("{CAEP}/device-compliance-change"), json!({"current_status": "compliant"})),
+        ("https://example.com/of-our-own".into(), json!({})),
+    ] {
+        let changes = json!({"events": { uri.clone(): payload }, "sub_id": null});
+        assert!(same(&town.push(&town.provider.signed("secevent+jwt", &changes)), TAKEN), "{uri}");
+    }
+    let foreign = json!({"format": "iss_sub", "iss": "https://elsewhere.example", "sub": "bystander"});
+    assert!(same(&town.tell("session-revoked", &foreign), TAKEN));
+    assert_eq!(town.status(&bystander), 200);
+    for (kind, outcome, count) in
+        [("verification", "ignored", 1.0), ("other", "ignored", 2.0), ("session-revoked", "foreign", 1.0)]
+    {
+        let series = format!(
+            "postern_security_events_total{{transmitter=\"id\",type=\"{kind}\",outcome=\"{outcome}\"}}"
+        );
+        assert_eq!(town.metric(&series), count, "{series}");
+    }
+}
+
+#[test]
+fn whatever_is_not_quite_right_is_refused_by_its_name() {
+    let town = Town::new("refused");
+    let good = town.provider.signed("secevent+jwt", &json!({}));
+    let hers = town.provider.access_token(&json!({}));
+    let set = |changes: &Value| town.provider.signed("secevent+jwt", changes);
+    let unsigned = {
+        let head = URL_SAFE_NO_PAD.encode(r#"{"alg":"none","typ":"secevent+jwt"}"#);
+        format!("{head}.{}.", good.split('.').nth(1).unwrap())
+    };
+    let forged = {
+        let (rest, signature) = good.rsplit_once('.').unwrap();
+        let flipped = if signature.starts_with('A') { "B" } else { "A" };
+        format!("{rest}.{flipped}{}", &signature[1..])
+    };
+    let stranger = Signer::generate(SigningAlgorithm::Es256).unwrap();
+    let strange = {
+        let claims = URL_SAFE_NO_PAD.decode(good.split('.').nth(1).unwrap()).unwrap();
+        let claims: Value = serde_json::from_slice(&claims).unwrap();
+        stranger.sign(&[("typ", "secevent+jwt")], &claims).unwrap()
+    };
+    let tenant = json!({"sub_id": {"format": "complex", "tenant": {"format": "opaque", "id": "t"}}});
+    let late = json!({"iat": now() + 300});
+    for (what, token, expected) in [
+        ("a wrong signature", forged, (400, "invalid_key")),
+        ("a key of nobody's", strange, (400, "invalid_key")),
+        ("no signature", unsigned, (400, "invalid_key")),
+        ("another issuer", set(&json!({"iss": "https://evil.example"})), (400, "invalid_issuer")),
+        ("another audience", set(&json!({"aud": "https://other.test"})), (400, "invalid_audience")),
+        ("another type", town.provider.signed("JWT", &json!({})), (400, "invalid_request")),
+        ("a logout token", town.provider.signed("logout+jwt", &json!({})), (400, "invalid_request")),
+        ("an end", set(&json!({"exp": now() + 300})), (400, "invalid_request")),
+        ("no name", set(&json!({"jti": null})), (400, "invalid_request")),
+        ("no events", set(&json!({"events": {}})), (400, "invalid_request")),
+        ("of the future", set(&late), (400, "invalid_request")),
+        ("a tenant", set(&tenant), (400, "invalid_request")),
+        ("no token", "hello".to_owned(), (400, "invalid_request")),
+        ("too large", set(&json!({"padding": "x".repeat(13_000)})), (400, "invalid_request")),
+        ("nothing", String::new(), (400, "invalid_request")),
+    ] {
+        let answer = town.push(&token);
+        assert!(same(&answer, expected), "{what}: {answer:?}");
+        assert_eq!(town.status(&hers), 200, "{what}");
+    }
+    let kind = "Content-Type: application/secevent+jwt\r\n";
+    let bearer = format!("Authorization: Bearer {BEARER}\r\n");
+    for (what, lines, expected) in [
+        ("nobody", kind.to_owned(), (401, "authentication_failed")),
+        (
+            "somebody else",
+            format!("{kind}Authorization: Bearer {BEARER}x\r\n"),
+            (401, "authentication_failed"),
+        ),
+        ("an empty token", format!("{kind}Authorization: Bearer \r\n"), (401, "authentication_failed")),
+        ("twice", format!("{kind}{bearer}{bearer}"), (401, "authentication_failed")),
+        ("a form", format!("{bearer}Content-Type: application/json\r\n"), (400, "invalid_request")),
+        ("of no type", bearer.clone(), (400, "invalid_request")),
+    ] {
+        let answer = answered(&town.send(&lines, &good));
+        assert!(same(&answer, expected), "{what}: {answer:?}");
+        assert_eq!(town.status(&hers), 200, "{what}");
+    }
+    let looked = exchange(
+        &town.address,
+        "GET /events/id HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\nAccept: text/html\r\n\r\n",
+    );
+    assert!(
+        looked.starts_with("HTTP/1.1 405 ") && looked.to_ascii_lowercase().contains("allow: post"),
+        "{looked}"
+    );
+    // At another host, or below, it is a route like any other.
+    for (target, host) in
+        [("/events/id", "other.test"), ("/events/id/x", "app.test"), ("/events/ID", "app.test")]
+    {
+        let answer = exchange(
+            &town.address,
+            &format!(
+                "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{kind}{bearer}Content-Length: 0\r\n\r\n"
+            ),
+        );
+        assert_eq!(status_of(&answer), 401, "{target} at {host}");
+        assert!(!answer.contains("authentication_failed"), "{answer}");
+    }
+    // And the good one is taken, after all of that.
+    assert!(same(&town.push(&good), TAKEN));
+    assert_eq!(town.status(&hers), 401);
+    for outcome in [
+        "bad_signature",
+        "unknown_key",
+        "alg_none",
+        "wrong_audience",
+        "wrong_type",
+        "unsupported_subject",
+        "too_large",
+        "authentication_failed",
+        "wrong_content_type",
+    ] {
+        let series = format!(
+            "postern_security_events_total{{transmitter=\"id\",type=\"unknown\",outcome=\"{outcome}\"}}"
+        );
+        assert!(town.metric(&series) >= 1.0, "{series}");
+    }
+}
+
+#[test]
+fn a_restart_loses_nothing_that_was_taken() {
+    let mut town = Town::new("restart");
+    let (hers, his) = (
+        town.provider.access_token(&json!({})),
+        town.provider.access_token(&json!({"sub": "bob", "jti": "b", "sid": "b", "email": null})),
+    );
+    assert_eq!((town.status(&hers), town.status(&his)), (200, 200));
+    let subject = json!({"format": "sid", "sid": "sid-9"});
+    assert!(same(&town.tell("session-revoked", &subject), TAKEN));
+    // Killed the moment it has answered.
+    town.restart();
+    assert_eq!((town.status(&hers), town.status(&his)), (401, 200));
+}
+
+#[test]
+fn a_stream_ends_with_what_it_was_begun_with() {
+    let town = Town::new("stream");
+    let open = |token: &str| {
+        let mut stream = TcpStream::connect(&town.address).unwrap();
+        let head = format!("GET /stream HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while matches!(stream.read(&mut buffer), Ok(1..)) {}
+            Instant::now()
+        })
+    };
+    let hers = open(&town.provider.access_token(&json!({})));
+    let his =
+        open(&town.provider.access_token(&json!({"sub": "bob", "jti": "b", "sid": "b", "email": null})));
+    assert!(!hers.is_finished() && !his.is_finished());
+    let told = Instant::now();
+    assert!(same(&town.tell("credential-change", &json!({"format": "opaque", "id": "alice-id"})), TAKEN));
+    let cut = hers.join().unwrap();
+    assert!(cut - told < Duration::from_secs(5), "{:?}", cut - told);
+    assert!(!his.is_finished(), "it is another user's");
+}
+
+/// With sessions in cookies, and in a database.
+fn with_sessions(name: &str, test: impl Fn(&Town)) {
+    test(&Town::new(name));
+    test(&Town::with(&format!("{name}-kept"), "database = \"sqlite://sessions.db?mode=rwc\"", ""));
+}
+
+#[test]
+fn a_session_ends_with_what_it_was_begun_by() {
+    with_sessions("session", |town| {
+        let mut hers = town.browser();
+        assert_eq!(hers.visit("/").status, 200);
+        town.provider.state().subject = "bob-id".into();
+        town.provider.state().sid = Some("sid-2".into());
+        let mut his = town.browser();
+        assert_eq!((hers.visit("/").status, his.visit("/").status), (200, 200));
+        let session = json!({"format": "complex", "user": {"format": "opaque", "id": "alice-id"},
+                             "session": {"format": "opaque", "id": "sid-1"}});
+        assert!(same(&town.tell("session-revoked", &session), TAKEN));
+        assert_eq!((hers.visit("/").status, his.visit("/").status), (302, 200));
+        let user = json!({"format": "iss_sub", "iss": town.provider.url, "sub": "bob-id"});
+        assert!(same(&town.tell("credential-change", &user), TAKEN));
+        assert_eq!(his.visit("/").status, 302);
+        // What the provider says has begun since is another session.
+        town.provider.state().claims = json!({"iat": now() + 5});
+        town.provider.state().sid = Some("sid-3".into());
+        let mut again = town.browser();
+        assert_eq!(again.visit("/").status, 200);
+    });
+}
+
+#[test]
+fn a_session_whose_claims_changed_asks_for_them_anew() {
+    with_sessions("claims", |town| {
+        let mut hers = town.browser();
+        assert_eq!(hers.visit("/").status, 200);
+        let refreshed = || town.provider.state().asked.get("refresh_token").copied().unwrap_or_default();
+        assert_eq!(refreshed(), 0);
+        let user = json!({"format": "iss_sub", "iss": town.provider.url, "sub": "alice-id"});
+        assert!(same(&town.tell("token-claims-change", &user), TAKEN));
+        assert_eq!((hers.visit("/").status, refreshed()), (200, 1), "asked once");
+        assert_eq!((hers.visit("/").status, refreshed()), (200, 1), "and no more");
+        // When the provider does not answer, nobody is let in on the strength of what no longer holds.
+        town.provider.state().ill = true;
+        assert!(same(&town.tell("token-claims-change", &user), TAKEN));
+        assert_eq!(hers.visit("/").status, 503);
+        // When it says no, the session is over.
+        town.provider.state().ill = false;
+        town.provider.state().refreshes = false;
+        until(|| hers.visit("/").status == 200, "answered");
+        assert!(same(&town.tell("token-claims-change", &user), TAKEN));
+        town.provider.state().metadata = json!({"userinfo_endpoint": null});
+        until(|| hers.visit("/").status == 302, "over");
+    });
+}
+
+#[test]
+fn what_was_told_can_be_kept_with_a_provider_in_the_same_process() {
+    let address = free();
+    let provider = format!(
+        "[provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\n\
+         database = \"sqlite://provider.db?mode=rwc\"\n"
+    );
+    let mut town = Town::with("provider", &provider, "");
+    let token = town.provider.access_token(&json!({}));
+    assert_eq!(town.status(&token), 200);
+    assert!(same(&town.tell("session-revoked", &json!({"format": "sid", "sid": "sid-9"})), TAKEN));
+    assert_eq!(town.status(&token), 401);
+    town.restart();
+    assert_eq!(town.status(&token), 401);
+    assert!(get(&town.admin, "/metrics").contains("postern_coherence_up{issuer=\"security-events\"} 1"));
+}
+
+#[test]
+fn what_was_made_before_all_that_is_remembered_is_refused() {
+    let town = Town::new("older");
+    let of = |iat: Value| town.provider.access_token(&json!({"iat": iat, "jti": iat.to_string()}));
+    let day = 24 * 60 * 60;
+    // It has not expired: but a session that ended a day ago would not be known any more.
+    assert_eq!(town.status(&of(json!(now() - day - 60))), 401);
+    assert_eq!(town.status(&of(Value::Null)), 401, "nobody knows how old it is");
+    assert_eq!(town.status(&of(json!(now() - day + 600))), 200);
+}

@@ -1,0 +1,353 @@
+//! What happened, for those elsewhere who are told of it (`OpenID` Shared Signals Framework 1.0), and what issuers elsewhere told us.
+//!
+//! Owns: one row beside an event of the log, in its transaction, that says in words what its tags only hash; how far each receiver
+//! has heard; appending what somebody else told. Does not own: tokens, deliveries, what an event means.
+//!
+//! Rows have the numbers of the log, so they are in the order of the commits. A receiver has a cursor: what is beyond it was not
+//! heard. One that is pushed to is worked off by one node at a time, which takes the receiver for a while by one conditional
+//! statement; when that node dies, the while is over soon. One that fetches may acknowledge in any order: what is beyond the first
+//! hole is kept beside, until the hole is closed.
+
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use auth::token::security_event::Kind;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::error::StoreError;
+use crate::invalidation::{Head, Revocation, head_within, number};
+use crate::store::Store;
+use crate::value::{millis, millis_of, timestamp};
+use crate::write::{Change, Tx};
+
+/// What happened, in words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurrence {
+    /// What.
+    pub kind: Kind,
+    /// To which user.
+    pub user_id: Option<String>,
+    /// To which session.
+    pub sid: Option<String>,
+    /// To which token.
+    pub jti: Option<String>,
+    /// To what of this client.
+    pub client_id: Option<String>,
+    /// To what was granted by this.
+    pub granted_by: Option<String>,
+}
+
+impl Occurrence {
+    /// Something that happened to nobody yet.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, user_id: None, sid: None, jti: None, client_id: None, granted_by: None }
+    }
+}
+
+/// The same as it is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Occurred {
+    /// Of the log's event.
+    pub seq: u64,
+    /// What.
+    pub what: Occurrence,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl Tx<'_> {
+    /// Keeps what an event of the log is in words, in the transaction that appends it.
+    pub(crate) async fn note(
+        &mut self,
+        seq: u64,
+        what: &Occurrence,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO occurrences (seq, kind, user_id, sid, jti, client_id, granted_by, at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+        )
+        .bind(signed(seq))
+        .bind(what.kind.word())
+        .bind(&what.user_id)
+        .bind(&what.sid)
+        .bind(&what.jti)
+        .bind(&what.client_id)
+        .bind(&what.granted_by)
+        .bind(millis(now))
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+const COLUMNS: &str = "o.seq, o.kind, o.user_id, o.sid, o.jti, o.client_id, o.granted_by, o.at";
+
+fn read(row: &AnyRow) -> Result<Occurred, StoreError> {
+    let kind: String = row.try_get(1)?;
+    let what = Occurrence {
+        // Of a newer program: whoever reads it here cannot say what it was.
+        kind: Kind::ALL.into_iter().find(|known| known.word() == kind).unwrap_or(Kind::Other),
+        user_id: row.try_get(2)?,
+        sid: row.try_get(3)?,
+        jti: row.try_get(4)?,
+        client_id: row.try_get(5)?,
+        granted_by: row.try_get(6)?,
+    };
+    Ok(Occurred { seq: number(row.try_get(0)?), what, at: timestamp(row.try_get(7)?) })
+}
+
+impl Store {
+    /// What happened after `after`, the oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn occurred(&self, after: u64, limit: u32) -> Result<Vec<Occurred>, StoreError> {
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM occurrences o WHERE o.seq > $1 ORDER BY o.seq LIMIT $2"
+        )))
+        .bind(signed(after))
+        .bind(i64::from(limit));
+        self.readers().all(ask).await?.iter().map(read).collect()
+    }
+
+    /// What happened that a receiver which fetches has not acknowledged, the oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn unheard(&self, receiver: &str, limit: u32) -> Result<Vec<Occurred>, StoreError> {
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM occurrences o JOIN event_receivers r ON r.name = $1 WHERE o.seq > r.seq \
+             AND NOT EXISTS (SELECT 1 FROM event_acknowledgements a WHERE a.receiver = $1 AND a.seq = o.seq) \
+             ORDER BY o.seq LIMIT $2"
+        )))
+        .bind(receiver)
+        .bind(i64::from(limit));
+        self.readers().all(ask).await?.iter().map(read).collect()
+    }
+
+    /// Whether something happened that a receiver has not heard, and it is time to tell it.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn is_to_be_told(&self, receiver: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let ask = sqlx::query(
+            "SELECT 1 FROM event_receivers r WHERE r.name = $1 AND r.due_at <= $2 \
+             AND EXISTS (SELECT 1 FROM occurrences o WHERE o.seq > r.seq)",
+        )
+        .bind(receiver)
+        .bind(millis(now));
+        Ok(self.readers().optional(ask).await?.is_some())
+    }
+}
+
+/// Makes a receiver known: it hears what happens from now on. One that is known stays as it is.
+#[derive(Debug, Clone)]
+pub struct Register {
+    /// Its name.
+    pub receiver: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for Register {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let head = head_within(tx.connection).await?;
+        sqlx::query(
+            "INSERT INTO event_receivers (name, seq, tries, due_at) VALUES ($1, $2, 0, $3) \
+             ON CONFLICT (name) DO NOTHING",
+        )
+        .bind(&self.receiver)
+        .bind(signed(head.seq))
+        .bind(millis(self.now))
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(())
+    }
+}
+
+/// Takes a receiver for a while, to tell it what it has not heard. `None`: somebody else has it, or it is not time yet.
+#[derive(Debug, Clone)]
+pub struct TakeReceiver {
+    /// Which.
+    pub receiver: String,
+    /// For how long nobody else does.
+    pub lasts: Duration,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// A receiver that was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// It has heard everything up to this.
+    pub seq: u64,
+    /// How often in a row it could not be told.
+    pub tries: u32,
+}
+
+impl Change for TakeReceiver {
+    type Output = Option<Taken>;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<Taken>, StoreError> {
+        let row = sqlx::query(
+            "UPDATE event_receivers SET due_at = $2 + $3 WHERE name = $1 AND due_at <= $2 RETURNING seq, tries",
+        )
+        .bind(&self.receiver)
+        .bind(millis(self.now))
+        .bind(millis_of(self.lasts))
+        .fetch_optional(&mut *tx.connection)
+        .await?;
+        row.map(|row| {
+            let tries = u32::try_from(row.try_get::<i64, _>(1)?).unwrap_or(u32::MAX);
+            Ok(Taken { seq: number(row.try_get(0)?), tries })
+        })
+        .transpose()
+    }
+}
+
+/// Gives a receiver back that was taken, having told it everything up to `seq`. `false`: somebody else has told it more.
+#[derive(Debug, Clone)]
+pub struct GiveBack {
+    /// Which.
+    pub receiver: String,
+    /// What it had heard when it was taken.
+    pub from: u64,
+    /// What it has heard now.
+    pub to: u64,
+    /// How often in a row it could not be told; 0 when it could.
+    pub tries: u32,
+    /// When it is to be told more.
+    pub due_at: Timestamp,
+}
+
+impl Change for GiveBack {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let given = sqlx::query(
+            "UPDATE event_receivers SET seq = $3, tries = $4, due_at = $5 WHERE name = $1 AND seq = $2",
+        )
+        .bind(&self.receiver)
+        .bind(signed(self.from))
+        .bind(signed(self.to))
+        .bind(i64::from(self.tries))
+        .bind(millis(self.due_at))
+        .execute(&mut *tx.connection)
+        .await?;
+        Ok(given.rows_affected() > 0)
+    }
+}
+
+/// A receiver that fetches has heard these, in whatever order, and all that is older than `before`.
+#[derive(Debug, Clone)]
+pub struct Acknowledge {
+    /// Which.
+    pub receiver: String,
+    /// What it has heard.
+    pub heard: Vec<u64>,
+    /// What happened before this it need not hear any more.
+    pub before: Timestamp,
+}
+
+impl Change for Acknowledge {
+    /// How many were given up unheard.
+    type Output = u64;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
+        // Whoever acknowledges for the same receiver at the same time waits here.
+        let row = sqlx::query("UPDATE event_receivers SET tries = 0 WHERE name = $1 RETURNING seq")
+            .bind(&self.receiver)
+            .fetch_optional(&mut *tx.connection)
+            .await?;
+        let Some(row) = row else { return Ok(0) };
+        let cursor: i64 = row.try_get(0)?;
+        for seq in &self.heard {
+            // Numbers that nothing has are nobody's business.
+            sqlx::query(
+                "INSERT INTO event_acknowledgements (receiver, seq) SELECT $1, o.seq FROM occurrences o \
+                 WHERE o.seq = $2 AND o.seq > $3 ON CONFLICT (receiver, seq) DO NOTHING",
+            )
+            .bind(&self.receiver)
+            .bind(signed(*seq))
+            .bind(cursor)
+            .execute(&mut *tx.connection)
+            .await?;
+        }
+        let given_up = sqlx::query(
+            "INSERT INTO event_acknowledgements (receiver, seq) SELECT $1, o.seq FROM occurrences o \
+             WHERE o.seq > $2 AND o.at < $3 ON CONFLICT (receiver, seq) DO NOTHING",
+        )
+        .bind(&self.receiver)
+        .bind(cursor)
+        .bind(millis(self.before))
+        .execute(&mut *tx.connection)
+        .await?
+        .rows_affected();
+        let next = sqlx::query(
+            "UPDATE event_receivers SET seq = COALESCE((SELECT MIN(o.seq) - 1 FROM occurrences o WHERE o.seq > $2 \
+             AND NOT EXISTS (SELECT 1 FROM event_acknowledgements a WHERE a.receiver = $1 AND a.seq = o.seq)), \
+             (SELECT MAX(o.seq) FROM occurrences o), $2) WHERE name = $1 RETURNING seq",
+        )
+        .bind(&self.receiver)
+        .bind(cursor)
+        .fetch_one(&mut *tx.connection)
+        .await?;
+        sqlx::query("DELETE FROM event_acknowledgements WHERE receiver = $1 AND seq <= $2")
+            .bind(&self.receiver)
+            .bind(next.try_get::<i64, _>(0)?)
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok(given_up)
+    }
+}
+
+/// Appends what somebody elsewhere told, all or nothing, and answers how far the log has got with it.
+#[derive(Debug, Clone)]
+pub struct TellAll {
+    /// What.
+    pub revocations: Vec<Revocation>,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for TellAll {
+    type Output = Head;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
+        for revocation in &self.revocations {
+            tx.append(revocation, self.now).await?;
+        }
+        head_within(tx.connection).await
+    }
+}
+
+/// The secret of all who share this database: this one, unless there is one already.
+#[derive(Clone)]
+pub struct ShareSecret(pub [u8; 64]);
+
+impl Change for ShareSecret {
+    type Output = [u8; 64];
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<[u8; 64], StoreError> {
+        sqlx::query("INSERT INTO event_secret (id, secret) VALUES (1, $1) ON CONFLICT (id) DO NOTHING")
+            .bind(&self.0[..])
+            .execute(&mut *tx.connection)
+            .await?;
+        let row = sqlx::query("SELECT secret FROM event_secret WHERE id = 1")
+            .fetch_one(&mut *tx.connection)
+            .await?;
+        let secret: Vec<u8> = row.try_get(0)?;
+        secret.try_into().map_err(|_| {
+            sqlx::Error::ColumnDecode { index: "secret".into(), source: "it has another length".into() }
+                .into()
+        })
+    }
+}
+
+fn signed(seq: u64) -> i64 {
+    i64::try_from(seq).unwrap_or(i64::MAX)
+}
