@@ -137,7 +137,7 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
             Noun::Backup(backup) => copies::backup(&provider, &backup).await,
             Noun::Restore(restore) => copies::restore(&provider, &restore, &operator).await,
             noun => {
-                let desk = Desk::open(&provider, &operator, output).await?;
+                let desk = Box::pin(Desk::open(&provider, &operator, output)).await?;
                 let mut answered = match noun {
                     Noun::Coherence(coherence::Verb::Status) => {
                         coherence::status(Some(&desk), admin, output).await
