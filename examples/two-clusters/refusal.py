@@ -60,12 +60,12 @@ def post(node: str, path: str, secret: str, **form: str) -> bytes:
     return body
 
 
-def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, float]) -> None:
-    """Notes when the last request began that was admitted."""
+def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, float], over: threading.Event | None = None) -> None:
+    """Notes when the last request began that was admitted, until none is or it is over."""
     while not place.admits(token):
         time.sleep(0.01)
     warm.wait()
-    while True:
+    while not (over and over.is_set()):
         asked = time.monotonic()
         if not place.admits(token):
             return

@@ -18,6 +18,7 @@ use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
 use store::{Store, security_events::Occurrence};
+use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -109,6 +110,7 @@ pub struct Provider {
     receivers: Receivers,
     parts: Parts,
     believed: Believed,
+    hurry: Notify,
     openid_document: Bytes,
     oauth_document: Bytes,
     document_cache: HeaderValue,
@@ -141,6 +143,7 @@ impl Provider {
             receivers,
             parts,
             believed: Believed::default(),
+            hurry: Notify::new(),
         }))
     }
 
@@ -180,6 +183,16 @@ impl Provider {
     /// The clients.
     pub fn clients(&self) -> &Registry {
         &self.clients
+    }
+
+    /// Something was revoked, maybe at another node, and maybe a key: they are read again at once, and not when their time comes.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// Waits until somebody [says so](Provider::hurry).
+    pub(crate) async fn hurried(&self) {
+        self.hurry.notified().await;
     }
 
     /// The keys.

@@ -5,13 +5,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::{keys::KeyError, provider::Provider};
 
 /// How often the keys are read: far more often than [`crate::keys::LEAD`], so that every node publishes a key long before any
 /// node signs with it.
 const KEYS: Duration = Duration::from_secs(5);
+/// After a revocation that may have been of a key, for so long no other is a reason to read them.
+const HURRY: Duration = Duration::from_millis(100);
 /// How often somebody looks whether a key has signed for long enough.
 const ROTATION: Duration = Duration::from_mins(1);
 /// How often clients that have to hear something are looked for.
@@ -52,6 +54,11 @@ pub async fn tend(provider: Arc<Provider>) {
         loop {
             tokio::select! {
                 _ = keys.tick() => report("read", provider.keys().refresh(provider.place()).await),
+                () = provider.hurried() => {
+                    report("read", provider.keys().refresh(provider.place()).await);
+                    // Many revocations at once are one reason to look.
+                    sleep(HURRY).await;
+                }
                 _ = rotation.tick() => {
                     let period = provider.lifetimes().signing_key;
                     report("rotated", provider.keys().rotate_due(provider.place(), period, provider.now()).await);

@@ -17,6 +17,11 @@ use crate::store::Store;
 use crate::value::{millis_of, timestamp};
 use crate::write::{Change, Tx};
 
+/// Followers of one statement.
+const TOGETHER: usize = 50;
+/// What is bound of each.
+const COLUMNS: usize = 5;
+
 /// An entry of the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
@@ -26,41 +31,6 @@ pub struct Listed {
     pub beat: u64,
     /// How long ago it was written, by the database's clock.
     pub since: Duration,
-}
-
-/// Writes down who follows. An entry is never set back to less of the same history, nor to nothing.
-#[derive(Debug, Clone)]
-pub(crate) struct NoteFollowers(pub(crate) Vec<Follower>);
-
-impl Change for NoteFollowers {
-    type Output = ();
-
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        let now = tx.dialect.now();
-        let note = format!(
-            "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) \
-             VALUES ($1, $2, $3, $4, $5, 1, {now}) \
-             ON CONFLICT (id) DO UPDATE SET called = excluded.called, lease = excluded.lease, \
-             seq = CASE WHEN excluded.epoch IS NULL OR (followers.epoch = excluded.epoch \
-             AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
-             epoch = COALESCE(excluded.epoch, followers.epoch), \
-             beat = followers.beat + 1, heard_at = excluded.heard_at"
-        );
-        // Always in the same order: two nodes that write the same do not wait for each other in a circle.
-        let mut followers: Vec<_> = self.0.iter().collect();
-        followers.sort_by_key(|follower| follower.id);
-        for Follower { id, called, lease, applied } in followers {
-            sqlx::query(sqlx::AssertSqlSafe(note.clone()))
-                .bind(&id.0[..])
-                .bind(called.as_str())
-                .bind(millis_of(*lease))
-                .bind(applied.map(|head| head.epoch.0.to_vec()))
-                .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)))
-                .execute(&mut *tx.connection)
-                .await?;
-        }
-        Ok(())
-    }
 }
 
 /// Appends an event that concerns nobody, unless something was appended lately: its way to followers is watched. Whether it was appended.
@@ -112,6 +82,44 @@ impl Change for ForgetFollower {
             .await?;
         Ok(())
     }
+}
+
+/// Writes down who follows. An entry is never set back to less of the same history, nor to nothing.
+///
+/// Not a [`Change`]: each statement is a transaction of its own, and writes in one order whoever writes it. Changes share transactions,
+/// where nodes that hold this list and the log's head in different orders would wait for each other.
+pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), StoreError> {
+    let mut followers: Vec<_> = followers.iter().collect();
+    followers.sort_by_key(|follower| follower.id);
+    let now = store.dialect().now();
+    for some in followers.chunks(TOGETHER) {
+        let row = |at: usize| {
+            let [id, called, lease, epoch, seq] =
+                [1, 2, 3, 4, 5].map(|column| format!("${}", at * COLUMNS + column));
+            format!("({id}, {called}, {lease}, {epoch}, {seq}, 1, {now})")
+        };
+        let rows: Vec<_> = (0..some.len()).map(row).collect();
+        let note = format!(
+            "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
+             ON CONFLICT (id) DO UPDATE SET called = excluded.called, lease = excluded.lease, \
+             seq = CASE WHEN excluded.epoch IS NULL OR (followers.epoch = excluded.epoch \
+             AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
+             epoch = COALESCE(excluded.epoch, followers.epoch), \
+             beat = followers.beat + 1, heard_at = excluded.heard_at",
+            rows.join(", ")
+        );
+        let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
+        for Follower { id, called, lease, applied } in some {
+            note = note
+                .bind(id.0.to_vec())
+                .bind(called.as_str().to_owned())
+                .bind(millis_of(*lease))
+                .bind(applied.map(|head| head.epoch.0.to_vec()))
+                .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)));
+        }
+        note.execute(store.writers()).await?;
+    }
+    Ok(())
 }
 
 impl Store {

@@ -11,7 +11,6 @@ use tokio::sync::broadcast;
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::followers::NoteFollowers;
 use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
@@ -165,7 +164,7 @@ impl coherence::drive::Log for Store {
     }
 
     async fn note(&self, followers: &[Follower]) -> bool {
-        self.write(NoteFollowers(followers.to_vec())).await.is_ok()
+        crate::followers::note(self, followers).await.is_ok()
     }
 
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {

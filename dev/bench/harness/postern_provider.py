@@ -75,7 +75,7 @@ def postern_subject(
         text += CLIENT.format(id=client, redirect_uri=REDIRECT_URI) + client_settings
     config.write_text(text)
     for number in range(1, setting.users + 1):
-        _add_user(str(program), str(config), setting.user(number), str(work / "password"))
+        add_user(str(program), str(config), setting.user(number), str(work / "password"))
     if before_start:
         before_start(database)
     server = Server(name, [str(program), "serve", "--config", str(config)], port, work / "log").start()
@@ -92,7 +92,8 @@ def postern_subject(
     ])  # fmt: skip
 
 
-def _add_user(program: str, config: str, name: str, password_file: str) -> None:
+def add_user(program: str, config: str, name: str, password_file: str) -> None:
+    """Adds a person to a provider's database."""
     command = [program, "admin", "--config", config, "user", "add", name, "--password-file", password_file]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:

@@ -228,7 +228,12 @@ impl Keys {
 
     /// Takes over what other nodes changed.
     pub async fn refresh(&self, place: Place<'_>) -> Result<(), KeyError> {
-        let Some((version, ring)) = place.read().await? else { return Err(KeyError::Sealed) };
+        let read = async || place.read().await?.ok_or(KeyError::Sealed);
+        let (mut version, mut ring) = read().await?;
+        if version < self.current().version {
+            // Somebody here changed it while it was read: then it is there by now. If not, the database is another one.
+            (version, ring) = read().await?;
+        }
         if version != self.current().version {
             self.publish(Published::new(ring, version)?);
         }

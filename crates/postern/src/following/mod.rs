@@ -40,7 +40,7 @@ use serde::{Deserialize, Serialize};
 use store::followers::{Canary, ForgetFollower, Listed};
 use store::{Dialect, Store};
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
 
 use self::remote::{Asked, Remote};
@@ -134,6 +134,8 @@ impl std::fmt::Display for Mode {
 struct Heard {
     revoked: std::sync::atomic::AtomicU64,
     flushed: Mutex<BTreeMap<&'static str, u64>>,
+    /// Something was revoked, or everything is to be learnt anew.
+    news: Notify,
     /// Whether there ever was a lease.
     begun: AtomicBool,
 }
@@ -227,6 +229,11 @@ impl Following {
             facts: remote,
         };
         Self::start(source, on)
+    }
+
+    /// Waits until something was revoked since this was last called, as far as this process hears. For one task.
+    pub async fn news(&self) {
+        self.told.news.notified().await;
     }
 
     /// Waits until it is heard of, at most for so long. Blocks.
@@ -453,6 +460,7 @@ impl Drop for Following {
 
 impl Heard {
     fn note(&self, told: &Told) {
+        self.news.notify_one();
         match told {
             Told::Revoked(_) => {
                 self.revoked.fetch_add(1, Ordering::Relaxed);

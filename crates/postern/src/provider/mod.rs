@@ -147,7 +147,7 @@ impl Running {
         let live = Arc::new(RwLock::new(Live::new(&provider, config, &stats, facts)));
         let (stop, stopped) = watch::channel(false);
         let serving = runtime.spawn(server::serve(listener, live.clone(), stopped));
-        let tending = runtime.spawn(idp::tend(provider.clone()));
+        let tending = runtime.spawn(tend(provider.clone(), following.clone()));
         let provider = Arc::new(RwLock::new(provider));
         let unready = Arc::new(Mutex::new(None));
         runtime.spawn(look(store.clone(), unready.clone()));
@@ -227,7 +227,7 @@ impl Running {
         let old = std::mem::replace(&mut *self.live.write(), next.live);
         self.tending.abort();
         *self.provider.write() = next.provider.clone();
-        self.tending = self.runtime.spawn(idp::tend(next.provider));
+        self.tending = self.runtime.spawn(tend(next.provider, next.following.clone()));
         (self.following, self.answers) = (next.following, next.answers);
         self.generations = next.generations;
         // the last one to hold it waits for its password threads
@@ -254,6 +254,17 @@ impl Running {
         runtime.shutdown_timeout(FAREWELL);
         clean
     }
+}
+
+/// Tends a provider, which looks at its keys when something was revoked at whatever node: it may have been one of them.
+async fn tend(provider: Arc<idp::Provider>, following: Arc<Following>) {
+    let heed = async {
+        loop {
+            following.news().await;
+            provider.hurry();
+        }
+    };
+    tokio::join!(idp::tend(provider.clone()), heed);
 }
 
 /// What takes over next.

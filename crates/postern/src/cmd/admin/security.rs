@@ -80,7 +80,7 @@ pub(super) async fn keys(desk: &Desk, verb: KeyVerb) -> Done {
         }
         KeyVerb::Revoke { kid } => {
             let keys = admin.revoke_key(&kid).await?;
-            Ok(desk.did(&keys, &format!("key {kid} is gone; nodes hear of it within seconds"))?)
+            Ok(desk.did(&keys, &format!("key {kid} is gone; nodes hear of it at once"))?)
         }
     }
 }

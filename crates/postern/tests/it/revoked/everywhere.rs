@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::town::{BOUND, Node, Town, until};
-use crate::support::{database_of_its_own, postern, said};
+use crate::support::{database_of_its_own, get, postern, said};
 
 impl Town {
     /// Runs `postern admin` at a node; what it printed and said.
@@ -84,6 +84,23 @@ fn nodes_on_one_database_have_one_list() {
     let elsewhere = town.elsewhere("");
     until(|| town.followers() == 3, "written down");
     waits_for_all(&town, &[&town.nodes[0], &town.nodes[1], &elsewhere]);
+}
+
+#[test]
+fn a_key_that_leaked_is_gone_at_every_node_at_once() {
+    let (url, _) = database_of_its_own("leaked");
+    let town = Town::new("leaked", 2, &url);
+    let keys = town.json("node-0.toml", &["key", "list"]);
+    let signing = keys["items"].as_array().unwrap().iter().filter(|key| key["stage"] == "active");
+    for key in signing.map(|key| key["kid"].as_str().unwrap()) {
+        let published = || get(&town.nodes[1].provider, "/jwks").contains(key);
+        assert!(published(), "{key}");
+        town.admin("node-0.toml", &["--wait", "key", "revoke", key]);
+        // Keys are read every five seconds in any case.
+        let began = Instant::now();
+        until(|| !published(), "gone");
+        assert!(began.elapsed() < Duration::from_millis(1500), "after {:?}", began.elapsed());
+    }
 }
 
 #[test]
