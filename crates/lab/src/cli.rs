@@ -15,7 +15,8 @@ use crate::desk::gate::{Baseline, GateError, gate};
 use crate::desk::import::{ImportError, Told, Tool, import};
 use crate::desk::merge::{MergeError, merge};
 use crate::desk::render::{Sheet, html};
-use crate::desk::report::{all_findings, write};
+use crate::desk::report::write;
+use crate::diagnose;
 use crate::record::{Doubt, Record, RecordError, read_bounded};
 
 /// Arguments of `postern lab`.
@@ -228,7 +229,7 @@ pub fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Ending, CliErro
 fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
     record.thin();
     let paths = write(&record, &output.out, output.seed)?;
-    for finding in all_findings(&record).iter().filter(|finding| finding.doubt != Doubt::Explains) {
+    for finding in diagnose::findings(&record).iter().filter(|finding| finding.doubt != Doubt::Explains) {
         let about = finding.variant.as_ref().map_or(String::new(), |variant| format!(" ({variant})"));
         writeln!(out, "! {}{about}: {}; {}", finding.name, finding.evidence, finding.remedy)?;
     }

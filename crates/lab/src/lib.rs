@@ -2,7 +2,7 @@
 //!
 //! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
 //! watch over processes ([`observe`]) and the reports of them all ([`report`]); the record of a whole run ([`record`]), what follows
-//! from it ([`analyse`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
+//! from it ([`analyse`]) and why it is so ([`diagnose`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
 //! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
 //!
 //! Flow of a load run: a [`load::Plan`] is checked, connections are opened, then the schedule hands arrivals to free
@@ -12,6 +12,7 @@
 pub mod analyse;
 pub mod cli;
 pub mod desk;
+pub mod diagnose;
 pub mod hold;
 pub mod load;
 pub mod observe;
@@ -20,3 +21,4 @@ pub mod record;
 pub mod report;
 
 mod units;
+mod words;

@@ -5,11 +5,12 @@
 //! out of the difference; between records they did not, and the sheet says so.
 
 use super::render::{Block, Section, Sheet, Table, Weight, words};
-use super::report::{LATENCIES, all_findings, components};
+use super::report::LATENCIES;
 use crate::analyse::{
     Figure, Interval, Statistic, Verdict, compare_paired, figures, interval, median, paired,
     paired_difference, paired_ratio,
 };
+use crate::diagnose;
 use crate::record::{Doubt, Record, Variant};
 
 /// What is compared.
@@ -213,7 +214,9 @@ fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section
                 .as_ref()
                 .is_none_or(|names| judged.iter().any(|one| names.split(", ").any(|name| name == *one)))
         };
-        for finding in all_findings(side.record).into_iter().filter(|finding| concerns(&finding.variant)) {
+        for finding in
+            diagnose::findings(side.record).into_iter().filter(|finding| concerns(&finding.variant))
+        {
             let weight = match finding.doubt {
                 Doubt::Invalid => Weight::Grave,
                 Doubt::Careful => Weight::Careful,
@@ -238,9 +241,9 @@ fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section
 fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     let mut all: Vec<Figure> = LATENCIES.to_vec();
     all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
-    let in_b = components(b);
+    let in_b = b.component_names();
     all.extend(
-        components(a)
+        a.component_names()
             .into_iter()
             .filter(|name| in_b.contains(name))
             .map(|name| Figure::CpuPerRequest(name.to_owned())),

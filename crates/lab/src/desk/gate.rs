@@ -10,7 +10,6 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::report::components;
 use crate::analyse::{Figure, figures, median};
 use crate::record::{Record, RecordError, Variant, read_bounded};
 
@@ -266,7 +265,7 @@ impl Baseline {
             };
             add(Gated::Errors, None, 0.0, May::Fall);
             add(Gated::P50, Some(first), RATIO_TOLERANCE, May::Fall);
-            for component in components(first) {
+            for component in first.component_names() {
                 add(Gated::Cpu { component: component.to_owned() }, Some(first), RATIO_TOLERANCE, May::Fall);
             }
         }

@@ -159,6 +159,12 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     into.mean_in_flight = into.mean_in_flight.zip(from.mean_in_flight).map(|(a, b)| a + b);
     into.stated = None;
     add_classes(into, from.classes);
+    for event in from.events {
+        // Generators of one run are told of the same events, each by its own clock.
+        if !into.events.iter().any(|known| known.what == event.what) {
+            into.events.push(event);
+        }
+    }
     into.timeline = add_timelines(&into.timeline, &from.timeline);
     for component in from.components {
         if !into.components.iter().any(|known| known.name == component.name) {
@@ -229,6 +235,7 @@ fn delay(iteration: &mut Iteration, start: u64) {
     iteration.start_ms = start;
     iteration.warmup_s += shift as f64 / 1e3;
     iteration.timeline.iter_mut().for_each(|slice| slice.at_ms += shift);
+    iteration.events.iter_mut().for_each(|event| event.at_ms += shift);
     iteration
         .components
         .iter_mut()

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::parts::{Class, Component, Iteration, Slice, Stated, Variant};
+use super::parts::{Class, Component, Iteration, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
@@ -114,6 +114,7 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     iteration.mean_in_flight.iter().try_for_each(|value| finite(place, "mean_in_flight", *value))?;
     iteration.classes.iter().try_for_each(|class| check_class(place, class))?;
     iteration.components.iter().try_for_each(|component| check_component(place, component))?;
+    iteration.events.iter().try_for_each(|event| counted(place, event.at_ms))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
     check_timeline(place, &iteration.timeline)
 }
@@ -139,9 +140,8 @@ fn check_component(place: &str, component: &Component) -> Checked {
     for sample in &component.samples {
         let plain = [sample.at_ms, sample.user_ms, sample.system_ms, sample.rss_bytes, sample.threads];
         let switches = [sample.voluntary_switches, sample.involuntary_switches];
-        let throttle =
-            [sample.periods, sample.throttled_periods, sample.throttled_ms, sample.connections_opened];
-        let all = plain.into_iter().chain(switches).chain(throttle.into_iter().flatten());
+        let rest = counters(sample).into_iter().chain([sample.swap_bytes]);
+        let all = plain.into_iter().chain(switches).chain(rest.flatten());
         all.into_iter().try_for_each(|whole| counted(&place, whole))?;
     }
     for pair in component.samples.windows(2) {
@@ -149,10 +149,7 @@ fn check_component(place: &str, component: &Component) -> Checked {
         let shrunk = later.at_ms < earlier.at_ms
             || later.user_ms < earlier.user_ms
             || later.system_ms < earlier.system_ms
-            || later.throttled_periods < earlier.throttled_periods
-            || later.throttled_ms < earlier.throttled_ms
-            || later.periods < earlier.periods
-            || later.connections_opened < earlier.connections_opened
+            || counters(later).iter().zip(counters(earlier)).any(|(later, earlier)| *later < earlier)
             || later.voluntary_switches < earlier.voluntary_switches
             || later.involuntary_switches < earlier.involuntary_switches;
         if shrunk {
@@ -160,6 +157,19 @@ fn check_component(place: &str, component: &Component) -> Checked {
         }
     }
     Ok(())
+}
+
+/// What is only counted where it can be observed, and never falls.
+fn counters(sample: &Sample) -> [Option<u64>; 7] {
+    [
+        sample.connections_opened,
+        sample.calls_received,
+        sample.tls_handshakes,
+        sample.oom_kills,
+        sample.periods,
+        sample.throttled_periods,
+        sample.throttled_ms,
+    ]
 }
 
 fn check_timeline(place: &str, timeline: &[Slice]) -> Checked {

@@ -70,6 +70,9 @@ pub struct Iteration {
     /// How long revoked credentials were still accepted.
     #[serde(default)]
     pub staleness: Vec<Staleness>,
+    /// What happened to the target meanwhile, such as a deployment or the rotation of a key.
+    #[serde(default)]
+    pub events: Vec<Event>,
     /// What another tool says about the iteration, in its own way of counting; absent where the lab measured.
     pub stated: Option<Stated>,
 }
@@ -138,6 +141,16 @@ pub struct Slice {
     pub max_us: Option<f64>,
 }
 
+/// Something that was done to the target while it was measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Milliseconds since the start of the iteration.
+    pub at_ms: u64,
+    /// What, in words: `key rotation`.
+    pub what: String,
+}
+
 /// A program that was watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -178,6 +191,14 @@ pub struct Sample {
     pub involuntary_switches: u64,
     /// Connections opened to it so far; absent when not observed.
     pub connections_opened: Option<u64>,
+    /// Requests it has received so far, from whomever; absent when not observed.
+    pub calls_received: Option<u64>,
+    /// TLS handshakes it has done so far; absent when not observed.
+    pub tls_handshakes: Option<u64>,
+    /// Its memory that lies in swap, bytes; absent when not observed.
+    pub swap_bytes: Option<u64>,
+    /// Times so far that the kernel ended a program of its control group for want of memory; absent when not observed.
+    pub oom_kills: Option<u64>,
     /// Scheduling periods of its control group so far; absent without a limit.
     pub periods: Option<u64>,
     /// Periods so far in which it used up its limit and had to stand still; absent without a limit.
@@ -271,6 +292,19 @@ pub struct Finding {
     pub remedy: String,
 }
 
+impl Variant {
+    /// Names of its components, in the order of their first appearance.
+    pub fn component_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for component in self.iterations.iter().flat_map(|iteration| &iteration.components) {
+            if !names.contains(&component.name.as_str()) {
+                names.push(&component.name);
+            }
+        }
+        names
+    }
+}
+
 impl Iteration {
     /// An iteration of this number and length, with nothing known yet.
     pub fn new(number: u32, seconds: f64) -> Self {
@@ -288,6 +322,7 @@ impl Iteration {
             components: Vec::new(),
             phases: Vec::new(),
             staleness: Vec::new(),
+            events: Vec::new(),
             stated: None,
         }
     }

@@ -9,15 +9,15 @@ use super::load::LoadReport;
 use crate::load::Fault;
 
 /// From this share of a core on, the generator's one thread is taken to be saturated.
-pub(super) const SATURATED: f64 = 0.9;
+pub(crate) const SATURATED: f64 = 0.9;
 /// Lag below this is within what timing costs, µs.
-const LAG_US: f64 = 1000.0;
+pub(crate) const LAG_US: f64 = 1000.0;
 /// Lag matters when it is this share of the latency it is part of.
-const LAG_SHARE: f64 = 0.2;
+pub(crate) const LAG_SHARE: f64 = 0.2;
 /// A closed loop should keep this share of its connections busy.
 const BUSY: f64 = 0.9;
 /// From this share on, waiting for a core is worth a word.
-pub(super) const CORE_WAIT: f64 = 0.2;
+pub(crate) const CORE_WAIT: f64 = 0.2;
 /// From this share of the latency on, waiting for a connection is worth a word.
 const CONNECTION_WAIT: f64 = 0.5;
 
@@ -41,10 +41,15 @@ pub(super) fn of_load(report: &LoadReport) -> Vec<Finding> {
 }
 
 fn saturated(report: &LoadReport) -> Option<Finding> {
-    let share = report.generator.cpu_share.filter(|share| *share >= SATURATED)?;
-    Some(Finding {
+    let (running, waiting) = (report.generator.cpu_share?, report.generator.core_wait_share.unwrap_or(0.0));
+    // Ready to run all the time is no rest either, whoever had the core.
+    (running + waiting >= SATURATED).then(|| Finding {
         name: "generator-bound",
-        evidence: format!("the generator's thread used {:.0} % of a core", share * 100.0),
+        evidence: format!(
+            "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",
+            running * 100.0,
+            waiting * 100.0
+        ),
         remedy: "the target may be faster than shown: lower the rate or run several generators",
         limits_generator: true,
     })

@@ -6,8 +6,9 @@
 mod html;
 mod sheet;
 pub(crate) mod svg;
-pub(crate) mod words;
 
 pub use html::html;
 pub use sheet::{Block, Section, Sheet, Table, Weight};
 pub use svg::Chart;
+
+pub(crate) use crate::words;

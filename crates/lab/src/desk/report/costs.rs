@@ -1,9 +1,9 @@
 //! What hops cost, where the knee is, what phases take, and how long revoked credentials lived.
 
-use super::doubts::points;
 use crate::analyse::{Attribution, Figure, Load, attribute, find_knee};
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
+use crate::diagnose::points;
 use crate::record::{Distribution, Ladder, Record, Variant};
 
 /// Bins of the staleness histogram.

@@ -1,11 +1,10 @@
 //! The report of a run: a [`Sheet`] from a [`Record`].
 //!
 //! Owns: what a report says and in which order. Does not own: how it looks ([`super::render`]) and the statistics ([`crate::analyse`]). What makes
-//! figures doubtful comes first: what the run noticed, and what the figures themselves show ([`doubts`]). Published figures stand in rows of
+//! figures doubtful comes first: the findings of [`crate::diagnose`]. Published figures stand in rows of
 //! their own and are never divided by.
 
 mod costs;
-mod doubts;
 mod facts;
 mod figures;
 mod over_time;
@@ -15,27 +14,15 @@ use std::path::{Path, PathBuf};
 
 use crate::analyse::Figure;
 use crate::desk::render::{Sheet, html};
-use crate::record::{Finding, Record, RecordError};
-
-pub use doubts::doubts;
-
-/// Components of a variant, in the order of their first appearance.
-pub(super) fn components(variant: &crate::record::Variant) -> Vec<&str> {
-    let mut names: Vec<&str> = Vec::new();
-    for component in variant.iterations.iter().flat_map(|iteration| &iteration.components) {
-        if !names.contains(&component.name.as_str()) {
-            names.push(&component.name);
-        }
-    }
-    names
-}
+use crate::diagnose;
+use crate::record::{Record, RecordError};
 
 /// The columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
 
 /// The report of a record. `seed` is that of the intervals.
 pub fn sheet(record: &Record, seed: u64) -> Sheet {
-    let findings = all_findings(record);
+    let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
     sheet.section(facts::warnings(&findings));
     sheet.section(figures::summary(record, seed));
@@ -50,19 +37,6 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet.section(facts::facts(record, seed));
     sheet.section(facts::reading());
     sheet
-}
-
-/// What the run noticed and what its figures show, the gravest first.
-pub fn all_findings(record: &Record) -> Vec<Finding> {
-    let mut findings = record.findings.clone();
-    for doubt in doubts(record) {
-        let known = |finding: &Finding| finding.name == doubt.name && finding.variant == doubt.variant;
-        if !findings.iter().any(known) {
-            findings.push(doubt);
-        }
-    }
-    findings.sort_by_key(|finding| finding.doubt);
-    findings
 }
 
 /// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing.

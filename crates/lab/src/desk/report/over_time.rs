@@ -1,6 +1,5 @@
 //! Throughput, latency, CPU, memory and throttling over time, on one axis.
 
-use super::components as names_of;
 use crate::analyse::{Figure, figures, median, window};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
@@ -53,7 +52,7 @@ pub(super) fn components(record: &Record) -> Section {
         ],
     );
     for variant in &record.variants {
-        for name in names_of(variant) {
+        for name in variant.component_names() {
             table.row(component_row(variant, name));
         }
     }

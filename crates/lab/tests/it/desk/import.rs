@@ -7,7 +7,8 @@ use std::path::Path;
 
 use lab::analyse::Figure;
 use lab::desk::import::{Told, Tool, import, recognise};
-use lab::desk::report::{all_findings, sheet};
+use lab::desk::report::sheet;
+use lab::diagnose::findings;
 use lab::record::{Arrivals, Iteration, Origin, Outcome, Record};
 use proptest::prelude::*;
 
@@ -104,7 +105,7 @@ fn heys_text_is_taken_as_it_is() {
     assert!(of.latency(Outcome::Ok).is_none() && of.timeline.is_empty(), "no histogram is made up");
     assert_eq!(Figure::P99.of(of), Some(35_400.0));
     assert_eq!(Figure::Percentile(99_900).of(of), None);
-    assert!(all_findings(&record).iter().any(|finding| finding.name == "summary-only"));
+    assert!(findings(&record).iter().any(|finding| finding.name == "summary-only"));
 }
 
 #[test]

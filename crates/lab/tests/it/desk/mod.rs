@@ -14,4 +14,4 @@ mod import;
 mod merge;
 mod record;
 mod report;
-mod sample;
+pub(crate) mod sample;

@@ -2,13 +2,14 @@
 
 use lab::analyse::{Figure, figures, median};
 use lab::desk::render::html;
-use lab::desk::report::{all_findings, sheet, write};
+use lab::desk::report::{sheet, write};
+use lab::diagnose::findings;
 use lab::record::{Arrivals, Doubt, Finding, Origin, Record};
 
 use super::sample;
 
 fn names(record: &Record) -> Vec<String> {
-    all_findings(record).into_iter().map(|finding| finding.name).collect()
+    findings(record).into_iter().map(|finding| finding.name).collect()
 }
 
 /// The sample without what is wrong with it.
@@ -80,7 +81,7 @@ fn figures_in_the_report_are_those_of_the_record() {
 #[test]
 fn the_throttle_is_named_with_the_rate_that_it_implies() {
     let record = sample::record(1);
-    let found = all_findings(&record);
+    let found = findings(&record);
     let throttled = found.iter().find(|finding| finding.name == "throttled").unwrap();
     assert_eq!(throttled.variant.as_deref(), Some("3x/50m"));
     assert!(throttled.evidence.contains("`auth-proxy` used up its 0.05 cores"), "{throttled:?}");
@@ -128,11 +129,11 @@ fn what_makes_figures_doubtful_is_found() {
     let mut full = healthy();
     full.sweeps[0].variants.drain(..2);
     assert_eq!(names(&full), ["saturated"]);
-    assert_eq!(all_findings(&full)[0].doubt, Doubt::Invalid);
+    assert_eq!(findings(&full)[0].doubt, Doubt::Invalid);
 }
 
 #[test]
-fn an_odd_iteration_is_named() {
+fn a_slow_iteration_is_named() {
     let mut record = healthy();
     let slow = sample::variant(
         &sample::Plan {
@@ -147,8 +148,8 @@ fn an_odd_iteration_is_named() {
     );
     record.variants[0].iterations[4].classes = slow.iterations[0].classes.clone();
     record.variants[0].iterations[4].service = None;
-    let found = all_findings(&record);
-    let odd = found.iter().find(|finding| finding.name == "odd-iteration").unwrap();
+    let found = findings(&record);
+    let odd = found.iter().find(|finding| finding.name == "slow-iteration").unwrap();
     assert!(odd.evidence.contains("P50 of iteration 5"), "{odd:?}");
 }
 

@@ -153,6 +153,7 @@ fn components(plan: &Plan<'_>, dice: &mut Dice) -> Vec<Component> {
                 periods: limit.map(|_| tenth),
                 throttled_periods: limit.map(|_| throttled as u64),
                 throttled_ms: limit.map(|_| (throttled * 88.0) as u64),
+                ..Sample::default()
             }
         });
         all.push(Component {

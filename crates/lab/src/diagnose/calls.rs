@@ -1,0 +1,211 @@
+//! Calls behind a request: too many for each, many at first only, or to one of several nodes only.
+//!
+//! Owns: what counters of received calls prove. Where a component's calls were not counted, its connections bound them from below, or
+//! nothing is said.
+
+use super::Subject;
+use super::view::{Seen, middle, most, seen, slices};
+use crate::record::{Finding, Iteration, Sample};
+use crate::units::place;
+use crate::words;
+
+/// Calls to one component for one request. One asks whether a token is good; two may be a token and a decision.
+const SEVERAL: f64 = 2.5;
+/// Fewest calls that a ratio is taken of.
+const LEAST: f64 = 50.0;
+/// The window is cut into this many parts to see a course.
+const PARTS: usize = 5;
+/// A cache that is cold asks this many times as often at first as it does in the end,
+const COLD: f64 = 5.0;
+/// and for at least this share of the requests.
+const ASKED: f64 = 0.1;
+/// A ratio is taken over no less than this many calls per request: 0 would be infinitely better than anything.
+const HARDLY: f64 = 0.01;
+/// Where nobody counts calls, the first slices have to be this many times as slow as the last half,
+const SLOWER: f64 = 2.0;
+/// in each of at least this many iterations: one slow start is chance.
+const STARTS: usize = 3;
+/// The node with most calls has this many times as many as the one with least. Hashing spreads more evenly than that.
+const UNEVEN: f64 = 2.0;
+
+/// A request is many calls to one other component.
+pub(super) fn several_per_request(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in subject.variant.component_names() {
+        let looks = seen(subject.variant, name);
+        let calls = |look: &Seen<'_>| {
+            let counted = look.grown(|sample| sample.calls_received);
+            // Who opens a connection sends something over it.
+            let calls = counted.or_else(|| look.grown(|sample| sample.connections_opened))?;
+            Some((calls / look.requests().max(1.0), calls, counted.is_some()))
+        };
+        let many: Vec<(f64, f64, bool)> = looks
+            .iter()
+            .filter_map(calls)
+            .filter(|(each, all, _)| *each >= SEVERAL && *all >= LEAST)
+            .collect();
+        if many.is_empty() || many.len() < most(looks.len()) {
+            continue;
+        }
+        let each = middle(&many.iter().map(|(each, ..)| *each).collect::<Vec<_>>()).unwrap_or(0.0);
+        let what = if many.iter().all(|(.., counted)| *counted) { "calls" } else { "connections" };
+        found.push(subject.cause(
+            "n-plus-one",
+            format!("one request makes {} {what} to `{name}`", words::digits(each)),
+            "their times add up to the latency, and their load to that component: ask once for all, or keep the answers",
+        ));
+    }
+    found
+}
+
+/// What is looked up once was not known when measuring began.
+pub(super) fn cold_cache(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut told: Vec<String> = subject
+        .variant
+        .component_names()
+        .into_iter()
+        .filter_map(|name| asked_at_first(subject, name))
+        .collect();
+    if told.is_empty() {
+        told.extend(slow_at_first(subject));
+    }
+    if told.is_empty() {
+        return Vec::new();
+    }
+    vec![subject.cause(
+        "cold-cache",
+        told.join("; "),
+        "the start and the rest are two different measurements: warm up for longer than it lasts, or measure the start on purpose",
+    )]
+}
+
+fn asked_at_first(subject: &Subject<'_>, name: &str) -> Option<String> {
+    let looks = seen(subject.variant, name);
+    let courses: Vec<(f64, f64)> = looks.iter().filter_map(course).collect();
+    if courses.is_empty() || courses.len() < most(looks.len()) {
+        return None;
+    }
+    let (first, last): (Vec<f64>, Vec<f64>) = courses.into_iter().unzip();
+    Some(format!(
+        "`{name}` was asked {} times per request in the first fifth of the window and {} in the rest",
+        words::digits(middle(&first)?),
+        words::digits(middle(&last)?)
+    ))
+}
+
+/// Calls per request in the first part of the window and in the last two, where they fell for good.
+fn course(look: &Seen<'_>) -> Option<(f64, f64)> {
+    let calls = |sample: &Sample| sample.calls_received;
+    let (from, until) = (look.first.at_ms as f64, look.last.at_ms as f64);
+    if look.looks().count() <= PARTS || look.grown(calls)? < LEAST {
+        return None;
+    }
+    let edge = |part: usize| from + (until - from) * part as f64 / PARTS as f64;
+    let part = |from: usize, until: usize| {
+        let (from, until) = (edge(from), edge(until));
+        let requests = requests(look.iteration, from, until)?;
+        let asked = look.at(until, calls)? - look.at(from, calls)?;
+        (requests >= 1.0).then(|| asked / requests)
+    };
+    let (first, middle, last) = (part(0, 1)?, part(2, 3)?, part(PARTS - 2, PARTS)?);
+    let fell = first >= ASKED && first >= COLD * last.max(HARDLY) && first >= 2.0 * middle;
+    fell.then_some((first, last))
+}
+
+/// Requests that ended between two moments, from the slices there, parts of them by share.
+fn requests(iteration: &Iteration, from: f64, until: f64) -> Option<f64> {
+    if iteration.timeline.is_empty() {
+        return None;
+    }
+    let inside = |slice: &crate::record::Slice| {
+        let (begin, end) = (slice.at_ms as f64, (slice.at_ms + slice.ms) as f64);
+        let overlap = (end.min(until) - begin.max(from)).max(0.0) / (end - begin);
+        (slice.ok + slice.bad) as f64 * overlap
+    };
+    Some(iteration.timeline.iter().map(inside).sum())
+}
+
+fn slow_at_first(subject: &Subject<'_>) -> Option<String> {
+    let iterations = &subject.variant.iterations;
+    let starts: Vec<(f64, f64)> = iterations.iter().filter_map(start).collect();
+    let all_slow = starts.iter().all(|(first, rest)| *first >= SLOWER * rest);
+    if starts.len() < STARTS || starts.len() < iterations.len() || !all_slow {
+        return None;
+    }
+    let (first, rest): (Vec<f64>, Vec<f64>) = starts.into_iter().unzip();
+    Some(format!(
+        "the median latency at the start of every iteration is {}, and {} in its last half",
+        words::time(middle(&first)?),
+        words::time(middle(&rest)?)
+    ))
+}
+
+/// Median latency of the first fifth of the slices, and of the last half.
+fn start(iteration: &Iteration) -> Option<(f64, f64)> {
+    let slices = slices(iteration);
+    let known: Vec<f64> = slices.iter().filter_map(|slice| slice.p50_us).collect();
+    if known.len() < 2 * PARTS || known.len() < slices.len() / 2 {
+        return None;
+    }
+    let (first, rest) = (place(known.len() as f64 / PARTS as f64), known.len() / 2);
+    middle(&known[..first]).zip(middle(&known[rest..]))
+}
+
+/// Nodes of one kind of which one gets a good part more than another.
+pub(super) fn uneven_spread(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let names = variant.component_names();
+    let mut kinds: Vec<&str> = names.iter().filter_map(|name| kind(name)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    let mut found = Vec::new();
+    for of in kinds {
+        let calls: Vec<(&str, f64)> = names
+            .iter()
+            .filter(|name| kind(name) == Some(of))
+            .filter_map(|name| {
+                let looks = seen(variant, name);
+                let grown: Option<Vec<f64>> =
+                    looks.iter().map(|look| look.grown(|sample| sample.calls_received)).collect();
+                Some((*name, grown.filter(|grown| !grown.is_empty())?.iter().sum()))
+            })
+            .collect();
+        let most = calls.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let least = calls.iter().copied().reduce(|a, b| if b.1 < a.1 { b } else { a });
+        let Some((most, least)) = most.zip(least).filter(|_| calls.len() > 1) else { continue };
+        if most.1 >= LEAST && most.1 >= UNEVEN * least.1 {
+            found.push(subject.cause(
+                "uneven-spread",
+                format!(
+                    "`{}` got {} calls and `{}` {}",
+                    most.0,
+                    words::grouped(most.1),
+                    least.0,
+                    words::grouped(least.1)
+                ),
+                "the busiest node is the limit, and the others' capacity is not used: spread by request, not by connection",
+            ));
+        }
+    }
+    found
+}
+
+/// What a node is one of, by its name: `node-1`, `node-2` and `idp.a`, `idp.b` are of one kind.
+fn kind(name: &str) -> Option<&str> {
+    let (stem, end) = name.rsplit_once(['-', '_', '.', '/'])?;
+    let one = end.parse::<u32>().is_ok() || (end.len() == 1 && end.is_ascii());
+    (one && !stem.is_empty() && !stem.contains(' ')).then_some(stem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kind;
+
+    #[test]
+    fn nodes_of_one_kind_are_known_by_their_names() {
+        assert_eq!(
+            ["node-1", "node-12", "idp.a", "gateway", "auth-proxy", "-1"].map(kind),
+            [Some("node"), Some("node"), Some("idp"), None, None, None]
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! Servers that get more than they can do.
+//!
+//! Owns: what a sweep shows from its first load on, what an offered rate shows that is not answered, and the convoy: a server that is full while
+//! its cores are idle, because its threads wake each other up for nothing.
+
+use super::Subject;
+use super::view::{self, machine_cores, middle, seen, served, slices, typical};
+use crate::analyse::{Figure, Load, find_knee};
+use crate::record::{Arrivals, Doubt, Finding, Iteration, Record, Sweep, Variant};
+use crate::words;
+
+/// A rate of which less than this share is answered is more than the target can do. Ends of a short run cost some per cent.
+const ANSWERED: f64 = 0.9;
+/// A queue has formed where the median wait is this many times the time in flight, or the last slices are this many times as slow as the first.
+const QUEUED: f64 = 2.0;
+/// Switches per request that grow by this factor over the sweep, while throughput does not, are threads that wake up for nothing.
+const CONVOY: f64 = 1.5;
+/// A convoy leaves this share of the cores unused.
+const IDLE: f64 = 0.3;
+
+/// The points of a sweep: load, throughput, median latency; the mean where no median is known.
+pub(crate) fn points(record: &Record, sweep: &Sweep) -> Vec<Load> {
+    let of = |name: &String| {
+        let variant = record.variant(name)?;
+        Some(Load {
+            offered: variant.load.rate_per_s.or_else(|| workers(variant))?,
+            per_s: typical(variant, &Figure::PerSecond).unwrap_or(0.0),
+            latency: typical(variant, &Figure::P50)
+                .or_else(|| typical(variant, &Figure::Mean))
+                .unwrap_or(0.0),
+        })
+    };
+    sweep.variants.iter().filter_map(of).collect()
+}
+
+fn workers(variant: &Variant) -> Option<f64> {
+    variant.load.concurrency.map(f64::from).filter(|_| variant.load.arrivals == Arrivals::Closed)
+}
+
+/// A sweep that is beyond its knee from the first load on.
+pub(super) fn full(record: &Record, sweep: &Sweep) -> Option<Finding> {
+    let knee = find_knee(&points(record, sweep)).filter(|knee| knee.at_first)?;
+    Some(Finding {
+        name: "saturated".to_owned(),
+        variant: Some(sweep.name.clone()),
+        doubt: Doubt::Invalid,
+        evidence: format!(
+            "from the first load on, throughput changes by × {:.2} while latency grows × {:.1}",
+            knee.per_s_factor, knee.latency_factor
+        ),
+        remedy: "the server is full at every load: latency is load ÷ ceiling and shows no cost of anything; measure below the knee"
+            .to_owned(),
+    })
+}
+
+/// An offered rate that the target does not keep up with. Beyond its knee a sweep is meant to show this.
+pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let swept = subject.record.sweeps.iter().any(|sweep| sweep.variants.contains(&variant.name));
+    let offered = variant.load.rate_per_s.filter(|_| variant.load.arrivals == Arrivals::Open && !swept);
+    let Some(offered) = offered else { return Vec::new() };
+    let rates: Vec<f64> = variant
+        .iterations
+        .iter()
+        .filter(|iteration| served(iteration) < ANSWERED * offered && queued(iteration))
+        .map(served)
+        .collect();
+    if rates.is_empty() || rates.len() < view::most(variant.iterations.len()) {
+        return Vec::new();
+    }
+    vec![subject.finding(
+        Doubt::Invalid,
+        "saturated",
+        format!(
+            "{} requests/s were offered and {} answered while the queue grew{}",
+            words::digits(offered),
+            words::digits(middle(&rates).unwrap_or(0.0)),
+            busiest(subject)
+        ),
+        "latency is the length of the queue, which grows for as long as the run lasts: offer less than the target can do",
+    )]
+}
+
+/// Requests waited to be sent, ever longer.
+fn queued(iteration: &Iteration) -> bool {
+    if iteration.unsent > 0 {
+        return true;
+    }
+    let whole = Figure::P50.of(iteration);
+    let flight = iteration.service.as_ref().map(|service| service.micros(0.5)).filter(|flight| *flight > 0.0);
+    if whole.zip(flight).is_some_and(|(whole, flight)| whole >= QUEUED * flight) {
+        return true;
+    }
+    let medians: Vec<f64> = slices(iteration).iter().filter_map(|slice| slice.p50_us).collect();
+    let third = medians.len() / 3;
+    let ends = middle(&medians[..third]).zip(middle(&medians[medians.len() - third..]));
+    third > 0 && ends.is_some_and(|(first, last)| last >= QUEUED * first)
+}
+
+/// The component that used most CPU.
+fn busiest(subject: &Subject<'_>) -> String {
+    let cores = |name| Some((name, typical(subject.variant, &Figure::Cores(str::to_owned(name)))?));
+    let names = subject.variant.component_names();
+    let most = names.into_iter().filter_map(cores).max_by(|a, b| a.1.total_cmp(&b.1));
+    most.map_or_else(String::new, |(name, cores)| {
+        format!("; `{name}`, the busiest watched program, used {} cores", words::digits(cores))
+    })
+}
+
+/// Throughput is flat and the cores are idle, while every request costs more switches the more of them there are.
+pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
+    let variants: Vec<&Variant> = sweep.variants.iter().filter_map(|name| record.variant(name)).collect();
+    let all = points(record, sweep);
+    let Some(knee) = find_knee(&all).filter(|_| all.len() == variants.len()) else { return Vec::new() };
+    let Some((first, last)) = variants.get(knee.index).zip(variants.last()) else { return Vec::new() };
+    let Some(machine) = machine_cores(record) else { return Vec::new() };
+    let together = record.run.machines.len() == 1;
+    let convoy = |name: &str| {
+        let switches = |variant: &Variant| {
+            let each: Vec<f64> =
+                seen(variant, name).iter().filter_map(|look| look.per_request(view::switches)).collect();
+            middle(&each).filter(|switches| *switches > 0.0)
+        };
+        let (before, after) = (switches(first)?, switches(last)?);
+        let limit =
+            seen(last, name).iter().find_map(|look| look.component.cpu_limit_cores).unwrap_or(machine);
+        let cores = typical(last, &Figure::Cores(name.to_owned()))?;
+        let idle = cores <= (1.0 - IDLE) * limit && in_use(last, together) <= (1.0 - IDLE) * machine;
+        (idle && after >= CONVOY * before).then(|| Finding {
+            name: "lock-convoy".to_owned(),
+            variant: Some(sweep.name.clone()),
+            doubt: Doubt::Explains,
+            evidence: format!(
+                "from load {} to {} throughput changes by × {:.2} while context switches per request of `{name}` grow from {} to {}, and \
+                 it uses {} of {} cores",
+                words::digits(knee.offered),
+                words::digits(all[all.len() - 1].offered),
+                knee.per_s_factor,
+                words::digits(before),
+                words::digits(after),
+                words::digits(cores),
+                words::digits(limit)
+            ),
+            remedy: "its threads wait for one another: look for a lock that is held across a wait, and for waking all who wait for it"
+                .to_owned(),
+        })
+    };
+    first.component_names().into_iter().filter_map(convoy).collect()
+}
+
+/// Cores that everything watched used, with the generator where it shares the machine.
+fn in_use(variant: &Variant, together: bool) -> f64 {
+    let servers: f64 = variant
+        .component_names()
+        .into_iter()
+        .filter_map(|name| typical(variant, &Figure::Cores(name.to_owned())))
+        .sum();
+    let own: Vec<f64> = variant
+        .iterations
+        .iter()
+        .filter_map(|iteration| iteration.generator.as_ref()?.cpu_share)
+        .filter(|_| together)
+        .collect();
+    servers + middle(&own).unwrap_or(0.0)
+}

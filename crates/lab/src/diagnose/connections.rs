@@ -1,0 +1,104 @@
+//! What connections cost: opened for every request, with a handshake each, or shared by requests that wait for each other.
+//!
+//! Owns: what counts of connections prove. Where nobody counted them, nothing is said.
+
+use super::Subject;
+use super::view::{Counter, Seen, middle, most, seen};
+use crate::analyse::{Figure, figures};
+use crate::record::{Finding, Variant};
+use crate::words;
+
+/// Connections per request from which on they are opened for requests, not for the run: one in twenty.
+const CHURN: f64 = 0.05;
+/// From here on it is one for each request.
+const EACH: f64 = 0.9;
+/// Fewest connections of a window: pools that fill at the start open some.
+const LEAST: f64 = 50.0;
+/// P99 over one connection against P99 over many: less may be chance.
+const BLOCKED: f64 = 2.0;
+/// While medians differ by less than this factor: it is the waiting that differs, not the work.
+const ALIKE: f64 = 1.3;
+
+/// Connections, or TLS handshakes, for a good part of the requests.
+pub(super) fn churn(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in subject.variant.component_names() {
+        let looks = seen(subject.variant, name);
+        if let Some((each, all)) = per_request(&looks, |sample| sample.tls_handshakes) {
+            let told = format!(
+                "`{name}` did {} TLS handshakes, {} per request",
+                words::grouped(all),
+                words::digits(each)
+            );
+            let remedy =
+                "a handshake costs more CPU than most requests: keep connections open, and resume sessions";
+            found.push(subject.cause("tls-handshakes", told, remedy));
+        }
+        if let Some((each, all)) = per_request(&looks, |sample| sample.connections_opened) {
+            let kept = if each >= EACH { ": none is kept open" } else { "" };
+            let told = format!(
+                "{} connections were opened to `{name}`, {} per request{kept}",
+                words::grouped(all),
+                words::digits(each)
+            );
+            let remedy = "each costs a round trip, a port and a descriptor: keep connections open (keep-alive), and let the pool be as \
+                          large as the requests in flight";
+            found.push(subject.cause("connection-churn", told, remedy));
+        }
+    }
+    found
+}
+
+/// A counter per request, and in all, where half of the iterations show it.
+fn per_request(looks: &[Seen<'_>], counter: Counter) -> Option<(f64, f64)> {
+    let shown: Vec<(f64, f64)> = looks
+        .iter()
+        .filter_map(|look| Some((look.per_request(counter)?, look.grown(counter)?)))
+        .filter(|(each, all)| *each >= CHURN && *all >= LEAST)
+        .collect();
+    let each: Vec<f64> = shown.iter().map(|(each, _)| *each).collect();
+    (!shown.is_empty() && shown.len() >= most(looks.len()))
+        .then(|| Some((middle(&each)?, shown.iter().map(|(_, all)| all).sum())))?
+}
+
+/// The same load over HTTP/2 has slow answers that it has not over HTTP/1.1: requests wait behind others on their connection.
+pub(super) fn head_of_line(subject: &Subject<'_>) -> Vec<Finding> {
+    let shared = subject.variant;
+    if shared.load.protocol.as_deref() != Some("h2") {
+        return Vec::new();
+    }
+    let told = subject.record.variants.iter().find_map(|alone| {
+        let slow = figures(shared, &Figure::P99);
+        let quick = figures(alone, &Figure::P99);
+        let medians = middle(&figures(shared, &Figure::P50)).zip(middle(&figures(alone, &Figure::P50)));
+        let same_work = medians.is_some_and(|(a, b)| a <= ALIKE * b && b <= ALIKE * a);
+        // Every iteration of the one is slower than any of the other: no chance of the draw.
+        let apart = slow.iter().copied().fold(f64::MAX, f64::min) > quick.iter().copied().fold(0.0, f64::max);
+        let (slow, quick) = middle(&slow).zip(middle(&quick))?;
+        (only_protocol_differs(shared, alone) && same_work && apart && slow >= BLOCKED * quick).then(|| {
+            format!(
+                "P99 over h2 is {} and {} under the same load over HTTP/1.1 (`{}`), while the medians are alike",
+                words::time(slow),
+                words::time(quick),
+                alone.name
+            )
+        })
+    });
+    let remedy = "requests of one connection wait behind each other: use more connections, and look for an answer that fills the \
+                  connection's window";
+    told.map(|told| subject.cause("head-of-line", told, remedy)).into_iter().collect()
+}
+
+fn only_protocol_differs(shared: &Variant, alone: &Variant) -> bool {
+    let labels = |variant: &Variant| {
+        let mut labels = variant.labels.clone();
+        labels.remove("protocol");
+        labels
+    };
+    let load = |variant: &Variant| (variant.load.arrivals, variant.load.rate_per_s, variant.load.concurrency);
+    alone.load.protocol.as_deref() == Some("http/1.1")
+        && load(shared) == load(alone)
+        && labels(shared) == labels(alone)
+        && shared.topology == alone.topology
+        && shared.load.flow == alone.load.flow
+}

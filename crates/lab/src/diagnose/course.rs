@@ -1,0 +1,80 @@
+//! Memory over the course of a run.
+//!
+//! Owns: the difference between memory that fills at the start and memory that grows with the work.
+
+use super::Subject;
+use super::view::{Seen, most, seen, served};
+use crate::analyse::median;
+use crate::record::{Finding, Sample};
+use crate::words;
+
+/// Growth that counts: by this share of what was in use at first,
+const SHARE: f64 = 0.1;
+/// and by at least this much, bytes: allocators take memory in pieces.
+const LEAST: f64 = 4.0 * 1_048_576.0;
+/// Parts of the window whose medians are compared.
+const PARTS: usize = 4;
+/// The last step is at least this share of the mean one: what fills at the start becomes flat.
+const STILL: f64 = 0.5;
+/// Most looks that the slope is taken over; it is the median of the slopes between all pairs.
+const MOST_LOOKS: usize = 120;
+
+/// Resident memory that grows with the number of requests.
+pub(super) fn memory_growth(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in subject.variant.component_names() {
+        let looks = seen(subject.variant, name);
+        let told: Vec<String> = looks.iter().filter_map(growth).collect();
+        if told.is_empty() || told.len() < most(looks.len()) {
+            continue;
+        }
+        found.push(subject.cause(
+            "memory-growth",
+            format!("`{name}` {}", told[0]),
+            "what a request leaves behind is never given back: look for what is kept by token, session or connection, and bound it",
+        ));
+    }
+    found
+}
+
+fn growth(look: &Seen<'_>) -> Option<String> {
+    let samples: Vec<&Sample> = look.looks().collect();
+    if samples.len() < 3 * PARTS {
+        return None;
+    }
+    let part = |part: usize| {
+        let range = samples.len() * part / PARTS..samples.len() * (part + 1) / PARTS;
+        median(&samples[range].iter().map(|sample| sample.rss_bytes as f64).collect::<Vec<_>>())
+    };
+    let parts: Vec<f64> = (0..PARTS).map(part).collect();
+    let steps: Vec<f64> = parts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let whole = parts[PARTS - 1] - parts[0];
+    let mean = whole / steps.len() as f64;
+    let grows = steps.iter().all(|step| *step > 0.0) && steps[steps.len() - 1] >= STILL * mean;
+    if !grows || whole < LEAST || whole < SHARE * parts[0] {
+        return None;
+    }
+    let each = slope(&samples) / served(look.iteration).max(f64::MIN_POSITIVE);
+    Some(format!(
+        "grew from {} to {} in {} s, {} bytes per request, and as quickly in the end as before",
+        words::bytes(look.first.rss_bytes as f64),
+        words::bytes(look.last.rss_bytes as f64),
+        words::digits(look.seconds()),
+        words::digits(each)
+    ))
+}
+
+/// Bytes per second: the median over pairs of looks (Theil and Sen), which single looks do not move.
+fn slope(samples: &[&Sample]) -> f64 {
+    let every = samples.len().div_ceil(MOST_LOOKS);
+    let looks: Vec<&&Sample> = samples.iter().step_by(every).collect();
+    let pairs =
+        looks.iter().enumerate().flat_map(|(at, from)| looks[at + 1..].iter().map(move |to| (from, to)));
+    let slopes: Vec<f64> = pairs
+        .filter(|(from, to)| to.at_ms > from.at_ms)
+        .map(|(from, to)| {
+            (to.rss_bytes as f64 - from.rss_bytes as f64) * 1e3 / (to.at_ms - from.at_ms) as f64
+        })
+        .collect();
+    median(&slopes)
+}

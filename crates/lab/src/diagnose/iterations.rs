@@ -1,0 +1,124 @@
+//! Iterations beside each other: too few, or one that does not belong.
+//!
+//! Owns: what the spread between iterations says. An odd iteration is named with everything else that was odd in it, which is where its
+//! cause is found; it is never dropped.
+
+use super::Subject;
+use super::view::{self, Counter, seen};
+use crate::analyse::{Figure, LEAST_PAIRS, figures, outliers};
+use crate::record::{Doubt, Finding, Iteration};
+use crate::words;
+
+/// Too few iterations for an interval.
+pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
+    let many = subject.variant.iterations.len();
+    if many >= LEAST_PAIRS {
+        return Vec::new();
+    }
+    vec![subject.finding(
+        Doubt::Careful,
+        "few-iterations",
+        format!("{many} {} no interval", if many == 1 { "iteration has" } else { "iterations have" }),
+        "what differs between runs may be chance: run at least five iterations, interleaved with what is compared",
+    )]
+}
+
+/// Iterations that do not belong to the others: `slow-iteration` where one is worse, `odd-iteration` where one is better.
+pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let (mut worse, mut better) = (Vec::new(), Vec::new());
+    let mut places = Vec::new();
+    for figure in [Figure::P50, Figure::P99, Figure::PerSecond] {
+        let values = figures(variant, &figure);
+        if values.len() != variant.iterations.len() {
+            continue;
+        }
+        for outlier in outliers(&values) {
+            let said = format!(
+                "{figure} of iteration {} is {} where {} is usual",
+                variant.iterations[outlier.index].number,
+                words::figure(&figure, outlier.value),
+                words::figure(&figure, outlier.usual)
+            );
+            if (outlier.score > 0.0) == figure.more_is_better() {
+                better.push(said);
+            } else {
+                worse.push(said);
+                places.push(outlier.index);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    if !worse.is_empty() {
+        places.sort_unstable();
+        places.dedup();
+        let beside: Vec<String> = places.iter().flat_map(|place| differences(subject, *place)).collect();
+        let beside = if beside.is_empty() {
+            "; nothing else that was observed was different in it".to_owned()
+        } else {
+            format!("; also different in it: {}", beside.join(", "))
+        };
+        found.push(subject.finding(
+            Doubt::Careful,
+            "slow-iteration",
+            worse.join("; ") + &beside,
+            "tables show medians over iterations, which it does not move; find out what happened in it",
+        ));
+    }
+    if !better.is_empty() {
+        found.push(subject.finding(
+            Doubt::Careful,
+            "odd-iteration",
+            better.join("; "),
+            "tables show medians over iterations, which it does not move; find out what was left out in it",
+        ));
+    }
+    found
+}
+
+/// What else was different in an iteration.
+fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
+    let variant = subject.variant;
+    let number = variant.iterations[place].number;
+    let mut told = Vec::new();
+    let mut tell = |what: &str, values: &[Option<f64>], written: fn(f64) -> String| {
+        let Some(known) = values.iter().copied().collect::<Option<Vec<f64>>>() else { return };
+        if let Some(odd) = outliers(&known).iter().find(|outlier| outlier.index == place) {
+            told.push(format!("{what} {} (usual {})", written(odd.value), written(odd.usual)));
+        }
+    };
+    let each = |figure: &dyn Fn(&Iteration) -> Option<f64>| {
+        variant.iterations.iter().map(figure).collect::<Vec<_>>()
+    };
+    tell("errors", &each(&|iteration| Figure::BadShare.of(iteration)), words::percent);
+    let own = |share: fn(&crate::record::GeneratorUse) -> Option<f64>| {
+        each(&move |iteration| share(iteration.generator.as_ref()?))
+    };
+    tell("the generator's wait for a core", &own(|own| own.core_wait_share), words::percent);
+    tell("the generator's lag", &own(|own| own.lag_p99_us), words::time);
+    for name in variant.component_names() {
+        let looks = seen(variant, name);
+        if looks.len() != variant.iterations.len() {
+            continue;
+        }
+        let per_request =
+            |counter: Counter| looks.iter().map(|look| look.per_request(counter)).collect::<Vec<_>>();
+        let cost: Vec<Option<f64>> =
+            per_request(view::cpu).into_iter().map(|ms| ms.map(|ms| ms * 1e3)).collect();
+        tell(&format!("CPU per request of `{name}`"), &cost, words::time);
+        tell(&format!("switches per request of `{name}`"), &per_request(view::switches), words::digits);
+        let opened = per_request(|sample| sample.connections_opened);
+        tell(&format!("connections per request to `{name}`"), &opened, words::digits);
+        let calls = per_request(|sample| sample.calls_received);
+        tell(&format!("calls per request to `{name}`"), &calls, words::digits);
+        let stood = per_request(|sample| sample.throttled_periods);
+        tell(&format!("throttled periods per request of `{name}`"), &stood, words::digits);
+        let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
+        tell(&format!("memory of `{name}`"), &memory, words::bytes);
+    }
+    let events = &variant.iterations[place].events;
+    told.extend(
+        events.iter().map(|event| format!("{} at {} s", event.what, words::digits(event.at_ms as f64 / 1e3))),
+    );
+    told.into_iter().map(|what| format!("{what} in iteration {number}")).collect()
+}

@@ -1,0 +1,210 @@
+//! Programs that get less of the machine than they want: throttled, out of memory, ended, without a core.
+//!
+//! Owns: what samples of control groups and of the kernel's accounts prove.
+
+use super::Subject;
+use super::view::{self, Seen, machine_cores, middle, most, seen, typical};
+use crate::analyse::Figure;
+use crate::record::{Doubt, Finding, Variant};
+use crate::words;
+
+/// From this share of throttled periods on a component is throttled: one period in twenty is a stall of up to 100 ms that the 95th
+/// percentile shows.
+const THROTTLED: f64 = 0.05;
+/// Without periods, a limit is the cause only where the same program with more of it answers this many times as much, as quickly.
+const FREED: f64 = 3.0;
+/// And where it used at least this share of its limit on average: pauses and ends of a run pull the average down.
+const USED: f64 = 0.5;
+/// Cores are all busy from this share on.
+const BUSY: f64 = 0.9;
+/// Times that the core was taken away, per second of CPU: the kernel's shortest turn is a few ms, so a program that is alone on
+/// its core stays far below.
+const TAKEN: f64 = 50.0;
+/// Swap that grows by this share of the resident memory is in use, not left over.
+const SWAPPED: f64 = 0.01;
+/// A program that ended with this share of its memory limit in use is taken to have ended because of it.
+const FULL: f64 = 0.9;
+
+const RAISE: &str = "raise or remove the CPU limit; an average of CPU use does not show this";
+
+/// Components that stood still because of their limit.
+pub(super) fn throttled(subject: &Subject<'_>) -> Vec<Finding> {
+    let names = subject.variant.component_names();
+    let told = |name| by_periods(subject, name).or_else(|| by_ablation(subject, name));
+    names.into_iter().filter_map(told).map(|evidence| subject.cause("throttled", evidence, RAISE)).collect()
+}
+
+fn by_periods(subject: &Subject<'_>, name: &str) -> Option<String> {
+    let mut sums = (0.0, 0.0, 0.0);
+    let mut limit = None;
+    for look in seen(subject.variant, name) {
+        limit = limit.or(look.component.cpu_limit_cores);
+        sums.0 += look.grown(|sample| sample.periods)?;
+        sums.1 += look.grown(|sample| sample.throttled_periods)?;
+        sums.2 += look.grown(|sample| sample.throttled_ms)?;
+    }
+    let (limit, (periods, stood, ms)) = (limit?, sums);
+    (periods > 0.0 && stood / periods >= THROTTLED).then(|| {
+        format!(
+            "`{name}` used up its {limit} cores in {} of {} periods and stood still for {} s{}",
+            words::grouped(stood),
+            words::grouped(periods),
+            words::digits(ms / 1e3),
+            implied(subject.variant, name, limit)
+        )
+    })
+}
+
+/// The rate that the limit allows, beside the measured one.
+fn implied(variant: &Variant, name: &str, limit: f64) -> String {
+    let costs: Vec<f64> = seen(variant, name)
+        .iter()
+        .filter_map(|look| look.per_request(view::cpu))
+        .map(|ms| ms * 1e3)
+        .filter(|cost| *cost > 0.0)
+        .collect();
+    let Some(cost) = middle(&costs) else { return String::new() };
+    let rates: Vec<f64> = variant.iterations.iter().map(view::served).collect();
+    format!(
+        "; {limit} cores ÷ {} of CPU per request are {} requests/s, measured {}",
+        words::time(cost),
+        words::digits(limit / cost * 1e6),
+        words::digits(middle(&rates).unwrap_or(0.0))
+    )
+}
+
+/// Where nobody looked at periods: the same program with another limit tells.
+fn by_ablation(subject: &Subject<'_>, name: &str) -> Option<String> {
+    let variant = subject.variant;
+    let looks = seen(variant, name);
+    if looks.iter().any(|look| look.last.periods.is_some()) {
+        return None;
+    }
+    let limit = looks.iter().find_map(|look| look.component.cpu_limit_cores)?;
+    let cores = middle(&looks.iter().map(Seen::cores).collect::<Vec<_>>())?;
+    let (rate, latency) = (typical(variant, &Figure::PerSecond)?, typical(variant, &Figure::P50)?);
+    if cores < USED * limit {
+        return None;
+    }
+    let freed = |other: &&Variant| {
+        let more = seen(other, name);
+        let allowed = more.iter().find_map(|look| look.component.cpu_limit_cores).unwrap_or(f64::MAX);
+        let same_load = other.load.arrivals == variant.load.arrivals
+            && other.load.concurrency == variant.load.concurrency;
+        let figures = typical(other, &Figure::PerSecond).zip(typical(other, &Figure::P50));
+        !more.is_empty()
+            && same_load
+            && allowed >= 2.0 * limit
+            && figures.is_some_and(|(faster, quicker)| faster >= FREED * rate && quicker * FREED <= latency)
+    };
+    let other = subject.record.variants.iter().find(freed)?;
+    Some(format!(
+        "`{name}` used {} of its {limit} cores on average, and with more of them (`{}`) {} requests/s are answered instead of {}{}; \
+         nobody looked at its periods",
+        words::digits(cores),
+        other.name,
+        words::digits(typical(other, &Figure::PerSecond).unwrap_or(0.0)),
+        words::digits(rate),
+        implied(variant, name, limit)
+    ))
+}
+
+/// Components that the kernel ended, or whose memory it put aside.
+pub(super) fn memory(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in subject.variant.component_names() {
+        let looks = seen(subject.variant, name);
+        let kills: f64 = looks.iter().filter_map(|look| look.grown(|sample| sample.oom_kills)).sum();
+        let full = looks.iter().find(|look| {
+            let most = look.looks().map(|sample| sample.rss_bytes).max().unwrap_or(0) as f64;
+            look.component.ended
+                && look.component.memory_limit_bytes.is_some_and(|limit| most >= FULL * limit as f64)
+        });
+        if kills > 0.0 || full.is_some() {
+            let told = full.map_or_else(
+                || format!("the kernel ended a program of `{name}` {kills} times for want of memory"),
+                |look| {
+                    let limit = look.component.memory_limit_bytes.unwrap_or(0);
+                    format!("`{name}` ended with its limit of {} in use", words::bytes(limit as f64))
+                },
+            );
+            let remedy =
+                "raise its memory limit, or find what it keeps: figures are of a server that was ended";
+            found.push(subject.finding(Doubt::Invalid, "out-of-memory", told, remedy));
+        }
+        let put_aside = looks.iter().find_map(|look| {
+            let grown = look.last.swap_bytes?.saturating_sub(look.first.swap_bytes?) as f64;
+            (grown >= SWAPPED * look.last.rss_bytes as f64 && grown > 0.0).then_some(grown)
+        });
+        if let Some(bytes) = put_aside {
+            let told = format!("{} of `{name}` went to swap while it was measured", words::bytes(bytes));
+            let remedy = "latencies are those of a disk: give the machine memory, or turn swap off";
+            found.push(subject.finding(Doubt::Invalid, "swapping", told, remedy));
+        }
+    }
+    found
+}
+
+/// Components that ended before the run did.
+pub(super) fn ended(subject: &Subject<'_>) -> Vec<Finding> {
+    let mut told = Vec::new();
+    for iteration in &subject.variant.iterations {
+        for component in iteration.components.iter().filter(|component| component.ended) {
+            let at = component.samples.last().map_or(0.0, |sample| sample.at_ms as f64 / 1e3);
+            told.push(format!(
+                "`{}` in iteration {} after {} s",
+                component.name,
+                iteration.number,
+                words::digits(at)
+            ));
+        }
+    }
+    if told.is_empty() {
+        return Vec::new();
+    }
+    vec![subject.finding(
+        Doubt::Invalid,
+        "component-ended",
+        format!("a watched program ended while it was measured: {}", told.join("; ")),
+        "figures are of an arrangement without it: read its last words",
+    )]
+}
+
+/// All cores were busy, and programs took them from each other.
+pub(super) fn core_starved(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(cores) = machine_cores(subject.record) else { return Vec::new() };
+    let together = subject.record.run.machines.len() == 1;
+    let names = subject.variant.component_names();
+    let mut told = Vec::new();
+    for iteration in &subject.variant.iterations {
+        let looks: Vec<Seen<'_>> = names
+            .iter()
+            .flat_map(|name| seen(subject.variant, name))
+            .filter(|look| look.iteration.number == iteration.number)
+            .collect();
+        let own = iteration.generator.as_ref().filter(|_| together);
+        let servers: f64 = looks.iter().map(Seen::cores).sum();
+        let used = servers + own.and_then(|own| own.cpu_share).unwrap_or(0.0);
+        let taken: f64 = looks
+            .iter()
+            .filter_map(|look| Some(look.grown(|sample| Some(sample.involuntary_switches))? / look.seconds()))
+            .sum();
+        if !looks.is_empty() && used >= BUSY * cores && taken >= TAKEN * servers {
+            told.push((used, taken));
+        }
+    }
+    if told.is_empty() || told.len() < most(subject.variant.iterations.len()) {
+        return Vec::new();
+    }
+    let (used, taken): (Vec<f64>, Vec<f64>) = told.into_iter().unzip();
+    vec![subject.finding(
+        Doubt::Careful,
+        "core-starved",
+        format!(
+            "{} of {cores} cores were in use, and cores were taken from programs {} times a second",
+            words::digits(middle(&used).unwrap_or(0.0)),
+            words::digits(middle(&taken).unwrap_or(0.0))
+        ),
+        "latency is the queue for a core: lower the load, or give generator and servers cores of their own",
+    )]
+}

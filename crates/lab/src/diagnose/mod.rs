@@ -1,0 +1,156 @@
+//! Findings: what makes a run's figures doubtful, and what explains them, each with its evidence and a remedy.
+//!
+//! Owns: every rule over a [`Record`], with its thresholds. Does not own: the statistics ([`crate::analyse`]), how findings are shown
+//! ([`crate::desk`]), and what the load driver says about a single run of its own ([`crate::report`]).
+//!
+//! Flow: record → rules over each variant ([`RULES`]) and over the whole → what another finding explains is dropped → the same
+//! about several variants is said once → what the run noticed itself stands before → the gravest first. Every rule is a pure
+//! function. It speaks where the data proves its cause and is silent where they do not suffice: a figure that was not observed is no
+//! evidence. Thresholds are ratios or structure wherever they can be, because bare times differ between machines.
+
+mod calls;
+mod capacity;
+mod connections;
+mod course;
+mod endings;
+mod generator;
+mod iterations;
+mod limits;
+mod paths;
+mod pauses;
+mod trust;
+mod view;
+
+use crate::record::{Doubt, Finding, Record, Variant};
+
+pub(crate) use capacity::points;
+
+/// A variant, with the record it stands in.
+struct Subject<'a> {
+    record: &'a Record,
+    variant: &'a Variant,
+}
+
+type Rule = fn(&Subject<'_>) -> Vec<Finding>;
+
+/// The rules over one variant.
+const RULES: [Rule; 27] = [
+    generator::bound,
+    generator::late,
+    generator::shared,
+    endings::unsent,
+    trust::closed_loop,
+    trust::summary_only,
+    iterations::few,
+    endings::errors,
+    trust::law,
+    iterations::odd,
+    endings::timeouts_mapped,
+    endings::rate_limited,
+    endings::burst,
+    limits::throttled,
+    limits::memory,
+    limits::ended,
+    limits::core_starved,
+    capacity::overloaded,
+    paths::backend_bound,
+    paths::round_trip_bound,
+    connections::churn,
+    connections::head_of_line,
+    calls::several_per_request,
+    calls::cold_cache,
+    calls::uneven_spread,
+    course::memory_growth,
+    pauses::pauses,
+];
+
+/// What a cause brings with it: of the same variant, these say nothing new beside it.
+const EXPLAINED: [(&str, &[&str]); 4] = [
+    // A program without CPU stands still, and everything that waits for it is slow.
+    (
+        "throttled",
+        &["stalls", "pauses", "gc-like-pauses", "core-starved", "backend-bound", "round-trip-bound"],
+    ),
+    // A generator that does not keep up offers less than was asked for, in its own rhythm.
+    ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache", "machine-shared"]),
+    ("tls-handshakes", &["connection-churn"]),
+    // A latency that is the queue's is not the backend's.
+    ("saturated", &["backend-bound", "round-trip-bound"]),
+];
+
+/// What the run noticed and what its figures show, the gravest first. Findings that are put back into the record are not found
+/// again.
+pub fn findings(record: &Record) -> Vec<Finding> {
+    let mut shown = trust::whole(record);
+    for variant in &record.variants {
+        let subject = Subject { record, variant };
+        let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
+        drop_explained(&mut found);
+        shown.extend(found);
+    }
+    for sweep in &record.sweeps {
+        shown.extend(capacity::full(record, sweep));
+        shown.extend(capacity::lock_convoy(record, sweep));
+    }
+    let mut all = record.findings.clone();
+    for finding in together(shown, record.variants.len()) {
+        let known = |noticed: &Finding| noticed.name == finding.name && noticed.variant == finding.variant;
+        if !record.findings.iter().any(known) {
+            all.push(finding);
+        }
+    }
+    all.sort_by_key(|finding| finding.doubt);
+    all
+}
+
+fn drop_explained(found: &mut Vec<Finding>) {
+    let names: Vec<String> = found.iter().map(|finding| finding.name.clone()).collect();
+    let explained = |effect: &str| {
+        EXPLAINED
+            .iter()
+            .any(|(cause, effects)| effects.contains(&effect) && names.iter().any(|name| name == cause))
+    };
+    found.retain(|finding| !explained(&finding.name));
+}
+
+/// The same to say about several variants is said once.
+fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
+    let mut joined: Vec<(Finding, usize)> = Vec::new();
+    for finding in all {
+        let same = joined.iter_mut().find(|(seen, _)| {
+            seen.name == finding.name && seen.evidence == finding.evidence && seen.variant.is_some()
+        });
+        match (same, &finding.variant) {
+            (Some((seen, many)), Some(name)) => {
+                *many += 1;
+                seen.variant = seen.variant.as_ref().map(|names| format!("{names}, {name}"));
+            }
+            _ => joined.push((finding, 1)),
+        }
+    }
+    let whole = |(mut finding, many): (Finding, usize)| {
+        if many == variants && many > 1 {
+            finding.variant = None;
+        }
+        finding
+    };
+    joined.into_iter().map(whole).collect()
+}
+
+impl Subject<'_> {
+    /// A finding about this variant.
+    fn finding(&self, doubt: Doubt, name: &str, evidence: String, remedy: &str) -> Finding {
+        Finding {
+            name: name.to_owned(),
+            variant: Some(self.variant.name.clone()),
+            doubt,
+            evidence,
+            remedy: remedy.to_owned(),
+        }
+    }
+
+    /// The same that explains the figures.
+    fn cause(&self, name: &str, evidence: String, remedy: &str) -> Finding {
+        self.finding(Doubt::Explains, name, evidence, remedy)
+    }
+}

@@ -1,0 +1,167 @@
+//! Whose latency it is: the backend's, or the way there and back.
+//!
+//! Owns: what the bare backend (the first rung of a ladder, or the variant `direct`), the servers' own phases and CPU say about it. It
+//! speaks of latencies that somebody would mind only: below [`LEAST_US`] every way to a backend is mostly the way.
+
+use super::Subject;
+use super::view::typical;
+use crate::analyse::Figure;
+use crate::record::{Arrivals, Distribution, Finding, Outcome, Variant};
+use crate::words;
+
+/// Shortest median latency that is worth an explanation, µs.
+const LEAST_US: f64 = 2000.0;
+/// From this share of the latency on, it is the backend's.
+const MOST: f64 = 0.8;
+/// A backend that is this busy while it is the only one that is, has a queue: one core is 1.
+const BUSY: f64 = 0.6;
+/// All others together use less than this share of what the backend uses.
+const OTHERS: f64 = 0.2;
+/// The quickest answer over the bare backend's quickest: up to here nothing in between costs anything that counts.
+const FLOOR: f64 = 1.25;
+/// The median over the quickest: up to here most answers take as long as the way there and back.
+const FLAT: f64 = 2.0;
+/// Name of the variant without anything in between, and of the label with the backend's name.
+const DIRECT: &str = "direct";
+const BACKEND: &str = "backend";
+
+/// The latency is the backend's.
+pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    let Some(latency) = typical(subject.variant, &Figure::P50).filter(|latency| *latency >= LEAST_US) else {
+        return Vec::new();
+    };
+    let rules = [by_phases, by_ablation, by_cpu];
+    let told: Vec<String> = rules.iter().filter_map(|rule| rule(subject, latency)).collect();
+    if told.is_empty() {
+        return Vec::new();
+    }
+    vec![subject.cause(
+        "backend-bound",
+        told.join("; "),
+        "what stands before the backend does not show in such a latency: measure the cost of it over a quicker one, or read the \
+         added latency only",
+    )]
+}
+
+/// A server says itself how long it waited for the backend.
+fn by_phases(subject: &Subject<'_>, latency: f64) -> Option<String> {
+    let waited = phase(subject.variant, |name| name == "upstream" || name == BACKEND)?;
+    let (component, name, us) = waited;
+    (us >= MOST * latency).then(|| {
+        format!(
+            "`{component}` says that it waited {} of {} for the backend (phase {name})",
+            words::time(us),
+            words::time(latency)
+        )
+    })
+}
+
+/// The longest phase of these names: who says so, its name, its median in µs.
+fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64)> {
+    let mut all: Vec<(&str, &str, Distribution)> = Vec::new();
+    for phase in
+        variant.iterations.iter().flat_map(|iteration| &iteration.phases).filter(|phase| wanted(&phase.name))
+    {
+        match all.iter_mut().find(|(component, name, _)| *component == phase.component && *name == phase.name)
+        {
+            Some((.., whole)) => whole.add(&phase.duration),
+            None => all.push((&phase.component, &phase.name, phase.duration.clone())),
+        }
+    }
+    let medians = all.into_iter().map(|(component, name, whole)| (component, name, whole.micros(0.5)));
+    medians.max_by(|a, b| a.2.total_cmp(&b.2))
+}
+
+/// The bare backend that a variant is measured beside.
+fn bare<'a>(subject: &Subject<'a>) -> Option<&'a Variant> {
+    let name = &subject.variant.name;
+    let ladder = subject
+        .record
+        .ladders
+        .iter()
+        .find(|ladder| ladder.rungs.iter().skip(1).any(|rung| rung.variant == *name));
+    let first = ladder.and_then(|ladder| ladder.rungs.first()).map_or(DIRECT, |rung| &rung.variant);
+    let bare = subject.record.variant(first).filter(|bare| bare.name != *name)?;
+    let same = bare.load.arrivals == subject.variant.load.arrivals
+        && bare.load.rate_per_s == subject.variant.load.rate_per_s
+        && bare.load.concurrency == subject.variant.load.concurrency;
+    same.then_some(bare)
+}
+
+/// Without anything in between it takes as long. In a closed loop that may be the way there and back as well.
+fn by_ablation(subject: &Subject<'_>, latency: f64) -> Option<String> {
+    let bare = bare(subject).filter(|_| subject.variant.load.arrivals == Arrivals::Open)?;
+    let alone = typical(bare, &Figure::P50)?;
+    (alone >= MOST * latency && alone >= LEAST_US).then(|| {
+        format!(
+            "P50 is {}, and {} without anything before the backend (`{}`)",
+            words::time(latency),
+            words::time(alone),
+            bare.name
+        )
+    })
+}
+
+/// The backend is busy, and nobody else.
+fn by_cpu(subject: &Subject<'_>, _: f64) -> Option<String> {
+    let variant = subject.variant;
+    let names = variant.component_names();
+    let known = variant.labels.get(BACKEND).map(String::as_str).or_else(|| {
+        let alone = bare(subject)?.component_names();
+        alone.first().copied().filter(|_| alone.len() == 1)
+    })?;
+    let cores = |name: &str| typical(variant, &Figure::Cores(name.to_owned()));
+    let (own, others) = (cores(known)?, names.iter().filter(|name| **name != known));
+    let rest: f64 = others.clone().map(|name| cores(name)).sum::<Option<f64>>()?;
+    (others.count() > 0 && own >= BUSY && rest <= OTHERS * own).then(|| {
+        format!(
+            "`{known}` used {} cores, and all other programs together {}",
+            words::digits(own),
+            words::digits(rest)
+        )
+    })
+}
+
+/// A closed loop whose answers take as long as the way to the bare backend and back.
+pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let workers = variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed);
+    let Some((workers, latency)) = workers.zip(typical(variant, &Figure::P50)) else { return Vec::new() };
+    let Some(floor) = quickest(variant).filter(|floor| *floor >= LEAST_US && latency <= FLAT * floor) else {
+        return Vec::new();
+    };
+    let beside = bare(subject).and_then(|bare| Some((bare, quickest(bare)?)));
+    let told = match beside {
+        Some((bare, alone)) if floor <= FLOOR * alone => {
+            format!(
+                "the quickest answer takes {}, and {} from the bare backend (`{}`)",
+                words::time(floor),
+                words::time(alone),
+                bare.name
+            )
+        }
+        _ => match phase(variant, |name| name == "total") {
+            Some((component, _, inside)) if inside <= (1.0 - MOST) * floor => format!(
+                "the quickest answer takes {}, of which `{component}` says that {} were its own",
+                words::time(floor),
+                words::time(inside)
+            ),
+            _ => return Vec::new(),
+        },
+    };
+    vec![subject.cause(
+        "round-trip-bound",
+        format!("{told}; {workers} workers ÷ {} are the {} requests/s that were measured", words::time(latency), words::digits(f64::from(workers) / latency * 1e6)),
+        "throughput is workers ÷ the way there and back, no capacity: offer a rate, and read what is added to the bare backend's latency",
+    )]
+}
+
+/// The quickest good answer, median over iterations, µs.
+fn quickest(variant: &Variant) -> Option<f64> {
+    let each: Option<Vec<f64>> = variant
+        .iterations
+        .iter()
+        .map(|iteration| Some(iteration.latency(Outcome::Ok)?.micros(0.01)))
+        .collect();
+    super::view::middle(&each?)
+}

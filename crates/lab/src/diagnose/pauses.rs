@@ -1,0 +1,130 @@
+//! Stretches in which nothing is answered although requests are due.
+//!
+//! Owns: finding them in the slices, and telling a program that works for itself meanwhile (a garbage collector) from one that waits.
+//! Slices longer than [`LONGEST_SLICE`] hide them, and nothing is said then.
+
+use super::Subject;
+use super::view::{self, middle, seen, slices};
+use crate::record::{Finding, Iteration, Slice, Variant};
+use crate::words;
+
+/// Longest slice in which a pause can be seen, ms.
+const LONGEST_SLICE: u64 = 250;
+/// A slice is quiet with less than this share of the usual answers.
+const QUIET: f64 = 0.1;
+/// Answers that a slice usually has: with fewer, an empty one is chance.
+const USUAL: f64 = 4.0;
+/// A single pause is worth a word from this length on, ms: a busy machine takes a core away for less.
+const LONE_MS: u64 = 300;
+/// Several pauses are one cause.
+const SEVERAL: usize = 3;
+/// Each of these is as long as this many slices: one quiet slice may be where two answers fell into its neighbours.
+const SLICES: u64 = 2;
+/// Pauses that come at near regular distance: their distances differ from the median by less than this share.
+const REGULAR: f64 = 0.35;
+/// Cores that a program uses in pauses, from which on it works,
+const WORKS: f64 = 0.25;
+/// and below which it waits.
+const WAITS: f64 = 0.1;
+
+/// From and until, ms.
+type Stretch = (u64, u64);
+
+/// Pauses, by what programs did in them.
+pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
+    let paused: Vec<(&Iteration, Vec<Stretch>)> = subject
+        .variant
+        .iterations
+        .iter()
+        .map(|iteration| (iteration, stretches(iteration)))
+        .filter(|(_, stretches)| !stretches.is_empty())
+        .collect();
+    let Some((iteration, stretches)) = paused.iter().max_by_key(|(_, stretches)| length(stretches)) else {
+        return Vec::new();
+    };
+    let at = |(from, _): &Stretch| words::digits(*from as f64 / 1e3);
+    let told = format!(
+        "{} in iteration {} {} {} s in all without an answer, at {}{} s",
+        if stretches.len() == 1 { "one pause".to_owned() } else { format!("{} pauses", stretches.len()) },
+        iteration.number,
+        if stretches.len() == 1 { "is" } else { "are" },
+        words::digits(length(stretches) as f64 / 1e3),
+        stretches.iter().take(4).map(at).collect::<Vec<_>>().join(", "),
+        if stretches.len() > 4 { " …" } else { "" }
+    );
+    let used = in_pauses(subject.variant, &paused);
+    let busiest = used.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let missed = "a closed loop hides them: it sends nothing meanwhile";
+    vec![match busiest {
+        Some((name, cores)) if *cores >= WORKS && regular(stretches) => subject.cause(
+            "gc-like-pauses",
+            format!("{told}, at regular distance; `{name}` used {} cores in them", words::digits(*cores)),
+            &format!("it works for itself and answers nobody, as a garbage collector does: give it memory, or do the work in smaller pieces; {missed}"),
+        ),
+        Some((name, cores)) if *cores < WAITS => subject.cause(
+            "stalls",
+            format!("{told}; no watched program worked in them (`{name}` most, {} cores)", words::digits(*cores)),
+            &format!("everybody waited for something that was not watched: a lock, a disk, a call without an answer; {missed}"),
+        ),
+        _ => subject.cause("pauses", told, &format!("find out what the servers did in them; {missed}")),
+    }]
+}
+
+fn length(stretches: &[Stretch]) -> u64 {
+    stretches.iter().map(|(from, until)| until - from).sum()
+}
+
+/// Quiet stretches between answers: a long one, or several.
+fn stretches(iteration: &Iteration) -> Vec<Stretch> {
+    let slices = slices(iteration);
+    let ended = |slice: &Slice| (slice.ok + slice.bad) as f64;
+    let widest = slices.iter().map(|slice| slice.ms).max().unwrap_or(u64::MAX);
+    let some: Vec<f64> = slices.iter().map(|slice| ended(slice)).filter(|ended| *ended > 0.0).collect();
+    let Some(usual) = middle(&some).filter(|usual| *usual >= USUAL && widest <= LONGEST_SLICE) else {
+        return Vec::new();
+    };
+    let quiet = |slice: &Slice| ended(slice) <= QUIET * usual;
+    let mut found: Vec<Stretch> = Vec::new();
+    let mut open: Option<Stretch> = None;
+    let mut answered = false;
+    for slice in slices {
+        if quiet(slice) {
+            let from = open.map_or(slice.at_ms, |(from, _)| from);
+            open = Some((from, slice.at_ms + slice.ms));
+        } else {
+            // What lies before the first answer is the start of the run, and what lies behind the last one its end.
+            found.extend(open.take().filter(|_| answered));
+            answered = true;
+        }
+    }
+    let lone = found.iter().any(|(from, until)| until - from >= LONE_MS);
+    found.retain(|(from, until)| until - from >= SLICES * widest);
+    if lone || found.len() >= SEVERAL { found } else { Vec::new() }
+}
+
+/// They come at near the same distance.
+fn regular(stretches: &[Stretch]) -> bool {
+    let distances: Vec<f64> = stretches.windows(2).map(|pair| (pair[1].0 - pair[0].0) as f64).collect();
+    let Some(usual) = middle(&distances).filter(|_| stretches.len() >= SEVERAL) else { return false };
+    let off: Vec<f64> = distances.iter().map(|distance| (distance - usual).abs()).collect();
+    middle(&off).is_some_and(|off| off <= REGULAR * usual)
+}
+
+/// Cores that each component used in the pauses, where looks lie close enough to tell.
+fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64)> {
+    let cores = |name: &'a str| {
+        let (mut used, mut time) = (0.0, 0.0);
+        for look in seen(variant, name) {
+            let of = paused.iter().find(|(iteration, _)| iteration.number == look.iteration.number);
+            for (from, until) in of.into_iter().flat_map(|(_, stretches)| stretches) {
+                let inside = look.looks().filter(|sample| (*from..=*until).contains(&sample.at_ms)).count();
+                let ends = look.at(*from as f64, view::cpu).zip(look.at(*until as f64, view::cpu));
+                let Some((before, after)) = ends.filter(|_| inside > 0) else { continue };
+                used += after - before;
+                time += (until - from) as f64;
+            }
+        }
+        (time > 0.0).then(|| (name, used / time))
+    };
+    variant.component_names().into_iter().filter_map(cores).collect()
+}

@@ -1,0 +1,115 @@
+//! What figures can be trusted with: an unfinished run, another tool's summary, a closed loop, figures that break an identity.
+//!
+//! Owns: doubts that need no cause in the target.
+
+use super::Subject;
+use super::view::served;
+use crate::analyse::little;
+use crate::record::{Arrivals, Doubt, Finding, Iteration, Origin, Outcome, Record};
+
+/// By this share rate × latency may differ from what was in flight: the ends of a short run count half.
+const LITTLE: f64 = 0.1;
+
+/// What is said about the whole run.
+pub(super) fn whole(record: &Record) -> Vec<Finding> {
+    let about = |name: &str, evidence: &str, remedy: &str| Finding {
+        name: name.to_owned(),
+        variant: None,
+        doubt: Doubt::Careful,
+        evidence: evidence.to_owned(),
+        remedy: remedy.to_owned(),
+    };
+    let mut found = Vec::new();
+    if record.run.partial {
+        found.push(about(
+            "partial",
+            "the run was ended before its end",
+            "figures rest on what was measured until then",
+        ));
+    }
+    if record.run.quick {
+        found.push(about(
+            "quick",
+            "a short form of the scenario ran",
+            "for an impression only: run it in full before deciding anything",
+        ));
+    }
+    if let Origin::Import { notes, .. } = &record.run.origin {
+        found.extend(notes.iter().map(|note| about("import", note, "measure with the lab where it matters")));
+    }
+    found
+}
+
+/// Workers waited for each answer.
+pub(super) fn closed_loop(subject: &Subject<'_>) -> Vec<Finding> {
+    let load = &subject.variant.load;
+    let Some(workers) = load.concurrency.filter(|_| load.arrivals == Arrivals::Closed) else {
+        return Vec::new();
+    };
+    vec![subject.finding(
+        Doubt::Careful,
+        "closed-loop",
+        format!("{workers} workers waited for each answer"),
+        "throughput is workers ÷ latency, not a capacity, and stalls are under-counted: offer a rate to measure latency",
+    )]
+}
+
+/// Percentiles that a tool printed.
+pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
+    let without =
+        |iteration: &&Iteration| iteration.count(Outcome::Ok) > 0 && iteration.latency(Outcome::Ok).is_none();
+    let iterations = &subject.variant.iterations;
+    let many = iterations.iter().filter(without).count();
+    if many == 0 {
+        return Vec::new();
+    }
+    vec![subject.finding(
+        Doubt::Careful,
+        "summary-only",
+        format!(
+            "{many} of {} iterations have percentiles as a tool printed them, and no histogram",
+            iterations.len()
+        ),
+        "they cannot be added to others, and no other percentile is known: keep the tool's raw output",
+    )]
+}
+
+/// What was in flight is not rate × latency.
+pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
+    let variant = subject.variant;
+    let closed =
+        variant.load.concurrency.filter(|_| variant.load.arrivals == Arrivals::Closed).map(f64::from);
+    let broken: Vec<String> = variant
+        .iterations
+        .iter()
+        .filter_map(|iteration| {
+            let in_flight = iteration.mean_in_flight.or(closed)?;
+            let mean = mean_of_all(iteration)?;
+            let check = little(in_flight, served(iteration), mean / 1e6, LITTLE)?;
+            (!check.holds).then(|| {
+                format!("iteration {}: {:.1} instead of {in_flight:.1}", iteration.number, check.implied)
+            })
+        })
+        .collect();
+    if broken.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        subject.finding(
+            Doubt::Careful,
+            "little-law-broken",
+            format!("rate × latency is not what was in flight: {}", broken.join("; ")),
+            "rate and latency were counted over different requests, or workers idled: trust neither before it is explained",
+        )]
+}
+
+/// Mean time in flight of all requests, µs; `None` where a class has no latencies. Time before a request was sent does not count.
+fn mean_of_all(iteration: &Iteration) -> Option<f64> {
+    let mut sum = (0.0, 0.0);
+    for class in iteration.classes.iter().filter(|class| class.count > 0) {
+        let own = (class.outcome == Outcome::Ok).then_some(iteration.service.as_ref()).flatten();
+        let mean = own.or(class.latency.as_ref())?.mean() / 1e3;
+        sum = (sum.0 + mean * class.count as f64, sum.1 + class.count as f64);
+    }
+    (sum.1 > 0.0).then(|| sum.0 / sum.1)
+}

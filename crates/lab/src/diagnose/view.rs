@@ -1,0 +1,140 @@
+//! How rules look at a record: components, slices and rates of the measured window.
+//!
+//! Owns: the reading of an iteration in pieces. Does not own: conclusions. Nothing here is 0 because it is not known.
+
+use crate::analyse::{Figure, figures, median, window};
+use crate::record::{Component, Iteration, Sample, Slice, Variant};
+use crate::units::whole;
+
+/// Slices have to cover this share of the window before they stand for it.
+const COVERED: f64 = 0.9;
+
+/// A component in the measured window of an iteration.
+pub(super) struct Seen<'a> {
+    pub(super) iteration: &'a Iteration,
+    pub(super) component: &'a Component,
+    pub(super) first: &'a Sample,
+    pub(super) last: &'a Sample,
+}
+
+/// A counter of a sample that is not always observed.
+pub(super) type Counter = fn(&Sample) -> Option<u64>;
+
+/// CPU so far, ms.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it is one of the counters, some of which are not always observed"
+)]
+pub(super) fn cpu(sample: &Sample) -> Option<u64> {
+    Some(sample.user_ms + sample.system_ms)
+}
+
+/// All switches so far.
+#[expect(
+    clippy::unnecessary_wraps,
+    reason = "it is one of the counters, some of which are not always observed"
+)]
+pub(super) fn switches(sample: &Sample) -> Option<u64> {
+    Some(sample.voluntary_switches + sample.involuntary_switches)
+}
+
+/// A component in each iteration that watched it long enough.
+pub(super) fn seen<'a>(variant: &'a Variant, name: &str) -> Vec<Seen<'a>> {
+    let of = |iteration: &'a Iteration| {
+        let component = iteration.components.iter().find(|component| component.name == name)?;
+        let (first, last) = window(iteration, component)?;
+        (last.at_ms > first.at_ms).then_some(Seen { iteration, component, first, last })
+    };
+    variant.iterations.iter().filter_map(of).collect()
+}
+
+impl Seen<'_> {
+    /// Between the first and the last look, seconds.
+    pub(super) fn seconds(&self) -> f64 {
+        (self.last.at_ms - self.first.at_ms) as f64 / 1e3
+    }
+
+    /// Growth of a counter between the two looks.
+    pub(super) fn grown(&self, counter: Counter) -> Option<f64> {
+        Some(counter(self.last)?.saturating_sub(counter(self.first)?) as f64)
+    }
+
+    /// Cores in use on average.
+    pub(super) fn cores(&self) -> f64 {
+        self.grown(cpu).unwrap_or(0.0) / 1e3 / self.seconds()
+    }
+
+    /// Requests that the variant's target ended between the two looks.
+    pub(super) fn requests(&self) -> f64 {
+        served(self.iteration) * self.seconds()
+    }
+
+    /// Growth of a counter per request.
+    pub(super) fn per_request(&self, counter: Counter) -> Option<f64> {
+        let requests = self.requests();
+        (requests >= 1.0).then(|| self.grown(counter)).flatten().map(|grown| grown / requests)
+    }
+
+    /// A counter at a moment between two looks, as if it had grown evenly between them; `None` outside of the looks.
+    pub(super) fn at(&self, ms: f64, counter: Counter) -> Option<f64> {
+        let samples = &self.component.samples;
+        let after = samples.iter().position(|sample| sample.at_ms as f64 >= ms)?;
+        let later = &samples[after];
+        let earlier = if later.at_ms as f64 <= ms { later } else { samples.get(after.checked_sub(1)?)? };
+        let (from, until) = (counter(earlier)? as f64, counter(later)? as f64);
+        let wide = (later.at_ms - earlier.at_ms) as f64;
+        let part = if wide > 0.0 { (ms - earlier.at_ms as f64) / wide } else { 0.0 };
+        Some(from + (until - from) * part)
+    }
+
+    /// Looks inside the window.
+    pub(super) fn looks(&self) -> impl Iterator<Item = &Sample> {
+        let (from, until) = (self.first.at_ms, self.last.at_ms);
+        self.component.samples.iter().filter(move |sample| (from..=until).contains(&sample.at_ms))
+    }
+}
+
+/// Begin and end of the measured window, ms since the start of the iteration.
+pub(super) fn bounds(iteration: &Iteration) -> (f64, f64) {
+    (iteration.warmup_s * 1e3, (iteration.warmup_s + iteration.seconds) * 1e3)
+}
+
+/// Slices that lie in the measured window.
+pub(super) fn slices(iteration: &Iteration) -> Vec<&Slice> {
+    let (from, until) = bounds(iteration);
+    let inside = |slice: &&Slice| slice.at_ms >= whole(from) && slice.at_ms + slice.ms <= whole(until.ceil());
+    iteration.timeline.iter().filter(inside).collect()
+}
+
+/// Requests per second that ended in the measured window. Where arrivals are open, an answer may come long after it, so what
+/// ended in the slices of the window comes before what was due in it.
+pub(super) fn served(iteration: &Iteration) -> f64 {
+    let inside = slices(iteration);
+    let seconds = inside.iter().map(|slice| slice.ms).sum::<u64>() as f64 / 1e3;
+    if seconds >= COVERED * iteration.seconds {
+        return inside.iter().map(|slice| slice.ok + slice.bad).sum::<u64>() as f64 / seconds;
+    }
+    iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64 / iteration.seconds
+}
+
+/// The median of a figure over the iterations that have it.
+pub(super) fn typical(variant: &Variant, figure: &Figure) -> Option<f64> {
+    middle(&figures(variant, figure))
+}
+
+/// The median; `None` of nothing.
+pub(super) fn middle(values: &[f64]) -> Option<f64> {
+    (!values.is_empty()).then(|| median(values))
+}
+
+/// In how many iterations something has to be seen to be the variant's and not one iteration's: half of them.
+pub(super) fn most(iterations: usize) -> usize {
+    iterations.div_ceil(2).max(1)
+}
+
+/// Cores that servers can use: those of the first machine, less where its control group has a limit. `None` when nobody says.
+pub(super) fn machine_cores(record: &crate::record::Record) -> Option<f64> {
+    let machine = record.run.machines.first()?;
+    let limit = machine.cgroup.as_ref().and_then(|group| group.cpu_limit_cores);
+    Some(limit.unwrap_or(f64::MAX).min(f64::from(machine.cores)))
+}

@@ -1,0 +1,381 @@
+//! A server with one fault, as a process of its own, so that its CPU, memory and control group are its own.
+//!
+//! The process is this test program again, told to run [`serve`] only. It notes every answer and every connection with the time on
+//! the clock that all processes share, and tells them over `/log`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+
+const TOLD: &str = "LAB_FAULTY";
+
+/// Nanoseconds on the clock that all processes share.
+pub(crate) fn now() -> u64 {
+    nanos(ClockId::Monotonic)
+}
+
+fn nanos(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+/// An answer: when it was given, its status, how long it took, ns.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Answer {
+    pub(crate) at: u64,
+    pub(crate) status: u16,
+    pub(crate) took: u64,
+}
+
+/// What a server noted.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    pub(crate) answers: Vec<Answer>,
+    /// When connections were opened.
+    pub(crate) opened: Vec<u64>,
+}
+
+/// A running server; it ends with this.
+pub(crate) struct Faulty {
+    child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Faulty {
+    /// Starts one with the fault that `words` say: see [`Fault::told`].
+    pub(crate) fn start(words: &str) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["diagnose::faulty::serve", "--exact", "--ignored", "--nocapture"])
+            .env(TOLD, words)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = lines.find_map(|line| line.unwrap().split_once("listening on ")?.1.parse().ok());
+        // Whoever reads no more must not make the server wait.
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address: address.expect("the server tells its address") }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Tells the server something; what it answers.
+    pub(crate) fn tell(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// What it noted since it was asked last.
+    pub(crate) fn log(&self) -> Log {
+        let text = self.tell("/log");
+        let mut log = Log::default();
+        for line in text.lines() {
+            let numbers: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+            match numbers[..] {
+                [at] => log.opened.push(at),
+                [at, status, took] => {
+                    log.answers.push(Answer { at, status: status.try_into().unwrap(), took });
+                }
+                _ => panic!("{line}"),
+            }
+        }
+        log
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What is wrong with a server.
+enum Fault {
+    /// Nothing.
+    None,
+    /// Each request costs this much CPU.
+    Work(Duration),
+    /// Each request waits for itself.
+    Wait(Duration),
+    /// One request at a time, each of which waits.
+    Serial(Duration),
+    /// The same, and whoever waits is woken up with all others.
+    Convoy(Duration),
+    /// Each request leaves this many bytes behind.
+    Keep(usize),
+    /// Every so often nobody is answered while a thread works.
+    Pauses { every: Duration, length: Duration },
+    /// Once, at this request, nobody is answered for a time.
+    Stall { at: u64, length: Duration },
+    /// For some time after `/rotate` every token is refused.
+    Rotation(Duration),
+    /// Every so many requests there is no answer for a long time.
+    Silent { every: u64 },
+    /// Each request asks another server this often, and is refused when that does not answer in time. With a cache, once per token.
+    Ask { whom: SocketAddr, times: usize, cache: bool, timeout: Duration },
+}
+
+impl Fault {
+    fn told(words: &str) -> Self {
+        let words: Vec<&str> = words.split(' ').collect();
+        let number = |at: usize| words[at].parse::<u64>().unwrap();
+        let micros = |at: usize| Duration::from_micros(number(at));
+        match words[0] {
+            "none" => Self::None,
+            "work" => Self::Work(micros(1)),
+            "wait" => Self::Wait(micros(1)),
+            "serial" => Self::Serial(micros(1)),
+            "convoy" => Self::Convoy(micros(1)),
+            "keep" => Self::Keep(usize::try_from(number(1)).unwrap()),
+            "pauses" => Self::Pauses { every: micros(1), length: micros(2) },
+            "stall" => Self::Stall { at: number(1), length: micros(2) },
+            "rotation" => Self::Rotation(micros(1)),
+            "silent" => Self::Silent { every: number(1) },
+            "ask" => Self::Ask {
+                whom: words[1].parse().unwrap(),
+                times: usize::try_from(number(2)).unwrap(),
+                cache: words[3] == "cache",
+                timeout: micros(4),
+            },
+            other => panic!("no fault is called {other}"),
+        }
+    }
+}
+
+struct Server {
+    fault: Fault,
+    log: Mutex<Log>,
+    requests: AtomicU64,
+    /// Until when tokens are refused.
+    refusing: AtomicU64,
+    /// Extra wait of every request, µs.
+    slow: AtomicU64,
+    gate: RwLock<()>,
+    serial: Mutex<()>,
+    taken: Mutex<bool>,
+    free: Condvar,
+    known: Mutex<BTreeSet<String>>,
+}
+
+#[test]
+#[ignore = "the server that the other tests start as a process of its own"]
+fn serve() {
+    let Some(words) = std::env::var_os(TOLD) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Arc::new(Server {
+        fault: Fault::told(words.to_str().unwrap()),
+        log: Mutex::default(),
+        requests: AtomicU64::new(0),
+        refusing: AtomicU64::new(0),
+        slow: AtomicU64::new(0),
+        gate: RwLock::new(()),
+        serial: Mutex::new(()),
+        taken: Mutex::new(false),
+        free: Condvar::new(),
+        known: Mutex::default(),
+    });
+    // It ends with whoever started it, whatever ends that one.
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::exit(0);
+    });
+    if let Fault::Pauses { every, length } = server.fault {
+        let server = Arc::clone(&server);
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(every);
+                let _closed = server.gate.write().unwrap_or_else(PoisonError::into_inner);
+                let until = now() + ns(length);
+                while now() < until {
+                    std::hint::black_box(work(Duration::from_micros(200)));
+                }
+            }
+        });
+    }
+    println!("listening on {}", listener.local_addr().unwrap());
+    for stream in listener.incoming() {
+        let (stream, server, at) = (stream.unwrap(), Arc::clone(&server), now());
+        std::thread::spawn(move || server.connection(stream, at));
+    }
+}
+
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap()
+}
+
+/// Works for this much CPU, however long the core is away meanwhile.
+fn work(cpu: Duration) -> u64 {
+    let until = nanos(ClockId::ThreadCPUTime) + ns(cpu);
+    let mut sum = 0_u64;
+    while nanos(ClockId::ThreadCPUTime) < until {
+        (0..200).for_each(|step| sum = std::hint::black_box(sum.wrapping_mul(31) + step));
+    }
+    sum
+}
+
+impl Server {
+    fn connection(&self, mut stream: TcpStream, opened: u64) {
+        stream.set_nodelay(true).unwrap();
+        let mut buffer = Vec::new();
+        let mut behind = None;
+        let mut first = true;
+        while let Some(head) = read_head(&mut stream, &mut buffer) {
+            let begun = now();
+            let path = head.split(' ').nth(1).unwrap_or("/").to_owned();
+            if path != "/" {
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\n\r\n{}", self.told(&path));
+                return;
+            }
+            let status = self.answer(&head, &mut behind);
+            let answer = format!("HTTP/1.1 {status} Reason\r\ncontent-length: 2\r\n\r\nok");
+            {
+                let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+                if std::mem::take(&mut first) {
+                    log.opened.push(opened);
+                }
+                log.answers.push(Answer { at: now(), status, took: now() - begun });
+            }
+            if stream.write_all(answer.as_bytes()).is_err() || head.contains("connection: close") {
+                return;
+            }
+        }
+    }
+
+    /// What is said aside of the load.
+    fn told(&self, path: &str) -> String {
+        match path.split_once('?').unwrap_or((path, "")) {
+            ("/log", _) => {
+                let log = std::mem::take(&mut *self.log.lock().unwrap_or_else(PoisonError::into_inner));
+                let mut text = String::new();
+                log.opened.iter().for_each(|at| writeln!(text, "{at}").unwrap());
+                log.answers.iter().for_each(|a| writeln!(text, "{} {} {}", a.at, a.status, a.took).unwrap());
+                text
+            }
+            ("/rotate", _) => {
+                let Fault::Rotation(length) = self.fault else { panic!("nothing to rotate") };
+                self.refusing.store(now() + ns(length), Ordering::SeqCst);
+                String::new()
+            }
+            ("/slow", micros) => {
+                self.slow.store(micros.parse().unwrap(), Ordering::SeqCst);
+                String::new()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&self, head: &str, behind: &mut Option<TcpStream>) -> u16 {
+        let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        let slow = self.slow.load(Ordering::SeqCst);
+        if slow > 0 {
+            std::thread::sleep(Duration::from_micros(slow));
+        }
+        match &self.fault {
+            Fault::Work(cpu) => {
+                work(*cpu);
+            }
+            Fault::Wait(time) => std::thread::sleep(*time),
+            Fault::Serial(time) => {
+                let _one = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
+                std::thread::sleep(*time);
+            }
+            Fault::Convoy(time) => {
+                let mut taken = self.taken.lock().unwrap();
+                while *taken {
+                    taken = self.free.wait(taken).unwrap();
+                }
+                *taken = true;
+                drop(taken);
+                std::thread::sleep(*time);
+                *self.taken.lock().unwrap() = false;
+                self.free.notify_all();
+            }
+            Fault::Keep(bytes) => std::mem::forget(vec![1_u8; *bytes]),
+            Fault::Pauses { .. } => drop(self.gate.read()),
+            Fault::Stall { at, length } => {
+                if number == *at {
+                    let _closed = self.gate.write();
+                    std::thread::sleep(*length);
+                } else {
+                    drop(self.gate.read());
+                }
+            }
+            Fault::Rotation(_) if now() < self.refusing.load(Ordering::SeqCst) => return 401,
+            Fault::Silent { every } if number.is_multiple_of(*every) => {
+                std::thread::sleep(Duration::from_secs(2));
+            }
+            Fault::None | Fault::Rotation(_) | Fault::Silent { .. } => {}
+            Fault::Ask { whom, times, cache, timeout } => {
+                let token = head.lines().find_map(|line| line.strip_prefix("authorization: "));
+                let token = token.unwrap_or_default().to_owned();
+                if *cache && self.known.lock().unwrap().contains(&token) {
+                    return 200;
+                }
+                for _ in 0..*times {
+                    if !ask(*whom, behind, *timeout) {
+                        return 403;
+                    }
+                }
+                self.known.lock().unwrap().insert(token);
+            }
+        }
+        200
+    }
+}
+
+/// Asks another server over a connection that is kept; no answer in time is none.
+fn ask(whom: SocketAddr, kept: &mut Option<TcpStream>, timeout: Duration) -> bool {
+    let mut exchange = || -> std::io::Result<()> {
+        let mut stream = match kept.take() {
+            Some(stream) => stream,
+            None => TcpStream::connect(whom)?,
+        };
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(timeout))?;
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")?;
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nok") {
+            let mut part = [0; 256];
+            match stream.read(&mut part)? {
+                0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+                read => answer.extend_from_slice(&part[..read]),
+            }
+        }
+        *kept = Some(stream);
+        Ok(())
+    };
+    exchange().is_ok()
+}
+
+fn read_head(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<String> {
+    loop {
+        if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            let head: Vec<u8> = buffer.drain(..at + 4).collect();
+            return Some(String::from_utf8(head).unwrap().to_ascii_lowercase());
+        }
+        let mut part = [0; 2048];
+        match stream.read(&mut part) {
+            Ok(0) | Err(_) => return None,
+            Ok(read) => buffer.extend_from_slice(&part[..read]),
+        }
+    }
+}
