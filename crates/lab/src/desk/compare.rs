@@ -210,9 +210,9 @@ fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section
             .flat_map(|(left, right)| [left.name.as_str(), right.name.as_str()])
             .collect::<Vec<_>>();
         let concerns = |variant: &Option<String>| {
-            variant
-                .as_ref()
-                .is_none_or(|names| judged.iter().any(|one| names.split(", ").any(|name| name == *one)))
+            variant.as_ref().is_none_or(|names| {
+                judged.iter().any(|one| format!(", {names}, ").contains(&format!(", {one}, ")))
+            })
         };
         for finding in
             diagnose::findings(side.record).into_iter().filter(|finding| concerns(&finding.variant))

@@ -5,19 +5,17 @@
 use super::Subject;
 use crate::analyse::Figure;
 use crate::record::{Doubt, Finding, GeneratorUse, Iteration};
-use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, SATURATED};
+use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
 use crate::words;
 
 /// The generator was the limit: its thread never rested.
 pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
     let told = each(subject, |own, iteration| {
-        // Ready to run all the time is no rest either, whoever had the core.
-        let rest = words::percent((1.0 - busy(own)).max(0.0));
-        if busy(own) >= SATURATED {
-            let (running, waiting) = (own.cpu_share.unwrap_or(0.0), own.core_wait_share.unwrap_or(0.0));
+        let (running, waiting) = shares(own);
+        if never_rests(running, waiting) {
             let (running, waiting) = (words::percent(running), words::percent(waiting));
             return Some(format!(
-                "its thread used {running} of a core, waited for one {waiting} of the time and rested {rest}"
+                "its thread used {running} of a core and waited for one {waiting} of the time"
             ));
         }
         // Of a run that its own report calls limited, being late is the only other reason that a record has.
@@ -38,7 +36,8 @@ pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
 /// The generator sent what was due too late to blame the target for the latency.
 pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
     let told = each(subject, |own, iteration| {
-        let (lag, latency) = late_by(own, iteration).filter(|_| busy(own) < SATURATED)?;
+        let (lag, latency) =
+            late_by(own, iteration).filter(|_| !never_rests(shares(own).0, shares(own).1))?;
         Some(format!(
             "P99 of its own lag is {} of a P99 latency of {}",
             words::time(lag),
@@ -66,9 +65,9 @@ fn each(subject: &Subject<'_>, said: impl Fn(&GeneratorUse, &Iteration) -> Optio
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Share of the time in which the thread ran or was ready to.
-fn busy(own: &GeneratorUse) -> f64 {
-    own.cpu_share.unwrap_or(0.0) + own.core_wait_share.unwrap_or(0.0)
+/// Shares of the time in which the thread ran, and in which it waited for a core.
+fn shares(own: &GeneratorUse) -> (f64, f64) {
+    (own.cpu_share.unwrap_or(0.0), own.core_wait_share.unwrap_or(0.0))
 }
 
 /// Lag and latency where the one is a good part of the other.

@@ -3,6 +3,8 @@
 //! Owns: what the bare backend (the first rung of a ladder, or the variant `direct`), the servers' own phases and CPU say about it. It
 //! speaks of latencies that somebody would mind only: below [`LEAST_US`] every way to a backend is mostly the way.
 
+use std::collections::BTreeMap;
+
 use super::Subject;
 use super::view::typical;
 use crate::analyse::Figure;
@@ -24,6 +26,8 @@ const FLAT: f64 = 2.0;
 /// Name of the variant without anything in between, and of the label with the backend's name.
 const DIRECT: &str = "direct";
 const BACKEND: &str = "backend";
+/// The phase in which a server waits for what stands behind it.
+const UPSTREAM: &str = "upstream";
 
 /// The latency is the backend's.
 pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
@@ -45,11 +49,11 @@ pub(super) fn backend_bound(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// A server says itself how long it waited for the backend.
 fn by_phases(subject: &Subject<'_>, latency: f64) -> Option<String> {
-    let waited = phase(subject.variant, |name| name == "upstream" || name == BACKEND)?;
+    let waited = phase(subject.variant, |name| name == UPSTREAM || name == BACKEND)?;
     let (component, name, us) = waited;
     (us >= MOST * latency).then(|| {
         format!(
-            "`{component}` says that it waited {} of {} for the backend (phase {name})",
+            "`{component}` says that it waited {} of {} for what stands behind it (phase {name})",
             words::time(us),
             words::time(latency)
         )
@@ -70,6 +74,21 @@ fn phase(variant: &Variant, wanted: fn(&str) -> bool) -> Option<(&str, &str, f64
     }
     let medians = all.into_iter().map(|(component, name, whole)| (component, name, whole.micros(0.5)));
     medians.max_by(|a, b| a.2.total_cmp(&b.2))
+}
+
+/// The time that a server says a request spent in it: who says so, and µs. Its phases are all of it where they include the wait for
+/// what stands behind.
+fn inside(variant: &Variant) -> Option<(&str, f64)> {
+    if let Some((component, _, whole)) = phase(variant, |name| name == "total") {
+        return Some((component, whole));
+    }
+    let (component, ..) = phase(variant, |name| name == UPSTREAM)?;
+    let mut all: BTreeMap<&str, Distribution> = BTreeMap::new();
+    let phases = variant.iterations.iter().flat_map(|iteration| &iteration.phases);
+    for phase in phases.filter(|phase| phase.component == component) {
+        all.entry(&phase.name).or_insert_with(|| Distribution::of([], 3)).add(&phase.duration);
+    }
+    Some((component, all.values().map(|duration| duration.micros(0.5)).sum()))
 }
 
 /// The bare backend that a variant is measured beside.
@@ -140,8 +159,8 @@ pub(super) fn round_trip_bound(subject: &Subject<'_>) -> Vec<Finding> {
                 bare.name
             )
         }
-        _ => match phase(variant, |name| name == "total") {
-            Some((component, _, inside)) if inside <= (1.0 - MOST) * floor => format!(
+        _ => match inside(variant) {
+            Some((component, inside)) if inside <= (1.0 - MOST) * floor => format!(
                 "the quickest answer takes {}, of which `{component}` says that {} were its own",
                 words::time(floor),
                 words::time(inside)

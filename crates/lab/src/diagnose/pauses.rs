@@ -9,7 +9,7 @@ use crate::record::{Finding, Iteration, Slice, Variant};
 use crate::words;
 
 /// Longest slice in which a pause can be seen, ms.
-const LONGEST_SLICE: u64 = 250;
+const LONGEST_SLICE: u64 = 500;
 /// A slice is quiet with less than this share of the usual answers.
 const QUIET: f64 = 0.1;
 /// Answers that a slice usually has: with fewer, an empty one is chance.
@@ -18,7 +18,7 @@ const USUAL: f64 = 4.0;
 const LONE_MS: u64 = 300;
 /// Several pauses are one cause.
 const SEVERAL: usize = 3;
-/// Each of these is as long as this many slices: one quiet slice may be where two answers fell into its neighbours.
+/// A pause shorter than a lone one is as long as this many slices: one quiet slice may be where two answers fell into its neighbours.
 const SLICES: u64 = 2;
 /// Pauses that come at near regular distance: their distances differ from the median by less than this share.
 const REGULAR: f64 = 0.35;
@@ -97,8 +97,9 @@ fn stretches(iteration: &Iteration) -> Vec<Stretch> {
             answered = true;
         }
     }
-    let lone = found.iter().any(|(from, until)| until - from >= LONE_MS);
-    found.retain(|(from, until)| until - from >= SLICES * widest);
+    let enough = |(from, until): &Stretch| until - from >= LONE_MS;
+    let lone = found.iter().any(enough);
+    found.retain(|stretch| enough(stretch) || stretch.1 - stretch.0 >= SLICES * widest);
     if lone || found.len() >= SEVERAL { found } else { Vec::new() }
 }
 

@@ -9,7 +9,9 @@ use super::load::LoadReport;
 use crate::load::Fault;
 
 /// From this share of a core on, the generator's one thread is taken to be saturated.
-pub(crate) const SATURATED: f64 = 0.9;
+const SATURATED: f64 = 0.9;
+/// Where it had to share its core: from this share of the time on, running or ready to run, it never rested.
+const RESTLESS: f64 = 0.97;
 /// Lag below this is within what timing costs, µs.
 pub(crate) const LAG_US: f64 = 1000.0;
 /// Lag matters when it is this share of the latency it is part of.
@@ -40,10 +42,15 @@ pub(super) fn of_load(report: &LoadReport) -> Vec<Finding> {
     rules.iter().filter_map(|rule| rule(report)).collect()
 }
 
+/// A thread that ran for the one share of the time and waited for a core for the other did nothing else. Ready to run is no rest
+/// either, whoever had the core.
+pub(crate) fn never_rests(running: f64, waiting: f64) -> bool {
+    running >= SATURATED || running + waiting >= RESTLESS
+}
+
 fn saturated(report: &LoadReport) -> Option<Finding> {
     let (running, waiting) = (report.generator.cpu_share?, report.generator.core_wait_share.unwrap_or(0.0));
-    // Ready to run all the time is no rest either, whoever had the core.
-    (running + waiting >= SATURATED).then(|| Finding {
+    never_rests(running, waiting).then(|| Finding {
         name: "generator-bound",
         evidence: format!(
             "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",

@@ -12,7 +12,7 @@ mod table;
 use serde::Serialize;
 
 pub use findings::Finding;
-pub(crate) use findings::{CORE_WAIT, LAG_SHARE, LAG_US, SATURATED};
+pub(crate) use findings::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
 pub use hold::HoldReport;
 pub use load::{FaultCount, GeneratorUse, LoadReport, PlanFacts, StatusCount, Totals};
 pub use provider::{

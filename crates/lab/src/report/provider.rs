@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::findings::{CORE_WAIT, Finding, SATURATED, ms};
+use super::findings::{CORE_WAIT, Finding, ms, never_rests};
 use super::{SCHEMA, table};
 use crate::load::Latency;
 use crate::observe::Observation;
@@ -236,10 +236,14 @@ fn totals(outcome: &Outcome) -> ProviderTotals {
 }
 
 fn saturated(report: &ProviderReport) -> Option<Finding> {
-    let share = report.generator.cpu_share.filter(|share| *share >= SATURATED)?;
-    Some(Finding {
+    let (running, waiting) = (report.generator.cpu_share?, report.generator.core_wait_share.unwrap_or(0.0));
+    never_rests(running, waiting).then(|| Finding {
         name: "generator-bound",
-        evidence: format!("the generator's thread used {:.0} % of a core", share * 100.0),
+        evidence: format!(
+            "the generator's thread used {:.0} % of a core and waited for one {:.0} % of the time",
+            running * 100.0,
+            waiting * 100.0
+        ),
         remedy: "the provider may be faster than shown: give the generator a core of its own",
         limits_generator: true,
     })

@@ -76,8 +76,7 @@ pub(crate) fn iteration(
             .map(|fault| fault.count)
             .sum(),
         service: Some(spread(&report.service_us)),
-        // The mean of a distribution that is made from percentiles is too rough for Little's law.
-        mean_in_flight: None,
+        mean_in_flight: Some(report.totals.mean_in_flight),
         generator: Some(GeneratorUse {
             cpu_share: report.generator.cpu_share,
             core_wait_share: report.generator.core_wait_share,
@@ -111,7 +110,7 @@ fn classes(report: &LoadReport) -> Vec<Class> {
     answered.chain(failed).collect()
 }
 
-/// A distribution with these percentiles, and between them on a straight line.
+/// A distribution with these percentiles and this mean: between two percentiles it follows the one power that gives the mean.
 fn spread(summary: &Latency) -> Distribution {
     let points = [
         (0.0, summary.min),
@@ -123,13 +122,20 @@ fn spread(summary: &Latency) -> Distribution {
         (0.999, summary.p999),
         (1.0, summary.max),
     ];
-    let value = |share: f64| {
+    let value = |share: f64, power: f64| {
         let upper = points.iter().position(|point| point.0 >= share).unwrap().max(1);
         let ((from, low), (until, high)) = (points[upper - 1], points[upper]);
-        let micros = low + (high - low) * (share - from) / (until - from);
-        Duration::from_secs_f64(micros.max(0.0) / 1e6).as_nanos().try_into().unwrap()
+        (low + (high - low) * ((share - from) / (until - from)).powf(power)).max(0.0)
     };
-    Distribution::of((0..summary.count).map(|at| value((at as f64 + 0.5) / summary.count as f64)), 3)
+    let shares = || (0..summary.count).map(|at| (at as f64 + 0.5) / summary.count as f64);
+    // The higher the power, the lower the mean.
+    let (mut low, mut high) = (0.01, 100.0);
+    for _ in 0..40 {
+        let power = f64::sqrt(low * high);
+        let mean = shares().map(|share| value(share, power)).sum::<f64>() / summary.count as f64;
+        (low, high) = if mean > summary.mean { (power, high) } else { (low, power) };
+    }
+    Distribution::of(shares().map(|share| (value(share, low) * 1e3) as u64), 3)
 }
 
 /// Answers by time, in slices that begin with the first request.

@@ -234,6 +234,19 @@ fn whose_latency_it_is() {
     assert!(bound.evidence.contains("4 workers"), "{bound:?}");
     loops.variants.remove(0);
     assert_eq!(names(&loops), ["closed-loop"], "nobody measured the bare backend");
+    let phase = |name: &str, ms: u64| Phase {
+        component: "gateway".to_owned(),
+        name: name.to_owned(),
+        duration: Distribution::of((0..100).map(|_| ms * 1_000_000), 3),
+    };
+    each(&mut loops, |iteration| iteration.phases = vec![phase("authenticate", 1), phase("upstream", 2)]);
+    let found = findings(&loops);
+    assert!(
+        found[1].name == "round-trip-bound" && found[1].evidence.contains("that 3.00 ms were its own"),
+        "{found:?}"
+    );
+    each(&mut loops, |iteration| iteration.phases = vec![phase("authenticate", 15), phase("upstream", 2)]);
+    assert_eq!(names(&loops), ["closed-loop"], "it takes its time itself");
     let mut near = bridge::record(vec![far("direct", 400.0), far("gateway", 410.0)]);
     each(&mut near, |iteration| iteration.seconds /= 100.0);
     each(&mut near, |iteration| iteration.timeline.clear());
@@ -282,12 +295,22 @@ fn pauses_without_a_look_at_the_servers_have_no_cause() {
     let mut brief = with(&[]);
     quiet(&mut brief, 20..21);
     assert_eq!(names(&brief), NONE, "200 ms are what a busy machine takes");
+    let slower = |factor: u64| {
+        move |iteration: &mut Iteration| {
+            iteration.seconds *= factor as f64;
+            for slice in &mut iteration.timeline {
+                (slice.at_ms, slice.ms) = (slice.at_ms * factor, slice.ms * factor);
+            }
+        }
+    };
+    let mut long = with(&[]);
+    quiet(&mut long, 20..21);
+    each(&mut long, slower(2));
+    long.variants[0].load.rate_per_s = Some(50.0);
+    assert_eq!(names(&long), ["pauses"], "400 ms are more");
     let mut coarse = with(&[]);
     quiet(&mut coarse, 20..23);
-    each(&mut coarse, |iteration| {
-        iteration.timeline.iter_mut().for_each(|slice| (slice.at_ms, slice.ms) = (slice.at_ms * 5, 1000));
-    });
-    each(&mut coarse, |iteration| iteration.seconds *= 5.0);
+    each(&mut coarse, slower(5));
     coarse.variants[0].load.rate_per_s = Some(20.0);
     assert_eq!(names(&coarse), NONE, "slices of a second do not show them");
 }
@@ -386,6 +409,7 @@ fn a_generator_that_never_rests_is_the_limit_even_when_it_shares_its_core() {
     assert_eq!(names(&own(0.3, 0.05)), NONE);
     assert_eq!(names(&own(0.95, 0.02)), ["generator-bound"]);
     assert_eq!(names(&own(0.6, 0.38)), ["generator-bound"]);
+    assert_eq!(names(&own(0.5, 0.42)), ["machine-shared"], "it rested now and then");
     assert_eq!(names(&own(0.3, 0.3)), ["machine-shared"]);
     assert_eq!(findings(&own(0.95, 0.02))[0].doubt, Doubt::Invalid);
     let mut late = own(0.3, 0.05);

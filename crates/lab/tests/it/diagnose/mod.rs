@@ -41,7 +41,7 @@ const MATRIX: [Row; 15] = [
     row("one iteration under another weather", "slow-iteration", &["odd-iteration"]),
     row("a key rotation that is noticed late", "error-burst", &["errors"]),
     row("something kept of every request", "memory-growth", &[]),
-    row("threads that wake each other up for one lock", "lock-convoy", &["saturated"]),
+    row("threads that wake each other up for one lock", "lock-convoy", &["saturated", "little-law-broken"]),
     row("many calls to the authority for a request", "n-plus-one", &[]),
     row("a collector that stops everything", "gc-like-pauses", &[]),
     row(
