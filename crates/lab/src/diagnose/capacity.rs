@@ -15,6 +15,10 @@ const ANSWERED: f64 = 0.9;
 const QUEUED: f64 = 2.0;
 /// Switches per request that grow by this factor over the sweep, while throughput does not, are threads that wake up for nothing.
 const CONVOY: f64 = 1.5;
+/// Throughput that grows by less than this share of the load's growth is flat.
+const FLAT: f64 = 0.25;
+/// Fewest points of a sweep that show a course.
+const POINTS: usize = 3;
 /// A convoy leaves this share of the cores unused.
 const IDLE: f64 = 0.3;
 
@@ -111,8 +115,8 @@ fn busiest(subject: &Subject<'_>) -> String {
 pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
     let variants: Vec<&Variant> = sweep.variants.iter().filter_map(|name| record.variant(name)).collect();
     let all = points(record, sweep);
-    let Some(knee) = find_knee(&all).filter(|_| all.len() == variants.len()) else { return Vec::new() };
-    let Some((first, last)) = variants.get(knee.index).zip(variants.last()) else { return Vec::new() };
+    let Some(from) = flat_from(&all).filter(|_| all.len() == variants.len()) else { return Vec::new() };
+    let (first, last) = (variants[from], variants[variants.len() - 1]);
     let Some(machine) = machine_cores(record) else { return Vec::new() };
     let together = record.run.machines.len() == 1;
     let convoy = |name: &str| {
@@ -133,9 +137,9 @@ pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
             evidence: format!(
                 "from load {} to {} throughput changes by × {:.2} while context switches per request of `{name}` grow from {} to {}, and \
                  it uses {} of {} cores",
-                words::digits(knee.offered),
+                words::digits(all[from].offered),
                 words::digits(all[all.len() - 1].offered),
-                knee.per_s_factor,
+                all[all.len() - 1].per_s / all[from].per_s,
                 words::digits(before),
                 words::digits(after),
                 words::digits(cores),
@@ -146,6 +150,16 @@ pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
         })
     };
     first.component_names().into_iter().filter_map(convoy).collect()
+}
+
+/// The first point from which on throughput does not grow although the load at least doubles. An unfair lock keeps the median
+/// latency low, so that it says nothing here.
+fn flat_from(points: &[Load]) -> Option<usize> {
+    let last = points.last().filter(|_| points.len() >= POINTS)?;
+    points.iter().position(|point| {
+        let (load, rate) = (last.offered / point.offered, last.per_s / point.per_s);
+        load >= 2.0 && rate > 0.0 && rate.ln() < FLAT * load.ln()
+    })
 }
 
 /// Cores that everything watched used, with the generator where it shares the machine.

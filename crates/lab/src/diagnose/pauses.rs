@@ -22,9 +22,13 @@ const SEVERAL: usize = 3;
 const SLICES: u64 = 2;
 /// Pauses that come at near regular distance: their distances differ from the median by less than this share.
 const REGULAR: f64 = 0.35;
-/// Cores that a program uses in pauses, from which on it works,
+/// Cores that a program uses in pauses, from which on it works.
 const WORKS: f64 = 0.25;
-/// and below which it waits.
+/// On a machine that others use as well it gets less: it works also from this on,
+const WORKS_LITTLE: f64 = 0.05;
+/// where that is so many times what it uses while it answers.
+const MORE: f64 = 2.0;
+/// Cores below which it waits.
 const WAITS: f64 = 0.1;
 
 /// From and until, ms.
@@ -54,14 +58,17 @@ pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
     );
     let used = in_pauses(subject.variant, &paused);
     let busiest = used.iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    let works = busiest.is_some_and(|(_, inside, outside)| {
+        *inside >= WORKS || (*inside >= WORKS_LITTLE && *inside >= MORE * outside)
+    });
     let missed = "a closed loop hides them: it sends nothing meanwhile";
     vec![match busiest {
-        Some((name, cores)) if *cores >= WORKS && regular(stretches) => subject.cause(
+        Some((name, cores, _)) if works && regular(stretches) => subject.cause(
             "gc-like-pauses",
             format!("{told}, at regular distance; `{name}` used {} cores in them", words::digits(*cores)),
             &format!("it works for itself and answers nobody, as a garbage collector does: give it memory, or do the work in smaller pieces; {missed}"),
         ),
-        Some((name, cores)) if *cores < WAITS => subject.cause(
+        Some((name, cores, _)) if !works && *cores < WAITS => subject.cause(
             "stalls",
             format!("{told}; no watched program worked in them (`{name}` most, {} cores)", words::digits(*cores)),
             &format!("everybody waited for something that was not watched: a lock, a disk, a call without an answer; {missed}"),
@@ -111,10 +118,10 @@ fn regular(stretches: &[Stretch]) -> bool {
     middle(&off).is_some_and(|off| off <= REGULAR * usual)
 }
 
-/// Cores that each component used in the pauses, where looks lie close enough to tell.
-fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64)> {
+/// Cores that each component used in the pauses and outside of them, where looks lie close enough to tell.
+fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) -> Vec<(&'a str, f64, f64)> {
     let cores = |name: &'a str| {
-        let (mut used, mut time) = (0.0, 0.0);
+        let (mut used, mut time, mut all, mut whole) = (0.0, 0.0, 0.0, 0.0);
         for look in seen(variant, name) {
             let of = paused.iter().find(|(iteration, _)| iteration.number == look.iteration.number);
             for (from, until) in of.into_iter().flat_map(|(_, stretches)| stretches) {
@@ -124,8 +131,13 @@ fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) ->
                 used += after - before;
                 time += (until - from) as f64;
             }
+            if of.is_some() {
+                all += look.grown(view::cpu).unwrap_or(0.0);
+                whole += look.seconds() * 1e3;
+            }
         }
-        (time > 0.0).then(|| (name, used / time))
+        let outside = if whole > time { (all - used).max(0.0) / (whole - time) } else { 0.0 };
+        (time > 0.0).then(|| (name, used / time, outside))
     };
     variant.component_names().into_iter().filter_map(cores).collect()
 }

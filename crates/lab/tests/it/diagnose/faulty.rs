@@ -170,7 +170,8 @@ struct Server {
     /// Extra wait of every request, µs.
     slow: AtomicU64,
     gate: RwLock<()>,
-    serial: Mutex<()>,
+    /// When the last request of the queue will be done.
+    queue: Mutex<u64>,
     taken: Mutex<bool>,
     free: Condvar,
     known: Mutex<BTreeSet<String>>,
@@ -188,7 +189,7 @@ fn serve() {
         refusing: AtomicU64::new(0),
         slow: AtomicU64::new(0),
         gate: RwLock::new(()),
-        serial: Mutex::new(()),
+        queue: Mutex::new(0),
         taken: Mutex::new(false),
         free: Condvar::new(),
         known: Mutex::default(),
@@ -205,9 +206,16 @@ fn serve() {
                 std::thread::sleep(every);
                 let _closed = server.gate.write().unwrap_or_else(PoisonError::into_inner);
                 let until = now() + ns(length);
-                while now() < until {
-                    std::hint::black_box(work(Duration::from_micros(200)));
-                }
+                // A collector works on several cores, where it gets them.
+                std::thread::scope(|scope| {
+                    for _ in 0..3 {
+                        scope.spawn(|| {
+                            while now() < until {
+                                std::hint::black_box(work(Duration::from_micros(200)));
+                            }
+                        });
+                    }
+                });
             }
         });
     }
@@ -295,8 +303,13 @@ impl Server {
             }
             Fault::Wait(time) => std::thread::sleep(*time),
             Fault::Serial(time) => {
-                let _one = self.serial.lock().unwrap_or_else(PoisonError::into_inner);
-                std::thread::sleep(*time);
+                // A queue in the order of arrival, which no busy machine can make unfair.
+                let turn = {
+                    let mut end = self.queue.lock().unwrap();
+                    *end = (*end).max(now()) + ns(*time);
+                    *end
+                };
+                std::thread::sleep(Duration::from_nanos(turn.saturating_sub(now())));
             }
             Fault::Convoy(time) => {
                 let mut taken = self.taken.lock().unwrap();

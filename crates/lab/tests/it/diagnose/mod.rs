@@ -35,7 +35,11 @@ const MATRIX: [Row; 15] = [
     row("nothing is wrong", "", &[]),
     row("a CPU limit below the need", "throttled", &[]),
     row("a slow backend", "backend-bound", &[]),
-    row("more load than the generator can send", "generator-bound", &["requests-unsent"]),
+    row(
+        "more load than the generator can send",
+        "generator-bound",
+        &["requests-unsent", "little-law-broken"],
+    ),
     row("a connection for every request", "connection-churn", &[]),
     row("an empty cache in front of the authority", "cold-cache", &[]),
     row("one iteration under another weather", "slow-iteration", &["odd-iteration"]),
