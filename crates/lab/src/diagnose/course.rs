@@ -54,12 +54,14 @@ fn growth(look: &Seen<'_>) -> Option<String> {
     if !grows || whole < LEAST || whole < SHARE * parts[0] {
         return None;
     }
-    let each = slope(&samples) / served(look.iteration).max(f64::MIN_POSITIVE);
+    // Memory that grows without requests is not theirs.
+    let per_s = Some(served(look.iteration)).filter(|per_s| *per_s > 0.0)?;
+    let each = Some(slope(&samples) / per_s).filter(|each| *each > 0.0)?;
     Some(format!(
-        "grew from {} to {} in {} s, {} bytes per request, and as quickly in the end as before",
-        words::bytes(look.first.rss_bytes as f64),
-        words::bytes(look.last.rss_bytes as f64),
+        "grew from {} in the first quarter of {} s to {} in the last, {} bytes per request, and as quickly in the end as before",
+        words::bytes(parts[0]),
         words::digits(look.seconds()),
+        words::bytes(parts[PARTS - 1]),
         words::digits(each)
     ))
 }

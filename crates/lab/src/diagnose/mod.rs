@@ -33,7 +33,7 @@ struct Subject<'a> {
 
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
-/// The rules over one variant.
+/// The rules over one variant. Of equal weight, what is earlier here is said first: causes before what follows from them.
 const RULES: [Rule; 27] = [
     generator::bound,
     generator::late,
@@ -45,13 +45,13 @@ const RULES: [Rule; 27] = [
     endings::errors,
     trust::law,
     iterations::odd,
-    endings::timeouts_mapped,
-    endings::rate_limited,
-    endings::burst,
     limits::throttled,
     limits::memory,
     limits::ended,
     limits::core_starved,
+    endings::timeouts_mapped,
+    endings::rate_limited,
+    endings::burst,
     capacity::overloaded,
     paths::backend_bound,
     paths::round_trip_bound,

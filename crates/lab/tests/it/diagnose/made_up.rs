@@ -6,6 +6,7 @@ use lab::record::{
     Arrivals, Class, Component, Distribution, Doubt, Event, Iteration, Outcome, Phase, Record, Sample, Slice,
     Variant,
 };
+use proptest::prelude::*;
 
 use super::bridge;
 use crate::desk::sample;
@@ -436,4 +437,133 @@ fn a_throttle_explains_what_follows_from_it() {
     each(&mut record, |iteration| iteration.timeline[20..23].iter_mut().for_each(|slice| slice.ok = 0));
     assert_eq!(names(&record), ["throttled"], "the pauses are the throttle's");
     assert_eq!(names(&with(&[limited(false)])), NONE, "a limit alone is no throttle");
+}
+
+#[test]
+fn a_convoy_needs_idle_cores_and_switches_that_grow() {
+    let sweep = |cores_ms: u64, switches: [u64; 3]| {
+        let loads = [2_u32, 8, 32].into_iter().zip(switches).map(|(workers, switches)| {
+            let busy = component("server", move |tenth, sample| {
+                sample.user_ms = tenth * cores_ms;
+                sample.voluntary_switches = tenth * 10 * switches;
+            });
+            let us = f64::from(workers) * 10_000.0;
+            let five =
+                (1..=5).map(|number| Iteration { components: vec![busy.clone()], ..iteration(number, us) });
+            let mut variant = variant(&format!("{workers} workers"), five.collect());
+            variant.load.arrivals = Arrivals::Closed;
+            (variant.load.rate_per_s, variant.load.concurrency) = (None, Some(workers));
+            variant
+        });
+        let mut record = bridge::record(loads.collect());
+        record.run.machines[0].cores = 2;
+        let names = record.variants.iter().map(|variant| variant.name.clone()).collect();
+        record.sweeps = vec![lab::record::Sweep { name: "workers".to_owned(), variants: names }];
+        record
+    };
+    let has = |record: &Record| names(record).contains(&"lock-convoy".to_owned());
+    let convoy = sweep(20, [3, 9, 31]);
+    let found = findings(&convoy);
+    let told = found.iter().find(|finding| finding.name == "lock-convoy").unwrap();
+    assert!(told.evidence.contains("grow from 3.00 to 31.0"), "{told:?}");
+    assert_eq!(told.variant.as_deref(), Some("workers"));
+    assert!(!has(&sweep(190, [3, 9, 31])), "its cores are busy: it is only full");
+    assert!(!has(&sweep(20, [3, 3, 3])), "it waits for something else");
+    let mut two = sweep(20, [3, 9, 31]);
+    two.sweeps.clear();
+    assert!(!has(&two), "one load shows no course");
+}
+
+#[test]
+fn the_sample_with_a_limit_has_the_limits_findings_only() {
+    let record = sample::record(1);
+    let about = |finding: &&lab::record::Finding| finding.variant.as_deref() == Some("3x/50m");
+    let found = findings(&record);
+    let names: Vec<&str> = found.iter().filter(about).map(|finding| &*finding.name).collect();
+    assert_eq!(names, ["errors", "throttled", "timeouts-mapped"]);
+}
+
+/// An iteration of any figures that a record may hold.
+fn any_iteration(number: u32) -> impl Strategy<Value = Iteration> {
+    let slices = prop::collection::vec((0_u64..50, 0_u64..9, 1_u64..600), 0..40);
+    let looks =
+        prop::collection::vec((0_u64..300, 0_u64..400, 0_u64..90, prop::option::of(0_u64..200)), 0..40);
+    let classes = prop::collection::vec(
+        (prop::sample::select(vec![200_u16, 401, 403, 429, 503]), 0_u64..40, 1_u64..9),
+        0..4,
+    );
+    (slices, looks, classes, 0.001_f64..8.0, 0.0_f64..2.0).prop_map(
+        move |(slices, looks, classes, seconds, warmup)| {
+            let mut at_ms = 0;
+            let timeline = slices.into_iter().map(|(ok, bad, ms)| {
+                let slice = Slice {
+                    at_ms,
+                    ms,
+                    ok,
+                    bad,
+                    p50_us: (ok > 0).then_some(ok as f64),
+                    p99_us: None,
+                    max_us: None,
+                };
+                at_ms += ms;
+                slice
+            });
+            let timeline = timeline.collect();
+            let mut sum = Sample::default();
+            let samples = looks.into_iter().map(|(ms, cpu, switches, counted)| {
+                sum.at_ms += ms;
+                sum.user_ms += cpu;
+                sum.voluntary_switches += switches;
+                sum.rss_bytes = cpu << 18;
+                for counter in [
+                    &mut sum.calls_received,
+                    &mut sum.connections_opened,
+                    &mut sum.periods,
+                    &mut sum.throttled_periods,
+                ] {
+                    *counter = Some(counter.unwrap_or(0) + counted.unwrap_or(0));
+                }
+                sum.throttled_ms = sum.throttled_periods;
+                sum.clone()
+            });
+            let samples = samples.collect();
+            let mut same = std::collections::BTreeSet::new();
+            let classes =
+                classes.into_iter().filter(|(status, ..)| same.insert(*status)).map(|(status, count, ms)| {
+                    let outcome = if status < 400 { Outcome::Ok } else { Outcome::Refused };
+                    class(outcome, status, (0..count).map(move |at| ms * 100_000_000 + at))
+                });
+            Iteration {
+                warmup_s: warmup,
+                classes: classes.collect(),
+                timeline,
+                components: vec![Component {
+                    samples,
+                    cpu_limit_cores: Some(0.1),
+                    ..component("idp-1", |_, _| ())
+                }],
+                mean_in_flight: Some(seconds),
+                ..Iteration::new(number, seconds)
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn whatever_was_measured_can_be_judged(one in any_iteration(1), two in any_iteration(2), three in any_iteration(3), four in any_iteration(4)) {
+        let mut record = bridge::record(vec![variant("direct", vec![one.clone()]), variant("x", vec![one, two, three, four])]);
+        record.variants[1].load.protocol = Some("h2".to_owned());
+        record.run.machines[0].cores = 2;
+        prop_assert_eq!(record.check(), Ok(()));
+        let found = findings(&record);
+        for finding in &found {
+            for text in ["NaN", "inf ", "inf,", "−"] {
+                prop_assert!(!finding.evidence.contains(text), "{finding:?}");
+            }
+        }
+        record.findings.clone_from(&found);
+        prop_assert_eq!(findings(&record), found);
+    }
 }

@@ -172,7 +172,7 @@ fn memory_that_grows() {
         let server = Faulty::start("keep 50000");
         once(&offer(&server, 300.0, 2.5), &[seen("server", &server)])
     });
-    let each = found.evidence.split(" s, ").nth(1).unwrap().split(" bytes").next().unwrap();
+    let each = found.evidence.split(" in the last, ").nth(1).unwrap().split(" bytes").next().unwrap();
     let each: f64 = each.replace('\u{202f}', "").parse().unwrap();
     assert!((each / 50_000.0 - 1.0).abs() < 0.3, "{found:?}");
 }
