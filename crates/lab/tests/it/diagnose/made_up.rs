@@ -6,7 +6,6 @@ use lab::record::{
     Arrivals, Class, Component, Distribution, Doubt, Event, Iteration, Outcome, Phase, Record, Sample, Slice,
     Variant,
 };
-use proptest::prelude::*;
 
 use super::bridge;
 use crate::desk::sample;
@@ -33,7 +32,7 @@ fn iteration(number: u32, us: f64) -> Iteration {
     }
 }
 
-fn class(outcome: Outcome, status: u16, latencies: impl Iterator<Item = u64>) -> Class {
+pub(super) fn class(outcome: Outcome, status: u16, latencies: impl Iterator<Item = u64>) -> Class {
     let latency = Distribution::of(latencies, 3);
     Class {
         outcome,
@@ -46,7 +45,7 @@ fn class(outcome: Outcome, status: u16, latencies: impl Iterator<Item = u64>) ->
 }
 
 /// A program looked at ten times a second; `fill` says what it had used by then, by tenths of a second.
-fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Component {
+pub(super) fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Component {
     let look = |tenth| {
         let mut sample = Sample { at_ms: tenth * 100, rss_bytes: 50 << 20, ..Sample::default() };
         fill(tenth, &mut sample);
@@ -61,7 +60,7 @@ fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Component {
     }
 }
 
-fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
+pub(super) fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
     Variant {
         name: name.to_owned(),
         topology: String::new(),
@@ -481,89 +480,4 @@ fn the_sample_with_a_limit_has_the_limits_findings_only() {
     let found = findings(&record);
     let names: Vec<&str> = found.iter().filter(about).map(|finding| &*finding.name).collect();
     assert_eq!(names, ["errors", "throttled", "timeouts-mapped"]);
-}
-
-/// An iteration of any figures that a record may hold.
-fn any_iteration(number: u32) -> impl Strategy<Value = Iteration> {
-    let slices = prop::collection::vec((0_u64..50, 0_u64..9, 1_u64..600), 0..40);
-    let looks =
-        prop::collection::vec((0_u64..300, 0_u64..400, 0_u64..90, prop::option::of(0_u64..200)), 0..40);
-    let classes = prop::collection::vec(
-        (prop::sample::select(vec![200_u16, 401, 403, 429, 503]), 0_u64..40, 1_u64..9),
-        0..4,
-    );
-    (slices, looks, classes, 0.001_f64..8.0, 0.0_f64..2.0).prop_map(
-        move |(slices, looks, classes, seconds, warmup)| {
-            let mut at_ms = 0;
-            let timeline = slices.into_iter().map(|(ok, bad, ms)| {
-                let slice = Slice {
-                    at_ms,
-                    ms,
-                    ok,
-                    bad,
-                    p50_us: (ok > 0).then_some(ok as f64),
-                    p99_us: None,
-                    max_us: None,
-                };
-                at_ms += ms;
-                slice
-            });
-            let timeline = timeline.collect();
-            let mut sum = Sample::default();
-            let samples = looks.into_iter().map(|(ms, cpu, switches, counted)| {
-                sum.at_ms += ms;
-                sum.user_ms += cpu;
-                sum.voluntary_switches += switches;
-                sum.rss_bytes = cpu << 18;
-                for counter in [
-                    &mut sum.calls_received,
-                    &mut sum.connections_opened,
-                    &mut sum.periods,
-                    &mut sum.throttled_periods,
-                ] {
-                    *counter = Some(counter.unwrap_or(0) + counted.unwrap_or(0));
-                }
-                sum.throttled_ms = sum.throttled_periods;
-                sum.clone()
-            });
-            let samples = samples.collect();
-            let mut same = std::collections::BTreeSet::new();
-            let classes =
-                classes.into_iter().filter(|(status, ..)| same.insert(*status)).map(|(status, count, ms)| {
-                    let outcome = if status < 400 { Outcome::Ok } else { Outcome::Refused };
-                    class(outcome, status, (0..count).map(move |at| ms * 100_000_000 + at))
-                });
-            Iteration {
-                warmup_s: warmup,
-                classes: classes.collect(),
-                timeline,
-                components: vec![Component {
-                    samples,
-                    cpu_limit_cores: Some(0.1),
-                    ..component("idp-1", |_, _| ())
-                }],
-                mean_in_flight: Some(seconds),
-                ..Iteration::new(number, seconds)
-            }
-        },
-    )
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
-    #[test]
-    fn whatever_was_measured_can_be_judged(one in any_iteration(1), two in any_iteration(2), three in any_iteration(3), four in any_iteration(4)) {
-        let mut record = bridge::record(vec![variant("direct", vec![one.clone()]), variant("x", vec![one, two, three, four])]);
-        record.variants[1].load.protocol = Some("h2".to_owned());
-        record.run.machines[0].cores = 2;
-        prop_assert_eq!(record.check(), Ok(()));
-        let found = findings(&record);
-        for finding in &found {
-            for text in ["NaN", "inf ", "inf,", "−"] {
-                prop_assert!(!finding.evidence.contains(text), "{finding:?}");
-            }
-        }
-        record.findings.clone_from(&found);
-        prop_assert_eq!(findings(&record), found);
-    }
 }
