@@ -7,6 +7,7 @@ use super::Subject;
 use super::view::{self, machine_cores, middle, seen, served, slices, typical};
 use crate::analyse::{Figure, Load, find_knee};
 use crate::record::{Arrivals, Doubt, Finding, Iteration, Record, Sweep, Variant};
+use crate::report::CORE_WAIT;
 use crate::words;
 
 /// A rate of which less than this share is answered is more than the target can do. Ends of a short run cost some per cent.
@@ -76,10 +77,11 @@ pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
         Doubt::Invalid,
         "saturated",
         format!(
-            "{} requests/s were offered and {} answered while the queue grew{}",
+            "{} requests/s were offered and {} answered while the queue grew{}{}",
             words::digits(offered),
             words::digits(middle(&rates).unwrap_or(0.0)),
-            busiest(subject)
+            busiest(subject),
+            shared(variant)
         ),
         "latency is the length of the queue, which grows for as long as the run lasts: offer less than the target can do",
     )]
@@ -99,6 +101,20 @@ fn queued(iteration: &Iteration) -> bool {
     let third = medians.len() / 3;
     let ends = middle(&medians[..third]).zip(middle(&medians[medians.len() - third..]));
     third > 0 && ends.is_some_and(|(first, last)| last >= QUEUED * first)
+}
+
+/// Where the generator had to wait for a core, the machine may be what is full.
+fn shared(variant: &Variant) -> String {
+    let waits =
+        variant.iterations.iter().filter_map(|iteration| iteration.generator.as_ref()?.core_wait_share);
+    let worst = waits.fold(0.0, f64::max);
+    if worst < CORE_WAIT {
+        return String::new();
+    }
+    format!(
+        "; the generator waited for a core {} of the time: it may be the machine that is full",
+        words::percent(worst)
+    )
 }
 
 /// The component that used most CPU.

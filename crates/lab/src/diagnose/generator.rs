@@ -4,7 +4,7 @@
 
 use super::Subject;
 use crate::analyse::Figure;
-use crate::record::{Doubt, Finding, GeneratorUse, Iteration};
+use crate::record::{Doubt, Finding, GeneratorUse, Iteration, Record, Variant};
 use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
 use crate::words;
 
@@ -76,21 +76,41 @@ fn late_by(own: &GeneratorUse, iteration: &Iteration) -> Option<(f64, f64)> {
     late.filter(|(lag, latency)| *lag >= LAG_US && *lag >= LAG_SHARE * latency)
 }
 
-/// The generator had to wait for a core: latencies include that wait.
-pub(super) fn shared(subject: &Subject<'_>) -> Vec<Finding> {
-    let waits = subject
-        .variant
-        .iterations
+/// The generator had to wait for a core: latencies include that wait. It is the machine's doing, so it is said once for all variants but
+/// those of which the generator is known to be the limit.
+pub(super) fn shared(record: &Record) -> Option<Finding> {
+    let wait = |variant: &Variant| {
+        let waits =
+            variant.iterations.iter().filter_map(|iteration| iteration.generator.as_ref()?.core_wait_share);
+        waits.reduce(f64::max)
+    };
+    let limited = |variant: &Variant| !bound(&Subject { record, variant }).is_empty();
+    let waited: Vec<(&str, f64)> = record
+        .variants
         .iter()
-        .filter_map(|iteration| iteration.generator.as_ref()?.core_wait_share);
-    let worst = waits.fold(0.0, f64::max);
-    if worst < CORE_WAIT {
-        return Vec::new();
-    }
-    vec![subject.finding(
-        Doubt::Careful,
-        "machine-shared",
-        format!("the generator was ready to run and waited for a core {} of the time", words::percent(worst)),
-        "latencies include this wait: compare only runs on the same machine, or pin the generator to a core",
-    )]
+        .filter_map(|variant| Some((variant, wait(variant)?)))
+        .filter(|(variant, wait)| *wait >= CORE_WAIT && !limited(variant))
+        .map(|(variant, wait)| (variant.name.as_str(), wait))
+        .collect();
+    let worst = waited.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let names: Vec<&str> = waited.iter().map(|(name, _)| *name).collect();
+    let beside = if waited.len() > 1 {
+        format!(
+            " in `{}`, and a fifth or more in {} of {} variants",
+            worst.0,
+            waited.len(),
+            record.variants.len()
+        )
+    } else {
+        String::new()
+    };
+    let wait = words::percent(worst.1);
+    Some(Finding {
+        name: "machine-shared".to_owned(),
+        variant: (waited.len() == 1 || waited.len() < record.variants.len()).then(|| names.join(", ")),
+        doubt: Doubt::Careful,
+        evidence: format!("the generator was ready to run and waited for a core {wait} of the time{beside}"),
+        remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core"
+            .to_owned(),
+    })
 }

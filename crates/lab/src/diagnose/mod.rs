@@ -34,10 +34,9 @@ struct Subject<'a> {
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// The rules over one variant. Of equal weight, what is earlier here is said first: causes before what follows from them.
-const RULES: [Rule; 27] = [
+const RULES: [Rule; 26] = [
     generator::bound,
     generator::late,
-    generator::shared,
     endings::unsent,
     trust::closed_loop,
     trust::summary_only,
@@ -72,7 +71,7 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
         &["stalls", "pauses", "gc-like-pauses", "core-starved", "backend-bound", "round-trip-bound"],
     ),
     // A generator that does not keep up offers less than was asked for, in its own rhythm.
-    ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache", "machine-shared"]),
+    ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache"]),
     ("tls-handshakes", &["connection-churn"]),
     // A latency that is the queue's is not the backend's.
     ("saturated", &["backend-bound", "round-trip-bound"]),
@@ -82,6 +81,7 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
 /// again.
 pub fn findings(record: &Record) -> Vec<Finding> {
     let mut shown = trust::whole(record);
+    shown.extend(generator::shared(record));
     for variant in &record.variants {
         let subject = Subject { record, variant };
         let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
