@@ -147,3 +147,14 @@ pub(super) fn ms(micros: f64) -> String {
         micros => format!("{micros:.0} µs"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::never_rests;
+
+    #[test]
+    fn a_thread_that_waits_for_its_core_does_not_rest() {
+        assert!(never_rests(0.95, 0.0) && never_rests(0.3, 0.69));
+        assert!(!never_rests(0.5, 0.42) && !never_rests(0.0, 0.9));
+    }
+}
