@@ -80,14 +80,19 @@ class Bench:
         # Each round begins with another tool, so that no tool always follows the same one.
         turn = index % len(names)
         server = self.target(delay_ms)
+        url = f"http://127.0.0.1:{server.port}/"
         try:
+            # A server that has just started would be slower for the first tool than for the others.
+            generators.measure(*self.tools[OURS], Closed(url, connections, 1, self.own_cores))
             for name in names[turn:] + names[:turn]:
                 tool, program = self.tools[name]
-                loop = Closed(f"http://127.0.0.1:{server.port}/", connections, self.seconds, self.own_cores, exact)
+                loop = Closed(url, connections, self.seconds, self.own_cores, exact)
                 try:
                     into.append({"round": index, **generators.measure(tool, program, loop)})
                 except (Failed, KeyError, ValueError) as problem:
                     self.problems.append(f"{name}, round {index + 1}: {problem}")
+        except Failed as problem:
+            self.problems.append(f"warming up, round {index + 1}: {problem}")
         finally:
             server.stop()
 
