@@ -238,7 +238,16 @@ impl Town {
     pub(super) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
         self.tell_the_secret();
         let mut elsewhere =
-            self.start_elsewhere_by("", |arguments| Running::start_with_clock(clock, arguments));
+            self.start_elsewhere_by("", "", |arguments| Running::start_with_clock(clock, arguments));
+        elsewhere.begun();
+        elsewhere
+    }
+
+    /// Starts one that asks at this URL what is revoked.
+    pub(super) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
+        self.tell_the_secret();
+        let follow = format!("follow_url = \"{url}\"\n");
+        let mut elsewhere = self.start_elsewhere_by(more, &follow, Running::start);
         elsewhere.begun();
         elsewhere
     }
@@ -251,10 +260,10 @@ impl Town {
     }
 
     pub(super) fn start_elsewhere(&self, more: &str) -> Node {
-        self.start_elsewhere_by(more, Running::start)
+        self.start_elsewhere_by(more, "", Running::start)
     }
 
-    fn start_elsewhere_by(&self, more: &str, start: impl Fn(&[&str]) -> Running) -> Node {
+    fn start_elsewhere_by(&self, more: &str, follow: &str, start: impl Fn(&[&str]) -> Running) -> Node {
         let (issuer, service) = (&self.nodes[0].provider, service());
         let (gateway, admin) = (free(), free());
         let secret = self.folder.0.join("follow.secret");
@@ -264,7 +273,7 @@ impl Town {
              [access_log]\nformat = \"off\"\n{more}\n\
              [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-             follow_secret_file = \"follow.secret\"\n{}\
+             follow_secret_file = \"follow.secret\"\n{follow}{}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
              policy = {{ allow = [{{ authenticated = true }}] }}\n",
