@@ -25,6 +25,8 @@ use rustls::pki_types::CertificateDer;
 
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
+use crate::authorizer::{About, Answered, Question, Said, Unknown};
+use crate::cache::Key;
 use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Listener, Route};
 use crate::events::{self, Push};
@@ -36,10 +38,11 @@ use crate::login::cookies::Cookie;
 use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
-use crate::record::Record;
+use crate::record::{Consent, Record};
 use crate::review;
 use crate::tls::ClientAuthorities;
-use crate::vouch::{self, Voucher, look_alike};
+use crate::trace::Context;
+use crate::vouch::{self, Kept, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
@@ -152,6 +155,8 @@ pub(crate) enum Wanted {
     Session(usize, Vec<u8>),
     /// Whether Kubernetes says yes to all of these.
     Reviews(Vec<OwnedQuestion>),
+    /// What an authorizer says to this.
+    Consent(Box<Question>),
 }
 
 impl Wanted {
@@ -159,7 +164,7 @@ impl Wanted {
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
-            Self::Reviews(_) => Phase::Decide,
+            Self::Reviews(_) | Self::Consent(_) => Phase::Decide,
         }
     }
 }
@@ -172,13 +177,15 @@ pub(crate) struct Found {
     reviews: Vec<(OwnedQuestion, bool)>,
     /// Some review cannot be had.
     unreviewed: bool,
+    /// What authorizers said, by what their answers are kept under.
+    consents: Vec<(Key, Answered)>,
     /// It has waited.
     waited: bool,
 }
 
 impl Found {
     /// Finds out what is wanted.
-    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Running) {
+    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Rc<Running>) {
         let now = || worker.clock.refresh();
         self.waited = true;
         match wanted {
@@ -203,6 +210,12 @@ impl Found {
                     None => self.unreviewed = true,
                 }
             }
+            Wanted::Consent(question) => {
+                let asked = &running.authorizers[question.authorizer()].authorizer;
+                // Rare and large: apart from the future of every miss.
+                let answer = Box::pin(asked.find_out(&question, worker, running)).await;
+                self.consents.push((question.key(), answer));
+            }
         }
     }
 
@@ -210,14 +223,18 @@ impl Found {
     pub(crate) fn given_up(&self, wanted: &Wanted, running: &Running) -> Self {
         let outcome = match wanted {
             Wanted::Caller(_) => Some(running.authenticator.not_in_time()),
-            Wanted::Session(..) | Wanted::Reviews(_) => self.outcome.clone(),
+            Wanted::Session(..) | Wanted::Reviews(_) | Wanted::Consent(_) => self.outcome.clone(),
         };
         let session = match wanted {
             Wanted::Session(..) => Some((Err(Rejected::Silent), CacheUse::Miss)),
-            Wanted::Caller(_) | Wanted::Reviews(_) => self.session.clone(),
+            Wanted::Caller(_) | Wanted::Reviews(_) | Wanted::Consent(_) => self.session.clone(),
         };
         let unreviewed = matches!(wanted, Wanted::Reviews(_));
-        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, waited: true }
+        let mut consents = self.consents.clone();
+        if let Wanted::Consent(question) = wanted {
+            consents.push((question.key(), Err(Unknown)));
+        }
+        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
     }
 }
 
@@ -434,7 +451,7 @@ fn try_admit(
     let facts = verified.as_ref().map(|v| &v.facts);
     // Waiting makes the first reading old.
     let now = if found.waited { worker.clock.refresh() } else { worker.clock.at(record.started) };
-    let bench = Bench { running, fields: inbound.fields, found, now };
+    let bench = Bench { running, peer, fields: inbound.fields, found, now };
     let permit = bench.decide(index, &request, facts);
     // Whom a refusal concerned belongs into the log as well.
     record.caller.clone_from(&verified);
@@ -451,18 +468,27 @@ fn try_admit(
         other => other.map_err(Refusal::Denied)?,
     };
     if !forwards {
-        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?;
+        // Whoever asks here would have to ask the authorizer themselves.
+        if route.authorizer.is_some() {
+            return Err(Refusal::NoRoute);
+        }
+        let keeping = authorization(running, peer).and_then(|service| service.keeping.as_ref());
+        let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
+        let until = token.and_then(|token| running.authenticator.until(token.unchecked(), now));
+        let kept =
+            keeping.and_then(|keeping| Kept::new(keeping, running, route, verified.as_deref(), until, now));
+        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?.kept(kept);
         record.end(Phase::Decide);
         return Ok(Admission::Vouch(Box::new(voucher)));
     }
-    let permit = match bench.rewritten(permit) {
-        Err(Barred::Denied(Denial::Unreviewed(questions))) if !found.unreviewed => {
-            return Ok(Admission::Wait(Wanted::Reviews(questions)));
-        }
-        other => other.map_err(|barred| match barred {
-            Barred::Denied(denial) => Refusal::Denied(denial),
-            Barred::Disputed => Refusal::NoRoute,
-        })?,
+    let concluded = bench.consent(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
+    let concluded = concluded.and_then(|consent| {
+        record.consent = consent;
+        bench.rewritten(permit, record.trace.as_ref().map(|(trace, _)| trace))
+    });
+    let permit = match concluded {
+        Ok(permit) => permit,
+        Err(barred) => return barred.conclude(found),
     };
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
@@ -475,7 +501,12 @@ fn try_admit(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
+    let consent = record.consent.as_ref().and_then(|consent| match &*consent.said {
+        Said::Allowed(allowed) => Some(allowed),
+        Said::Refused(_) => None,
+    });
+    let outbound =
+        Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), consent, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
@@ -585,16 +616,44 @@ fn invitation(
 /// Where a request is decided.
 struct Bench<'b> {
     running: &'b Running,
+    peer: &'b Peer,
     fields: &'b [Field<'b>],
     found: &'b Found,
     now: Now,
 }
 
-/// Why a request that was permitted does not pass under its new path.
+/// Why a request that our own policy permitted does not pass: others have a say in it, or its new path has.
 enum Barred {
     Denied(Denial),
     /// Nobody can say who guards the new path.
     Disputed,
+    /// An authorizer has to be asked.
+    Unasked(Box<Question>),
+    /// An authorizer answers it.
+    Refused(Arc<Said>),
+    /// An authorizer was asked in vain.
+    Unknown,
+    /// What an authorizer would be shown is ambiguous.
+    Repeated(&'static str),
+}
+
+impl Barred {
+    fn conclude(self, found: &Found) -> Result<Admission, Refusal> {
+        match self {
+            Self::Denied(Denial::Unreviewed(questions)) if !found.unreviewed => {
+                Ok(Admission::Wait(Wanted::Reviews(questions)))
+            }
+            Self::Denied(denial) => Err(Refusal::Denied(denial)),
+            Self::Disputed => Err(Refusal::NoRoute),
+            Self::Unasked(question) => Ok(Admission::Wait(Wanted::Consent(question))),
+            Self::Refused(said) => match &*said {
+                Said::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
+                Said::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
+            },
+            Self::Unknown => Err(Refusal::AuthorizerUnavailable),
+            Self::Repeated(name) => Err(Refusal::Repeated(name)),
+        }
+    }
 }
 
 impl Bench<'_> {
@@ -619,8 +678,44 @@ impl Bench<'_> {
         decide(&Court { fields: self.fields, captures, reviews: &known })
     }
 
+    /// What the authorizer of a route says to a request; `None`: it has none.
+    fn consent(
+        &self,
+        route: usize,
+        request: &Canonical<'_>,
+        trace: Option<&Context>,
+    ) -> Result<Option<Consent>, Barred> {
+        let config = &self.running.config;
+        let Some(at) = config.routes[route].authorizer else { return Ok(None) };
+        let asked = &self.running.authorizers[at].authorizer;
+        let about = About {
+            request,
+            fields: self.fields,
+            forwarded: &self.peer.forwarded,
+            logs_in: config.login.is_some(),
+            trace,
+        };
+        if about.is_ambiguous() {
+            return Err(Barred::Repeated("authorization"));
+        }
+        let key = asked.key(&about);
+        let found = self.found.consents.iter().find(|(of, _)| *of == key);
+        let (said, kept) = match found {
+            Some((_, Ok(said))) => (said.clone(), false),
+            Some((_, Err(Unknown))) => return Err(Barred::Unknown),
+            None => match asked.peek(key, self.now) {
+                Some(said) => (said, true),
+                None => return Err(Barred::Unasked(Box::new(about.question(asked.config(), at, key)))),
+            },
+        };
+        match &*said {
+            Said::Allowed(_) => Ok(Some(Consent { authorizer: at, kept, said })),
+            Said::Refused(_) => Err(Barred::Refused(said)),
+        }
+    }
+
     /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
-    fn rewritten<'r>(&self, permit: Permit<'r>) -> Result<Permit<'r>, Barred> {
+    fn rewritten<'r>(&self, permit: Permit<'r>, trace: Option<&Context>) -> Result<Permit<'r>, Barred> {
         let config = &self.running.config;
         let permit = passage::rewrite(config, permit, self.now.wall, &mut NoTrace);
         let mut permit = permit.map_err(Barred::Denied)?;
@@ -631,6 +726,8 @@ impl Bench<'_> {
             let confirmed =
                 self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
             permit = confirmed.map_err(Barred::Denied)?;
+            // Whose word it is that the service gets is the first one's; this one only has to agree.
+            self.consent(other, permit.request(), trace)?;
         }
         Ok(permit)
     }

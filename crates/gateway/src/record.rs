@@ -10,6 +10,7 @@ use auth::request::Canonical;
 use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
 use crate::authenticate::Verified;
+use crate::authorizer::Said;
 use crate::clock::CoarseClock;
 use crate::fault::Fault;
 use crate::leg::OwnField;
@@ -34,6 +35,8 @@ pub(crate) struct Record {
     pub(crate) client: Option<IpAddr>,
     /// What the decision cache said.
     pub(crate) cache: Option<CacheUse>,
+    /// What an authorizer said that let it pass, and which one; whether it was asked for that.
+    pub(crate) consent: Option<Consent>,
     /// Who called.
     pub(crate) caller: Option<Arc<Verified>>,
     /// Method, host and path for the log; absent when nothing is logged.
@@ -56,6 +59,16 @@ pub(crate) struct Record {
     pub(crate) bytes_down: u64,
     /// The trace it belongs to, and the caller's `tracestate`.
     pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
+}
+
+/// What an authorizer said that was asked as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Consent {
+    /// Index among the configured ones.
+    pub(crate) authorizer: usize,
+    /// Its answer was kept.
+    pub(crate) kept: bool,
+    pub(crate) said: Arc<Said>,
 }
 
 /// The parts of a request that the log names.
@@ -84,6 +97,7 @@ impl Record {
             route: None,
             client: None,
             cache: None,
+            consent: None,
             caller: None,
             text: described.then(RequestText::default),
             outcome: Outcome::Malformed,
@@ -195,8 +209,13 @@ impl Record {
     pub(crate) fn own_fields(&self) -> Vec<OwnField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
+        if let Some(Said::Allowed(allowed)) = self.consent.as_ref().map(|consent| &*consent.said) {
+            fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
+        }
         if let Some(cookie) = self.renewed() {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
+        }
+        if fields.iter().any(|(name, _)| *name == "set-cookie") {
             // No shared cache may keep an answer with somebody's session in it (RFC 9111 section 5.2.2.7).
             fields.push(("cache-control", b"private".to_vec()));
         }

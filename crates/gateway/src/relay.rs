@@ -48,6 +48,15 @@ pub(crate) struct Terms {
     pub running: Rc<Running>,
     /// What the client was let in by, if that may be taken back while the exchange lasts.
     pub revocable: Option<Revocable>,
+    /// The same of what an authorizer let it in by.
+    pub consent: Option<Revocable>,
+}
+
+impl Terms {
+    /// Whether the client may not be allowed to stay.
+    fn may_end(&self) -> bool {
+        self.revocable.is_some() || self.consent.is_some()
+    }
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.
@@ -94,7 +103,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
-        look_at: terms.revocable.as_ref().map_or(u64::MAX, |_| deadline.millis_at(LOOK)),
+        look_at: if terms.may_end() { deadline.millis_at(LOOK) } else { u64::MAX },
         asking: None,
         status: None,
         switched: false,
@@ -161,12 +170,17 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     /// Now and then, whether what the client was let in by still holds: what lasts is not for ever on the strength of its first
     /// moment.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
-        let Some(revocable) = &self.terms.revocable else { return Ok(()) };
+        // There is nothing to look at.
+        if self.look_at == u64::MAX {
+            return Ok(());
+        }
         if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
-            match revocable.still() {
-                Known::Good(_) => {}
-                Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
-                Known::Nothing => self.asking = Some(Box::pin(revocable.clone().may_stay())),
+            let caller = doubted(self.terms.revocable.as_ref())?;
+            let consent = doubted(self.terms.consent.as_ref())?;
+            if caller.is_some() || consent.is_some() {
+                self.asking = Some(Box::pin(async {
+                    tokio::try_join!(may_stay(caller), may_stay(consent)).map(|_| ())
+                }));
             }
             self.look_at = self.deadline.millis_at(LOOK);
         }
@@ -335,6 +349,23 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             (false, true) => Fault::ClientStalled,
             (false, false) => Fault::UpstreamTimeout,
         }))
+    }
+}
+
+/// What has to be asked about, since nothing is known of it any more.
+fn doubted(revocable: Option<&Revocable>) -> Result<Option<Revocable>, Fault> {
+    let Some(revocable) = revocable else { return Ok(None) };
+    match revocable.still() {
+        Known::Good(_) => Ok(None),
+        Known::Denied => Err(Fault::Unfit(Unfit::Revoked)),
+        Known::Nothing => Ok(Some(revocable.clone())),
+    }
+}
+
+async fn may_stay(revocable: Option<Revocable>) -> Result<(), Unfit> {
+    match revocable {
+        Some(revocable) => revocable.may_stay().await,
+        None => Ok(()),
     }
 }
 

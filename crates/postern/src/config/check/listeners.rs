@@ -1,9 +1,10 @@
 //! Where requests come in.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use gateway::config::{
-    Asking, Authorization, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
+    Asking, Authorization, Keeping, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
 };
 use gateway::listen::MAX_PATH;
 use gateway::tls::Protocols;
@@ -32,7 +33,7 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
     unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
     addresses(sound, &listeners, context);
     let vouching = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
-    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, context)).collect()
+    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, sound, context)).collect()
 }
 
 /// Two sockets on one address would share its connections between them by chance.
@@ -87,7 +88,13 @@ fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &
     raw.mode.map_or(MODE, |mode| mode.0)
 }
 
-fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Context<'_>) -> Option<Listener> {
+fn one(
+    raw: &raw::Listener,
+    path: &KeyPath,
+    vouching: bool,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<Listener> {
     let (http1, http2) = (raw.protocols.contains(&Protocol::Http1), raw.protocols.contains(&Protocol::Http2));
     let tls = raw.tls.as_ref().map(|tls| {
         let path = path.key("tls");
@@ -106,7 +113,8 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
     let service = match &raw.authorization {
         None => Service::Proxy,
         Some(asked) => {
-            Service::Authorization(authorization(asked, http2, &path.key("authorization"), context))
+            let at = path.key("authorization");
+            Service::Authorization(authorization(asked, http2, &at, sound, context))
         }
     };
     let address = address(&raw.address, context);
@@ -143,6 +151,7 @@ fn authorization(
     raw: &raw::Authorization,
     http2: bool,
     path: &KeyPath,
+    sound: &Sound,
     context: &mut Context<'_>,
 ) -> Authorization {
     if raw.http.is_none() && !http2 {
@@ -173,7 +182,33 @@ fn authorization(
         raw::Asking::XOriginal => Asking::XOriginal,
         raw::Asking::XForwarded => Asking::XForwarded,
     });
-    Authorization { from: from.check(context), http }
+    let keeping = raw.max_age.map(|max_age| {
+        if raw.http.is_none() {
+            let what = "Envoy keeps no answers that it was given over gRPC";
+            context.faults.add(&path.key("max_age"), what, "write `http`, or take it out");
+        }
+        Keeping { max_age: context.positive(max_age.0, &path.key("max_age")), vary: vary(raw.http, sound) }
+    });
+    Authorization { from: from.check(context), http, keeping }
+}
+
+/// Every field that a decision can depend on: those that say which request is meant, credentials, and those that choose a route.
+fn vary(asking: Option<raw::Asking>, sound: &Sound) -> Arc<str> {
+    let told: &[&str] = match asking {
+        Some(raw::Asking::XOriginal) => &["X-Original-Method", "X-Original-URL", "X-Original-URI"],
+        Some(raw::Asking::XForwarded) => {
+            &["X-Forwarded-Method", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Uri"]
+        }
+        Some(raw::Asking::Envoy) | None => &[],
+    };
+    let mut names = vec!["Authorization", "Cookie"];
+    names.extend(told);
+    for name in sound.file.route.iter().flat_map(|route| route.headers.keys()) {
+        if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            names.push(name);
+        }
+    }
+    names.join(", ").into()
 }
 
 fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut Context<'_>) {
