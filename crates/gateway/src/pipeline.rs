@@ -1,8 +1,9 @@
 //! One request on its way to a decision: canonical form, route, credential, permit.
 //!
-//! Owns: the order of the steps and what each refusal of theirs becomes. Both codecs enter here with what
+//! Owns: the order of the steps and what each refusal of theirs becomes: our own decision first, then that of an authorizer where the
+//! route has one. Both codecs enter here with what
 //! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
-//! ([`crate::authenticate`]), the decision (`auth::decide`), what is sent upstream ([`crate::forward`]).
+//! ([`crate::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
 //!
 //! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Found::find_out`] and another `admit` of the
 //! same bytes, so that a cached decision takes one synchronous call without a future. Which of the

@@ -223,6 +223,17 @@ impl Gateway {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
     }
 
+    /// What something in use rests on, if it is an issuer that is followed; another one with each number.
+    pub fn any_held(&self, random: u64) -> Option<Arc<cache::Held>> {
+        let applied = self.applied.lock();
+        let count = applied.authorizers.len() as u64 + 1;
+        let (which, random) = (usize::try_from(random % count).unwrap_or(0), random / count);
+        match which.checked_sub(1) {
+            None => applied.authenticator.any_held(random),
+            Some(at) => applied.authorizers[at].any_held(random),
+        }
+    }
+
     /// What is kept of authorizers' answers, in configured order.
     pub fn authorizers(&self) -> Vec<AuthorizerStatus> {
         self.applied.lock().authorizers.iter().map(|authorizer| authorizer.status()).collect()

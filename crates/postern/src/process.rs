@@ -242,7 +242,7 @@ impl Process {
     /// Has entries in use looked at, until the process ends.
     fn audit(&self) {
         let shared = self.shared.clone();
-        let any = move |random| shared.authenticator()?.any_held(random);
+        let any = move |random| shared.gateway.lock().as_ref()?.any_held(random);
         let random = || {
             let mut bytes = [0; 8];
             // Without randomness it is always the same place that is looked at.

@@ -29,8 +29,11 @@ use std::time::Duration;
 use auth::time::Timestamp;
 
 pub(crate) use self::answer::{Allowed, Said};
+pub use self::question::request_line;
 pub(crate) use self::question::{About, Question};
-use crate::cache::{self, DecisionCache, Generation, Key, Known, Landing, Lifetime, Scope, Secret, Usage};
+use crate::cache::{
+    self, DecisionCache, Generation, Held, Key, Known, Landing, Lifetime, Scope, Secret, Usage,
+};
 use crate::clock::Now;
 use crate::config;
 use crate::followed::Follows;
@@ -146,6 +149,11 @@ impl Authorizer {
     /// What is kept of it.
     pub(crate) fn status(&self) -> AuthorizerStatus {
         AuthorizerStatus { name: self.config.name.clone(), kept: self.cache.usage() }
+    }
+
+    /// What some answer in use rests on, if that is followed.
+    pub(crate) fn any_held(&self, random: u64) -> Option<Arc<Held>> {
+        self.cache.any_held(random)
     }
 
     /// What the answer about a request is kept under.

@@ -30,6 +30,24 @@ pub(crate) struct About<'a> {
     pub(crate) trace: Option<&'a Context>,
 }
 
+/// Method and target of a question.
+fn asked_for<'r>(config: &Config, request: &'r Canonical<'_>) -> (&'r str, Vec<u8>) {
+    match &config.question {
+        Told::Itself { prefix } => {
+            let mut target = prefix.as_bytes().to_vec();
+            request.write_target(&mut target);
+            (request.method(), target)
+        }
+        Told::XOriginal { path } | Told::XForwarded { path } => ("GET", path.as_bytes().to_vec()),
+    }
+}
+
+/// What an authorizer would be asked for about a request, for whoever explains it: method and target.
+pub fn request_line(config: &Config, request: &Canonical<'_>) -> String {
+    let (method, target) = asked_for(config, request);
+    format!("{method} {}", String::from_utf8_lossy(&target))
+}
+
 /// A question ready to be asked, which outlives the request's buffer.
 pub(crate) struct Question {
     authorizer: usize,
@@ -124,31 +142,23 @@ impl About<'_> {
     /// The question that this key is of.
     pub(crate) fn question(&self, config: &Config, authorizer: usize, key: Key) -> Question {
         let request = self.request;
-        let mut whole = Vec::new();
-        request.write_target(&mut whole);
+        let (method, target) = asked_for(config, request);
         let mut fields: Vec<(Cow<'static, str>, Vec<u8>)> = Vec::with_capacity(16);
         for (name, value) in self.forwarded {
             fields.push(((*name).into(), value.as_bytes().to_vec()));
         }
         fields.push(("x-forwarded-host".into(), request.authority().as_bytes().to_vec()));
-        let method = request.method().as_bytes().to_vec();
-        let (method, target) = match &config.question {
-            Told::Itself { prefix } => {
-                let mut target = prefix.as_bytes().to_vec();
-                target.extend_from_slice(&whole);
-                (request.method(), target)
-            }
-            Told::XOriginal { path } => {
-                fields.push(("x-original-method".into(), method));
-                fields.push(("x-original-uri".into(), whole));
-                ("GET", path.as_bytes().to_vec())
-            }
-            Told::XForwarded { path } => {
-                fields.push(("x-forwarded-method".into(), method));
-                fields.push(("x-forwarded-uri".into(), whole));
-                ("GET", path.as_bytes().to_vec())
-            }
+        let names = match &config.question {
+            Told::Itself { .. } => None,
+            Told::XOriginal { .. } => Some(("x-original-method", "x-original-uri")),
+            Told::XForwarded { .. } => Some(("x-forwarded-method", "x-forwarded-uri")),
         };
+        if let Some((method, uri)) = names {
+            let mut whole = Vec::new();
+            request.write_target(&mut whole);
+            fields.push((method.into(), request.method().as_bytes().to_vec()));
+            fields.push((uri.into(), whole));
+        }
         let mut names_request = false;
         for shown in &config.shown {
             for field in self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(&shown.name)) {
