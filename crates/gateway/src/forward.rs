@@ -68,9 +68,9 @@ impl Outbound {
         peer: &Peer,
         inbound: &Inbound<'_>,
         caller: Option<&Verified>,
-        consent: Option<&Allowed>,
         record: &Record,
     ) -> Result<Self, Refusal> {
+        let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
         let pool = running.pools[route.upstream.ok_or(Refusal::NoRoute)?].clone();
         let draft = Draft { permit: &permit, running, route, peer, inbound, caller, consent, record };
@@ -94,7 +94,7 @@ impl Outbound {
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
             running: running.clone(),
             revocable: caller.and_then(|caller| caller.revocable.clone()),
-            consent: consent.and_then(|consent| consent.revocable.clone()),
+            consents: record.revocable(),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
@@ -123,7 +123,7 @@ impl Outbound {
             may_switch: false,
             running: running.clone(),
             revocable: None,
-            consent: None,
+            consents: Vec::new(),
         };
         Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })
     }

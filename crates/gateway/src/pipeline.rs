@@ -9,24 +9,24 @@
 //! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
 //! first two a permit becomes is the listener's: it forwards, or vouches to a proxy that asked and forwards itself.
 
+mod bench;
+
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
-use auth::decide::explain::NoTrace;
-use auth::decide::{Court, Denial, Permit, decide_in};
-use auth::identity::Facts;
+use auth::decide::Denial;
 use auth::policy::review::OwnedQuestion;
-use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 use rustls::pki_types::CertificateDer;
 
+use self::bench::Bench;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
-use crate::authorizer::{About, Answered, Question, Said, Unknown};
+use crate::authorizer::{Answered, Question, Unknown};
 use crate::cache::Key;
 use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Listener, Route};
@@ -39,10 +39,8 @@ use crate::login::cookies::Cookie;
 use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
-use crate::record::{Consent, Record};
-use crate::review;
+use crate::record::Record;
 use crate::tls::ClientAuthorities;
-use crate::trace::Context;
 use crate::vouch::{self, Kept, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
@@ -487,10 +485,11 @@ fn try_admit(
         record.consent = consent;
         bench.rewritten(permit, record.trace.as_ref().map(|(trace, _)| trace))
     });
-    let permit = match concluded {
-        Ok(permit) => permit,
+    let (permit, guards) = match concluded {
+        Ok(concluded) => concluded,
         Err(barred) => return barred.conclude(found),
     };
+    record.guards = guards;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !passage::may_switch(route, protocol)
@@ -502,12 +501,7 @@ fn try_admit(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let consent = record.consent.as_ref().and_then(|consent| match &*consent.said {
-        Said::Allowed(allowed) => Some(allowed),
-        Said::Refused(_) => None,
-    });
-    let outbound =
-        Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), consent, record)?;
+    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 
@@ -612,126 +606,6 @@ fn invitation(
     let login = running.login.as_ref().filter(|_| route.login)?;
     let origin = login.origin(request.authority())?;
     login.invite(origin, request, inbound.fields, inbound.upgrade.is_some())
-}
-
-/// Where a request is decided.
-struct Bench<'b> {
-    running: &'b Running,
-    peer: &'b Peer,
-    fields: &'b [Field<'b>],
-    found: &'b Found,
-    now: Now,
-}
-
-/// Why a request that our own policy permitted does not pass: others have a say in it, or its new path has.
-enum Barred {
-    Denied(Denial),
-    /// Nobody can say who guards the new path.
-    Disputed,
-    /// An authorizer has to be asked.
-    Unasked(Box<Question>),
-    /// An authorizer answers it.
-    Refused(Arc<Said>),
-    /// An authorizer was asked in vain.
-    Unknown,
-    /// What an authorizer would be shown is ambiguous.
-    Repeated(&'static str),
-}
-
-impl Barred {
-    fn conclude(self, found: &Found) -> Result<Admission, Refusal> {
-        match self {
-            Self::Denied(Denial::Unreviewed(questions)) if !found.unreviewed => {
-                Ok(Admission::Wait(Wanted::Reviews(questions)))
-            }
-            Self::Denied(denial) => Err(Refusal::Denied(denial)),
-            Self::Disputed => Err(Refusal::NoRoute),
-            Self::Unasked(question) => Ok(Admission::Wait(Wanted::Consent(question))),
-            Self::Refused(said) => match &*said {
-                Said::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
-                Said::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
-            },
-            Self::Unknown => Err(Refusal::AuthorizerUnavailable),
-            Self::Repeated(name) => Err(Refusal::Repeated(name)),
-        }
-    }
-}
-
-impl Bench<'_> {
-    /// Decides about a request by a route's policy.
-    fn decide<'r>(
-        &self,
-        route: usize,
-        request: &'r Canonical<'r>,
-        facts: Option<&'r Facts>,
-    ) -> Result<Permit<'r>, Denial> {
-        let policy = &self.running.config.routes[route].policy;
-        self.sit(route, request, |court| {
-            decide_in(court, policy, route, request, facts, self.now.wall, &mut NoTrace)
-        })
-    }
-
-    /// What a decision by a route's policy may look at.
-    fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&Court<'_>) -> T) -> T {
-        let Some(reviewer) = &self.running.reviewer else { return decide(&Court::without_reviews()) };
-        let known = review::Known { reviewer, now: self.now, found: &self.found.reviews };
-        let captures = self.running.config.table.captures(route, request);
-        decide(&Court { fields: self.fields, captures, reviews: &known })
-    }
-
-    /// What the authorizer of a route says to a request; `None`: it has none.
-    fn consent(
-        &self,
-        route: usize,
-        request: &Canonical<'_>,
-        trace: Option<&Context>,
-    ) -> Result<Option<Consent>, Barred> {
-        let config = &self.running.config;
-        let Some(at) = config.routes[route].authorizer else { return Ok(None) };
-        let asked = &self.running.authorizers[at].authorizer;
-        let about = About {
-            request,
-            fields: self.fields,
-            forwarded: &self.peer.forwarded,
-            logs_in: config.login.is_some(),
-            trace,
-        };
-        if about.is_ambiguous() {
-            return Err(Barred::Repeated("authorization"));
-        }
-        let key = asked.key(&about);
-        let found = self.found.consents.iter().find(|(of, _)| *of == key);
-        let (said, kept) = match found {
-            Some((_, Ok(said))) => (said.clone(), false),
-            Some((_, Err(Unknown))) => return Err(Barred::Unknown),
-            None => match asked.peek(key, self.now) {
-                Some(said) => (said, true),
-                None => return Err(Barred::Unasked(Box::new(about.question(asked.config(), at, key)))),
-            },
-        };
-        match &*said {
-            Said::Allowed(_) => Ok(Some(Consent { authorizer: at, kept, said })),
-            Said::Refused(_) => Err(Barred::Refused(said)),
-        }
-    }
-
-    /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
-    fn rewritten<'r>(&self, permit: Permit<'r>, trace: Option<&Context>) -> Result<Permit<'r>, Barred> {
-        let config = &self.running.config;
-        let permit = passage::rewrite(config, permit, self.now.wall, &mut NoTrace);
-        let mut permit = permit.map_err(Barred::Denied)?;
-        for other in passage::guards(config, &permit, self.fields).map_err(|Disputed| Barred::Disputed)? {
-            let policy = &config.routes[other].policy;
-            // The permit is used up by asking.
-            let request = permit.request().clone();
-            let confirmed =
-                self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
-            permit = confirmed.map_err(Barred::Denied)?;
-            // Whose word it is that the service gets is the first one's; this one only has to agree.
-            self.consent(other, permit.request(), trace)?;
-        }
-        Ok(permit)
-    }
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.

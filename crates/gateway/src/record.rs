@@ -10,9 +10,10 @@ use auth::request::Canonical;
 use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
 use crate::authenticate::Verified;
-use crate::authorizer::Said;
+use crate::authorizer::{Allowed, Said};
 use crate::clock::CoarseClock;
 use crate::fault::Fault;
+use crate::followed::Revocable;
 use crate::leg::OwnField;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
@@ -37,6 +38,8 @@ pub(crate) struct Record {
     pub(crate) cache: Option<CacheUse>,
     /// What an authorizer said that let it pass, and which one; whether it was asked for that.
     pub(crate) consent: Option<Consent>,
+    /// The same of those who guard its new path.
+    pub(crate) guards: Vec<Consent>,
     /// Who called.
     pub(crate) caller: Option<Arc<Verified>>,
     /// Method, host and path for the log; absent when nothing is logged.
@@ -98,6 +101,7 @@ impl Record {
             client: None,
             cache: None,
             consent: None,
+            guards: Vec::new(),
             caller: None,
             text: described.then(RequestText::default),
             outcome: Outcome::Malformed,
@@ -205,11 +209,33 @@ impl Record {
         self.caller.as_ref()?.session.as_ref()?.renewed.as_deref()
     }
 
+    /// What all authorizers said that let it pass.
+    pub(crate) fn consents(&self) -> impl Iterator<Item = &Consent> {
+        self.consent.iter().chain(&self.guards)
+    }
+
+    /// Of what they said, all that may be taken back.
+    pub(crate) fn revocable(&self) -> Vec<Revocable> {
+        let said = self.consents().filter_map(|consent| match &*consent.said {
+            Said::Allowed(allowed) => allowed.revocable.clone(),
+            Said::Refused(_) => None,
+        });
+        said.collect()
+    }
+
+    /// What the authorizer said that let it pass, if one was asked.
+    pub(crate) fn allowed(&self) -> Option<&Allowed> {
+        match &*self.consent.as_ref()?.said {
+            Said::Allowed(allowed) => Some(allowed),
+            Said::Refused(_) => None,
+        }
+    }
+
     /// What the gateway adds to a response from upstream.
     pub(crate) fn own_fields(&self) -> Vec<OwnField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
-        if let Some(Said::Allowed(allowed)) = self.consent.as_ref().map(|consent| &*consent.said) {
+        if let Some(allowed) = self.allowed() {
             fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
         }
         if let Some(cookie) = self.renewed() {

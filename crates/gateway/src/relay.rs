@@ -48,14 +48,14 @@ pub(crate) struct Terms {
     pub running: Rc<Running>,
     /// What the client was let in by, if that may be taken back while the exchange lasts.
     pub revocable: Option<Revocable>,
-    /// The same of what an authorizer let it in by.
-    pub consent: Option<Revocable>,
+    /// The same of what authorizers let it in by.
+    pub consents: Vec<Revocable>,
 }
 
 impl Terms {
     /// Whether the client may not be allowed to stay.
     fn may_end(&self) -> bool {
-        self.revocable.is_some() || self.consent.is_some()
+        self.revocable.is_some() || !self.consents.is_empty()
     }
 }
 
@@ -175,12 +175,16 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             return Ok(());
         }
         if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
-            let caller = doubted(self.terms.revocable.as_ref())?;
-            let consent = doubted(self.terms.consent.as_ref())?;
-            if caller.is_some() || consent.is_some() {
-                self.asking = Some(Box::pin(async {
-                    tokio::try_join!(may_stay(caller), may_stay(consent)).map(|_| ())
-                }));
+            let mut doubtful = Vec::new();
+            for revocable in self.terms.revocable.iter().chain(&self.terms.consents) {
+                match revocable.still() {
+                    Known::Good(_) => {}
+                    Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
+                    Known::Nothing => doubtful.push(Box::pin(revocable.clone().may_stay()) as Asking),
+                }
+            }
+            if !doubtful.is_empty() {
+                self.asking = Some(Box::pin(all(doubtful)));
             }
             self.look_at = self.deadline.millis_at(LOOK);
         }
@@ -352,21 +356,24 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     }
 }
 
-/// What has to be asked about, since nothing is known of it any more.
-fn doubted(revocable: Option<&Revocable>) -> Result<Option<Revocable>, Fault> {
-    let Some(revocable) = revocable else { return Ok(None) };
-    match revocable.still() {
-        Known::Good(_) => Ok(None),
-        Known::Denied => Err(Fault::Unfit(Unfit::Revoked)),
-        Known::Nothing => Ok(Some(revocable.clone())),
-    }
-}
-
-async fn may_stay(revocable: Option<Revocable>) -> Result<(), Unfit> {
-    match revocable {
-        Some(revocable) => revocable.may_stay().await,
-        None => Ok(()),
-    }
+/// Asks all at once: each takes its time, and together they may take no longer.
+async fn all(mut asking: Vec<Asking>) -> Result<(), Unfit> {
+    poll_fn(|cx| {
+        let mut unfit = None;
+        asking.retain_mut(|one| match one.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                unfit = unfit.or(answer.err());
+                false
+            }
+            Poll::Pending => true,
+        });
+        match unfit {
+            Some(unfit) => Poll::Ready(Err(unfit)),
+            None if asking.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn client_fault(e: LegError) -> Fault {

@@ -75,7 +75,7 @@ impl Kept {
             // A session has none; of what was pushed out of the cache meanwhile it is not known.
             max_age = max_age.min(until?.saturating_duration_since(now.monotonic));
             let left = caller.facts.expires.as_millis().saturating_sub(now.wall.as_millis());
-            max_age = max_age.min(Duration::from_millis(u64::try_from(left).unwrap_or(0)));
+            max_age = max_age.min(Duration::from_millis(left));
             // At least half of its life is left, and half of that is for the service.
             if let Some(assertion) = &running.config.assertion {
                 max_age = max_age.min(assertion.lifetime / 4);

@@ -240,7 +240,7 @@ impl Worker {
         if let Some(what) = record.cache {
             self.metrics.cache_asked(what);
         }
-        if let Some(consent) = record.consent.as_ref().filter(|consent| consent.kept) {
+        for consent in record.consents().filter(|consent| consent.kept) {
             running.authorizers[consent.authorizer].counts.answered(&self.metrics, Consulted::Hit);
         }
         if let Some(phases) = &record.phases {

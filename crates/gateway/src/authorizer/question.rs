@@ -119,8 +119,10 @@ impl About<'_> {
         key.mark(u8::from(request.query().is_some()));
         key.add(request.query().unwrap_or_default().as_bytes());
         for (_, value) in self.forwarded {
+            key.mark(1);
             key.add(value.as_bytes());
         }
+        key.mark(0);
         let mut names_request = false;
         for shown in &config.shown {
             for field in self.fields.iter().filter(|field| field.name.eq_ignore_ascii_case(&shown.name)) {

@@ -165,7 +165,9 @@ mod tests {
         let scope = Secret::new([1; 16]).scope(1, 1);
         let key = |parts: &[&[u8]]| {
             let mut all = scope.parts();
-            parts.iter().for_each(|part| all.add(part));
+            for part in parts {
+                all.add(part);
+            }
             all.key()
         };
         assert_eq!(key(&[b"ab", b"c"]), key(&[b"ab", b"c"]));

@@ -482,7 +482,7 @@ fn our_own_decision_comes_first() {
     });
     let more = tables(&format!("http://{}", authorizer.address), "");
     let route = "authorizer = \"other\"".to_owned();
-    let f = Fixture::with(Setup { more, route, ..Setup::default() }, Upstream::start());
+    let f = Fixture::with(Setup { route, more, ..Setup::default() }, Upstream::start());
     assert_eq!(f.send(head("GET /x", "")).status, 401);
     let guest = f.issuer.token(|claims| claims["groups"] = serde_json::json!(["guests"]));
     assert_eq!(f.send(head("GET /x", &format!("Authorization: Bearer {guest}\r\n"))).status, 403);

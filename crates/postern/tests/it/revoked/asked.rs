@@ -51,9 +51,9 @@ fn edge(town: &Town, authorizer: &Node, follow: &str, more: &str) -> Node {
     node
 }
 
-fn asked(edge: &Node, result: &str) -> u64 {
+fn asked(edge: &Node, result: &str) -> f64 {
     let name = format!("postern_authorizer_questions_total{{authorizer=\"other\",result=\"{result}\"}}");
-    edge.metric(&name) as u64
+    edge.metric(&name)
 }
 
 /// Waits until what was asked for last is kept.
@@ -114,11 +114,11 @@ fn an_edge_that_does_not_hear_of_the_issuer_asks_each_time() {
     for _ in 0..5 {
         assert_eq!(deaf.status(&token), 200);
     }
-    assert_eq!((asked(&deaf, "allowed"), asked(&deaf, "hit")), (5, 0));
+    assert_eq!((asked(&deaf, "allowed"), asked(&deaf, "hit")), (5.0, 0.0));
     // One that does not follow at all goes by what it may keep of anybody.
     let other = edge(&town, &authorizer, "", "max_age = \"1s\"");
     assert_eq!([other.status(&token), other.status(&token)], [200; 2]);
-    assert_eq!(asked(&other, "hit"), 1);
+    assert_eq!(asked(&other, "hit"), 1.0);
     town.nodes[0].revoke(&token);
     until(|| authorizer_refuses(&authorizer, &token), "refused where it is asked");
     assert_eq!(deaf.status(&token), 401, "it asks");
