@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use gateway::config::{
     Asking, Authorization, Keeping, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
@@ -187,7 +188,11 @@ fn authorization(
             let what = "Envoy keeps no answers that it was given over gRPC";
             context.faults.add(&path.key("max_age"), what, "write `http`, or take it out");
         }
-        Keeping { max_age: context.positive(max_age.0, &path.key("max_age")), vary: vary(raw.http, sound) }
+        if max_age.0 < Duration::from_secs(1) {
+            let hint = "answers say it in whole seconds; write at least \"1s\", or take it out";
+            context.faults.add(&path.key("max_age"), format!("{max_age} is less than a second"), hint);
+        }
+        Keeping { max_age: max_age.0, vary: vary(raw.http, sound) }
     });
     Authorization { from: from.check(context), http, keeping }
 }
