@@ -1,5 +1,6 @@
 //! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
 
+mod asked;
 mod everywhere;
 mod failover;
 mod sieve;

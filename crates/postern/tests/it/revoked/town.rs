@@ -46,7 +46,7 @@ pub(super) fn free() -> String {
 }
 
 /// A service that answers, and on `/events` never comes to an end.
-fn service() -> String {
+pub(super) fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -79,7 +79,7 @@ fn serve(mut stream: TcpStream) {
 }
 
 /// Whoever has an opaque token is asked about at the provider.
-fn authority(issuer: &str) -> String {
+pub(super) fn authority(issuer: &str) -> String {
     format!(
         "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{issuer}/introspect\"\n\
          prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
@@ -149,7 +149,7 @@ pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 impl Node {
-    fn begun(&mut self) {
+    pub(super) fn begun(&mut self) {
         self.process.wait_for("listening");
         until(|| get(&self.admin, "/readyz").contains(" 200 "), "ready");
     }
@@ -252,7 +252,7 @@ impl Town {
         elsewhere
     }
 
-    fn tell_the_secret(&self) {
+    pub(super) fn tell_the_secret(&self) {
         let config = self.folder.0.join("node-0.toml");
         let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
         assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
