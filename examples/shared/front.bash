@@ -84,6 +84,7 @@ tour_of_front() {
     kill "${pids[postern]}"
     wait "${pids[postern]}" 2>/dev/null || true
     unset 'pids[postern]'
-    step "without Postern nobody comes in" "$1" "$(status -H "$visitor" "$url/x")"
-    step "not even where nothing is asked for" "$1" "$(status "$url/public/x")"
+    # About these nobody has asked before.
+    step "without Postern nobody comes in" "$1" "$(status -H "$visitor" "$url/y")"
+    step "not even where nothing is asked for" "$1" "$(status "$url/public/y")"
 }

@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use crate::authority::{self, Authority};
 use crate::consumer::{self, Cause, Consumer};
 use crate::denials::Denials;
+use crate::relay::Relay;
 use crate::roster::{Follower, Roster};
 use crate::time::{Boot, Clock};
 use crate::transport::{Topic, Transport};
@@ -183,6 +184,8 @@ pub struct Answers<L> {
     pub log: L,
     /// Who follows.
     pub roster: Arc<Roster>,
+    /// What is told, for those who hear it over a connection of their own.
+    pub relay: Relay,
 }
 
 enum Done {
@@ -194,7 +197,7 @@ enum Done {
 impl<L: Log> Answers<L> {
     /// On this end, for this log; nobody is known to follow.
     pub fn new(end: End, log: L) -> Self {
-        Self { end, log, roster: Arc::default() }
+        Self { end, log, roster: Arc::default(), relay: Relay::default() }
     }
 
     /// What is asked or said, if it is to be answered.

@@ -28,6 +28,7 @@ pub mod consumer;
 pub mod denials;
 pub mod drive;
 mod mutation;
+pub mod relay;
 pub mod roster;
 pub mod secret;
 pub mod statement;

@@ -87,12 +87,21 @@ fn tag(kind: u8, number: u64) -> Tag {
     Tag(tag)
 }
 
+/// The event that revoked a token.
+#[derive(Debug, Clone, Copy)]
+struct Revoked {
+    /// The history in which it was written. Whoever knows only an earlier one does not know it, whatever its number is.
+    epoch: u64,
+    seq: u64,
+    /// The tick in which the revoker was answered.
+    replied: u64,
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Token {
     number: u64,
     subject: u64,
-    /// The event that revoked it, and the tick in which the revoker heard of it.
-    revoked: Option<(u64, u64)>,
+    revoked: Option<Revoked>,
     /// When it was issued, in ticks.
     issued: i64,
     /// Whether it is verified without asking anybody.
@@ -353,9 +362,10 @@ impl World {
     }
 
     fn reply(&mut self, token: u64, seq: u64) {
-        let tick = self.tick;
+        let (epoch, tick) = (self.epoch, self.tick);
         if let Some(token) = self.tokens.get_mut(&token) {
-            token.revoked.get_or_insert((seq, tick)).0 = seq;
+            let replied = token.revoked.map_or(tick, |revoked| revoked.replied);
+            token.revoked = Some(Revoked { epoch, seq, replied });
         }
     }
 
@@ -419,7 +429,7 @@ impl World {
         let kept = self.head - self.random.below(self.head.min(3) + 1);
         for (_, event) in self.log.split_off(&(kept + 1)) {
             for token in self.tokens.values_mut() {
-                if token.revoked.is_some_and(|(seq, _)| seq == event.seq) {
+                if token.revoked.is_some_and(|revoked| revoked.seq == event.seq) {
                     (token.revoked, token.lost) = (None, true);
                 }
             }
@@ -449,7 +459,9 @@ impl World {
         let (of, as_of, lags) = self.known();
         let revoked = self.tokens.get(&token).and_then(|token| token.revoked);
         // With numbers drawn early, what is counted need not be visible.
-        let visible = revoked.is_some_and(|(seq, _)| seq <= as_of && self.log.contains_key(&seq));
+        let visible = revoked.is_some_and(|revoked| {
+            revoked.epoch <= of && revoked.seq <= as_of && self.log.contains_key(&revoked.seq)
+        });
         (!visible, (epoch(of), as_of), lags)
     }
 
@@ -596,7 +608,7 @@ impl World {
         if token.lost {
             return;
         }
-        if let Some((_, replied)) = token.revoked {
+        if let Some(Revoked { replied, .. }) = token.revoked {
             let bound = 50.0 * (1.0 + 2.0 * RHO);
             if (self.tick - replied) as f64 >= bound {
                 self.broken.push((Broken::Bounded, self.tick, token.number));

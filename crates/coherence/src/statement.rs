@@ -1,6 +1,8 @@
 //! What an authority says of a credential that it is asked about, so that whoever asked may remember the answer.
 //!
 //! Owns: the one text of it, a field of an HTTP answer beside what the answer says. Does not own: the answer.
+//!
+//! Who only follows the authority may pass it on: with how far it has come itself, and whose log that is ([`ISSUER`]).
 
 use std::fmt;
 
@@ -11,6 +13,9 @@ use crate::words::{Epoch, Head, Tag};
 
 /// The name of the field.
 pub const FIELD: &str = "postern-revocable";
+
+/// The name of the field with the `iss` of the authority, where whoever answers is another than it.
+pub const ISSUER: &str = "postern-revocable-by";
 
 /// How far the log had got when the answer was read, and what can take the credential back.
 #[derive(Debug, Clone, PartialEq, Eq)]

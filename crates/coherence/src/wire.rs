@@ -30,6 +30,9 @@ pub const MAX_TAGS: usize = 64;
 const MAC: usize = 16;
 /// Version, kind, number of the key.
 const PREFIX: usize = 3;
+/// Kinds that are told apart before anybody has vouched for them.
+const PROBE: u8 = 2;
+const ECHO: u8 = 3;
 /// Sets this use of a key apart from every other.
 const CONTEXT: &[u8] = b"postern coherence message\0";
 
@@ -91,6 +94,16 @@ pub enum Body {
         /// How far.
         head: Head,
     },
+}
+
+/// Whether this calls itself a [`Body::Probe`]. Nobody has vouched for it yet.
+pub(crate) fn is_probe(bytes: &[u8]) -> bool {
+    bytes.get(1) == Some(&PROBE)
+}
+
+/// Whether this calls itself a [`Body::Echo`]. Nobody has vouched for it yet.
+pub(crate) fn is_echo(bytes: &[u8]) -> bool {
+    bytes.get(1) == Some(&ECHO)
 }
 
 /// Why bytes are no message.
@@ -188,8 +201,8 @@ impl Body {
     fn kind(&self) -> u8 {
         match self {
             Self::Event { .. } => 1,
-            Self::Probe { .. } => 2,
-            Self::Echo { .. } => 3,
+            Self::Probe { .. } => PROBE,
+            Self::Echo { .. } => ECHO,
             Self::Ask { .. } => 4,
             Self::Gone { .. } => 5,
             Self::Applied { .. } => 6,
@@ -288,13 +301,13 @@ impl Reader<'_> {
                 let not_before = limited.then_some(not_before);
                 Body::Event { epoch: head.epoch, event: Event { seq: head.seq, tags, not_before, until } }
             }
-            2 => {
+            PROBE => {
                 let (consumer, called) = (ConsumerId(self.take()?), self.name()?);
                 let lease = Duration::from_millis(u32::from_be_bytes(self.take()?).into());
                 let (nonce, known, head) = (Nonce(self.take()?), self.flag()?, self.head()?);
                 Body::Probe { consumer, called, lease, nonce, applied: known.then_some(head) }
             }
-            3 => Body::Echo { nonce: Nonce(self.take()?), head: self.head()? },
+            ECHO => Body::Echo { nonce: Nonce(self.take()?), head: self.head()? },
             4 => Body::Ask { nonce: Nonce(self.take()?), after: self.head()? },
             5 => Body::Gone { nonce: Nonce(self.take()?) },
             6 => Body::Applied { consumer: ConsumerId(self.take()?), head: self.head()? },

@@ -49,6 +49,10 @@ pub(crate) enum Refusal {
         /// Seconds after which to try again.
         retry_after: u64,
     },
+    /// The authorizer that is asked as well gives no answer.
+    AuthorizerUnavailable,
+    /// What an authorizer would be shown is there twice: it and the service could each read another one.
+    Repeated(&'static str),
     /// A peer asks about requests of others that is not configured to.
     NotAsked,
     /// A proxy asks, and nobody can tell about what.
@@ -166,6 +170,10 @@ impl Refusal {
             }
             Self::AuthUnavailable { .. } =>
                 (503, "auth_unavailable", O::AuthUnavailable, "who is calling cannot be verified right now".into(), false),
+            Self::AuthorizerUnavailable =>
+                (503, "authorizer_unavailable", O::AuthUnavailable, "whether the request may pass cannot be found out right now".into(), false),
+            Self::Repeated(name) =>
+                (400, "repeated_header", O::Malformed, format!("the header {name} is there twice").into(), false),
             Self::NotAsked =>
                 (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
             Self::Unclear(unclear) =>
@@ -221,7 +229,7 @@ impl Refusal {
     fn retry_after(&self) -> Option<u64> {
         match self {
             Self::AuthUnavailable { retry_after } => Some((*retry_after).max(1)),
-            Self::Overloaded | Self::Denied(Denial::Unreviewed(_)) => Some(1),
+            Self::Overloaded | Self::AuthorizerUnavailable | Self::Denied(Denial::Unreviewed(_)) => Some(1),
             _ => None,
         }
     }

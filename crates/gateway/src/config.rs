@@ -4,6 +4,7 @@
 //! `config` module, which alone builds these values. Nothing here can be wrong in itself: indices are in
 //! range, files were read, certificates parsed. A reload builds a whole new [`Config`] or none.
 
+mod authorizer;
 mod events;
 mod login;
 
@@ -21,6 +22,7 @@ use auth::policy::rule::Policy;
 use auth::token::IssuerConfig;
 use ipnet::IpNet;
 
+pub use self::authorizer::{Authorizer, SHOWN, Shown, Told};
 pub use self::events::{EventsWay, Transmitter};
 pub use self::login::{Login, LoginKind, LoginProvider, Origin};
 use crate::tls::ClientAuthorities;
@@ -42,6 +44,8 @@ pub struct Config {
     pub login: Option<Arc<Login>>,
     /// Who answers reviews, where some route asks for them.
     pub kubernetes: Option<Kubernetes>,
+    /// Who else is asked whether requests may pass.
+    pub authorizers: Vec<Authorizer>,
     /// What is protected, in file order.
     pub routes: Vec<Route>,
     /// Where requests go.
@@ -141,6 +145,17 @@ pub struct Authorization {
     pub from: Vec<IpNet>,
     /// How an HTTP request says which request it is about; `None`: they ask over gRPC.
     pub http: Option<Asking>,
+    /// Whether answers over HTTP may be kept, and how.
+    pub keeping: Option<Keeping>,
+}
+
+/// How answers may be kept by those who ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keeping {
+    /// For how long at most: as late a changed rule is in force with them.
+    pub max_age: Duration,
+    /// `Vary`: every field that a decision can depend on.
+    pub vary: Arc<str>,
 }
 
 /// How an HTTP request says which request it asks about.
@@ -382,6 +397,8 @@ pub struct Route {
     pub name: Box<str>,
     /// Who may.
     pub policy: Policy,
+    /// Who is asked as well, once the policy permits: index into [`Config::authorizers`].
+    pub authorizer: Option<usize>,
     /// Index into [`Config::upstreams`]; `None` where no listener forwards: others do, and ask here.
     pub upstream: Option<usize>,
     /// How the path changes on its way up.

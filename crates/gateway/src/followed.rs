@@ -25,7 +25,7 @@ use coherence::statement::Statement;
 use coherence::tags::{Subject, TagKey};
 use coherence::time::{Boot, Clock};
 use coherence::view::{Stamp, Standing, Ticket, Verdict, View, Voided};
-use coherence::{Epoch, Name, Tag};
+use coherence::{Epoch, Head, Name, Tag};
 use parking_lot::RwLock;
 
 use crate::cache::{Held, Hold};
@@ -108,6 +108,11 @@ impl Follows {
 
     fn behind(&self, held: &Held) -> Option<Arc<Followed>> {
         self.0.read().iter().find(|followed| held.is_of(&followed.view)).cloned()
+    }
+
+    /// Before somebody is asked who may rest on the word of any of them.
+    pub(crate) fn depart(&self) -> Vec<(Arc<Followed>, Departed)> {
+        self.0.read().iter().map(|followed| (followed.clone(), followed.depart())).collect()
     }
 
     /// The one with this `iss`.
@@ -239,6 +244,17 @@ impl Followed {
         }
     }
 
+    /// The same of the answer of somebody who follows the issuer as well: what may be remembered of it is remembered only while the
+    /// issuer is heard of here. Who follows may lag, and nothing here would tell.
+    pub(crate) fn hold_relayed(
+        self: &Arc<Self>,
+        departed: Departed,
+        said: Statement,
+    ) -> Option<(Revocable, Option<Hold>)> {
+        let (revocable, hold) = self.hold(departed, said)?;
+        Some((revocable, hold.filter(|hold| hold.standing() == Standing::Good)))
+    }
+
     /// A token of which this is known, and with it what can take it back.
     pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>, evidence: Evidence) -> Revocable {
         let (tags, denying) = match self.longest {
@@ -345,6 +361,18 @@ impl Revocable {
                 }
             }
         }
+    }
+
+    /// What others need who are told that it is good, and follow the issuer too: its `iss`, and how much of what the issuer tells
+    /// is in that. `None`: that is not known here well enough to be passed on.
+    pub(crate) fn statement(&self) -> Option<(Box<str>, Statement)> {
+        let view = &self.followed.view;
+        // Before it is looked whether it is good: what is told meanwhile is not in it.
+        let (epoch, seq) = (view.epoch()?, view.contiguous());
+        let good = matches!(self.known(), Known::Good(_)) && view.epoch() == Some(epoch);
+        let statement =
+            Statement { as_of: Head { epoch, seq }, issued_at: self.issued_at, tags: self.tags.to_vec() };
+        good.then(|| (self.followed.issuer.clone(), statement))
     }
 
     /// Bytes behind its pointers that are its own.

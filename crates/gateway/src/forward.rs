@@ -1,19 +1,21 @@
 //! What is sent upstream, and the exchange that follows.
 //!
-//! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the
+//! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the head of a question to an
+//! authorizer, which is no request of a client's; the
 //! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what a
 //! fault of the exchange means for its endpoint. Does not own: which fields stay behind ([`crate::passage`]),
 //! connections, the relay.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use auth::decide::Permit;
-use auth::request::Canonical;
 use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
 
 use crate::answer::Refusal;
 use crate::authenticate::Verified;
+use crate::authorizer::Allowed;
 use crate::buffer::borrow_vec;
 use crate::config::{Route, UpstreamProtocol};
 use crate::deadline::Deadline;
@@ -39,6 +41,15 @@ pub(crate) struct Outbound {
     terms: Terms,
 }
 
+/// What an authorizer is asked. Nothing of the client's request is in it but what the authorizer is shown.
+pub(crate) struct QuestionHead<'q> {
+    pub(crate) method: &'q str,
+    /// Path and query.
+    pub(crate) target: &'q [u8],
+    pub(crate) authority: &'q str,
+    pub(crate) fields: Vec<(&'q str, &'q [u8])>,
+}
+
 enum OutboundHead {
     /// The whole head; `host_at` is where the endpoint's own `Host` goes when the client's is not kept.
     Http1 { bytes: Vec<u8>, host_at: Option<usize> },
@@ -59,9 +70,10 @@ impl Outbound {
         caller: Option<&Verified>,
         record: &Record,
     ) -> Result<Self, Refusal> {
+        let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
         let pool = running.pools[route.upstream.ok_or(Refusal::NoRoute)?].clone();
-        let draft = Draft { permit: &permit, running, route, peer, inbound, caller, record };
+        let draft = Draft { permit: &permit, running, route, peer, inbound, caller, consent, record };
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
             UpstreamProtocol::Http2 => draft.http2(worker)?,
@@ -82,9 +94,75 @@ impl Outbound {
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
             running: running.clone(),
             revocable: caller.and_then(|caller| caller.revocable.clone()),
+            consents: record.revocable(),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
+    }
+
+    /// A question to an authorizer, without a body. It needs no permit, being what one is made to wait for.
+    pub(crate) fn question(
+        pool: Rc<Pool>,
+        question: &QuestionHead<'_>,
+        timeout: Duration,
+        running: &Rc<Running>,
+    ) -> Result<Self, Refusal> {
+        // Of methods that have one as a rule it is said that there is none (RFC 9110 section 8.6).
+        let length = (!matches!(question.method, "GET" | "HEAD")).then_some(("content-length", &b"0"[..]));
+        let head = match pool.config.protocol {
+            UpstreamProtocol::Http1 => question.http1(length),
+            UpstreamProtocol::Http2 => question.http2(length, pool.config.tls.is_some())?,
+        };
+        let terms = Terms {
+            response_header: timeout,
+            upstream_stall: timeout,
+            client_stall: timeout,
+            tunnel_idle: timeout,
+            until: None,
+            body_bytes: None,
+            may_switch: false,
+            running: running.clone(),
+            revocable: None,
+            consents: Vec::new(),
+        };
+        Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })
+    }
+}
+
+impl QuestionHead<'_> {
+    fn fields(&self, length: Option<(&'static str, &'static [u8])>) -> impl Iterator<Item = (&str, &[u8])> {
+        self.fields.iter().copied().chain(length)
+    }
+
+    fn http1(&self, length: Option<(&'static str, &'static [u8])>) -> OutboundHead {
+        let mut out = borrow_vec();
+        for part in [self.method.as_bytes(), b" ", self.target, b" HTTP/1.1\r\n"] {
+            out.extend_from_slice(part);
+        }
+        put_field(&mut out, "host", self.authority.as_bytes());
+        for (name, value) in self.fields(length) {
+            put_field(&mut out, name, value);
+        }
+        out.extend_from_slice(b"\r\n");
+        OutboundHead::Http1 { bytes: out, host_at: None }
+    }
+
+    fn http2(
+        &self,
+        length: Option<(&'static str, &'static [u8])>,
+        tls: bool,
+    ) -> Result<OutboundHead, Refusal> {
+        let uri = http2_uri(tls, self.authority, self.target.to_vec())?;
+        let mut request = Request::new(());
+        *request.method_mut() = self.method.parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
+        *request.uri_mut() = uri;
+        for (name, value) in self.fields(length) {
+            let value = HeaderValue::from_bytes(value).map_err(|_| Refusal::Head(HeadFault::FieldLine))?;
+            let name =
+                HeaderName::from_bytes(name.as_bytes()).map_err(|_| Refusal::Head(HeadFault::FieldLine))?;
+            request.headers_mut().append(name, value);
+        }
+        Ok(OutboundHead::Http2 { request: Box::new(request), own_host: false })
     }
 }
 
@@ -96,13 +174,20 @@ struct Draft<'a, 'r> {
     peer: &'a Peer,
     inbound: &'a Inbound<'a>,
     caller: Option<&'a Verified>,
+    /// What an authorizer says that was asked as well.
+    consent: Option<&'a Allowed>,
     record: &'a Record,
 }
 
-impl Draft<'_, '_> {
+impl<'a> Draft<'a, '_> {
     /// What of the client's fields passes.
     fn sieve(&self) -> Sieve<'_> {
         Sieve::new(&self.running.config, self.route, self.inbound.fields, self.inbound.nominates)
+    }
+
+    /// Whose identity the service is told: an authorizer that says who calls is not contradicted.
+    fn told(&self) -> Option<&'a Verified> {
+        self.caller.filter(|_| !self.consent.is_some_and(|consent| consent.names_caller))
     }
 
     /// Calls `put` with the fields the gateway sets that are the same for every request of this connection and
@@ -111,7 +196,10 @@ impl Draft<'_, '_> {
         for (name, value) in &self.peer.forwarded {
             put(name, value.as_bytes());
         }
-        for (name, value) in self.caller.iter().flat_map(|caller| &caller.upstream_fields) {
+        for (name, value) in self.told().iter().flat_map(|caller| &caller.upstream_fields) {
+            put(name, value);
+        }
+        for (name, value) in self.consent.iter().flat_map(|consent| &consent.fields) {
             put(name, value);
         }
     }
@@ -166,8 +254,11 @@ impl Draft<'_, '_> {
             }
         }
         out.extend_from_slice(&self.peer.forwarded_http1);
-        if let Some(caller) = self.caller {
+        if let Some(caller) = self.told() {
             out.extend_from_slice(&caller.http1_block);
+        }
+        if let Some(consent) = self.consent {
+            out.extend_from_slice(&consent.http1_block);
         }
         self.own_fields(worker, |name, value| put_field(&mut out, name, value))?;
         match self.inbound.framing {
@@ -219,14 +310,10 @@ impl Draft<'_, '_> {
             append("content-length", n.to_string().as_bytes());
         }
         let upstream = self.running.config.upstream_of(self.route);
-        let scheme = if upstream.is_some_and(|upstream| upstream.tls.is_some()) { "https" } else { "http" };
-        let uri = Uri::builder()
-            .scheme(scheme)
-            .authority(canonical.authority())
-            .path_and_query(http2_target(canonical))
-            .build()
-            // Of a canonical target only its length can still be refused.
-            .map_err(|_| Refusal::Head(HeadFault::TargetTooLong))?;
+        let mut target = Vec::new();
+        canonical.write_target(&mut target);
+        let tls = upstream.is_some_and(|upstream| upstream.tls.is_some());
+        let uri = http2_uri(tls, canonical.authority(), target)?;
         let mut request = Request::new(());
         *request.method_mut() =
             canonical.method().parse().map_err(|_| Refusal::Head(HeadFault::FirstLine))?;
@@ -236,11 +323,20 @@ impl Draft<'_, '_> {
     }
 }
 
+/// The address of a request over HTTP/2.
+fn http2_uri(tls: bool, authority: &str, target: Vec<u8>) -> Result<Uri, Refusal> {
+    let uri = Uri::builder()
+        .scheme(if tls { "https" } else { "http" })
+        .authority(authority)
+        .path_and_query(http2_target(target))
+        .build();
+    // Of a canonical target only its length can still be refused.
+    uri.map_err(|_| Refusal::Head(HeadFault::TargetTooLong))
+}
+
 /// The target in the form the `http` crate takes: what a query may hold raw here but not there travels as its
 /// escape, which every rule and every form parser reads as the same.
-fn http2_target(request: &Canonical<'_>) -> Vec<u8> {
-    let mut target = Vec::new();
-    request.write_target(&mut target);
+fn http2_target(target: Vec<u8>) -> Vec<u8> {
     if !target.iter().any(|b| matches!(b, b'"' | b'<' | b'>')) {
         return target;
     }

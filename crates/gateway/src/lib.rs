@@ -18,6 +18,7 @@ mod answer;
 pub mod asked;
 pub mod assertion;
 pub mod authenticate;
+pub mod authorizer;
 mod buffer;
 pub mod cache;
 pub mod cgroup;

@@ -1,12 +1,15 @@
 //! One request on its way to a decision: canonical form, route, credential, permit.
 //!
-//! Owns: the order of the steps and what each refusal of theirs becomes. Both codecs enter here with what
+//! Owns: the order of the steps and what each refusal of theirs becomes: our own decision first, then that of an authorizer where the
+//! route has one. Both codecs enter here with what
 //! they parsed and leave with an [`Admission`]. Does not own: the grammar (codecs), verification
-//! ([`crate::authenticate`]), the decision (`auth::decide`), what is sent upstream ([`crate::forward`]).
+//! ([`crate::authenticate`]), the decision (`auth::decide`), what others say ([`crate::authorizer`]), what is sent upstream ([`crate::forward`]).
 //!
 //! Flow: `admit → Forward | Vouch | Answer | Wait`; the last is answered by [`Found::find_out`] and another `admit` of the
 //! same bytes, so that a cached decision takes one synchronous call without a future. Which of the
 //! first two a permit becomes is the listener's: it forwards, or vouches to a proxy that asked and forwards itself.
+
+mod bench;
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -14,17 +17,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::credential;
-use auth::decide::explain::NoTrace;
-use auth::decide::{Court, Denial, Permit, decide_in};
-use auth::identity::Facts;
+use auth::decide::Denial;
 use auth::policy::review::OwnedQuestion;
-use auth::policy::route::Disputed;
 use auth::policy::rule::Policy;
 use auth::request::{Canonical, Field, RawRequest, Scheme};
 use rustls::pki_types::CertificateDer;
 
+use self::bench::Bench;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
+use crate::authorizer::{Answered, Question, Unknown};
+use crate::cache::Key;
 use crate::clock::Now;
 use crate::config::{Asking, Authorization, Config, Listener, Route};
 use crate::events::{self, Push};
@@ -37,9 +40,8 @@ use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
-use crate::review;
 use crate::tls::ClientAuthorities;
-use crate::vouch::{self, Voucher, look_alike};
+use crate::vouch::{self, Kept, Voucher, look_alike};
 use crate::worker::{Running, Worker};
 
 /// A request head as a codec parsed it.
@@ -152,6 +154,8 @@ pub(crate) enum Wanted {
     Session(usize, Vec<u8>),
     /// Whether Kubernetes says yes to all of these.
     Reviews(Vec<OwnedQuestion>),
+    /// What an authorizer says to this.
+    Consent(Box<Question>),
 }
 
 impl Wanted {
@@ -159,7 +163,7 @@ impl Wanted {
     pub(crate) fn phase(&self) -> Phase {
         match self {
             Self::Caller(_) | Self::Session(..) => Phase::Authenticate,
-            Self::Reviews(_) => Phase::Decide,
+            Self::Reviews(_) | Self::Consent(_) => Phase::Decide,
         }
     }
 }
@@ -172,13 +176,15 @@ pub(crate) struct Found {
     reviews: Vec<(OwnedQuestion, bool)>,
     /// Some review cannot be had.
     unreviewed: bool,
+    /// What authorizers said, by what their answers are kept under.
+    consents: Vec<(Key, Answered)>,
     /// It has waited.
     waited: bool,
 }
 
 impl Found {
     /// Finds out what is wanted.
-    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Running) {
+    pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Rc<Running>) {
         let now = || worker.clock.refresh();
         self.waited = true;
         match wanted {
@@ -203,6 +209,12 @@ impl Found {
                     None => self.unreviewed = true,
                 }
             }
+            Wanted::Consent(question) => {
+                let asked = &running.authorizers[question.authorizer()].authorizer;
+                // Rare and large: apart from the future of every miss.
+                let answer = Box::pin(asked.find_out(&question, worker, running)).await;
+                self.consents.push((question.key(), answer));
+            }
         }
     }
 
@@ -210,14 +222,18 @@ impl Found {
     pub(crate) fn given_up(&self, wanted: &Wanted, running: &Running) -> Self {
         let outcome = match wanted {
             Wanted::Caller(_) => Some(running.authenticator.not_in_time()),
-            Wanted::Session(..) | Wanted::Reviews(_) => self.outcome.clone(),
+            Wanted::Session(..) | Wanted::Reviews(_) | Wanted::Consent(_) => self.outcome.clone(),
         };
         let session = match wanted {
             Wanted::Session(..) => Some((Err(Rejected::Silent), CacheUse::Miss)),
-            Wanted::Caller(_) | Wanted::Reviews(_) => self.session.clone(),
+            Wanted::Caller(_) | Wanted::Reviews(_) | Wanted::Consent(_) => self.session.clone(),
         };
         let unreviewed = matches!(wanted, Wanted::Reviews(_));
-        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, waited: true }
+        let mut consents = self.consents.clone();
+        if let Wanted::Consent(question) = wanted {
+            consents.push((question.key(), Err(Unknown)));
+        }
+        Self { outcome, session, reviews: self.reviews.clone(), unreviewed, consents, waited: true }
     }
 }
 
@@ -434,7 +450,7 @@ fn try_admit(
     let facts = verified.as_ref().map(|v| &v.facts);
     // Waiting makes the first reading old.
     let now = if found.waited { worker.clock.refresh() } else { worker.clock.at(record.started) };
-    let bench = Bench { running, fields: inbound.fields, found, now };
+    let bench = Bench { running, peer, fields: inbound.fields, found, now };
     let permit = bench.decide(index, &request, facts);
     // Whom a refusal concerned belongs into the log as well.
     record.caller.clone_from(&verified);
@@ -451,19 +467,29 @@ fn try_admit(
         other => other.map_err(Refusal::Denied)?,
     };
     if !forwards {
-        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?;
+        // Whoever asks here would have to ask the authorizer themselves.
+        if route.authorizer.is_some() {
+            return Err(Refusal::NoRoute);
+        }
+        let keeping = authorization(running, peer).and_then(|service| service.keeping.as_ref());
+        let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
+        let until = token.and_then(|token| running.authenticator.until(token.unchecked(), now));
+        let kept =
+            keeping.and_then(|keeping| Kept::new(keeping, running, route, verified.as_deref(), until, now));
+        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?.kept(kept);
         record.end(Phase::Decide);
         return Ok(Admission::Vouch(Box::new(voucher)));
     }
-    let permit = match bench.rewritten(permit) {
-        Err(Barred::Denied(Denial::Unreviewed(questions))) if !found.unreviewed => {
-            return Ok(Admission::Wait(Wanted::Reviews(questions)));
-        }
-        other => other.map_err(|barred| match barred {
-            Barred::Denied(denial) => Refusal::Denied(denial),
-            Barred::Disputed => Refusal::NoRoute,
-        })?,
+    let concluded = bench.consent(index, permit.request(), record.trace.as_ref().map(|(trace, _)| trace));
+    let concluded = concluded.and_then(|consent| {
+        record.consent = consent;
+        bench.rewritten(permit, record.trace.as_ref().map(|(trace, _)| trace))
+    });
+    let (permit, guards) = match concluded {
+        Ok(concluded) => concluded,
+        Err(barred) => return barred.conclude(found),
     };
+    record.guards = guards;
     record.end(Phase::Decide);
     if let Some(protocol) = inbound.upgrade
         && !passage::may_switch(route, protocol)
@@ -580,60 +606,6 @@ fn invitation(
     let login = running.login.as_ref().filter(|_| route.login)?;
     let origin = login.origin(request.authority())?;
     login.invite(origin, request, inbound.fields, inbound.upgrade.is_some())
-}
-
-/// Where a request is decided.
-struct Bench<'b> {
-    running: &'b Running,
-    fields: &'b [Field<'b>],
-    found: &'b Found,
-    now: Now,
-}
-
-/// Why a request that was permitted does not pass under its new path.
-enum Barred {
-    Denied(Denial),
-    /// Nobody can say who guards the new path.
-    Disputed,
-}
-
-impl Bench<'_> {
-    /// Decides about a request by a route's policy.
-    fn decide<'r>(
-        &self,
-        route: usize,
-        request: &'r Canonical<'r>,
-        facts: Option<&'r Facts>,
-    ) -> Result<Permit<'r>, Denial> {
-        let policy = &self.running.config.routes[route].policy;
-        self.sit(route, request, |court| {
-            decide_in(court, policy, route, request, facts, self.now.wall, &mut NoTrace)
-        })
-    }
-
-    /// What a decision by a route's policy may look at.
-    fn sit<T>(&self, route: usize, request: &Canonical<'_>, decide: impl FnOnce(&Court<'_>) -> T) -> T {
-        let Some(reviewer) = &self.running.reviewer else { return decide(&Court::without_reviews()) };
-        let known = review::Known { reviewer, now: self.now, found: &self.found.reviews };
-        let captures = self.running.config.table.captures(route, request);
-        decide(&Court { fields: self.fields, captures, reviews: &known })
-    }
-
-    /// Exchanges the path where the route says so, with the consent of all whom the new one concerns.
-    fn rewritten<'r>(&self, permit: Permit<'r>) -> Result<Permit<'r>, Barred> {
-        let config = &self.running.config;
-        let permit = passage::rewrite(config, permit, self.now.wall, &mut NoTrace);
-        let mut permit = permit.map_err(Barred::Denied)?;
-        for other in passage::guards(config, &permit, self.fields).map_err(|Disputed| Barred::Disputed)? {
-            let policy = &config.routes[other].policy;
-            // The permit is used up by asking.
-            let request = permit.request().clone();
-            let confirmed =
-                self.sit(other, &request, |court| permit.confirm(court, policy, self.now.wall, &mut NoTrace));
-            permit = confirmed.map_err(Barred::Denied)?;
-        }
-        Ok(permit)
-    }
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.

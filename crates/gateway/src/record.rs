@@ -10,8 +10,10 @@ use auth::request::Canonical;
 use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
 use crate::authenticate::Verified;
+use crate::authorizer::{Allowed, Said};
 use crate::clock::CoarseClock;
 use crate::fault::Fault;
+use crate::followed::Revocable;
 use crate::leg::OwnField;
 use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
@@ -34,6 +36,10 @@ pub(crate) struct Record {
     pub(crate) client: Option<IpAddr>,
     /// What the decision cache said.
     pub(crate) cache: Option<CacheUse>,
+    /// What an authorizer said that let it pass, and which one; whether it was asked for that.
+    pub(crate) consent: Option<Consent>,
+    /// The same of those who guard its new path.
+    pub(crate) guards: Vec<Consent>,
     /// Who called.
     pub(crate) caller: Option<Arc<Verified>>,
     /// Method, host and path for the log; absent when nothing is logged.
@@ -56,6 +62,16 @@ pub(crate) struct Record {
     pub(crate) bytes_down: u64,
     /// The trace it belongs to, and the caller's `tracestate`.
     pub(crate) trace: Option<(crate::trace::Context, Option<String>)>,
+}
+
+/// What an authorizer said that was asked as well.
+#[derive(Debug, Clone)]
+pub(crate) struct Consent {
+    /// Index among the configured ones.
+    pub(crate) authorizer: usize,
+    /// Its answer was kept.
+    pub(crate) kept: bool,
+    pub(crate) said: Arc<Said>,
 }
 
 /// The parts of a request that the log names.
@@ -84,6 +100,8 @@ impl Record {
             route: None,
             client: None,
             cache: None,
+            consent: None,
+            guards: Vec::new(),
             caller: None,
             text: described.then(RequestText::default),
             outcome: Outcome::Malformed,
@@ -191,12 +209,39 @@ impl Record {
         self.caller.as_ref()?.session.as_ref()?.renewed.as_deref()
     }
 
+    /// What all authorizers said that let it pass.
+    pub(crate) fn consents(&self) -> impl Iterator<Item = &Consent> {
+        self.consent.iter().chain(&self.guards)
+    }
+
+    /// Of what they said, all that may be taken back.
+    pub(crate) fn revocable(&self) -> Vec<Revocable> {
+        let said = self.consents().filter_map(|consent| match &*consent.said {
+            Said::Allowed(allowed) => allowed.revocable.clone(),
+            Said::Refused(_) => None,
+        });
+        said.collect()
+    }
+
+    /// What the authorizer said that let it pass, if one was asked.
+    pub(crate) fn allowed(&self) -> Option<&Allowed> {
+        match &*self.consent.as_ref()?.said {
+            Said::Allowed(allowed) => Some(allowed),
+            Said::Refused(_) => None,
+        }
+    }
+
     /// What the gateway adds to a response from upstream.
     pub(crate) fn own_fields(&self) -> Vec<OwnField> {
         let mut fields = Vec::new();
         fields.extend(self.server_timing().map(|timing| ("server-timing", timing)));
+        if let Some(allowed) = self.allowed() {
+            fields.extend(allowed.cookies.iter().map(|cookie| ("set-cookie", cookie.to_vec())));
+        }
         if let Some(cookie) = self.renewed() {
             fields.push(("set-cookie", cookie.as_bytes().to_vec()));
+        }
+        if fields.iter().any(|(name, _)| *name == "set-cookie") {
             // No shared cache may keep an answer with somebody's session in it (RFC 9111 section 5.2.2.7).
             fields.push(("cache-control", b"private".to_vec()));
         }

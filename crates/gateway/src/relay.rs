@@ -48,6 +48,15 @@ pub(crate) struct Terms {
     pub running: Rc<Running>,
     /// What the client was let in by, if that may be taken back while the exchange lasts.
     pub revocable: Option<Revocable>,
+    /// The same of what authorizers let it in by.
+    pub consents: Vec<Revocable>,
+}
+
+impl Terms {
+    /// Whether the client may not be allowed to stay.
+    fn may_end(&self) -> bool {
+        self.revocable.is_some() || !self.consents.is_empty()
+    }
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.
@@ -94,7 +103,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
-        look_at: terms.revocable.as_ref().map_or(u64::MAX, |_| deadline.millis_at(LOOK)),
+        look_at: if terms.may_end() { deadline.millis_at(LOOK) } else { u64::MAX },
         asking: None,
         status: None,
         switched: false,
@@ -161,12 +170,21 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     /// Now and then, whether what the client was let in by still holds: what lasts is not for ever on the strength of its first
     /// moment.
     fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
-        let Some(revocable) = &self.terms.revocable else { return Ok(()) };
+        // There is nothing to look at.
+        if self.look_at == u64::MAX {
+            return Ok(());
+        }
         if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
-            match revocable.still() {
-                Known::Good(_) => {}
-                Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
-                Known::Nothing => self.asking = Some(Box::pin(revocable.clone().may_stay())),
+            let mut doubtful = Vec::new();
+            for revocable in self.terms.revocable.iter().chain(&self.terms.consents) {
+                match revocable.still() {
+                    Known::Good(_) => {}
+                    Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
+                    Known::Nothing => doubtful.push(Box::pin(revocable.clone().may_stay()) as Asking),
+                }
+            }
+            if !doubtful.is_empty() {
+                self.asking = Some(Box::pin(all(doubtful)));
             }
             self.look_at = self.deadline.millis_at(LOOK);
         }
@@ -336,6 +354,26 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             (false, false) => Fault::UpstreamTimeout,
         }))
     }
+}
+
+/// Asks all at once: each takes its time, and together they may take no longer.
+async fn all(mut asking: Vec<Asking>) -> Result<(), Unfit> {
+    poll_fn(|cx| {
+        let mut unfit = None;
+        asking.retain_mut(|one| match one.as_mut().poll(cx) {
+            Poll::Ready(answer) => {
+                unfit = unfit.or(answer.err());
+                false
+            }
+            Poll::Pending => true,
+        });
+        match unfit {
+            Some(unfit) => Poll::Ready(Err(unfit)),
+            None if asking.is_empty() => Poll::Ready(Ok(())),
+            None => Poll::Pending,
+        }
+    })
+    .await
 }
 
 fn client_fault(e: LegError) -> Fault {

@@ -24,6 +24,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use crate::access_log;
 use crate::assertion::AssertionMinter;
 use crate::authenticate::{Authenticator, Setup, Surroundings};
+use crate::authorizer::{Authorizer, AuthorizerStatus};
 use crate::cache;
 use crate::clock::Clock;
 use crate::config::{Config, ListenAddress};
@@ -108,6 +109,7 @@ struct Applied {
     config: Arc<Config>,
     authenticator: Arc<Authenticator>,
     reviewer: Option<Arc<Reviewer>>,
+    authorizers: Vec<Arc<Authorizer>>,
     login: Option<Arc<Login>>,
     /// Listening addresses by configured address; those with port 0 have got one.
     addresses: Addresses,
@@ -123,6 +125,7 @@ pub(crate) struct Generation {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
+    pub(crate) authorizers: Vec<Arc<Authorizer>>,
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
@@ -166,7 +169,8 @@ impl Gateway {
                 .map_err(|source| StartError::Thread { index, source })?;
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
-        let applied = Mutex::new(Applied { config, authenticator, reviewer, login, addresses });
+        let authorizers = generation.authorizers.clone();
+        let applied = Mutex::new(Applied { config, authenticator, reviewer, authorizers, login, addresses });
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
@@ -194,7 +198,8 @@ impl Gateway {
             // A worker that has ended cannot be reached; draining is the only way it ends.
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
         }
-        *applied = Applied { config, authenticator, reviewer, login, addresses };
+        let authorizers = generation.authorizers;
+        *applied = Applied { config, authenticator, reviewer, authorizers, login, addresses };
         Ok(())
     }
 
@@ -216,6 +221,22 @@ impl Gateway {
     /// How reviews stand, where some route asks for them.
     pub fn reviews(&self) -> Option<ReviewStatus> {
         self.applied.lock().reviewer.as_ref().map(|reviewer| reviewer.status())
+    }
+
+    /// What something in use rests on, if it is an issuer that is followed; another one with each number.
+    pub fn any_held(&self, random: u64) -> Option<Arc<cache::Held>> {
+        let applied = self.applied.lock();
+        let count = applied.authorizers.len() as u64 + 1;
+        let (which, random) = (usize::try_from(random % count).unwrap_or(0), random / count);
+        match which.checked_sub(1) {
+            None => applied.authenticator.any_held(random),
+            Some(at) => applied.authorizers[at].any_held(random),
+        }
+    }
+
+    /// What is kept of authorizers' answers, in configured order.
+    pub fn authorizers(&self) -> Vec<AuthorizerStatus> {
+        self.applied.lock().authorizers.iter().map(|authorizer| authorizer.status()).collect()
     }
 
     /// How logging in stands, where that is configured.
@@ -298,8 +319,14 @@ fn generation(
         .assertion
         .as_ref()
         .map(|a| Arc::new(AssertionMinter::new(a, aws_lc_rs::rand::SystemRandom::new())));
+    let authorizers = config.authorizers.iter().enumerate();
+    let authorizers = authorizers.map(|(at, authorizer)| {
+        let (secret, follows) = (&services.secret, &services.follows);
+        Arc::new(Authorizer::new(authorizer, at, config.generation, secret, follows))
+    });
+    let authorizers = authorizers.collect();
     let (config, authenticator, events) = (config.clone(), authenticator.clone(), services.events.clone());
-    Generation { config, authenticator, reviewer, login, events, minter }
+    Generation { config, authenticator, reviewer, authorizers, login, events, minter }
 }
 
 /// Binds the addresses of `config` that are not among `addresses`, for each of `workers`, and adds them. Those that are

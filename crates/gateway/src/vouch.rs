@@ -4,21 +4,27 @@
 //! reach the service, for serving and for whoever explains it. Does not own: how the proxy asked ([`crate::forward_auth`],
 //! [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
 //!
+//! A voucher is for one request, unless the configuration lets whoever asks keep it. Then it says for how long, on which fields it
+//! rests, and whose revocations end it.
+//!
 //! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
 //! what to remove; the others are given every name of ours, those without a value empty. Some put that in place of what the
 //! client sent, others do not: their configuration has to take the client's off first.
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use auth::decide::Permit;
 use auth::headers::{is_hop_by_hop, is_of_the_front, is_same};
+use auth::policy::rule::Policy;
 use auth::request::Field;
+use coherence::statement::{self, Statement};
 
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
-use crate::config::{Asking, Config, Route};
+use crate::config::{Asking, Config, Keeping, Route};
 use crate::login::cookies::{is_cookie, without_ours};
 use crate::metrics::Outcome;
 use crate::worker::{ACCESS_TOKEN, Running, access_token};
@@ -35,6 +41,55 @@ pub(crate) struct Voucher {
     pub(crate) caller: Option<Arc<Verified>>,
     /// What the service is to be shown of the client's cookies, when some are ours.
     pub(crate) cookies: Option<String>,
+    /// How whoever asked may keep it; `None`: not at all.
+    kept: Option<Kept>,
+}
+
+/// How somebody who asked may keep a voucher.
+///
+/// Only what rests on nothing else than the request and its credential is kept: not what Kubernetes was asked for, nor what a
+/// session says, whose cookie may have to be exchanged.
+pub(crate) struct Kept {
+    max_age: u64,
+    vary: Arc<str>,
+    /// Who may take it back, and by what.
+    statement: Option<(Box<str>, Statement)>,
+}
+
+impl Kept {
+    /// What is believed of a caller until an instant; `None` when that may not be kept.
+    pub(crate) fn new(
+        keeping: &Keeping,
+        running: &Running,
+        route: &Route,
+        caller: Option<&Verified>,
+        until: Option<Instant>,
+        now: Now,
+    ) -> Option<Self> {
+        if matches!(&route.policy, Policy::Rules(rules) if rules.review().is_some()) {
+            return None;
+        }
+        let mut max_age = keeping.max_age;
+        let mut statement = None;
+        if let Some(caller) = caller {
+            // A session has none; of what was pushed out of the cache meanwhile it is not known.
+            max_age = max_age.min(until?.saturating_duration_since(now.monotonic));
+            let left = caller.facts.expires.as_millis().saturating_sub(now.wall.as_millis());
+            max_age = max_age.min(Duration::from_millis(left));
+            // At least half of its life is left, and half of that is for the service.
+            if let Some(assertion) = &running.config.assertion {
+                max_age = max_age.min(assertion.lifetime / 4);
+            }
+            if let Some(revocable) = &caller.revocable {
+                statement = Some(revocable.statement()?);
+            }
+            if caller.session.is_some() {
+                return None;
+            }
+        }
+        let vary = keeping.vary.clone();
+        Some(Self { max_age: max_age.as_secs(), vary, statement }).filter(|kept| kept.max_age > 0)
+    }
 }
 
 impl Voucher {
@@ -62,12 +117,30 @@ impl Voucher {
         let names = set.iter().map(|(name, _)| &**name).collect::<Vec<_>>();
         let absent = absent(&running.config, &names).map(Box::from).collect();
         let cookies = running.login.as_ref().and_then(|_| cookies_left(fields));
-        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies })
+        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies, kept: None })
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn kept(self, kept: Option<Kept>) -> Self {
+        Self { kept, ..self }
     }
 
     /// For a proxy that asked over HTTP.
     pub(crate) fn answer(self) -> Answer {
-        let mut fields = vec![("cache-control".into(), "no-store".into())];
+        let mut fields = match &self.kept {
+            None => vec![("cache-control".into(), "no-store".into())],
+            Some(Kept { max_age, vary, statement }) => {
+                let mut fields: Vec<(Cow<'static, str>, Cow<'static, str>)> = vec![
+                    ("cache-control".into(), format!("max-age={max_age}, must-revalidate").into()),
+                    ("vary".into(), vary.to_string().into()),
+                ];
+                if let Some((issuer, said)) = statement {
+                    fields.push((statement::FIELD.into(), said.to_string().into()));
+                    fields.push((statement::ISSUER.into(), issuer.to_string().into()));
+                }
+                fields
+            }
+        };
         fields.extend(self.set.into_iter().map(|(name, value)| (String::from(name).into(), value)));
         fields.extend(self.absent.into_iter().map(|name| (String::from(name).into(), Cow::Borrowed(""))));
         Answer {

@@ -12,12 +12,13 @@ use crate::access_log;
 use crate::answer::Refusal;
 use crate::assertion::AssertionMinter;
 use crate::authenticate::{Authenticator, Verified};
+use crate::authorizer::Authorizer;
 use crate::clock::{CoarseClock, Now};
 use crate::config::{Config, Route};
 use crate::deadline::Deadlines;
 use crate::events;
 use crate::login::Login;
-use crate::metrics::{self, ListenerMetrics, Protocol, RouteMetrics};
+use crate::metrics::{self, AuthorizerMetrics, Consulted, ListenerMetrics, Protocol, RouteMetrics};
 use crate::phases::nanos_between;
 use crate::pipeline::Peer;
 use crate::record::Record;
@@ -68,6 +69,8 @@ pub(crate) struct Running {
     pub(crate) config: Arc<Config>,
     pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) reviewer: Option<Arc<Reviewer>>,
+    /// By index of the authorizer.
+    pub(crate) authorizers: Vec<Consultant>,
     pub(crate) login: Option<Arc<Login>>,
     pub(crate) events: Option<Arc<events::Receiver>>,
     pub(crate) minter: Option<Arc<AssertionMinter>>,
@@ -75,6 +78,12 @@ pub(crate) struct Running {
     pub(crate) pools: Vec<Rc<Pool>>,
     /// By index of the route.
     pub(crate) routes: Vec<Arc<RouteMetrics>>,
+}
+
+/// An authorizer, and where it is counted.
+pub(crate) struct Consultant {
+    pub(crate) authorizer: Arc<Authorizer>,
+    pub(crate) counts: Arc<AuthorizerMetrics>,
 }
 
 impl Running {
@@ -230,6 +239,9 @@ impl Worker {
         }
         if let Some(what) = record.cache {
             self.metrics.cache_asked(what);
+        }
+        for consent in record.consents().filter(|consent| consent.kept) {
+            running.authorizers[consent.authorizer].counts.answered(&self.metrics, Consulted::Hit);
         }
         if let Some(phases) = &record.phases {
             self.metrics.phases(phases);

@@ -242,7 +242,7 @@ impl Process {
     /// Has entries in use looked at, until the process ends.
     fn audit(&self) {
         let shared = self.shared.clone();
-        let any = move |random| shared.authenticator()?.any_held(random);
+        let any = move |random| shared.gateway.lock().as_ref()?.any_held(random);
         let random = || {
             let mut bytes = [0; 8];
             // Without randomness it is always the same place that is looked at.
@@ -487,6 +487,10 @@ fn sources(metrics: &Metrics, shared: &Arc<Shared>, access_log: Option<&AccessLo
     }
     metrics.set_logins(move || logins.gateway.lock().as_ref().and_then(Gateway::logins));
     metrics.set_reviews(move || reviews.gateway.lock().as_ref().and_then(Gateway::reviews));
+    let authorizers = shared.clone();
+    metrics.set_authorizers(move || {
+        authorizers.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::authorizers)
+    });
     metrics.set_watches(move || watches.gateway.lock().as_ref().map_or_else(Vec::new, Gateway::watches));
     metrics.set_authorities(move || authorities.authenticator().map_or_else(Vec::new, |a| a.authorities()));
     if let Some(log) = access_log {

@@ -67,11 +67,11 @@ class RequestPath:
         return [process.role for process in everybody if process.role not in self.idle]
 
 
-def _split(workers: int | None = 1, unix: bool = True) -> tuple[Process, ...]:
+def _three(arrangement: str, workers: int | None = 1, unix: bool = True) -> tuple[Process, ...]:
     return (
-        Process("authorization", "postern", "split-authorization.toml", workers, unix),
-        Process("authentication", "postern", "split-authentication.toml", workers, unix),
-        Process("edge", "postern", "split-edge.toml", workers),
+        Process("authorization", "postern", f"{arrangement}-authorization.toml", workers, unix),
+        Process("authentication", "postern", f"{arrangement}-authentication.toml", workers, unix),
+        Process("edge", "postern", f"{arrangement}-edge.toml", workers),
     )
 
 
@@ -79,9 +79,11 @@ TOPOLOGIES = [
     Topology("direct"),
     Topology("fused", (Process("postern", "postern", "fused.toml"),)),
     # A worker for each core is for who has the machine to itself: three processes that share two cores have one each.
-    Topology("split", _split()),
-    Topology("split-auto", _split(workers=None)),
-    Topology("split-tcp", _split(unix=False)),
+    Topology("split", _three("split")),
+    Topology("split-auto", _three("split", workers=None)),
+    Topology("split-tcp", _three("split", unix=False)),
+    # Each hands the request to the next.
+    Topology("row", _three("row")),
     Topology("envoy", (Process("postern", "postern", "checks.toml"), Process("envoy", "envoy", "envoy.yaml"))),
     Topology("2x", (Process("postern", "postern", "behind-edge.toml"), Process("haproxy", "haproxy", "haproxy.cfg"))),
 ]  # fmt: skip
@@ -98,6 +100,7 @@ PATHS = [
                 adds="a worker per core in each"),
     RequestPath("split-tcp", "3.x split over TCP", "split-tcp", "edge", without="split",
                 adds="TCP in place of Unix sockets"),
+    RequestPath("row", "three Posterns in a row", "row", "edge", without="fused", adds="two more processes on the way"),
     RequestPath("envoy-alone", "Envoy, nobody asked", "envoy", "envoy", "/unasked/app", without="direct", adds="Envoy",
                 guarded=False, idle=("postern",)),
     RequestPath("envoy", "**3.x Envoy**: Envoy asks Postern", "envoy", "envoy", without="envoy-alone",

@@ -24,6 +24,18 @@ import refusal  # noqa: E402
 
 SECRET = "a-secret-for-measurements-on-this-machine-alone"
 PORTS = [9000, 9001, 9002, 9003, 9004, 9010, 9020, 9100, 9910, 9911, 9912, 9913, 9914, 9915, 9916, 9200]
+# No event stream comes through: nobody is there.
+DEAF = """
+[[upstream]]
+name = "nobody"
+endpoints = ["http://127.0.0.1:1"]
+
+[[route]]
+name = "events"
+path = { exact = "/coherence/events" }
+upstream = "nobody"
+public = true
+"""
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,8 @@ class Town:
     clusters: int = 2
     # Whether gateways follow what is revoked.
     follow: bool = True
+    # Whether gateways hear of it over HTTP before they ask; if not, the broker alone tells them.
+    listen: bool = True
     # Further configuration of nodes.
     more: str = ""
     # A database to begin with, and the provider's secret that fits it.
@@ -90,6 +104,8 @@ class Town:
         if name == "front":
             nodes = ", ".join(f'"http://127.0.0.1:{9001 + at}"' for at in range(len(self.nodes)))
             text = re.sub(r"^endpoints = .*$", f"endpoints = [{nodes}]", text, flags=re.M)
+        if name == "front" and not self.listen:
+            text += DEAF
         if name.startswith("gateway") and not self.follow:
             text = re.sub(r"^follow_secret_file.*\n", "", text, flags=re.M)
         if name.startswith("node"):

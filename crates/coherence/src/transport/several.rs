@@ -5,7 +5,8 @@
 //! ways take over from each other without anybody deciding that they should, and who asks does not have every node of an
 //! authority look into its database.
 //!
-//! Does not own: the ways.
+//! Does not own: the ways. Of messages it looks at one byte, which says whether one asks for an answer or is one; whoever lies there can
+//! have questions go another way.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,15 +15,16 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
 use super::{QUEUE, State, Subscription, Topic, Transport};
+use crate::wire;
 
-/// Questions that the first way may leave without an answer before they go over each.
+/// Probes that the first way may leave without an echo before questions go over each.
 const UNANSWERED: u32 = 2;
 
 /// Ways, each of which would do.
 #[derive(Clone)]
 pub struct Several {
     ways: Arc<[Arc<dyn Transport>]>,
-    /// Questions since the first way was last heard to answer one.
+    /// Probes since the first way last brought an echo.
     unanswered: Arc<AtomicU32>,
     state: watch::Receiver<State>,
 }
@@ -72,9 +74,14 @@ async fn changed(states: &mut [watch::Receiver<State>]) -> bool {
 
 impl Transport for Several {
     fn send(&self, topic: &Topic, message: Bytes) {
-        let first = matches!(topic, Topic::Questions(_))
-            && self.unanswered.fetch_add(1, Ordering::Relaxed) < UNANSWERED;
-        let most = if first { 1 } else { self.ways.len() };
+        let unanswered = if wire::is_probe(&message) {
+            self.unanswered.fetch_add(1, Ordering::Relaxed)
+        } else {
+            // The last probe may well be under way.
+            self.unanswered.load(Ordering::Relaxed).saturating_sub(1)
+        };
+        let nearest = matches!(topic, Topic::Questions(_)) && unanswered < UNANSWERED;
+        let most = if nearest { 1 } else { self.ways.len() };
         for way in self.ways.iter().take(most) {
             way.send(topic, message.clone());
         }
@@ -91,7 +98,7 @@ impl Transport for Several {
                     tokio::select! {
                         message = from.recv() => match message {
                             Some(message) => {
-                                if let Some(unanswered) = &unanswered {
+                                if let Some(unanswered) = unanswered.as_ref().filter(|_| wire::is_echo(&message)) {
                                     unanswered.store(0, Ordering::Relaxed);
                                 }
                                 // A queue that is full drops, here as everywhere.
@@ -153,27 +160,31 @@ mod tests {
         let questions = Topic::Questions(Name::new("main").expect("a name"));
         let (mut asked_one, mut asked_other) =
             (one.subscribe(questions.clone()), other.subscribe(questions.clone()));
-        // The first has answered by what it has carried, and will not any more.
         for _ in 0..2 {
             assert_eq!(heard.recv().await.as_deref(), Some(&b"both"[..]));
         }
-        one.send(&topic, Bytes::from_static(b"answer"));
-        assert_eq!(heard.recv().await.as_deref(), Some(&b"answer"[..]));
-        for question in [&b"1"[..], b"2", b"3"] {
-            several.send(&questions, Bytes::copy_from_slice(question));
+        // What counts is the kind: version, kind, and whatever follows.
+        let (probe, echo, applied) = (b"\x01\x02", b"\x01\x03", b"\x01\x06");
+        let event = b"\x01\x01";
+        several.send(&questions, Bytes::from_static(probe));
+        several.send(&questions, Bytes::from_static(probe));
+        for _ in 0..5 {
+            several.send(&questions, Bytes::from_static(applied));
         }
-        for question in [&b"1"[..], b"2", b"3"] {
-            assert_eq!(asked_one.recv().await.as_deref(), Some(question));
+        one.send(&topic, Bytes::from_static(event));
+        assert_eq!(heard.recv().await.as_deref(), Some(&event[..]), "which answers nothing");
+        several.send(&questions, Bytes::from_static(probe));
+        for sent in [probe, probe, applied, applied, applied, applied, applied, probe] {
+            assert_eq!(asked_one.recv().await.as_deref(), Some(&sent[..]));
         }
-        assert_eq!(
-            asked_other.recv().await.as_deref(),
-            Some(&b"3"[..]),
-            "when two were left without an answer"
-        );
-        one.send(&topic, Bytes::from_static(b"answer"));
-        assert_eq!(heard.recv().await.as_deref(), Some(&b"answer"[..]));
-        several.send(&questions, Bytes::from_static(b"4"));
-        assert_eq!(asked_one.recv().await.as_deref(), Some(&b"4"[..]));
+        assert_eq!(asked_other.recv().await.as_deref(), Some(&probe[..]), "when two had no echo");
+        several.send(&questions, Bytes::from_static(applied));
+        assert_eq!(asked_other.recv().await.as_deref(), Some(&applied[..]));
+        assert_eq!(asked_one.recv().await.as_deref(), Some(&applied[..]));
+        one.send(&topic, Bytes::from_static(echo));
+        assert_eq!(heard.recv().await.as_deref(), Some(&echo[..]));
+        several.send(&questions, Bytes::from_static(probe));
+        assert_eq!(asked_one.recv().await.as_deref(), Some(&probe[..]));
         assert!(asked_other.try_recv().is_err());
 
         let mut state = several.state();

@@ -239,6 +239,11 @@ impl Authenticator {
         }
     }
 
+    /// Until when a token is believed that [`Authenticator::lookup`] knows; `None`: it does not, or not any more.
+    pub(crate) fn until(&self, token: &[u8], now: Now) -> Option<Instant> {
+        self.cache.until(self.scope.key(token), now).map(|(until, _)| until)
+    }
+
     /// Finds out about a token that [`Authenticator::lookup`] does not know: waits for who is finding out
     /// already, or verifies, and if keys are lacking waits for them, up to [`DEMAND_WAIT`] each time. `now`
     /// reads the clock; waiting makes an earlier reading old.

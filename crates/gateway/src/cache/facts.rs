@@ -99,6 +99,13 @@ impl<T> Facts<T> {
         Some(slot.value.clone())
     }
 
+    /// Until when the fact may be used that a reader would get.
+    pub(super) fn until(&self, key: Key, now: Now, generation: u64) -> Option<(Instant, Timestamp)> {
+        let at = *self.index.find(key.hash(), |&at| self.key_at(at) == Some(key))?;
+        let slot = self.slots.get(at as usize)?.as_ref()?;
+        slot.admissible(now, generation).then_some((slot.deadline, slot.expires))
+    }
+
     /// Stores a fact in place of an older one with its key. Returns false when it is heavier than the whole
     /// shard may be: then nothing is stored, and the older one is gone too.
     pub(super) fn insert(&mut self, slot: Slot<T>, now: Now, generation: u64) -> bool {

@@ -9,7 +9,7 @@ use std::hash::Hasher as _;
 
 use aws_lc_rs::rand::SecureRandom;
 use siphasher::sip::SipHasher13 as SipHasher;
-use siphasher::sip128::SipHasher13;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 /// The per-process secret under all keys. Its `Debug` prints nothing of it.
 #[derive(Clone)]
@@ -70,6 +70,32 @@ impl Scope {
     /// The key of a whole credential, as received.
     pub fn key(&self, credential: &[u8]) -> Key {
         Key(self.0.hash(credential).into())
+    }
+
+    /// The key of something that consists of parts.
+    pub fn parts(&self) -> Parts {
+        Parts(self.0)
+    }
+}
+
+/// A key in the making, of parts that are never spelt as one text: `ab` and `c` is not `a` and `bc`.
+pub struct Parts(SipHasher13);
+
+impl Parts {
+    /// The next part.
+    pub fn add(&mut self, part: &[u8]) {
+        self.0.write(&(part.len() as u64).to_le_bytes());
+        self.0.write(part);
+    }
+
+    /// Something of fixed length, such as how many parts follow.
+    pub fn mark(&mut self, mark: u8) {
+        self.0.write(&[mark]);
+    }
+
+    /// The key of all of them.
+    pub fn key(self) -> Key {
+        Key(self.0.finish128().into())
     }
 }
 
@@ -132,6 +158,22 @@ mod tests {
         assert_ne!(base, secret.scope(1, 1).key(b"tokem"));
         assert_ne!(base, secret.scope(1, 1).key(b"token\0"));
         assert_eq!(base, secret.scope(1, 1).key(b"token"));
+    }
+
+    #[test]
+    fn parts_are_told_apart_by_where_they_end() {
+        let scope = Secret::new([1; 16]).scope(1, 1);
+        let key = |parts: &[&[u8]]| {
+            let mut all = scope.parts();
+            for part in parts {
+                all.add(part);
+            }
+            all.key()
+        };
+        assert_eq!(key(&[b"ab", b"c"]), key(&[b"ab", b"c"]));
+        for other in [&[&b"a"[..], b"bc"][..], &[b"abc"], &[b"ab", b"c", b""], &[b"c", b"ab"]] {
+            assert_ne!(key(&[b"ab", b"c"]), key(other), "{other:?}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ use self::facts::{Facts, Slot};
 use self::flight::Departure;
 pub use self::flight::{Flight, Landing, Ticket, Voided};
 pub use self::hold::{Held, Hold};
-pub use self::key::{Key, Scope, Secret};
+pub use self::key::{Key, Parts, Scope, Secret};
 use crate::clock::Now;
 use crate::config::CacheLimits;
 
@@ -195,6 +195,12 @@ impl<T: Weigh, D: Clone> DecisionCache<T, D> {
     /// one read lock and allocates nothing.
     pub fn peek(&self, key: Key, now: Now) -> Option<Known<T, D>> {
         self.shared.shard(key).0.read().known(key, now, &self.shared.generation)
+    }
+
+    /// Until when the fact stored under `key` may be used, and when what it is about expires, if there is one that may be
+    /// used now.
+    pub fn until(&self, key: Key, now: Now) -> Option<(Instant, Timestamp)> {
+        self.shared.shard(key).0.read().facts.until(key, now, self.shared.generation.current())
     }
 
     /// What is known of the credential, or the duty to find out, or the wait for who has it.

@@ -281,7 +281,7 @@ impl StreamTask {
         wanted: Wanted,
         found: &mut Found,
         client: &mut Client,
-        running: &Running,
+        running: &Rc<Running>,
     ) -> Option<()> {
         let mut answer = pin!(found.find_out(wanted, &self.worker, running));
         poll_fn(|cx| match answer.as_mut().poll(cx) {

@@ -128,6 +128,32 @@ label! {
     }
 }
 
+label! {
+    /// What came of wanting to know of an authorizer whether a request may pass.
+    Consulted {
+        /// It was asked, and the request may.
+        Allowed => "allowed",
+        /// It was asked, and answers the request itself.
+        Refused => "refused",
+        /// It was asked, and says that it failed (5xx).
+        Failed => "failed",
+        /// There was no answer in time.
+        Timeout => "timeout",
+        /// It could not be reached, or broke off.
+        Unreachable => "unreachable",
+        /// Its answer could not be used.
+        Malformed => "malformed",
+        /// It knows less of what was revoked than is known here.
+        Behind => "behind",
+        /// It was not asked: as many questions were under way as may be.
+        Busy => "busy",
+        /// An answer was kept.
+        Hit => "hit",
+        /// Another request asked the same, and its answer was shared.
+        Coalesced => "coalesced",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

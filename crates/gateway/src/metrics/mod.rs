@@ -11,6 +11,7 @@
 //! instruction, no shared line, no allocation. Names are resolved to handles when a configuration is
 //! applied, never per request.
 
+mod authorizer;
 mod encode;
 mod histogram;
 mod labels;
@@ -28,8 +29,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, RwLock};
 
+pub use authorizer::AuthorizerMetrics;
 pub use encode::Format;
-pub use labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+pub use labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 pub use provider::ProviderStats;
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
 pub use sources::{BuildInfo, CacheSample, FollowSample, IssuerSample, Reloads};
@@ -40,6 +42,7 @@ use sources::{CpuPerRequest, Sources};
 
 use crate::access_log;
 use crate::authenticate::AuthorityStatus;
+use crate::authorizer::AuthorizerStatus;
 use crate::cgroup::Cgroup;
 use crate::events::EventsStatus;
 use crate::login::LoginStatus;
@@ -67,6 +70,7 @@ pub struct Metrics {
     routes: Named<Box<str>, RouteMetrics>,
     listeners: Named<Box<str>, ListenerMetrics>,
     endpoints: Named<(Box<str>, Box<str>), EndpointMetrics>,
+    authorizers: Named<Box<str>, AuthorizerMetrics>,
     denials: Reasons,
     exchange_failures: Reasons,
     reloads: Reloads,
@@ -88,6 +92,7 @@ impl Metrics {
             routes: Mutex::default(),
             listeners: Mutex::default(),
             endpoints: Mutex::default(),
+            authorizers: Mutex::default(),
             denials: Reasons::default(),
             exchange_failures: Reasons::default(),
             reloads: Reloads::default(),
@@ -137,13 +142,20 @@ impl Metrics {
         Arc::clone(self.endpoints.lock().entry((upstream.into(), endpoint.into())).or_insert_with(new))
     }
 
-    /// Forgets routes, listeners and endpoints that no one holds any more, so that a process reloaded for
+    /// The counts of an authorizer, made at first use and kept by name over reloads.
+    pub fn authorizer(&self, name: &str) -> Arc<AuthorizerMetrics> {
+        let new = || Arc::new(AuthorizerMetrics::new(name, self.workers()));
+        Arc::clone(self.authorizers.lock().entry(name.into()).or_insert_with(new))
+    }
+
+    /// Forgets routes, listeners, authorizers and endpoints that no one holds any more, so that a process reloaded for
     /// years with changing names does not grow. To be called some time after a reload, when the previous
     /// configuration's last request is over.
     pub fn forget_unused(&self) {
         self.routes.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
         self.listeners.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
         self.endpoints.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
+        self.authorizers.lock().retain(|_, kept| Arc::strong_count(kept) > 1);
     }
 
     /// Counts why a request was not let through: a code out of the program text, never text of a peer.
@@ -194,6 +206,11 @@ impl Metrics {
     /// Asks `sample` for how reviews stand at each scrape; `None` while no route asks for any.
     pub fn set_reviews(&self, sample: impl Fn() -> Option<ReviewStatus> + Send + Sync + 'static) {
         self.sources.write().reviews = Some(Box::new(sample));
+    }
+
+    /// Asks `sample` for what is kept of all authorizers' answers at each scrape.
+    pub fn set_authorizers(&self, sample: impl Fn() -> Vec<AuthorizerStatus> + Send + Sync + 'static) {
+        self.sources.write().authorizers = Some(Box::new(sample));
     }
 
     /// Asks `sample` for how logging in stands at each scrape; `None` while nobody can.

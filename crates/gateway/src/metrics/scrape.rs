@@ -41,6 +41,7 @@ impl Metrics {
         events(e, &sources);
         told(e, &sources);
         reviews(e, &sources);
+        self.consulted(e, &sources);
         logins(e, &sources);
         watches(e, &sources);
         self.configuration(e);

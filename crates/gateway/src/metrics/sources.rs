@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::provider::ProviderStats;
 use crate::authenticate::AuthorityStatus;
+use crate::authorizer::AuthorizerStatus;
 use crate::cgroup::Cgroup;
 use crate::events::EventsStatus;
 use crate::login::LoginStatus;
@@ -112,6 +113,7 @@ pub(super) struct Sources {
     /// Receiver, outcome, count.
     pub(super) told: Source<Vec<(String, &'static str, u64)>>,
     pub(super) reviews: Source<Option<ReviewStatus>>,
+    pub(super) authorizers: Source<Vec<AuthorizerStatus>>,
     pub(super) logins: Source<Option<LoginStatus>>,
     pub(super) watches: Source<Vec<WatchStatus>>,
     pub(super) access_log: Option<Arc<access_log::Stats>>,

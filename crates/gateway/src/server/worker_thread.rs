@@ -19,7 +19,7 @@ use crate::config::{ListenAddress, UpstreamProtocol};
 use crate::deadline::{Deadlines, TICK};
 use crate::listen::{Acceptor, Connected};
 use crate::upstream::pool::Pool;
-use crate::worker::{Running, Worker};
+use crate::worker::{Consultant, Running, Worker};
 
 /// Ticks between two looks at the pools: a second.
 const SWEEP_TICKS: u32 = 10;
@@ -266,9 +266,14 @@ fn running(
         })
         .collect();
     let routes = config.routes.iter().map(|route| all.route(&route.name)).collect();
+    let authorizers = generation.authorizers.iter().map(|authorizer| Consultant {
+        authorizer: authorizer.clone(),
+        counts: all.authorizer(&authorizer.config().name),
+    });
     Running {
         authenticator: generation.authenticator.clone(),
         reviewer: generation.reviewer.clone(),
+        authorizers: authorizers.collect(),
         login: generation.login.clone(),
         events: generation.events.clone(),
         minter: generation.minter.clone(),

@@ -7,6 +7,7 @@
 //! Flow: `a provider's log → answer → way → follow → View → Followed → the gateway's cache`. The provider may be in this process, or
 //! elsewhere ([`remote`]).
 
+pub mod asked;
 pub mod remote;
 
 use std::collections::{BTreeMap, HashMap};
@@ -43,7 +44,8 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
 
-use self::remote::{Asked, Remote};
+use self::asked::Asked;
+use self::remote::Remote;
 use crate::cli::Failure;
 use crate::config::{self, Broker, Follow};
 
@@ -206,6 +208,7 @@ impl Following {
             .abort_handle(),
         );
         self.tasks.push(on.spawn(answers.clone().run(appended)).abort_handle());
+        self.tasks.push(on.spawn(answers.relay.clone().run(self.end.clone())).abort_handle());
         self.tasks.push(on.spawn(forget_gone(store.clone())).abort_handle());
         self.tasks.push(on.spawn(sing(store.clone())).abort_handle());
         answers

@@ -1,8 +1,7 @@
 //! A provider elsewhere: what it denies, and what it answers, over HTTP.
 //!
-//! Owns: the questions and how answers are read; and a way for messages that needs no broker ([`Asked`]): each question is a request,
-//! and what it says back are the messages that answer it. That way nobody hears of a revocation before the next question, half a second
-//! later; a broker tells at once. Does not own: connections (`gateway::outbound`), the answers (`crate::provider::facts`).
+//! Owns: the questions and how answers are read. Does not own: the way for messages ([`super::asked`]), connections
+//! (`gateway::outbound`), the answers (`crate::provider::facts`).
 
 use std::sync::Arc;
 
@@ -12,20 +11,14 @@ use bytes::Bytes;
 use coherence::confirm::Confirm;
 use coherence::denials::{Denial, Denials};
 use coherence::drive::Copies;
-use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
 use coherence::{Epoch, Head, Tag};
-use gateway::outbound::Outbound;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use gateway::outbound::{Outbound, Streamed};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, Request, StatusCode};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
 
 use crate::config::Follow;
-
-/// Questions that are under way at once.
-const UNDER_WAY: usize = 8;
 
 /// A page of what is denied (`GET …/coherence/denials?after=TAG`), or what of some tags is (`POST …/coherence/confirm`).
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,13 +38,6 @@ pub struct Page {
 pub struct Tags {
     /// Each in base64.
     pub tags: Vec<String>,
-}
-
-/// Messages, each in base64.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Messages {
-    /// In the order in which they were made.
-    pub messages: Vec<String>,
 }
 
 /// Bytes as these texts have them.
@@ -86,7 +72,7 @@ impl Remote {
     }
 
     /// What is at a path below `/coherence`, or why it cannot be had.
-    async fn ask(
+    pub(super) async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -108,6 +94,16 @@ impl Remote {
             )),
             status => Err(format!("{url} answered {status}")),
         }
+    }
+
+    /// The stream of what is taken back, and the status of the answer. On the runtime that connections live on.
+    pub(super) async fn events(&self) -> Result<(StatusCode, Streamed), String> {
+        let Place { outbound, url, bearer } = &*self.0;
+        let request = Request::builder().uri(format!("{url}/coherence/events"));
+        let request = request.header(AUTHORIZATION, bearer.clone()).header(ACCEPT, "text/event-stream");
+        let request = request.body(Bytes::new()).map_err(|error| error.to_string())?;
+        let stream = outbound.stream(request).await.map_err(|error| format!("{url}: {error}"))?;
+        Ok((stream.status, stream))
     }
 
     async fn page(
@@ -156,99 +152,5 @@ impl Confirm for Remote {
         let body = serde_json::to_vec(&tags).ok()?;
         let (head, denied, _) = self.page(Method::POST, "confirm", body.into()).await?;
         Some((head, denied))
-    }
-}
-
-/// A way for messages to a provider that is asked over HTTP.
-pub struct Asked {
-    questions: mpsc::Sender<(Topic, Bytes)>,
-    subscribers: Arc<Subscribers>,
-    state: watch::Receiver<State>,
-}
-
-type Subscribers = Mutex<Vec<(Topic, mpsc::Sender<Bytes>)>>;
-
-impl Asked {
-    /// To this provider; what it takes runs on this runtime, and ends with it.
-    pub fn new(remote: Remote, on: &Handle) -> Self {
-        let (questions, mut waiting) = mpsc::channel::<(Topic, Bytes)>(QUEUE);
-        let (tell, state) = watch::channel(State::Starting);
-        let subscribers = Arc::<Subscribers>::default();
-        let (heard, places) = (subscribers.clone(), Arc::new(tokio::sync::Semaphore::new(UNDER_WAY)));
-        on.spawn(async move {
-            while let Some((topic, question)) = waiting.recv().await {
-                // Who would wait for longer asks anew anyway.
-                let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let (remote, heard, tell) = (remote.clone(), heard.clone(), tell.clone());
-                tokio::spawn(async move {
-                    let answered = exchange(&remote, question).await;
-                    drop(place);
-                    let now = match &answered {
-                        Ok(_) => State::Up,
-                        Err(why) => State::Down(why.as_str().into()),
-                    };
-                    said(&tell, now);
-                    if let (Ok(messages), Topic::Questions(name)) = (answered, topic) {
-                        deliver(&heard, &Topic::Events(name), &messages);
-                    }
-                });
-            }
-        });
-        Self { questions, subscribers, state }
-    }
-}
-
-async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String> {
-    let answer = remote.ask(Method::POST, "messages", "application/octet-stream", question).await?;
-    let Messages { messages } =
-        serde_json::from_slice(&answer).map_err(|_| "it answers nothing that makes sense")?;
-    let messages = messages.iter().map(|text| STANDARD.decode(text).map(Bytes::from));
-    messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
-}
-
-/// Says how it is, in one line when that changes.
-fn said(tell: &watch::Sender<State>, now: State) {
-    tell.send_if_modified(|before| {
-        let (was, is) = (matches!(before, State::Down(_)), matches!(now, State::Down(_)));
-        match &now {
-            State::Down(why) if !was => tracing::warn!(%why, "an issuer that is followed does not answer"),
-            State::Up if was => tracing::info!("an issuer that is followed answers again"),
-            _ => {}
-        }
-        // Another cause of the same outage is no news.
-        let news = *before != now && was != is || *before == State::Starting;
-        *before = now;
-        news
-    });
-}
-
-fn deliver(subscribers: &Subscribers, topic: &Topic, messages: &[Bytes]) {
-    subscribers.lock().retain(|(of, to)| {
-        if of == topic {
-            // A queue that is full drops.
-            for message in messages {
-                let _ = to.try_send(message.clone());
-            }
-        }
-        !to.is_closed()
-    });
-}
-
-impl Transport for Asked {
-    fn send(&self, topic: &Topic, message: Bytes) {
-        // What others are to hear is nobody's here.
-        if matches!(topic, Topic::Questions(_)) {
-            let _ = self.questions.try_send((topic.clone(), message));
-        }
-    }
-
-    fn subscribe(&self, topic: Topic) -> Subscription {
-        let (to, subscription) = mpsc::channel(QUEUE);
-        self.subscribers.lock().push((topic, to));
-        subscription
-    }
-
-    fn state(&self) -> watch::Receiver<State> {
-        self.state.clone()
     }
 }

@@ -64,6 +64,18 @@ pub(super) struct Live {
     pub(super) stats: Arc<ProviderStats>,
 }
 
+/// Whether the server ends: for answers that otherwise would not. Every request carries one.
+#[derive(Clone)]
+pub(super) struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Waits until it does.
+    pub(super) async fn told(&mut self) {
+        // Whoever would tell is gone: so is the server.
+        let _ = self.0.wait_for(|stop| *stop).await;
+    }
+}
+
 /// Binds the address. Call it within a runtime.
 pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
     let bound = || -> io::Result<TcpListener> {
@@ -150,7 +162,11 @@ async fn talk(
     let activity = Activity::new();
     let stream = TokioIo::new(Watched::new(stream, activity.clone()));
     let watched = activity.clone();
-    let service = service_fn(move |request| answer(request, peer, live.clone(), watched.clone()));
+    let ends = Stop(stop.clone());
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ends.clone());
+        answer(request, peer, live.clone(), watched.clone())
+    });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     // heads are timed by `Activity`
     let http1 = HEAD as usize;
@@ -236,6 +252,7 @@ fn endpoint(path: &str, issuer: &str) -> &'static str {
         discovery::LOGIN => "login",
         discovery::CONSENT => "consent",
         path if path.starts_with(discovery::ACCOUNT) => "account",
+        path if path.starts_with("/coherence/") => "coherence",
         path if path.starts_with("/.well-known/") => "discovery",
         _ => "(none)",
     }

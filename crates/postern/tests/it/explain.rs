@@ -296,3 +296,25 @@ fn no_token_is_printed() {
         assert!(token.split('.').all(|part| !text.contains(part)), "{text}");
     }
 }
+
+#[test]
+fn an_authorizer_that_has_a_say_is_named_and_not_asked() {
+    let text = format!(
+        "{CONFIG}\n[[upstream]]\nname = \"auth\"\nendpoints = [\"http://127.0.0.1:1\"]\n\
+         [[authorizer]]\nname = \"other\"\nupstream = \"auth\"\npath_prefix = \"/check\"\n\
+         [[route]]\nname = \"asked\"\npath = {{ prefix = \"/asked\" }}\nupstream = \"orders\"\npublic = true\n\
+         authorizer = \"other\"\n"
+    );
+    let file = FILES.write("explain-authorizer.toml", text).display().to_string();
+    let request = "POST https://app.example/asked/x?y=1";
+    let output = postern(&["check", "--config", &file, "--at", &NOW.to_string(), "--request", request]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    for part in [
+        "the authorizer other at upstream auth is asked as well: POST /check/asked/x?y=1",
+        "if the authorizer other says so",
+        "an authorizer decides in the end",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}

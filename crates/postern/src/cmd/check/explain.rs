@@ -17,6 +17,7 @@ use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 use auth::token::jwt;
 use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verified};
+use gateway::authorizer;
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock, Now};
 use gateway::config::{Config, KeySource, Route};
@@ -72,7 +73,8 @@ pub(super) fn explain(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(format!("cannot start a runtime: {error}")))?;
     only_issuer_of(&mut loaded.config, question, jwks);
-    let authenticator = Caller { config: &loaded.config, certificate, now };
+    let followed = is_followed(&loaded, question);
+    let authenticator = Caller { config: &loaded.config, certificate, now, followed };
     let caller = match runtime.block_on(authenticator.find(&mut story, index, &request, &fields))? {
         Ok(caller) => caller,
         Err(Ended) => return Ok(story),
@@ -121,11 +123,25 @@ fn only_issuer_of(config: &mut Config, question: &Question, jwks: Option<PathBuf
     }
 }
 
+/// Whether a gateway that serves would hear of it, were the token revoked.
+fn is_followed(loaded: &Loaded, question: &Question) -> bool {
+    let Some(token) = question.token.as_ref() else { return false };
+    let Ok(unverified) = jwt::parse(token.as_bytes()) else { return false };
+    let issuer = unverified.issuer();
+    let own = loaded.provider.as_ref().is_some_and(|provider| provider.config.issuer == issuer);
+    let elsewhere = loaded.coherence.follows.iter().any(|follow| &*follow.issuer == issuer);
+    let transmitters = loaded.events.iter().flat_map(|events| &events.transmitters);
+    let told = transmitters.flat_map(|one| &one.tokens_of).any(|of| &**of == issuer);
+    own || elsewhere || told
+}
+
 /// Finds out who is calling.
 struct Caller<'a> {
     config: &'a Config,
     certificate: Option<CertificateDer<'static>>,
     now: Timestamp,
+    /// A gateway that serves hears what the token's issuer revokes.
+    followed: bool,
 }
 
 type Found = Result<Option<Arc<Verified>>, Ended>;
@@ -174,6 +190,10 @@ impl Caller<'_> {
         Ok(match answer {
             Ok(verified) => {
                 told_identity(story, &verified.facts, self.now);
+                if self.followed {
+                    let what = "whether it was revoked is not looked at here: only a gateway that serves hears of that";
+                    story.step(0, None, what);
+                }
                 Ok(Some(verified))
             }
             Err(Rejection::Invalid(error)) => {
@@ -333,6 +353,9 @@ impl<'b> Bench<'b> {
                 }
             };
         }
+        if outcome.is_ok() {
+            self.others(story, route, request);
+        }
         let outcome = outcome.map_err(Barred::Denied).and_then(|permit| self.rewritten(story, permit));
         let permit = match outcome {
             Ok(permit) => permit,
@@ -355,7 +378,24 @@ impl<'b> Bench<'b> {
             // Only where other proxies forward.
             None => "nowhere: the route has no upstream".to_owned(),
         };
-        story.permit(to, &upstream_head(permit.request(), loaded, route, fields, caller));
+        let mut lines = upstream_head(permit.request(), loaded, route, fields, caller);
+        let Some(authorizer) = route.authorizer.map(|at| &loaded.config.authorizers[at]) else {
+            return story.permit(to, &lines);
+        };
+        lines.push(format!("(and what the authorizer says of: {})", authorizer.given.join(", ")));
+        story.permit_if(format!("{to}, if the authorizer {} says so", authorizer.name), &lines);
+    }
+
+    /// Who else is asked about a request that a route permits.
+    fn others(&self, story: &mut Story, route: &Route, request: &Canonical<'_>) {
+        let config = &self.loaded.config;
+        let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return };
+        let upstream = &config.upstreams[authorizer.upstream].name;
+        let question = authorizer::request_line(authorizer, request);
+        let what =
+            format!("the authorizer {} at upstream {upstream} is asked as well: {question}", authorizer.name);
+        story.step(0, None, what);
+        story.step(1, None, "not by this command, which does not know what else that would set going");
     }
 
     /// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
@@ -366,7 +406,7 @@ impl<'b> Bench<'b> {
         told_decision(story, &explanation);
         let permit = permit.map_err(Barred::Denied)?;
         for other in passage::guards(config, &permit, self.fields).map_err(Barred::Disputed)? {
-            let Route { name, policy, .. } = &config.routes[other];
+            let guard @ Route { name, policy, .. } = &config.routes[other];
             let request = permit.request().clone();
             let what = format!("{name} guards {} on the same upstream, and is asked too", request.path());
             story.step(0, None, what);
@@ -375,6 +415,7 @@ impl<'b> Bench<'b> {
                 decide_in(court, policy, other, &request, facts, self.now, explanation).map(|_| ())
             })
             .map_err(Barred::Denied)?;
+            self.others(story, guard, &request);
         }
         Ok(permit)
     }

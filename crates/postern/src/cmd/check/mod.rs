@@ -99,6 +99,9 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     match story.verdict() {
         Verdict::Passes => Ok(Outcome::Good),
         Verdict::Refused => Ok(Outcome::No),
+        Verdict::Asked => Err(Failure::new(
+            "it passes here, and an authorizer decides in the end, which is not asked by this command",
+        )),
         Verdict::Unknown => {
             Err(Failure::new("it could not be found out; is there a way to the issuer, or --jwks?"))
         }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
-use gateway::config::KeySource;
+use gateway::config::{Authorizer, KeySource, Told};
 use idp::{ClientConfig, GrantType};
 
 use crate::config::{Follow, Loaded, Provider, raw};
@@ -46,6 +46,9 @@ pub(super) fn print(loaded: &Loaded) -> String {
     if let Some(kubernetes) = &loaded.raw.kubernetes {
         section(&mut out, "reviews", "", &format!("Kubernetes at {}", kubernetes.url));
     }
+    for authorizer in &loaded.config.authorizers {
+        section(&mut out, "asks", &authorizer.name, &describe_authorizer(loaded, authorizer));
+    }
     if let Some(provider) = &loaded.provider {
         section(&mut out, "provider", "", &describe_provider(provider));
     }
@@ -72,6 +75,17 @@ fn revoked(loaded: &Loaded, issuer: &str) -> String {
         (false, Some(Follow { url, .. })) => format!(", what it revokes is asked for at {url}"),
         (false, None) => String::new(),
     }
+}
+
+fn describe_authorizer(loaded: &Loaded, authorizer: &Authorizer) -> String {
+    let upstream = &loaded.config.upstreams[authorizer.upstream].name;
+    let how = match &authorizer.question {
+        Told::Itself { prefix } if prefix.is_empty() => "with the request itself".to_owned(),
+        Told::Itself { prefix } => format!("with the request below {prefix}"),
+        Told::XOriginal { path } => format!("at {path} with X-Original-URI"),
+        Told::XForwarded { path } => format!("at {path} with X-Forwarded-Uri"),
+    };
+    format!("whether requests may pass, at upstream {upstream}, {how}")
 }
 
 fn describe_provider(provider: &Provider) -> String {
@@ -171,9 +185,12 @@ fn table(loaded: &Loaded) -> Table {
     table.set_header(["route", "requests", "who may", "upstream", "limits"].map(heading));
     for (raw, route) in loaded.raw.route.iter().zip(&loaded.config.routes) {
         let who = who_may(&route.policy);
-        let who = match &route.policy {
-            Policy::Public => Cell::new(who).fg(Color::Yellow),
-            Policy::Rules(_) => Cell::new(who),
+        let asked = raw.authorizer.as_ref().map(|name| &name.0);
+        let who = match (&route.policy, asked) {
+            (Policy::Public, None) => Cell::new(who).fg(Color::Yellow),
+            (Policy::Public, Some(name)) => Cell::new(format!("whom {name} lets pass")),
+            (Policy::Rules(_), None) => Cell::new(who),
+            (Policy::Rules(_), Some(name)) => Cell::new(format!("{who}\nif {name} lets them pass too")),
         };
         table.add_row([
             Cell::new(&raw.name.0).add_attribute(Attribute::Bold),

@@ -21,6 +21,8 @@ pub(super) enum Verdict {
     Passes,
     /// What decides it could not be had here.
     Unknown,
+    /// It passes if an authorizer says so, which is not asked here.
+    Asked,
 }
 
 impl Story {
@@ -82,6 +84,12 @@ impl Story {
         self.part("answer");
         self.line(format_args!("  {GOOD}forwarded{GOOD:#} {what}"));
         self.lines(lines);
+    }
+
+    /// The end of a request that passes if an authorizer says so as well.
+    pub(super) fn permit_if(&mut self, what: impl Display, lines: &[String]) {
+        self.permit(what, lines);
+        self.verdict = Verdict::Asked;
     }
 
     /// The end of a request that another proxy asks about: what that is told, in so many words for each way of asking.

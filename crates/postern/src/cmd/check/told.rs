@@ -53,11 +53,22 @@ impl Asked {
         if let Some(name) = alike {
             ways.push((format!("over HTTP only without that: {}", look_alike(name)), Vec::new()));
         } else if self.http {
-            lines.insert(0, "Cache-Control: no-store".to_owned());
+            lines.insert(0, cache_control(config));
             lines.extend(vouch::absent(config, &names).map(|name| format!("{name}: (empty)")));
             ways.push(("over HTTP: 200, with these fields".to_owned(), lines));
         }
         story.vouch(&ways);
+    }
+}
+
+/// How an answer may be kept: the shortest that a listener lets it.
+fn cache_control(config: &Config) -> String {
+    let services = config.listeners.iter().filter_map(|l| l.service.authorization());
+    let keeping: Option<Vec<_>> =
+        services.filter(|service| service.http.is_some()).map(|service| service.keeping.as_ref()).collect();
+    match keeping.iter().flatten().map(|keeping| keeping.max_age).min() {
+        Some(max_age) => format!("Cache-Control: max-age={} at most, must-revalidate", max_age.as_secs()),
+        None => "Cache-Control: no-store".to_owned(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_hop_by_hop};
 use auth::token::Algorithm;
 use auth::token::jws::Signer;
-use gateway::config::Assertion;
+use gateway::config::{Assertion, Authorizer};
 
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw::HeaderStyle;
@@ -16,7 +16,11 @@ use super::{Context, issuers, routes};
 /// Longest life of an assertion: it cannot be taken back.
 const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
 
-pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<(IdentityHeaders, StripSet)> {
+pub(super) fn check(
+    sound: &Sound,
+    authorizers: &[Authorizer],
+    context: &mut Context<'_>,
+) -> Option<(IdentityHeaders, StripSet)> {
     let raw = &sound.file.identity_headers;
     let path = KeyPath::of("identity_headers");
     let prefix = match raw.style {
@@ -57,7 +61,10 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Option<(Identit
         })
         .ok()?;
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
-    let strip = headers.strip_set(raw.remove.iter().map(|name| name.0.as_str()).chain(assertion));
+    // What an authorizer says, nobody else does.
+    let given = authorizers.iter().flat_map(|authorizer| &authorizer.given).map(|name| &**name);
+    let removed = raw.remove.iter().map(|name| name.0.as_str());
+    let strip = headers.strip_set(removed.chain(assertion).chain(given));
     Some((headers, strip))
 }
 

@@ -1,9 +1,11 @@
 //! Where requests come in.
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
 
 use gateway::config::{
-    Asking, Authorization, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
+    Asking, Authorization, Keeping, Limits, ListenAddress, Listener, ListenerTimeouts, ListenerTls, Service,
 };
 use gateway::listen::MAX_PATH;
 use gateway::tls::Protocols;
@@ -32,7 +34,7 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Listener> {
     unique(listeners.iter().map(|(path, l)| (path.clone(), &l.name)), "listeners", &mut context.faults);
     addresses(sound, &listeners, context);
     let vouching = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
-    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, context)).collect()
+    listeners.iter().filter_map(|(path, listener)| one(listener, path, vouching, sound, context)).collect()
 }
 
 /// Two sockets on one address would share its connections between them by chance.
@@ -87,7 +89,13 @@ fn mode(raw: &raw::Listener, path: &KeyPath, address: &ListenAddress, context: &
     raw.mode.map_or(MODE, |mode| mode.0)
 }
 
-fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Context<'_>) -> Option<Listener> {
+fn one(
+    raw: &raw::Listener,
+    path: &KeyPath,
+    vouching: bool,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<Listener> {
     let (http1, http2) = (raw.protocols.contains(&Protocol::Http1), raw.protocols.contains(&Protocol::Http2));
     let tls = raw.tls.as_ref().map(|tls| {
         let path = path.key("tls");
@@ -106,7 +114,8 @@ fn one(raw: &raw::Listener, path: &KeyPath, vouching: bool, context: &mut Contex
     let service = match &raw.authorization {
         None => Service::Proxy,
         Some(asked) => {
-            Service::Authorization(authorization(asked, http2, &path.key("authorization"), context))
+            let at = path.key("authorization");
+            Service::Authorization(authorization(asked, http2, &at, sound, context))
         }
     };
     let address = address(&raw.address, context);
@@ -143,6 +152,7 @@ fn authorization(
     raw: &raw::Authorization,
     http2: bool,
     path: &KeyPath,
+    sound: &Sound,
     context: &mut Context<'_>,
 ) -> Authorization {
     if raw.http.is_none() && !http2 {
@@ -173,7 +183,37 @@ fn authorization(
         raw::Asking::XOriginal => Asking::XOriginal,
         raw::Asking::XForwarded => Asking::XForwarded,
     });
-    Authorization { from: from.check(context), http }
+    let keeping = raw.max_age.map(|max_age| {
+        if raw.http.is_none() {
+            let what = "Envoy keeps no answers that it was given over gRPC";
+            context.faults.add(&path.key("max_age"), what, "write `http`, or take it out");
+        }
+        if max_age.0 < Duration::from_secs(1) {
+            let hint = "answers say it in whole seconds; write at least \"1s\", or take it out";
+            context.faults.add(&path.key("max_age"), format!("{max_age} is less than a second"), hint);
+        }
+        Keeping { max_age: max_age.0, vary: vary(raw.http, sound) }
+    });
+    Authorization { from: from.check(context), http, keeping }
+}
+
+/// Every field that a decision can depend on: those that say which request is meant, credentials, and those that choose a route.
+fn vary(asking: Option<raw::Asking>, sound: &Sound) -> Arc<str> {
+    let told: &[&str] = match asking {
+        Some(raw::Asking::XOriginal) => &["X-Original-Method", "X-Original-URL", "X-Original-URI"],
+        Some(raw::Asking::XForwarded) => {
+            &["X-Forwarded-Method", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-Uri"]
+        }
+        Some(raw::Asking::Envoy) | None => &[],
+    };
+    let mut names = vec!["Authorization", "Cookie"];
+    names.extend(told);
+    for name in sound.file.route.iter().flat_map(|route| route.headers.keys()) {
+        if !names.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+            names.push(name);
+        }
+    }
+    names.join(", ").into()
 }
 
 fn demand(tls: &raw::ListenerTls, path: &KeyPath, vouching: bool, context: &mut Context<'_>) {

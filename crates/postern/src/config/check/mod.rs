@@ -4,6 +4,7 @@
 //! at the first. Only when nothing was noted is the whole put together.
 
 mod authorities;
+mod authorizers;
 mod coherence;
 mod database;
 mod events;
@@ -109,10 +110,11 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let authorities = authorities::check(sound, &wanted, context);
     let upstreams = upstreams::check(sound, context);
     let kubernetes = kubernetes::check(sound, context);
+    let authorizers = authorizers::check(sound, context);
     let login = login::check(sound, &wanted, context);
     let policies = rules::policies(sound, &wanted, context);
     let routes = routes::check(sound, &policies, &wanted, context);
-    let identity = headers::check(sound, context);
+    let identity = headers::check(sound, &authorizers, context);
     let assertion = headers::assertion(sound, context);
     let server_timing = settings::server_timing(file, context);
     let provider = provider::check(sound, context);
@@ -158,6 +160,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
         guards,
         login,
         kubernetes,
+        authorizers,
         routes,
         upstreams,
         strip,

@@ -269,6 +269,7 @@ fn one(
     context: &mut Context<'_>,
 ) -> Option<Route> {
     let upstream = upstream(raw, path, sound, context);
+    let authorizer = authorizer(raw, path, sound, context);
     if let Some(timeout) = raw.request_timeout.0 {
         context.positive(timeout.0, &path.key("request_timeout"));
     }
@@ -290,6 +291,7 @@ fn one(
     Some(Route {
         name: raw.name.0.as_str().into(),
         policy: policy?,
+        authorizer: authorizer.ok()?,
         upstream: upstream.ok()?,
         rewrite: rewrite.ok()?,
         login: raw.login,
@@ -300,6 +302,31 @@ fn one(
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         preserve_host: raw.preserve_host,
     })
+}
+
+/// The index of the authorizer that is asked as well, if there is one. `Err` when a fault was noted.
+fn authorizer(
+    raw: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Result<Option<usize>, ()> {
+    let Some(Name(name)) = &raw.authorizer else { return Ok(None) };
+    let path = path.key("authorizer");
+    if let Some(listener) = sound.file.listener.iter().find(|listener| listener.authorization.is_some()) {
+        let what = format!("the listener {:?} answers others, who forward by themselves", listener.name.0);
+        let hint =
+            "have them ask the authorizer too and take it out here, or give that listener a file of its own";
+        context.faults.add(&path, what, hint);
+        return Err(());
+    }
+    let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
+    let at = known.iter().position(|known| known == name);
+    if at.is_none() && !sound.may_be_unfit("authorizer", name) {
+        let hint = known_names(name, &known, sound, "authorizer");
+        context.faults.add(&path, format!("there is no authorizer {name:?}"), hint);
+    }
+    at.map(Some).ok_or(())
 }
 
 /// The index of the route's upstream, if it has one. `Err` when a fault was noted.

@@ -20,7 +20,9 @@ pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstrea
     for (path, upstream) in &upstreams {
         let references =
             sound.file.route.iter().filter_map(|route| Some(route.upstream.as_ref()?.0.as_str()));
-        if !used(&upstream.name.0, references, &known) && !sound.any_unfit("route") {
+        let references = references.chain(sound.file.authorizer.iter().map(|a| a.upstream.0.as_str()));
+        let unfit = sound.any_unfit("route") || sound.any_unfit("authorizer");
+        if !used(&upstream.name.0, references, &known) && !unfit {
             let what = format!("no route leads to the upstream {:?}", upstream.name.0);
             context.faults.add(&path.key("name"), what, "name it in a route, or take it out");
         }

@@ -53,8 +53,8 @@ pub struct Issuer {
     #[serde(default = "secs::<3600>")]
     pub max_stale: Timespan,
     /// Follow what this issuer revokes, which must be a Postern provider elsewhere: file with what `postern admin follow-secret` prints
-    /// there. Its tokens are then refused when they are revoked: at once with a broker in `[coherence]`, without one as soon as the
-    /// issuer was asked what is new, which is twice a second. The provider in this process is followed by itself.
+    /// there. Its tokens are then refused at once when they are revoked: it is listened to over HTTP, and over a broker where
+    /// `[coherence]` names one. The provider in this process is followed by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub follow_secret_file: Option<PathBuf>,
     /// Where it is asked what is revoked, if not at the issuer's own URL: any of its nodes, up to the issuer's path.

@@ -5,6 +5,7 @@
 //! is the parent's `check`. Nothing here reads a file.
 
 mod authority;
+mod authorizer;
 mod coherence;
 mod event_receiver;
 mod events;
@@ -25,6 +26,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use authority::{Authority, AuthorityKind, ClientAuthentication, Signed};
+pub use authorizer::Authorizer;
 pub use coherence::{Addressing, Coherence};
 pub use event_receiver::{EventReceiver, EventType};
 pub use events::{SecurityEvents, Transmitter};
@@ -59,6 +61,9 @@ mod default {
     }
     pub(super) fn kib<const N: u64>() -> ByteSize {
         ByteSize(N << 10)
+    }
+    pub(super) fn mib<const N: u64>() -> ByteSize {
+        ByteSize(N << 20)
     }
     pub(super) fn bound_mib<const N: u64>() -> Bound<ByteSize> {
         Bound(Some(ByteSize(N << 20)))
@@ -106,6 +111,9 @@ pub struct File {
     /// Logging in with a browser.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<Login>,
+    /// Others who are asked whether requests may pass, before they are forwarded.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub authorizer: Vec<Authorizer>,
     /// Where requests go.
     pub upstream: Vec<Upstream>,
     /// What is protected, and by whom it may be reached. The most specific match wins, whatever the order.

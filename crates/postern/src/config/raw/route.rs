@@ -44,6 +44,10 @@ pub struct Route {
     /// Who may: the name of a policy, or a policy written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyChoice>,
+    /// Name of an authorizer that is asked as well, once the policy permits, or of every request where the route is public. What it
+    /// is asked about is the request as it came, before its path is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorizer: Option<Name>,
     /// What Kubernetes is asked when no rule of the policy decides. Without a policy, it is asked about every caller with a valid
     /// credential. Needs `[kubernetes]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

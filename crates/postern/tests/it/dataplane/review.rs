@@ -194,10 +194,11 @@ fn http2_and_questions_of_proxies_are_reviewed_too() {
         "{NOTEBOOKS}[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"token\"\nwatch = false\n",
         cluster.address
     );
-    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }".into();
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\", max_age = \"30s\" }".into();
     let text = Setup { listener, more, ..Setup::default() }.file(dir.path(), upstream.address);
     let f = Fixture::from_text(dir, issuer, upstream, &text);
-    assert_eq!(f.get("/notebook/team-a/y").status, 200);
+    let reviewed = f.get("/notebook/team-a/y");
+    assert_eq!((reviewed.status, reviewed.value("cache-control")), (200, Some("no-store")), "roles change");
     assert_eq!(f.get("/notebook/team-d/y").status, 403);
     assert!(f.upstream.seen().is_empty());
 }

@@ -1,14 +1,17 @@
 //! Tokens of the provider that are taken back: refused by every gateway that follows it, and cut off where they are in use.
 
+mod asked;
 mod everywhere;
 mod failover;
+mod sieve;
 mod town;
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use self::sieve::Sieve;
 use self::town::{BOUND, CUT, Town, free, until};
-use crate::support::{Running, database_of_its_own, get, postern, psql, said};
+use crate::support::{Running, database_of_its_own, exchange, get, postern, psql, said};
 
 /// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
 fn revoke_everywhere(town: &Town) {
@@ -204,7 +207,10 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     let broker = Broker::start();
     let more = format!("[coherence]\nbrokers = [\"{}\"]\n", broker.url);
     let town = Town::with("broker", 1, "sqlite://postern.db?mode=rwc", &more);
-    let mut elsewhere = town.elsewhere(&more);
+    // Nothing but the broker tells before it is asked.
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    sieve.shut("/coherence/events");
+    let mut elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
     until(|| !get(&elsewhere.admin, "/readyz").contains("way for messages"), "connected");
     until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
     let times: Vec<_> = (0..10).map(|_| town.revoke_and_watch(&elsewhere)).collect();
@@ -219,6 +225,66 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
 }
 
 #[test]
+fn without_a_broker_gateways_elsewhere_are_told_at_once() {
+    let mut town = Town::new("told", 1, "sqlite://postern.db?mode=rwc");
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
+    // The first event may come before the stream has begun.
+    town.revoke_and_watch(&elsewhere);
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
+    // It can ask no more, and goes by its lease: what it hears now it was told.
+    sieve.shut("/coherence/messages");
+    sieve.shut("/coherence/confirm");
+    until(|| sieve.kept() > 0, "asked in vain");
+    town.nodes[0].revoke(&token);
+    until(|| elsewhere.status(&token) == 401, "refused, by what it was told");
+    assert_eq!(elsewhere.status(&other), 200, "while the lease lasts");
+    // Whoever listens without end does not keep a provider from ending.
+    town.nodes[0].process.signal("-TERM");
+    assert_eq!(town.nodes[0].process.ended(), Some(0));
+}
+
+#[test]
+fn what_is_told_is_told_to_whoever_has_the_secret() {
+    let town = Town::new("listeners", 1, "sqlite://postern.db?mode=rwc");
+    let address = &town.nodes[0].provider;
+    for path in ["events", "denials"] {
+        let answer = get(address, &format!("/coherence/{path}"));
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    }
+    let config = town.folder.0.join("node-0.toml");
+    let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
+    let text = String::from_utf8(printed.stdout).unwrap();
+    let secret = coherence::secret::SharedSecret::parse(&text).unwrap();
+    let bearer = secret.bearer();
+    let ask = |request: &str, body: &str| {
+        exchange(
+            address,
+            &format!(
+                "{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
+                 Content-Length: {}\r\n\r\n{body}",
+                &*bearer,
+                body.len()
+            ),
+        )
+    };
+    assert!(ask("GET /coherence/denials", "").starts_with("HTTP/1.1 200 "));
+    for (request, body) in [
+        ("GET /coherence/denials?after=nothing", ""),
+        ("POST /coherence/confirm", "{"),
+        ("POST /coherence/confirm", "{\"tags\":[\"short\"]}"),
+    ] {
+        let answer = ask(request, body);
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");
+    }
+    let answer = ask("POST /coherence/messages", "what nobody made");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("{\"messages\":[]}"), "{answer}");
+    let answer = ask("POST /coherence/messages", &"a".repeat(300 << 10));
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[test]
 fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
     let town = Town::new("still", 1, "sqlite://postern.db?mode=rwc");
     let elsewhere = town.elsewhere("");
@@ -226,7 +292,8 @@ fn a_gateway_that_stood_still_does_not_go_on_with_what_it_knew() {
     assert_eq!([elsewhere.status(&token), elsewhere.status(&other)], [200; 2]);
     elsewhere.process.signal("-STOP");
     town.nodes[0].revoke(&token);
-    std::thread::sleep(BOUND + Duration::from_secs(1));
+    // Long enough for every timer to be over, and every peer's patience.
+    std::thread::sleep(Duration::from_secs(30));
     elsewhere.process.signal("-CONT");
     // It asks, or has caught up; what it knew when it fell asleep is over.
     for _ in 0..100 {

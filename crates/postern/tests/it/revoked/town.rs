@@ -46,7 +46,7 @@ pub(super) fn free() -> String {
 }
 
 /// A service that answers, and on `/events` never comes to an end.
-fn service() -> String {
+pub(super) fn service() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     std::thread::spawn(move || {
@@ -79,7 +79,7 @@ fn serve(mut stream: TcpStream) {
 }
 
 /// Whoever has an opaque token is asked about at the provider.
-fn authority(issuer: &str) -> String {
+pub(super) fn authority(issuer: &str) -> String {
     format!(
         "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{issuer}/introspect\"\n\
          prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
@@ -149,7 +149,7 @@ pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
 }
 
 impl Node {
-    fn begun(&mut self) {
+    pub(super) fn begun(&mut self) {
         self.process.wait_for("listening");
         until(|| get(&self.admin, "/readyz").contains(" 200 "), "ready");
     }
@@ -238,12 +238,21 @@ impl Town {
     pub(super) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
         self.tell_the_secret();
         let mut elsewhere =
-            self.start_elsewhere_by("", |arguments| Running::start_with_clock(clock, arguments));
+            self.start_elsewhere_by("", "", |arguments| Running::start_with_clock(clock, arguments));
         elsewhere.begun();
         elsewhere
     }
 
-    fn tell_the_secret(&self) {
+    /// Starts one that asks at this URL what is revoked.
+    pub(super) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
+        self.tell_the_secret();
+        let follow = format!("follow_url = \"{url}\"\n");
+        let mut elsewhere = self.start_elsewhere_by(more, &follow, Running::start);
+        elsewhere.begun();
+        elsewhere
+    }
+
+    pub(super) fn tell_the_secret(&self) {
         let config = self.folder.0.join("node-0.toml");
         let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
         assert_eq!(printed.status.code(), Some(0), "{}", said(&printed));
@@ -251,10 +260,10 @@ impl Town {
     }
 
     pub(super) fn start_elsewhere(&self, more: &str) -> Node {
-        self.start_elsewhere_by(more, Running::start)
+        self.start_elsewhere_by(more, "", Running::start)
     }
 
-    fn start_elsewhere_by(&self, more: &str, start: impl Fn(&[&str]) -> Running) -> Node {
+    fn start_elsewhere_by(&self, more: &str, follow: &str, start: impl Fn(&[&str]) -> Running) -> Node {
         let (issuer, service) = (&self.nodes[0].provider, service());
         let (gateway, admin) = (free(), free());
         let secret = self.folder.0.join("follow.secret");
@@ -264,7 +273,7 @@ impl Town {
              [access_log]\nformat = \"off\"\n{more}\n\
              [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-             follow_secret_file = \"follow.secret\"\n{}\
+             follow_secret_file = \"follow.secret\"\n{follow}{}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
              policy = {{ allow = [{{ authenticated = true }}] }}\n",

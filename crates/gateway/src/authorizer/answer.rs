@@ -1,0 +1,449 @@
+//! What an authorizer's answer means, and whether it may be kept.
+//!
+//! Owns: which of its fields the service is given and which the client, what makes an answer unusable, freshness by RFC 9111.
+//! Does not own: what it was asked, what else may end it ([`crate::followed`]).
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use auth::headers::{IdentityHeaders, is_same};
+use coherence::statement::{self, Statement};
+
+use super::exchange::Heard;
+use super::question::Question;
+use crate::answer::Answer;
+use crate::cache::{Held, Weigh};
+use crate::config::Authorizer as Config;
+use crate::followed::Revocable;
+use crate::metrics::{Consulted, Outcome};
+
+/// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
+const FOR_CLIENTS: [&str; 17] = [
+    "cache-control",
+    "content-encoding",
+    "content-language",
+    "content-security-policy",
+    "content-type",
+    "expires",
+    "location",
+    "permissions-policy",
+    "pragma",
+    "referrer-policy",
+    "retry-after",
+    "set-cookie",
+    "strict-transport-security",
+    "vary",
+    "www-authenticate",
+    "x-content-type-options",
+    "x-frame-options",
+];
+
+/// Why an answer is none.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unclear {
+    #[error("the request cannot be put into a question")]
+    Unaskable,
+    #[error("it is not valid HTTP, or its head is too large")]
+    NotHttp,
+    #[error("its body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("{0} is no status that a request can be answered with")]
+    Status(u16),
+    #[error("the field {0} is there twice")]
+    Repeated(Box<str>),
+    #[error("the field {0} is not text")]
+    NotText(Box<str>),
+}
+
+/// What an authorizer says of a request.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// It may pass.
+    Allowed(Allowed),
+    /// It is answered with this.
+    Refused(Refused),
+}
+
+/// A request may pass.
+#[derive(Debug, Default)]
+pub(crate) struct Allowed {
+    /// What the service is told.
+    pub(crate) fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// The same as lines of an HTTP/1.1 head.
+    pub(crate) http1_block: Box<[u8]>,
+    /// Among them is who calls: nothing that we know of that is told beside it.
+    pub(crate) names_caller: bool,
+    /// `Set-Cookie` for the client.
+    pub(crate) cookies: Vec<Box<[u8]>>,
+    /// What may take it back at any moment.
+    pub(crate) revocable: Option<Revocable>,
+}
+
+/// A request is answered in the authorizer's words.
+#[derive(Debug)]
+pub(crate) struct Refused {
+    status: u16,
+    fields: Vec<(Box<str>, Box<str>)>,
+    body: Box<[u8]>,
+}
+
+/// An answer that was read.
+pub(super) struct Read {
+    pub(super) said: Said,
+    /// How long it is fresh, counted from when it was asked for; `None`: it may not be kept.
+    pub(super) fresh: Option<Duration>,
+    /// Which issuer may take it back, and by what.
+    pub(super) statement: Option<(Box<str>, Statement)>,
+}
+
+/// Reads an answer to a question.
+pub(super) fn read(
+    heard: Heard,
+    config: &Config,
+    identity: &IdentityHeaders,
+    question: &Question,
+) -> Result<Read, Unclear> {
+    let fresh = freshness(&heard, config, question.names_request());
+    match heard.status {
+        200..=299 => {
+            let statement = statement(&heard)?;
+            let said = Said::Allowed(allowed(&heard, config, identity)?);
+            Ok(Read { said, fresh, statement })
+        }
+        300..=599 => Ok(Read { said: Said::Refused(refused(heard)?), fresh, statement: None }),
+        status => Err(Unclear::Status(status)),
+    }
+}
+
+fn allowed(heard: &Heard, config: &Config, identity: &IdentityHeaders) -> Result<Allowed, Unclear> {
+    let mut allowed = Allowed::default();
+    let mut block = Vec::new();
+    for name in &config.given {
+        // An empty one is how those say "none" who cannot take a field off.
+        let Some(value) = one(heard, name)?.filter(|value| !value.is_empty()) else { continue };
+        for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+            block.extend_from_slice(part);
+        }
+        allowed.names_caller |= identity.names().any(|own| is_same(own, name));
+        allowed.fields.push((name.clone(), value.into()));
+    }
+    allowed.http1_block = block.into();
+    let cookies = heard.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
+    Ok(allowed)
+}
+
+fn refused(heard: Heard) -> Result<Refused, Unclear> {
+    let mut fields = Vec::new();
+    for (name, value) in heard.fields {
+        if FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+            let text = std::str::from_utf8(&value).map_err(|_| Unclear::NotText(name.clone()))?;
+            fields.push((name.to_ascii_lowercase().into(), text.into()));
+        }
+    }
+    Ok(Refused { status: heard.status, fields, body: heard.body.into() })
+}
+
+/// The one field of a name.
+fn one<'h>(heard: &'h Heard, name: &str) -> Result<Option<&'h [u8]>, Unclear> {
+    let mut of_name = heard.fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+    match (of_name.next(), of_name.next()) {
+        (Some(_), Some(_)) => Err(Unclear::Repeated(name.into())),
+        (first, _) => Ok(first.map(|(_, value)| &**value)),
+    }
+}
+
+/// What only a Postern says. What cannot be read of it is not as if it were not there.
+fn statement(heard: &Heard) -> Result<Option<(Box<str>, Statement)>, Unclear> {
+    let text = |name: &str| match one(heard, name)?.map(std::str::from_utf8) {
+        Some(Ok(text)) => Ok(Some(text)),
+        Some(Err(_)) => Err(Unclear::NotText(name.into())),
+        None => Ok(None),
+    };
+    match (text(statement::FIELD)?, text(statement::ISSUER)?) {
+        (Some(said), Some(issuer)) => match Statement::parse(said) {
+            Some(said) => Ok(Some((issuer.into(), said))),
+            None => Err(Unclear::NotText(statement::FIELD.into())),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// How long an answer is fresh (RFC 9111 section 4.2), if it may be kept at all (section 3). Only what is said counts: nothing is
+/// guessed from other fields, and what is said twice or cannot be read says no.
+fn freshness(heard: &Heard, config: &Config, names_request: bool) -> Option<Duration> {
+    if !matches!(heard.status, 200..=299 | 401 | 403) || values(heard, "set-cookie").next().is_some() {
+        return None;
+    }
+    let (mut max_age, mut shared_max_age) = (None, None);
+    for directive in list(heard, "cache-control") {
+        let directive = directive?;
+        let (name, value) = directive.split_once('=').map_or((directive, None), |(n, v)| (n, Some(v)));
+        let age = match name.trim().to_ascii_lowercase().as_str() {
+            // It names fields that may not be kept, or speaks to caches of one client alone.
+            "no-store" | "no-cache" | "private" => return None,
+            "max-age" => &mut max_age,
+            "s-maxage" => &mut shared_max_age,
+            _ => continue,
+        };
+        if age.replace(seconds(value?)?).is_some() {
+            return None;
+        }
+    }
+    // What is kept here serves many connections: what is said to shared caches goes first.
+    let fresh = shared_max_age.or(max_age)?;
+    let mut named = 0;
+    for name in list(heard, "vary") {
+        let name = name?;
+        let shown = config.shown.iter().find(|shown| shown.name.eq_ignore_ascii_case(name));
+        let told = config.question.fields().iter().any(|told| told.eq_ignore_ascii_case(name));
+        match shown {
+            Some(shown) if shown.names_request && names_request => return None,
+            None if !told => return None,
+            _ => named += 1,
+        }
+    }
+    // It may rest on what the key leaves out, and does not say that it does not.
+    if names_request && named == 0 {
+        return None;
+    }
+    let mut ages = values(heard, "age");
+    let age = match (ages.next(), ages.next()) {
+        (None, _) => Duration::ZERO,
+        (Some(age), None) => seconds(std::str::from_utf8(age).ok()?)?,
+        (Some(_), Some(_)) => return None,
+    };
+    fresh.checked_sub(age).filter(|left| !left.is_zero())
+}
+
+/// `delta-seconds` (RFC 9111 section 1.2.2).
+fn seconds(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    // What does not fit is longer than anything is kept.
+    digits.then(|| Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into()))
+}
+
+fn values<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = &'h [u8]> {
+    let of_name = heard.fields.iter().filter(move |(other, _)| other.eq_ignore_ascii_case(name));
+    of_name.map(|(_, value)| &**value)
+}
+
+/// The members of a list in all fields of a name (RFC 9110 section 5.6.1); `None` for what is not text.
+fn list<'h>(heard: &'h Heard, name: &'static str) -> impl Iterator<Item = Option<&'h str>> {
+    values(heard, name).flat_map(|value| {
+        let text = std::str::from_utf8(value).ok();
+        let parts = text.into_iter().flat_map(|text| text.split(',').map(str::trim));
+        let parts = parts.filter(|part| !part.is_empty()).map(Some);
+        parts.chain(text.is_none().then_some(None))
+    })
+}
+
+impl Said {
+    /// The same, until it is taken back.
+    pub(super) fn until_revoked(self, revocable: Revocable) -> Self {
+        match self {
+            Self::Allowed(allowed) => Self::Allowed(Allowed { revocable: Some(revocable), ..allowed }),
+            refused @ Self::Refused(_) => refused,
+        }
+    }
+
+    pub(super) fn counted(&self) -> Consulted {
+        match self {
+            Self::Allowed(_) => Consulted::Allowed,
+            Self::Refused(Refused { status: 500.., .. }) => Consulted::Failed,
+            Self::Refused(_) => Consulted::Refused,
+        }
+    }
+}
+
+impl Refused {
+    /// For the client, as the authorizer said it.
+    pub(crate) fn answer(&self) -> Answer {
+        let (code, outcome) = match self.status {
+            300..=399 => ("authorizer_redirected", Outcome::Unauthenticated),
+            401 => ("authorizer_refused", Outcome::Unauthenticated),
+            500.. => ("authorizer_failed", Outcome::AuthUnavailable),
+            _ => ("authorizer_refused", Outcome::Forbidden),
+        };
+        let mut fields: Vec<(Cow<'static, str>, Cow<'static, str>)> = Vec::new();
+        for (name, value) in &self.fields {
+            fields.push((name.to_string().into(), value.to_string().into()));
+        }
+        // It is about whoever asked, whatever caches on the way would take it for.
+        if !self.fields.iter().any(|(name, _)| &**name == "cache-control") {
+            fields.push(("cache-control".into(), "no-store".into()));
+        }
+        Answer { status: self.status, code, outcome, fields, body: self.body.to_vec().into(), close: false }
+    }
+}
+
+impl Weigh for Said {
+    fn weight(&self) -> usize {
+        const PAIR: usize = size_of::<(Box<str>, Box<[u8]>)>();
+        // The `Arc` adds its two counts.
+        let own = size_of::<Self>() + 2 * size_of::<usize>();
+        own + match self {
+            Self::Allowed(Allowed { fields, http1_block, cookies, revocable, names_caller: _ }) => {
+                let fields =
+                    fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>();
+                let cookies =
+                    cookies.iter().map(|cookie| size_of::<Box<[u8]>>() + cookie.len()).sum::<usize>();
+                let held = revocable.as_ref().map_or(0, |revocable| revocable.weight() + size_of::<Held>());
+                fields + http1_block.len() + cookies + held
+            }
+            Self::Refused(Refused { fields, body, status: _ }) => {
+                fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>() + body.len()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{SHOWN, Shown, Told};
+
+    fn config() -> Config {
+        Config {
+            name: "a".into(),
+            upstream: 0,
+            question: Told::Itself { prefix: "".into() },
+            timeout: Duration::from_secs(1),
+            shown: SHOWN.iter().map(|name| Shown::new(name)).collect(),
+            given: ["x-auth-request-user", "x-auth-request-groups"].map(Into::into).into(),
+            max_age: Duration::from_secs(10),
+            max_age_followed: Duration::from_mins(1),
+            cache_bytes: 1 << 20,
+        }
+    }
+
+    fn heard(status: u16, fields: &[(&str, &str)]) -> Heard {
+        let fields = fields.iter().map(|(name, value)| ((*name).into(), value.as_bytes().into())).collect();
+        Heard { status, fields, body: Vec::new() }
+    }
+
+    fn fresh(status: u16, fields: &[(&str, &str)], names_request: bool) -> Option<u64> {
+        freshness(&heard(status, fields), &config(), names_request).map(|fresh| fresh.as_secs())
+    }
+
+    #[test]
+    fn what_says_how_long_is_kept_so_long() {
+        for (cache_control, expected) in [
+            ("max-age=5", 5),
+            ("Max-Age = 5", 5),
+            ("public, max-age=5, must-revalidate", 5),
+            ("max-age=60, s-maxage=7", 7),
+            ("s-maxage=7", 7),
+            ("max-age=99999999999999999999", u64::from(u32::MAX)),
+        ] {
+            let said = [("Cache-Control", cache_control)];
+            for status in [200, 202, 204, 401, 403] {
+                assert_eq!(fresh(status, &said, false), Some(expected), "{status} {cache_control}");
+            }
+            for status in [302, 404, 429, 500, 503] {
+                assert_eq!(fresh(status, &said, false), None, "{status}");
+            }
+        }
+        let aged = [("cache-control", "max-age=5"), ("age", "3")];
+        assert_eq!(fresh(200, &aged, false), Some(2));
+    }
+
+    #[test]
+    fn what_does_not_say_so_or_cannot_be_read_is_not_kept() {
+        for fields in [
+            &[][..],
+            &[("cache-control", "")],
+            &[("cache-control", "public")],
+            &[("cache-control", "max-age=0")],
+            &[("cache-control", "max-age")],
+            &[("cache-control", "max-age=")],
+            &[("cache-control", "max-age=-1")],
+            &[("cache-control", "max-age=5x")],
+            &[("cache-control", "max-age=\"5\"")],
+            &[("cache-control", "max-age=5, max-age=6")],
+            &[("cache-control", "max-age=5"), ("cache-control", "no-store")],
+            &[("cache-control", "max-age=5, no-cache")],
+            &[("cache-control", "max-age=5, private")],
+            &[("cache-control", "max-age=5, private=\"x-user, y\"")],
+            &[("cache-control", "max-age=60, s-maxage=0")],
+            &[("cache-control", "max-age=60, s-maxage=x")],
+            &[("cache-control", "max-age=5"), ("set-cookie", "a=b")],
+            &[("cache-control", "max-age=5"), ("age", "5")],
+            &[("cache-control", "max-age=5"), ("age", "soon")],
+            &[("cache-control", "max-age=5"), ("age", "1"), ("age", "1")],
+            &[("expires", "Fri, 01 Jan 2100 00:00:00 GMT")],
+            &[("cache-control", "max-age=5"), ("vary", "*")],
+            &[("cache-control", "max-age=5"), ("vary", "cookie, *")],
+            &[("cache-control", "max-age=5"), ("vary", "x-tenant")],
+            &[("cache-control", "max-age=5"), ("vary", "cookie"), ("vary", "accept-language")],
+        ] {
+            assert_eq!(fresh(200, fields, false), None, "{fields:?}");
+        }
+        let mut odd = heard(200, &[("cache-control", "max-age=5")]);
+        odd.fields.push(("vary".into(), vec![0xff].into()));
+        assert_eq!(freshness(&odd, &config(), false), None);
+    }
+
+    #[test]
+    fn what_names_a_request_counts_unless_the_answer_says_what_counts() {
+        let age = ("cache-control", "max-age=5");
+        assert_eq!(fresh(200, &[age], false), Some(5));
+        assert_eq!(fresh(200, &[age], true), None);
+        assert_eq!(fresh(200, &[age, ("vary", "")], true), None);
+        assert_eq!(fresh(200, &[age, ("vary", "Authorization, Cookie")], true), Some(5));
+        assert_eq!(fresh(200, &[age, ("vary", "authorization, traceparent")], true), None);
+        assert_eq!(fresh(200, &[age, ("vary", "authorization, traceparent")], false), Some(5));
+        assert_eq!(fresh(200, &[age, ("vary", "host, x-forwarded-for")], true), Some(5));
+    }
+
+    #[test]
+    fn the_service_is_given_what_is_configured_once_and_nothing_empty() {
+        let given = |fields: &[(&str, &str)]| {
+            allowed(&heard(200, fields), &config(), &IdentityHeaders::x_auth_request())
+        };
+        let all = given(&[
+            ("X-Auth-Request-User", "ada"),
+            ("X-Auth-Request-Groups", ""),
+            ("X-Auth-Request-Email", "ada@example"),
+            ("X-Admin", "yes"),
+        ]);
+        let all = all.unwrap();
+        assert_eq!(&*all.http1_block, b"x-auth-request-user: ada\r\n");
+        assert!(all.names_caller && all.fields.len() == 1);
+        let twice = given(&[("x-auth-request-user", "ada"), ("X-Auth-Request-User", "root")]);
+        assert!(matches!(twice, Err(Unclear::Repeated(_))));
+    }
+
+    #[test]
+    fn a_client_is_given_the_refusal_and_nothing_that_speaks_to_us() {
+        let said = heard(
+            302,
+            &[
+                ("Location", "/oauth2/start?rd=%2F"),
+                ("Set-Cookie", "a=1"),
+                ("Set-Cookie", "b=2"),
+                ("X-Auth-Request-User", "ada"),
+                ("Postern-Revocable", "x"),
+            ],
+        );
+        let answer = refused(said).unwrap().answer();
+        let fields: Vec<_> = answer.fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let expected = [
+            "location: /oauth2/start?rd=%2F",
+            "set-cookie: a=1",
+            "set-cookie: b=2",
+            "cache-control: no-store",
+        ];
+        assert_eq!((answer.status, fields), (302, expected.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn half_a_statement_is_none_and_a_broken_one_is_no_answer() {
+        let of = |fields: &[(&str, &str)]| statement(&heard(200, fields));
+        assert!(of(&[]).unwrap().is_none());
+        assert!(of(&[("postern-revocable", "x 1 2 y")]).unwrap().is_none());
+        let broken = of(&[("postern-revocable", "x 1 2 y"), ("postern-revocable-by", "https://id.example")]);
+        assert!(matches!(broken, Err(Unclear::NotText(_))));
+    }
+}

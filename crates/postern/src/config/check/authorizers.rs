@@ -1,0 +1,191 @@
+//! Who else is asked whether requests may pass.
+
+use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_hop_by_hop, is_same};
+use gateway::config::{Authorizer, Shown, Told};
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, Asking};
+use super::super::scalar::FieldName;
+use super::super::sound::Sound;
+use super::routes::{canonical, plain_path};
+use super::{Context, known_names, names, unique, used};
+
+/// What carries our own statement of the caller where nothing else is configured.
+const ASSERTION: &str = "x-postern-assertion";
+
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Authorizer> {
+    let all = sound.paths("authorizer", &sound.file.authorizer);
+    unique(all.iter().map(|(path, a)| (path.clone(), &a.name)), "authorizers", &mut context.faults);
+    let known = names(&sound.file.authorizer, |authorizer| &authorizer.name);
+    for (path, authorizer) in &all {
+        let references =
+            sound.file.route.iter().filter_map(|route| Some(route.authorizer.as_ref()?.0.as_str()));
+        if !used(&authorizer.name.0, references, &known) && !sound.any_unfit("route") {
+            let what = format!("no route asks the authorizer {:?}", authorizer.name.0);
+            let hint = "name it with `authorizer` in a route, or take it out";
+            context.faults.add(&path.key("name"), what, hint);
+        }
+    }
+    all.iter().filter_map(|(path, authorizer)| one(authorizer, path, sound, context)).collect()
+}
+
+fn one(
+    raw: &raw::Authorizer,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<Authorizer> {
+    let upstream = upstream(raw, path, sound, context);
+    let question = question(raw, path, context);
+    let timeout = context.positive(raw.timeout.0, &path.key("timeout"));
+    let shown = shown(raw, path, context);
+    let given = given(raw, path, sound, context);
+    Some(Authorizer {
+        name: raw.name.0.as_str().into(),
+        upstream: upstream?,
+        question: question?,
+        timeout,
+        shown: shown?,
+        given: given?,
+        max_age: raw.max_age.0,
+        max_age_followed: raw.max_age_followed.0,
+        cache_bytes: usize::try_from(raw.cache_size.0).unwrap_or(usize::MAX),
+    })
+}
+
+fn upstream(
+    raw: &raw::Authorizer,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<usize> {
+    let known = names(&sound.file.upstream, |upstream| &upstream.name);
+    let name = raw.upstream.0.as_str();
+    let at = known.iter().position(|known| *known == name);
+    if at.is_none() && !sound.may_be_unfit("upstream", name) {
+        let hint = known_names(name, &known, sound, "upstream");
+        context.faults.add(&path.key("upstream"), format!("there is no upstream {name:?}"), hint);
+    }
+    at
+}
+
+fn question(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Told> {
+    let word = if raw.http == Asking::XOriginal { "x-original" } else { "x-forwarded" };
+    match (raw.http, &raw.path_prefix, &raw.path) {
+        (Asking::Envoy, prefix, None) => {
+            let at = path.key("path_prefix");
+            let prefix =
+                prefix.as_ref().map_or(Some(String::new()), |text| plain_path(text, &at, context))?;
+            Some(Told::Itself { prefix: prefix.into() })
+        }
+        (Asking::Envoy, prefix, Some(_)) => {
+            let what = "a question of Envoy's kind has the path of the request in question";
+            let hint = match prefix {
+                Some(_) => "keep `path_prefix`, which comes before that, and take `path` out",
+                None => {
+                    "write `http = \"x-original\"` or \"x-forwarded\" for questions at one path, or take it out"
+                }
+            };
+            context.faults.add(&path.key("path"), what, hint);
+            None
+        }
+        (_, Some(_), _) => {
+            let what = format!("questions of the kind {word:?} all have one path");
+            let hint = "write that with `path`; a prefix comes with `http = \"envoy\"`";
+            context.faults.add(&path.key("path_prefix"), what, hint);
+            None
+        }
+        (_, None, None) => {
+            let hint = "say where it is asked, such as `path = \"/oauth2/auth\"`";
+            context.faults.add(path, "missing key `path`", hint);
+            None
+        }
+        (asking, None, Some(text)) => {
+            let (plain, query) = text.split_once('?').map_or((text.as_str(), None), |(p, q)| (p, Some(q)));
+            let whole = canonical(text);
+            if whole.as_deref() != Ok(plain) || text.contains('#') || query.is_some_and(str::is_empty) {
+                let hint = match whole {
+                    Ok(read) if read != plain => format!("it would be read as {read:?}"),
+                    Ok(_) => "write a path, and a query if there is one".to_owned(),
+                    Err(problem) => problem,
+                };
+                context.faults.add(&path.key("path"), format!("{text:?} is not a plain path"), hint);
+                return None;
+            }
+            let path = text.as_str().into();
+            Some(if asking == Asking::XOriginal {
+                Told::XOriginal { path }
+            } else {
+                Told::XForwarded { path }
+            })
+        }
+    }
+}
+
+/// What it is shown of the client.
+fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Option<Box<[Shown]>> {
+    let path = path.key("request_headers");
+    // What any gateway takes off.
+    let strip = StripSet::new([""; 0]);
+    let mut good = true;
+    for (index, FieldName(name)) in raw.request_headers.iter().enumerate() {
+        let of_the_body = ["content-", "transfer-encoding", "trailer", "expect", "host", "range", "if-"];
+        let lower = name.to_ascii_lowercase();
+        let problem = if name.contains('*') {
+            Some("write the whole name of each header")
+        } else if is_hop_by_hop(name) || of_the_body.iter().any(|own| lower.starts_with(own)) {
+            Some("it belongs to the connection, or to a body, which is never shown")
+        } else if strip.strips(name) {
+            Some("clients could say in it who they are; the gateway tells of the request by itself")
+        } else if raw.request_headers[..index].iter().any(|FieldName(other)| is_same(other, name)) {
+            Some("it is there already")
+        } else {
+            None
+        };
+        if let Some(hint) = problem {
+            context.faults.add(&path.index(index), format!("{name:?} cannot be shown"), hint);
+            good = false;
+        }
+    }
+    good.then(|| raw.request_headers.iter().map(|FieldName(name)| Shown::new(name)).collect())
+}
+
+/// What the service is given of its answers.
+fn given(
+    raw: &raw::Authorizer,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<Box<[Box<str>]>> {
+    let assertion = sound.file.assertion.as_ref().map(|assertion| assertion.header.0.as_str());
+    let Some(wanted) = &raw.response_headers else {
+        let mut names: Vec<Box<str>> = Vec::new();
+        let styles = [IdentityHeaders::x_forwarded(), IdentityHeaders::x_auth_request()];
+        let fields = sound.file.identity_headers.fields.keys().map(String::as_str);
+        let ours = fields.chain(assertion.is_none().then_some(ASSERTION));
+        for name in styles.iter().flat_map(IdentityHeaders::names).chain(ours) {
+            if !names.iter().any(|known| is_same(known, name)) {
+                names.push(name.to_ascii_lowercase().into());
+            }
+        }
+        return Some(names.into());
+    };
+    let path = path.key("response_headers");
+    let mut names: Vec<&str> = Vec::new();
+    let mut good = true;
+    for (index, FieldName(name)) in wanted.iter().enumerate() {
+        let ours = assertion.filter(|own| is_same(own, name));
+        let fault = match ours {
+            Some(_) => {
+                Some("the gateway's own assertion is in it; name another with `assertion.header`".to_owned())
+            }
+            None => HeaderFault::of(name, names.iter().copied()).map(|fault| fault.to_string()),
+        };
+        if let Some(hint) = fault {
+            context.faults.add(&path.index(index), format!("{name:?} cannot be given to services"), hint);
+            good = false;
+        }
+        names.push(name);
+    }
+    good.then(|| names.into_iter().map(|name| name.to_ascii_lowercase().into()).collect())
+}

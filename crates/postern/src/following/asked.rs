@@ -1,0 +1,239 @@
+//! A way for messages to a provider elsewhere that needs nothing but HTTP.
+//!
+//! Owns: questions, each of which is a request whose answer carries the messages that answer it; and an event stream
+//! (`GET …/coherence/events`), over which the provider tells at once what it takes back. The stream may break, and may be none: then
+//! what was taken back is heard with the next question, half a second later. Does not own: the exchanges ([`Remote`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
+use coherence::wire;
+use gateway::outbound::Streamed;
+use http::{Method, StatusCode};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{sleep, timeout};
+
+use super::random;
+use super::remote::Remote;
+
+/// Questions that are under way at once.
+const UNDER_WAY: usize = 8;
+/// How often the event stream says something, though there be nothing to say.
+pub const STIR: Duration = Duration::from_secs(2);
+/// A stream over which nothing comes for so long is given up.
+const SILENCE: Duration = Duration::from_secs(7);
+/// Between two attempts at the stream: at first, and at most.
+const AGAIN: Duration = Duration::from_millis(50);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
+/// Before a provider that has no such stream is asked for it again.
+const NONE_THERE: Duration = Duration::from_mins(1);
+/// What stands before a message on its line of the stream.
+pub const DATA: &[u8] = b"data: ";
+
+/// Messages, each in base64.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Messages {
+    /// In the order in which they were made.
+    pub messages: Vec<String>,
+}
+
+/// The way.
+pub struct Asked {
+    questions: mpsc::Sender<(Topic, Bytes)>,
+    subscribers: Arc<Subscribers>,
+    state: watch::Receiver<State>,
+    listening: AbortHandle,
+}
+
+/// Those who want what the provider says.
+type Subscribers = Mutex<Vec<mpsc::Sender<Bytes>>>;
+
+impl Asked {
+    /// To this provider; what it takes runs on this runtime, and ends with it.
+    pub fn new(remote: Remote, on: &Handle) -> Self {
+        let (questions, waiting) = mpsc::channel(QUEUE);
+        let (tell, state) = watch::channel(State::Starting);
+        let subscribers = Arc::<Subscribers>::default();
+        on.spawn(asking(remote.clone(), waiting, subscribers.clone(), tell));
+        let listening = on.spawn(listening(remote, subscribers.clone())).abort_handle();
+        Self { questions, subscribers, state, listening }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+async fn asking(
+    remote: Remote,
+    mut waiting: mpsc::Receiver<(Topic, Bytes)>,
+    subscribers: Arc<Subscribers>,
+    tell: watch::Sender<State>,
+) {
+    let places = Arc::new(Semaphore::new(UNDER_WAY));
+    while let Some((_, question)) = waiting.recv().await {
+        // Who would wait for longer asks anew anyway.
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        let (remote, subscribers, tell) = (remote.clone(), subscribers.clone(), tell.clone());
+        tokio::spawn(async move {
+            let answered = exchange(&remote, question).await;
+            drop(place);
+            match answered {
+                Ok(messages) => {
+                    said(&tell, State::Up);
+                    deliver(&subscribers, &messages);
+                }
+                Err(why) => said(&tell, State::Down(why.into())),
+            }
+        });
+    }
+}
+
+async fn exchange(remote: &Remote, question: Bytes) -> Result<Vec<Bytes>, String> {
+    let answer = remote.ask(Method::POST, "messages", "application/octet-stream", question).await?;
+    let Messages { messages } =
+        serde_json::from_slice(&answer).map_err(|_| "it answers nothing that makes sense")?;
+    let messages = messages.iter().map(|text| STANDARD.decode(text).map(Bytes::from));
+    messages.collect::<Result<_, _>>().map_err(|_| "it answers nothing that makes sense".to_owned())
+}
+
+/// Says how it is, in one line when that changes.
+fn said(tell: &watch::Sender<State>, now: State) {
+    tell.send_if_modified(|before| {
+        let (was, is) = (matches!(before, State::Down(_)), matches!(now, State::Down(_)));
+        match &now {
+            State::Down(why) if !was => tracing::warn!(%why, "an issuer that is followed does not answer"),
+            State::Up if was => tracing::info!("an issuer that is followed answers again"),
+            _ => {}
+        }
+        // Another cause of the same outage is no news.
+        let news = *before != now && was != is || *before == State::Starting;
+        *before = now;
+        news
+    });
+}
+
+/// Hands on what the stream brings, and begins it anew when it ends.
+async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
+    let mut pause = AGAIN;
+    loop {
+        match remote.events().await {
+            Ok((StatusCode::OK, stream)) => {
+                tracing::debug!("an issuer that is followed tells what it revokes as it does");
+                if heard(stream, &subscribers).await {
+                    pause = AGAIN;
+                }
+            }
+            Ok((status, _)) => {
+                tracing::debug!(%status, "an issuer that is followed tells what it revokes only when asked");
+                if matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED) {
+                    pause = NONE_THERE;
+                }
+            }
+            Err(why) => tracing::debug!(%why, "an issuer that is followed cannot be listened to"),
+        }
+        // Not all at once, after a node has ended that many listened to.
+        let share = random().map_or(0, u16::from_le_bytes);
+        sleep(pause.mul_f64(0.5 + f64::from(share) / f64::from(u16::MAX) / 2.0)).await;
+        pause = (pause * 2).min(AGAIN_AT_MOST);
+    }
+}
+
+/// Until it ends, breaks, or is silent. Whether anything came.
+async fn heard(mut stream: Streamed, subscribers: &Subscribers) -> bool {
+    let (mut lines, mut any) = (Lines::default(), false);
+    while let Ok(Ok(Some(bytes))) = timeout(SILENCE, stream.next()).await {
+        any = true;
+        let Some(messages) = lines.take(&bytes) else { return any };
+        deliver(subscribers, &messages);
+    }
+    any
+}
+
+/// The messages of an event stream, whose pieces end anywhere.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    /// A line that is longer holds no message.
+    const MAX: usize = DATA.len() + wire::MAX.div_ceil(3) * 4 + 2;
+
+    /// What has come whole with this piece; `None` when it is no such stream.
+    fn take(&mut self, piece: &[u8]) -> Option<Vec<Bytes>> {
+        self.0.extend_from_slice(piece);
+        let mut messages = Vec::new();
+        let whole = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        for line in self.0[..whole].split(|byte| *byte == b'\n') {
+            // Other lines stir, or are of a later version.
+            if let Some(text) = line.trim_ascii_end().strip_prefix(DATA) {
+                messages.push(Bytes::from(STANDARD.decode(text).ok()?));
+            }
+        }
+        self.0.drain(..whole);
+        (self.0.len() <= Self::MAX).then_some(messages)
+    }
+}
+
+fn deliver(subscribers: &Subscribers, messages: &[Bytes]) {
+    subscribers.lock().retain(|to| {
+        // A queue that is full drops.
+        for message in messages {
+            let _ = to.try_send(message.clone());
+        }
+        !to.is_closed()
+    });
+}
+
+impl Transport for Asked {
+    fn send(&self, topic: &Topic, message: Bytes) {
+        // What others are to hear is nobody's here.
+        if matches!(topic, Topic::Questions(_)) {
+            let _ = self.questions.try_send((topic.clone(), message));
+        }
+    }
+
+    fn subscribe(&self, topic: Topic) -> Subscription {
+        let (to, subscription) = mpsc::channel(QUEUE);
+        // It is asked about one log, and nobody asks questions here.
+        if matches!(topic, Topic::Events(_)) {
+            self.subscribers.lock().push(to);
+        }
+        subscription
+    }
+
+    fn state(&self) -> watch::Receiver<State> {
+        self.state.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_read_from_pieces_that_end_anywhere() {
+        let stream = b":\n\ndata: b25l\n\n: stir\ndata: dHdv\r\n\nevent: later\nretry: 5\ndata: dGhyZWU=\n\n";
+        for length in 1..=stream.len() {
+            let mut lines = Lines::default();
+            let read: Vec<_> = stream.chunks(length).flat_map(|piece| lines.take(piece).unwrap()).collect();
+            assert_eq!(read, ["one", "two", "three"], "in pieces of {length}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_stream_is_given_up() {
+        assert_eq!(Lines::default().take(b"data: not base64!\n"), None);
+        let mut endless = Lines::default();
+        assert!((0..100).any(|_| endless.take(&[b'a'; 1000]).is_none()), "and is not kept without end");
+    }
+}

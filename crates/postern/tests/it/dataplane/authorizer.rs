@@ -1,0 +1,749 @@
+//! Others are asked before a request is forwarded.
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use auth::token::jws::{Signer, SigningAlgorithm};
+
+use super::harness::{Fixture, Issuer, Response, Seen, Setup, Upstream, until};
+
+/// Answers with a status line's rest and field lines, and a body.
+fn say(socket: &mut TcpStream, status: &str, fields: &[&str], body: &str) -> bool {
+    let mut text = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n", body.len());
+    for field in fields {
+        text.push_str(field);
+        text.push_str("\r\n");
+    }
+    socket.write_all(format!("{text}\r\n{body}").as_bytes()).is_ok()
+}
+
+/// An authorizer that says this of every request.
+fn saying(status: &'static str, fields: &'static [&'static str], body: &'static str) -> Upstream {
+    Upstream::answering(move |_, socket| say(socket, status, fields, body))
+}
+
+/// The tables of an authorizer, and of a route `/asked` that is open but for it.
+fn tables(endpoint: &str, more: &str) -> String {
+    tables_with(endpoint, "", more)
+}
+
+fn tables_with(endpoint: &str, upstream: &str, more: &str) -> String {
+    format!(
+        r#"
+[[upstream]]
+name = "auth"
+endpoints = ["{endpoint}"]
+{upstream}
+[[authorizer]]
+name = "other"
+upstream = "auth"
+{more}
+[[route]]
+name = "asked"
+path = {{ prefix = "/asked" }}
+upstream = "backend"
+public = true
+authorizer = "other"
+"#
+    )
+}
+
+fn asking_at(address: SocketAddr, more: &str) -> Fixture {
+    let more = tables(&format!("http://{address}"), more);
+    Fixture::with(Setup { more, ..Setup::default() }, Upstream::start())
+}
+
+fn asking(authorizer: &Upstream, more: &str) -> Fixture {
+    asking_at(authorizer.address, more)
+}
+
+/// A request head without a token.
+fn head(line: &str, fields: &str) -> String {
+    format!("{line} HTTP/1.1\r\nHost: app.test\r\n{fields}\r\n")
+}
+
+fn get(f: &Fixture, fields: &str) -> Response {
+    f.send(head("GET /asked/x?y=1", fields))
+}
+
+fn counted(f: &Fixture, result: &str) -> f64 {
+    f.counted(&format!("postern_authorizer_questions_total{{authorizer=\"other\",result=\"{result}\"}}"))
+}
+
+#[test]
+fn a_request_passes_when_the_authorizer_says_so() {
+    let authorizer = saying("200 OK", &[], "");
+    let f = asking(&authorizer, "path_prefix = \"/check\"");
+    let fields = "Authorization: Bearer x\r\nCookie: a=b\r\nX-Secret: s\r\nContent-Length: 4\r\n";
+    let passed = f.send(head("POST /asked/x?y=%20z", fields) + "body");
+    assert_eq!((passed.status, passed.text().as_str()), (200, "ok"));
+    let question = authorizer.only();
+    assert_eq!(question.line(), "POST /check/asked/x?y=%20z HTTP/1.1");
+    for (name, value) in [
+        ("host", "app.test"),
+        ("authorization", "Bearer x"),
+        ("cookie", "a=b"),
+        ("content-length", "0"),
+        ("x-forwarded-for", "127.0.0.1"),
+        ("x-forwarded-proto", "http"),
+        ("x-forwarded-host", "app.test"),
+    ] {
+        assert_eq!(question.values(name), [value], "{name}");
+    }
+    assert!(question.body.is_empty() && question.values("x-secret").is_empty());
+    let served = f.upstream.only();
+    assert_eq!((served.line(), served.body.as_slice()), ("POST /asked/x?y=%20z HTTP/1.1", &b"body"[..]));
+    assert!(served.values("authorization").is_empty(), "that is for the authorizer");
+    assert_eq!(counted(&f, "allowed"), 1.0);
+}
+
+#[test]
+fn every_other_answer_is_the_clients() {
+    for (status, fields, body) in [
+        ("401 Unauthorized", &["WWW-Authenticate: Bearer realm=\"there\""][..], "who?"),
+        ("403 Forbidden", &["Content-Type: text/plain"], "no"),
+        ("302 Found", &["Location: /oauth2/start?rd=%2Fasked", "Set-Cookie: a=1", "Set-Cookie: b=2"], ""),
+        ("404 Not Found", &[], "nothing"),
+        ("429 Too Many Requests", &["Retry-After: 7"], ""),
+        ("500 Internal Server Error", &[], "broken"),
+        ("503 Service Unavailable", &[], "later"),
+    ] {
+        let authorizer = saying(status, fields, body);
+        let f = asking(&authorizer, "");
+        let answer = get(&f, "");
+        assert!(answer.head.starts_with(&format!("HTTP/1.1 {}", &status[..3])), "{}", answer.head);
+        assert_eq!(answer.text(), body);
+        for field in fields {
+            assert!(answer.head.to_lowercase().contains(&field.to_lowercase()), "{field}: {}", answer.head);
+        }
+        assert_eq!(answer.value("cache-control"), Some("no-store"));
+        assert!(f.upstream.seen().is_empty(), "{status}");
+        let result = if status.starts_with('5') { "failed" } else { "refused" };
+        assert_eq!(counted(&f, result), 1.0, "{status}");
+    }
+}
+
+#[test]
+fn who_calls_is_said_by_the_authorizer_and_by_nobody_else() {
+    let fields = &[
+        "X-Auth-Request-User: ada",
+        "X-Forwarded-Groups: dev,ops",
+        "X-Auth-Request-Email:",
+        "X-Admin: yes",
+        "Postern-Revocable: x",
+    ];
+    let authorizer = saying("202 Accepted", fields, "");
+    let f = asking(&authorizer, "");
+    let forged = "X-Auth-Request-User: root\r\nx_auth_request_user: root\r\nX-Auth-Request-Email: root@a\r\n\
+                  X-Forwarded-User: root\r\nX-Forwarded-Groups: admins\r\nX-Postern-Assertion: forged\r\n\
+                  Connection: x-auth-request-user\r\n";
+    assert_eq!(get(&f, forged).status, 200);
+    let served = f.upstream.only();
+    assert_eq!(served.values("x-auth-request-user"), ["ada"]);
+    assert_eq!(served.values("x-forwarded-groups"), ["dev,ops"]);
+    let wrong = ["root", "admins", "forged", "x-admin", "postern-revocable"];
+    assert!(!wrong.iter().any(|word| served.head.to_lowercase().contains(word)), "{}", served.head);
+    let question = authorizer.only();
+    assert!(!question.head.contains("root"), "nor is it told what clients say: {}", question.head);
+    // Nor anywhere else.
+    assert_eq!(f.send(head("GET /open", forged)).status, 200);
+    assert!(!f.upstream.seen()[1].head.contains("root"));
+}
+
+#[test]
+fn what_is_given_is_configured_and_comes_from_nobody_else() {
+    let authorizer = saying("200 OK", &["X-Tenant: blue", "X-Auth-Request-User: ada"], "");
+    let f = asking(&authorizer, "response_headers = [\"X-Tenant\"]\nrequest_headers = [\"X-Key\"]");
+    assert_eq!(get(&f, "X-Tenant: red\r\nX_Tenant: red\r\nX-Key: k\r\nCookie: a=b\r\n").status, 200);
+    let (served, question) = (f.upstream.only(), authorizer.only());
+    assert_eq!((served.values("x-tenant"), served.head.contains("red")), (vec!["blue"], false));
+    assert!(served.values("x-auth-request-user").is_empty());
+    assert_eq!((question.values("x-key"), question.values("cookie")), (vec!["k"], vec![]));
+    assert_eq!(f.send(head("GET /open", "X-Tenant: red\r\n")).status, 200);
+    assert!(!f.upstream.seen()[1].head.contains("red"), "on no route");
+}
+
+/// What the gateway answers for want of an answer.
+fn is_unavailable(f: &Fixture, result: &str) {
+    let answer = get(f, "");
+    assert_eq!((answer.status, answer.value("retry-after")), (503, Some("1")), "{result}: {}", answer.text());
+    assert!(answer.text().contains("authorizer_unavailable"), "{}", answer.text());
+    assert!(f.upstream.seen().is_empty());
+    assert_eq!(counted(f, result), 1.0, "{result}");
+    assert_eq!(
+        f.counted("postern_requests_total{route=\"asked\",outcome=\"auth_unavailable\",class=\"5xx\"}"),
+        1.0
+    );
+}
+
+#[test]
+fn an_authorizer_that_cannot_be_reached_lets_nobody_in() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    is_unavailable(&asking_at(gone, ""), "unreachable");
+    is_unavailable(&asking(&Upstream::answering(|_, _| false), ""), "unreachable");
+}
+
+#[test]
+fn an_authorizer_that_takes_too_long_lets_nobody_in() {
+    let slow = Upstream::answering(|_, socket| {
+        std::thread::sleep(Duration::from_secs(3));
+        say(socket, "200 OK", &[], "")
+    });
+    is_unavailable(&asking(&slow, "timeout = \"150ms\""), "timeout");
+    // An answer that has begun is none yet.
+    let dripping = Upstream::answering(|_, socket| {
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n");
+        (0..50).all(|_| {
+            std::thread::sleep(Duration::from_millis(60));
+            socket.write_all(b"x").is_ok()
+        })
+    });
+    is_unavailable(&asking(&dripping, "timeout = \"150ms\""), "timeout");
+}
+
+#[test]
+fn an_answer_that_cannot_be_read_lets_nobody_in() {
+    let large = "x".repeat(70 << 10);
+    let answers = [
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\ncontent-length: 1\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nno colon\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        "nonsense\r\n\r\n".to_owned(),
+        "HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n".to_owned(),
+        "HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-large: {large}\r\n\r\n"),
+        format!("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{}\r\n", "a: b\r\n".repeat(300)),
+        format!("HTTP/1.1 403 No\r\ncontent-length: {}\r\n\r\n{}", 300 << 10, "x".repeat(300 << 10)),
+        "HTTP/1.1 200 OK\r\ncontent-length: 0\r\nx-auth-request-user: ada\r\nX-Auth-Request-User: root\r\n\r\n".to_owned(),
+        "HTTP/1.1 302 Found\r\ncontent-length: 0\r\nlocation: /\u{e9}\r\n\r\n".replace('\u{e9}', "\u{0}"),
+    ];
+    for text in answers {
+        let shown = text.chars().take(60).collect::<String>();
+        let broken = Upstream::answering(move |_, socket| socket.write_all(text.as_bytes()).is_ok());
+        let f = asking(&broken, "");
+        let answer = get(&f, "");
+        assert_eq!(answer.status, 503, "{shown:?}: {}", answer.text());
+        assert!(f.upstream.seen().is_empty());
+        assert_eq!(counted(&f, "malformed"), 1.0, "{shown:?}");
+    }
+}
+
+#[test]
+fn one_that_is_asked_too_much_is_not_asked_more() {
+    let slow = Upstream::answering(|_, socket| {
+        std::thread::sleep(Duration::from_millis(300));
+        say(socket, "200 OK", &[], "")
+    });
+    let more = tables_with(&format!("http://{}", slow.address), "max_requests = 1", "");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    let mut first = f.connect();
+    first.send(head("GET /asked/1", ""));
+    until("the first one is asked about", || slow.connections() == 1);
+    assert_eq!(f.send(head("GET /asked/2", "")).status, 503);
+    assert_eq!(first.response().status, 200);
+    assert_eq!((counted(&f, "busy"), slow.seen().len()), (1.0, 1));
+}
+
+#[test]
+fn an_answer_is_kept_for_as_long_as_it_says() {
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=2", "X-Auth-Request-User: ada"], "");
+    let f = asking(&authorizer, "");
+    for _ in 0..3 {
+        assert_eq!(get(&f, "").status, 200);
+    }
+    assert_eq!((authorizer.seen().len(), counted(&f, "hit")), (1, 2.0));
+    assert!(f.upstream.seen().iter().all(|seen| seen.values("x-auth-request-user") == ["ada"]));
+    std::thread::sleep(Duration::from_millis(2050));
+    assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 2));
+}
+
+#[test]
+fn nothing_is_kept_beyond_what_is_configured() {
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=3600"], "");
+    let f = asking(&authorizer, "max_age = \"1s\"");
+    assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
+    assert_eq!(authorizer.seen().len(), 1);
+    std::thread::sleep(Duration::from_millis(1050));
+    assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 2));
+    let f = asking(&authorizer, "max_age = \"0s\"\nmax_age_followed = \"0s\"");
+    assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
+    assert_eq!(authorizer.seen().len(), 4);
+}
+
+#[test]
+fn what_does_not_say_that_it_may_be_kept_is_asked_each_time() {
+    for (status, fields) in [
+        ("200 OK", &[][..]),
+        ("200 OK", &["Cache-Control: no-store, max-age=9"]),
+        ("200 OK", &["Cache-Control: private, max-age=9"]),
+        ("200 OK", &["Cache-Control: max-age=9", "Set-Cookie: session=2"]),
+        ("200 OK", &["Cache-Control: max-age=9", "Vary: *"]),
+        ("200 OK", &["Cache-Control: max-age=9", "Vary: X-Tenant"]),
+        ("401 Unauthorized", &[]),
+        ("403 Forbidden", &[]),
+        ("302 Found", &["Cache-Control: max-age=9", "Location: /"]),
+        ("500 Oops", &["Cache-Control: max-age=9"]),
+    ] {
+        let authorizer = saying(status, fields, "");
+        let f = asking(&authorizer, "");
+        for _ in 0..2 {
+            let answer = get(&f, "");
+            assert!(answer.head.starts_with(&format!("HTTP/1.1 {}", &status[..3])), "{}", answer.head);
+        }
+        assert_eq!(authorizer.seen().len(), 2, "{status} {fields:?}");
+    }
+    for status in ["401 Unauthorized", "403 Forbidden"] {
+        let authorizer = saying(status, &["Cache-Control: max-age=9"], "told");
+        let f = asking(&authorizer, "");
+        for _ in 0..2 {
+            let answer = get(&f, "");
+            assert_eq!(
+                (answer.head[9..12].to_owned(), answer.text()),
+                (status[..3].to_owned(), "told".into())
+            );
+        }
+        assert_eq!(authorizer.seen().len(), 1, "{status}: it says so");
+    }
+}
+
+#[test]
+fn what_the_authorizer_would_see_as_another_request_is_asked_about() {
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=60", "Vary: Authorization"], "");
+    let f = asking(&authorizer, "");
+    let usual = "Authorization: Bearer a\r\nCookie: c=1\r\nUser-Agent: u\r\nAccept: */*\r\n";
+    let requests = [
+        head("GET /asked?q=1", usual),
+        head("POST /asked?q=1", &format!("{usual}Content-Length: 0\r\n")),
+        head("GET /asked/?q=1", usual),
+        head("GET /asked?q=2", usual),
+        head("GET /asked?q=1&q=1", usual),
+        head("GET /asked?", usual),
+        head("GET /asked", usual),
+        head("GET /asked?q=1", usual).replace("app.test", "other.test"),
+        head("GET /asked?q=1", usual).replace("app.test", "app.test:8080"),
+        head("GET /asked?q=1", &usual.replace("Bearer a", "Bearer b")),
+        head("GET /asked?q=1", &usual.replace("Authorization: Bearer a\r\n", "")),
+        head("GET /asked?q=1", &usual.replace("c=1", "c=2")),
+        head("GET /asked?q=1", &usual.replace("Cookie: c=1\r\n", "")),
+        head("GET /asked?q=1", &usual.replace("User-Agent: u", "User-Agent: v")),
+        head("GET /asked?q=1", &usual.replace("*/*", "text/html")),
+        // What is one field's must not be taken for another's.
+        head("GET /asked?q=1", "Authorization: c=1\r\nCookie: Bearer a\r\nUser-Agent: u\r\nAccept: */*\r\n"),
+        head("GET /asked?q=1", "User-Agent: */*\r\n"),
+        head("GET /asked?q=1", "Accept: */*\r\n"),
+    ];
+    for (nth, request) in requests.iter().enumerate() {
+        for _ in 0..2 {
+            assert_eq!(f.send(request).status, 200, "{request}");
+        }
+        assert_eq!(authorizer.seen().len(), nth + 1, "{request}");
+    }
+    assert_eq!(f.send(head("GET /asked?q=1", &format!("{usual}X-Other: 1\r\n"))).status, 200);
+    assert_eq!(authorizer.seen().len(), requests.len(), "what it is not shown makes no difference");
+}
+
+#[test]
+fn names_of_requests_are_left_out_when_the_answer_says_what_it_rests_on() {
+    let trace = |n: u32| format!("Traceparent: 00-{n:032x}-00000000000000ab-01\r\nX-Request-Id: {n}\r\n");
+    let named = saying("200 OK", &["Cache-Control: max-age=60", "Vary: Authorization, Cookie"], "");
+    let f = asking(&named, "");
+    for n in 1..=3 {
+        assert_eq!(get(&f, &trace(n)).status, 200);
+    }
+    assert_eq!(named.seen().len(), 1);
+    assert_eq!(named.seen()[0].values("x-request-id"), ["1"]);
+    for fields in [&["Cache-Control: max-age=60"][..], &["Cache-Control: max-age=60", "Vary: X-Request-Id"]] {
+        let unnamed = saying("200 OK", fields, "");
+        let f = asking(&unnamed, "");
+        for n in 1..=3 {
+            assert_eq!(get(&f, &trace(n)).status, 200);
+        }
+        assert_eq!(unnamed.seen().len(), 3, "{fields:?}");
+        assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
+        assert_eq!(unnamed.seen().len(), 4, "without such a name it is kept");
+        assert_eq!(get(&f, &trace(1)).status, 200);
+        assert_eq!(unnamed.seen().len(), 5, "and not for a request that has one");
+    }
+}
+
+/// Sends one request on each of so many connections before any is answered.
+fn at_once(f: &Fixture, many: usize) {
+    let mut clients: Vec<_> = (0..many).map(|_| f.connect()).collect();
+    for client in &mut clients {
+        client.send(head("GET /asked", "Authorization: Bearer a\r\n"));
+    }
+    assert!(clients.iter_mut().all(|client| client.response().status == 200));
+}
+
+fn slowly(fields: &'static [&'static str]) -> Upstream {
+    Upstream::answering(move |_, socket| {
+        std::thread::sleep(Duration::from_millis(200));
+        say(socket, "200 OK", fields, "")
+    })
+}
+
+#[test]
+fn a_hundred_at_once_ask_once() {
+    let slow = slowly(&["Cache-Control: max-age=60"]);
+    let f = asking(&slow, "");
+    at_once(&f, 100);
+    assert_eq!(slow.seen().len(), 1);
+    assert_eq!((counted(&f, "allowed"), counted(&f, "coalesced") + counted(&f, "hit")), (1.0, 99.0));
+}
+
+#[test]
+fn an_answer_that_may_not_be_kept_is_nobody_elses() {
+    let slow = slowly(&[]);
+    let f = asking(&slow, "");
+    at_once(&f, 10);
+    assert_eq!((slow.seen().len(), counted(&f, "coalesced")), (10, 0.0));
+}
+
+#[test]
+fn a_reload_forgets_every_answer() {
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=60"], "");
+    let setup = Setup { more: tables(&format!("http://{}", authorizer.address), ""), ..Setup::default() };
+    let text = Setup { more: setup.more.clone(), ..Setup::default() };
+    let f = Fixture::with(text, Upstream::start());
+    assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
+    assert_eq!(authorizer.seen().len(), 1);
+    f.reload(&setup);
+    until("asked again", || {
+        assert_eq!(get(&f, "").status, 200);
+        authorizer.seen().len() == 2
+    });
+    assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 2));
+}
+
+#[test]
+fn a_cookie_that_comes_with_leave_reaches_the_client() {
+    let fields = &["Set-Cookie: session=2; HttpOnly", "Set-Cookie: csrf=3", "Cache-Control: max-age=9"];
+    let authorizer = saying("202 Accepted", fields, "");
+    let f = asking(&authorizer, "");
+    for _ in 0..2 {
+        let answer = get(&f, "Cookie: session=1\r\n");
+        assert_eq!((answer.status, answer.text().as_str()), (200, "ok"));
+        assert!(
+            answer.head.contains("session=2; HttpOnly") && answer.head.contains("csrf=3"),
+            "{}",
+            answer.head
+        );
+        assert_eq!(answer.value("cache-control"), Some("private"));
+    }
+    assert_eq!(authorizer.seen().len(), 2, "a cookie is for one answer");
+}
+
+/// What oauth2-proxy does at `/oauth2/auth`: 202 with who it is for those who are logged in, else 401.
+fn oauth2_proxy() -> Upstream {
+    Upstream::answering(|seen, socket| {
+        if seen.line() != "GET /oauth2/auth HTTP/1.1" {
+            return say(socket, "404 Not Found", &[], "");
+        }
+        match seen.values("cookie")[..] {
+            ["_oauth2_proxy=ada"] => say(
+                socket,
+                "202 Accepted",
+                &["X-Auth-Request-User: ada-id", "X-Auth-Request-Email: ada@example.com"],
+                "",
+            ),
+            _ => say(socket, "401 Unauthorized", &[], "Unauthorized\n"),
+        }
+    })
+}
+
+#[test]
+fn oauth2_proxy_is_asked_at_its_own_address() {
+    for (way, method, uri) in [
+        ("x-original", "x-original-method", "x-original-uri"),
+        ("x-forwarded", "x-forwarded-method", "x-forwarded-uri"),
+    ] {
+        let authorizer = oauth2_proxy();
+        let f = asking(&authorizer, &format!("http = \"{way}\"\npath = \"/oauth2/auth\""));
+        let delete = |cookie: &str| {
+            f.send(head("DELETE /asked/x?y=1", &format!("Cookie: {cookie}\r\n{method}: GET\r\n")))
+        };
+        assert_eq!(delete("_oauth2_proxy=ada").status, 200);
+        assert_eq!(delete("_oauth2_proxy=bob").status, 401);
+        let (served, question) = (f.upstream.only(), &authorizer.seen()[0]);
+        assert_eq!(served.values("x-auth-request-email"), ["ada@example.com"]);
+        assert_eq!((question.values(method), question.values(uri)), (vec!["DELETE"], vec!["/asked/x?y=1"]));
+        assert_eq!((question.values("host"), question.values("content-length")), (vec!["app.test"], vec![]));
+    }
+}
+
+#[test]
+fn our_own_decision_comes_first() {
+    let authorizer = Upstream::answering(|seen, socket| match seen.line() {
+        line if line.contains("/named") => say(socket, "200 OK", &["X-Forwarded-User: ada"], ""),
+        line if line.contains("/no") => say(socket, "403 Forbidden", &[], ""),
+        _ => say(socket, "200 OK", &[], ""),
+    });
+    let more = tables(&format!("http://{}", authorizer.address), "");
+    let route = "authorizer = \"other\"".to_owned();
+    let f = Fixture::with(Setup { route, more, ..Setup::default() }, Upstream::start());
+    assert_eq!(f.send(head("GET /x", "")).status, 401);
+    let guest = f.issuer.token(|claims| claims["groups"] = serde_json::json!(["guests"]));
+    assert_eq!(f.send(head("GET /x", &format!("Authorization: Bearer {guest}\r\n"))).status, 403);
+    assert!(authorizer.seen().is_empty(), "it is not asked about what does not pass anyway");
+    assert_eq!(f.get("/no").status, 403);
+    assert!(f.upstream.seen().is_empty());
+    assert_eq!([f.get("/x").status, f.get("/named").status], [200; 2]);
+    let seen = f.upstream.seen();
+    assert_eq!(
+        (seen[0].values("x-forwarded-user"), seen[0].values("x-forwarded-email").len()),
+        (vec!["alice"], 1)
+    );
+    // Two that say who calls could say two things.
+    assert_eq!(
+        (seen[1].values("x-forwarded-user"), seen[1].values("x-forwarded-email").len()),
+        (vec!["ada"], 0)
+    );
+}
+
+#[test]
+fn a_rewrite_does_not_lead_around_an_authorizer() {
+    let authorizer = Upstream::answering(|seen, socket| match seen.line() {
+        line if line.contains(" /inner/secret ") => say(socket, "403 Forbidden", &[], "inner"),
+        _ => say(socket, "200 OK", &["X-Auth-Request-User: ada"], ""),
+    });
+    let more = tables(&format!("http://{}", authorizer.address), "")
+        + r#"
+[[route]]
+name = "inner"
+path = { prefix = "/inner" }
+upstream = "backend"
+public = true
+authorizer = "other"
+[[route]]
+name = "outer"
+path = { prefix = "/outer" }
+strip_prefix = "/outer"
+upstream = "backend"
+public = true
+"#;
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    assert_eq!(f.send(head("GET /outer/open/x", "")).status, 200);
+    assert!(authorizer.seen().is_empty());
+    let refused = f.send(head("GET /outer/inner/secret", ""));
+    assert_eq!((refused.status, refused.text().as_str()), (403, "inner"));
+    assert_eq!(f.send(head("GET /outer/inner/x", "")).status, 200);
+    let lines: Vec<_> = authorizer.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    assert_eq!(lines, ["GET /inner/secret HTTP/1.1", "GET /inner/x HTTP/1.1"]);
+    let served = f.upstream.seen();
+    assert_eq!((served.len(), served[1].line()), (2, "GET /inner/x HTTP/1.1"));
+}
+
+#[test]
+fn two_credentials_are_none() {
+    let authorizer = saying("200 OK", &[], "");
+    let f = asking(&authorizer, "");
+    let answer = get(&f, "Authorization: Bearer a\r\nAuthorization: Bearer b\r\n");
+    assert_eq!(answer.status, 400, "{}", answer.text());
+    assert!(authorizer.seen().is_empty() && f.upstream.seen().is_empty());
+}
+
+#[test]
+fn connections_to_the_authorizer_are_kept() {
+    let authorizer = saying("200 OK", &[], "a body nobody needs");
+    let f = asking(&authorizer, "");
+    for _ in 0..5 {
+        assert_eq!(get(&f, "").status, 200);
+    }
+    assert_eq!((authorizer.seen().len(), authorizer.connections()), (5, 1));
+    let refusing = saying("403 Forbidden", &[], "no");
+    let f = asking(&refusing, "");
+    let mut client = f.connect();
+    for _ in 0..3 {
+        client.send(head("GET /asked", ""));
+        assert_eq!(client.response().text(), "no");
+    }
+    assert_eq!((refusing.seen().len(), refusing.connections()), (3, 1));
+}
+
+#[test]
+fn head_asks_with_head_and_is_answered_without_a_body() {
+    let authorizer = Upstream::answering(|seen, socket| {
+        let body: &[u8] = if seen.line().starts_with("HEAD ") { b"" } else { b"no" };
+        socket.write_all(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 2\r\n\r\n").is_ok()
+            && socket.write_all(body).is_ok()
+    });
+    let f = asking(&authorizer, "");
+    let mut client = f.connect();
+    for _ in 0..2 {
+        client.send(head("HEAD /asked", ""));
+        assert_eq!(client.head().status, 403);
+    }
+    client.send(head("GET /asked", ""));
+    assert_eq!(client.response().text(), "no");
+    assert_eq!(authorizer.connections(), 1);
+}
+
+#[test]
+fn http2_clients_and_upgrades_are_asked_about_too() {
+    let authorizer = Upstream::answering(|seen, socket| match seen.values("authorization")[..] {
+        [] => say(socket, "401 Unauthorized", &["WWW-Authenticate: Basic"], "log in"),
+        _ => say(socket, "200 OK", &["X-Auth-Request-User: ada"], ""),
+    });
+    let f = asking(&authorizer, "");
+    super::http2::run(async {
+        let send = super::http2::connect(f.address).await;
+        let (head, _) = super::http2::get(&send, super::http2::request(&f, "GET", "/asked/h2")).await;
+        assert_eq!(head.status, 200);
+        let mut bare = super::http2::request(&f, "GET", "/asked/h2");
+        bare.headers_mut().remove("authorization");
+        let (head, body) = super::http2::get(&send, bare).await;
+        assert_eq!(
+            (head.status.as_u16(), &head.headers["www-authenticate"]),
+            (401, &"Basic".parse().unwrap())
+        );
+        assert_eq!(body, b"log in"[..]);
+    });
+    assert_eq!(f.upstream.only().values("x-auth-request-user"), ["ada"]);
+    let upgrade = "Connection: upgrade\r\nUpgrade: websocket\r\n";
+    assert_eq!(f.send(head("GET /asked/ws", upgrade)).status, 401);
+    let question = &authorizer.seen()[2];
+    assert!(question.values("upgrade").is_empty() && question.values("connection").is_empty());
+}
+
+/// A Postern that is asked by others, in front of nothing.
+fn postern(listener: &str, more: &str) -> Fixture {
+    let listener = format!("authorization = {{ from = [\"127.0.0.1\"], {listener} }}");
+    Fixture::with(Setup { listener, more: more.into(), ..Setup::default() }, Upstream::start())
+}
+
+fn asked_questions(f: &Fixture) -> f64 {
+    f.counted("postern_requests_total{route=\"protected\",outcome=\"allowed\",class=\"2xx\"}")
+}
+
+#[test]
+fn one_postern_asks_another_in_each_way() {
+    for (serving, asking_with) in [
+        ("http = \"envoy\"", ""),
+        ("http = \"envoy\", path_prefix = \"/check\"", "path_prefix = \"/check\""),
+        ("http = \"x-original\"", "http = \"x-original\"\npath = \"/auth\""),
+        ("http = \"x-forwarded\"", "http = \"x-forwarded\"\npath = \"/auth?x=1\""),
+    ] {
+        for kept in [false, true] {
+            let max_age = if kept { ", max_age = \"30s\"" } else { "" };
+            let authorizer = postern(&format!("{serving}{max_age}"), "");
+            let f = asking_at(authorizer.address, asking_with);
+            let token = authorizer.issuer.token(|_| {});
+            let bearer =
+                format!("Authorization: Bearer {token}\r\nX-Forwarded-User: root\r\nX-Request-Id: 1\r\n");
+            for nth in 1..=2 {
+                assert_eq!(get(&f, &bearer.replace("Id: 1", &format!("Id: {nth}"))).status, 200, "{serving}");
+            }
+            let served = f.upstream.seen();
+            assert_eq!((served.len(), served[1].values("x-forwarded-user")), (2, vec!["alice"]), "{serving}");
+            assert!(!served[1].head.to_lowercase().contains("postern-"), "{}", served[1].head);
+            assert_eq!(get(&f, "").status, 401);
+            assert_eq!(get(&f, "Authorization: Bearer x\r\n").status, 401);
+            assert_eq!(f.upstream.seen().len(), 2);
+            assert_eq!(asked_questions(&authorizer), if kept { 1.0 } else { 2.0 }, "{serving} {kept}");
+        }
+    }
+}
+
+#[test]
+fn a_postern_says_how_long_its_answer_holds_and_on_what_it_rests() {
+    let f = postern("http = \"envoy\", max_age = \"20s\"", "");
+    let good = f.get("/x");
+    assert_eq!(
+        (good.value("cache-control"), good.value("vary")),
+        (Some("max-age=20, must-revalidate"), Some("Authorization, Cookie"))
+    );
+    assert_eq!(
+        (good.value("postern-revocable"), good.value("postern-revocable-by")),
+        (None, None),
+        "nobody tells of it"
+    );
+    assert_eq!(f.get("/open").value("cache-control"), Some("max-age=20, must-revalidate"));
+    // No longer than its credential, which is believed for half a minute more.
+    let token = f.issuer.token(|claims| claims["exp"] = (super::harness::now() - 20).into());
+    let short = f.send(head("GET /x", &format!("Authorization: Bearer {token}\r\n")));
+    let age = short
+        .value("cache-control")
+        .and_then(|value| value.strip_prefix("max-age=")?.split(',').next()?.parse().ok());
+    assert!(matches!(age, Some(5..=10)), "{}", short.head);
+    for refused in [f.send(head("GET /x", "")), f.send(head("GET /x", "Authorization: Bearer x\r\n"))] {
+        assert_eq!((refused.status, refused.value("cache-control")), (401, Some("no-store")));
+    }
+    // Nor longer than a statement that goes with it.
+    let dir = tempfile::tempdir().unwrap();
+    let (issuer, upstream) = (Issuer::new(), Upstream::start());
+    issuer.write_jwks(&dir.path().join("jwks.json"));
+    let signer = Signer::generate(SigningAlgorithm::Es256).unwrap();
+    std::fs::write(dir.path().join("assertion.pem"), signer.to_pkcs8_pem().unwrap().as_ref()).unwrap();
+    let more = "[assertion]\nkey = \"assertion.pem\"\nissuer = \"https://edge\"\nlifetime = \"20s\"\n\
+                [[route]]\nname = \"by-tenant\"\npath = { prefix = \"/t\" }\nheaders = { x-tenant = \"blue\" }\n\
+                upstream = \"backend\"\npublic = true\n";
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\", max_age = \"20s\" }".into();
+    let text = Setup { listener, more: more.into(), ..Setup::default() }.file(dir.path(), upstream.address);
+    let f = Fixture::from_text(dir, issuer, upstream, &text);
+    let good = f.get("/x");
+    assert_eq!(good.value("cache-control"), Some("max-age=5, must-revalidate"));
+    assert_eq!(
+        good.value("vary"),
+        Some("Authorization, Cookie, x-tenant"),
+        "what chooses a route decides as well"
+    );
+}
+
+#[test]
+fn a_unix_socket_leads_to_an_authorizer_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("auth.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let (count, lines) = (asked.clone(), Arc::new(Mutex::new(Vec::new())));
+    let heard = lines.clone();
+    std::thread::spawn(move || {
+        for mut socket in listener.incoming().flatten() {
+            let mut head = [0; 4096];
+            while let Ok(n @ 1..) = std::io::Read::read(&mut socket, &mut head) {
+                count.fetch_add(1, Ordering::SeqCst);
+                heard.lock().unwrap().push(String::from_utf8_lossy(&head[..n]).into_owned());
+                if socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    let more = tables(&format!("unix:{}", path.display()), "");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert!(lines.lock().unwrap()[0].contains("host: app.test\r\n"));
+}
+
+#[test]
+fn questions_travel_over_http2_as_well() {
+    // A Postern speaks it with prior knowledge.
+    let authorizer = postern("http = \"envoy\"", "");
+    let more = tables_with(&format!("http://{}", authorizer.address), "protocol = \"h2\"", "");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    let token = authorizer.issuer.token(|_| {});
+    let bearer = format!("Authorization: Bearer {token}\r\n");
+    let posted = f.send(head("POST /asked?a=\"b\"", &format!("{bearer}Content-Length: 2\r\n")) + "hi");
+    assert_eq!((posted.status, get(&f, "").status), (200, 401));
+    let served = f.upstream.only();
+    assert_eq!((served.values("x-forwarded-user"), served.body.as_slice()), (vec!["alice"], &b"hi"[..]));
+}
+
+#[test]
+fn a_stream_that_an_authorizer_let_in_lasts() {
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=1"], "");
+    let service = Upstream::answering(|_: &Seen, socket| {
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        (0..20).all(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            socket.write_all(b"4\r\ndata\r\n").is_ok()
+        });
+        socket.write_all(b"0\r\n\r\n").is_ok()
+    });
+    let more = tables(&format!("http://{}", authorizer.address), "");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, service);
+    assert_eq!(get(&f, "").body.len(), 80, "what is not told to be over is not cut");
+}

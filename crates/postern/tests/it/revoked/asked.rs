@@ -1,0 +1,144 @@
+//! Three processes: a provider, an authorizer that follows it, and an edge that asks the authorizer and keeps its answers.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use super::town::{BOUND, CUT, Node, Town, authority, free, service, until};
+use crate::support::{Running, postern, said};
+
+/// A process with a listener and these tables; it follows the town's provider, at another place if one is named.
+fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {
+    let (issuer, gateway, admin) = (&town.nodes[0].provider, free(), free());
+    let secret = town.folder.0.join("follow.secret");
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let text = format!(
+        "[server]\nreload_on_change = false\nworkers = 1\n[admin]\naddress = \"{admin}\"\n\
+         [access_log]\nformat = \"off\"\n\
+         [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n{listener}\n\
+         [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n{follow}\n{tables}"
+    );
+    let file = format!("asked-{gateway}.toml");
+    let process = Running::start(&["serve", "--config", town.folder.write(&file, text).to_str().unwrap()]);
+    Node { provider: issuer.clone(), gateway, admin, process, file }
+}
+
+const FOLLOW: &str = "follow_secret_file = \"follow.secret\"";
+
+/// What is asked: it lets in whoever has a token, for a minute.
+fn authorizer(town: &Town) -> Node {
+    let tables = format!(
+        "{}[[route]]\nname = \"all\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
+        authority(&town.nodes[0].provider)
+    );
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\", max_age = \"60s\" }";
+    let mut node = gateway(town, listener, FOLLOW, &tables);
+    node.begun();
+    node
+}
+
+/// What asks, and lets nobody in by itself.
+fn edge(town: &Town, authorizer: &Node, follow: &str, more: &str) -> Node {
+    let tables = format!(
+        "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
+         [[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n\
+         [[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n{more}\n\
+         [[route]]\nname = \"all\"\nupstream = \"service\"\npublic = true\nauthorizer = \"other\"\n",
+        authorizer.gateway,
+        service()
+    );
+    let mut node = gateway(town, "", follow, &tables);
+    node.process.wait_for("listening");
+    node
+}
+
+fn asked(edge: &Node, result: &str) -> f64 {
+    let name = format!("postern_authorizer_questions_total{{authorizer=\"other\",result=\"{result}\"}}");
+    edge.metric(&name)
+}
+
+/// Waits until what was asked for last is kept.
+fn until_kept(edge: &Node, token: &str) {
+    let kept = || {
+        let before = asked(edge, "hit");
+        assert_eq!([edge.status(token), edge.status(token)], [200; 2]);
+        asked(edge, "hit") > before
+    };
+    until(kept, "kept");
+}
+
+#[test]
+fn what_an_authorizer_permitted_ends_with_its_credential() {
+    let town = Town::new("asked", 1, "sqlite://postern.db?mode=rwc");
+    town.tell_the_secret();
+    let authorizer = authorizer(&town);
+    let edge = edge(&town, &authorizer, FOLLOW, "max_age = \"0s\"");
+    assert_eq!(edge.status("nobodys"), 401);
+    for client in ["app", "opaque"] {
+        let (token, other) = (town.nodes[0].token_of(client), town.nodes[0].token_of(client));
+        for token in [&token, &other] {
+            // It may still have to hear of the issuer for the first time.
+            until_kept(&edge, token);
+        }
+        let before = asked(&edge, "allowed");
+        assert_eq!([edge.status(&token), edge.status(&token), edge.status(&other)], [200; 3]);
+        assert_eq!(asked(&edge, "allowed"), before, "{client}: the authorizer is not asked again");
+        let stream = edge.stream(&token);
+        town.nodes[0].revoke(&token);
+        let revoked = Instant::now();
+        let mut last = revoked;
+        loop {
+            let began = Instant::now();
+            match edge.status(&token) {
+                401 => break,
+                200 => last = began,
+                // What is known here the authorizer may not know yet.
+                503 => {}
+                status => panic!("{client}: {status}"),
+            }
+            assert!(began - revoked < BOUND, "{client}: still admitted");
+        }
+        assert!(last - revoked < BOUND, "{client}: admitted {:?} after it was revoked", last - revoked);
+        assert!(stream.join().unwrap() - revoked < CUT, "{client}: what it had opened is cut");
+        assert_eq!([edge.status(&token), edge.status(&other)], [401, 200]);
+    }
+}
+
+#[test]
+fn an_edge_that_does_not_hear_of_the_issuer_asks_each_time() {
+    let town = Town::new("asked-deaf", 1, "sqlite://postern.db?mode=rwc");
+    town.tell_the_secret();
+    let authorizer = authorizer(&town);
+    let token = town.nodes[0].token();
+    let deaf = format!("{FOLLOW}\nfollow_url = \"http://127.0.0.1:1\"\ninsecure_http = true");
+    let deaf = edge(&town, &authorizer, &deaf, "");
+    for _ in 0..5 {
+        assert_eq!(deaf.status(&token), 200);
+    }
+    assert_eq!((asked(&deaf, "allowed"), asked(&deaf, "hit")), (5.0, 0.0));
+    // One that does not follow at all goes by what it may keep of anybody.
+    let other = edge(&town, &authorizer, "", "max_age = \"1s\"");
+    assert_eq!([other.status(&token), other.status(&token)], [200; 2]);
+    assert_eq!(asked(&other, "hit"), 1.0);
+    town.nodes[0].revoke(&token);
+    until(|| authorizer_refuses(&authorizer, &token), "refused where it is asked");
+    assert_eq!(deaf.status(&token), 401, "it asks");
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(other.status(&token), 401, "what it kept is too old");
+}
+
+fn authorizer_refuses(authorizer: &Node, token: &str) -> bool {
+    authorizer.status(token) == 401
+}
+
+#[test]
+fn whether_a_token_was_revoked_is_said_not_to_be_looked_at() {
+    let town = Town::new("asked-check", 1, "sqlite://postern.db?mode=rwc");
+    let token = town.nodes[0].token();
+    let config = town.folder.0.join(&town.nodes[0].file);
+    town.nodes[0].revoke(&token);
+    let request = format!("GET http://{}/", town.nodes[0].gateway);
+    let told =
+        postern(&["check", "--config", config.to_str().unwrap(), "--as", &token, "--request", &request]);
+    let text = said(&told);
+    assert!(text.contains("whether it was revoked is not looked at here"), "{text}");
+}
