@@ -34,6 +34,7 @@ use crate::units::nanos;
 
 pub use description::{Click, Client, Description, DescriptionError, Endpoints, Fields, Scopes, Users};
 pub use scenario::Scenario;
+pub(crate) use url::escape;
 pub use tally::{Class, Step};
 
 /// Virtual users that get tokens at once before the clock starts.
