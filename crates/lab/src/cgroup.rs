@@ -105,7 +105,11 @@ impl Hierarchy {
                 groups.lines().find_map(|line| {
                     let mut parts = line.splitn(3, ':');
                     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-                    let here = if wanted.is_empty() { number == "0" } else { controllers.split(',').any(|c| c == wanted) };
+                    let here = if wanted.is_empty() {
+                        number == "0"
+                    } else {
+                        controllers.split(',').any(|c| c == wanted)
+                    };
                     here.then(|| path.to_owned())
                 })
             };
@@ -114,14 +118,17 @@ impl Hierarchy {
                     let (mount, file_system) = line.split_once(" - ")?;
                     let mut kind = file_system.split(' ');
                     let named = match kind.next()? {
-                        "cgroup" if version == 1 => kind.nth(1)?.split(',').any(|option| option == controller),
+                        "cgroup" if version == 1 => {
+                            kind.nth(1)?.split(',').any(|option| option == controller)
+                        }
                         "cgroup2" => version == 2,
                         _ => false,
                     };
                     let fields: Vec<&str> = mount.split(' ').collect();
                     let (root, point) = (fields.get(3)?, fields.get(4)?);
                     let path = own(if version == 1 { controller } else { "" })?;
-                    let below = if *root == "/" { path.as_str() } else { path.strip_prefix(root).unwrap_or("") };
+                    let below =
+                        if *root == "/" { path.as_str() } else { path.strip_prefix(root).unwrap_or("") };
                     let folder = PathBuf::from(point).join(below.trim_start_matches('/'));
                     named.then_some(Place { version, folder })
                 })
@@ -236,9 +243,7 @@ impl Group {
     /// Processes that are in it.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let texts = self.doors().filter_map(|door| fs::read_to_string(door).ok());
-        texts
-            .flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>())
-            .collect()
+        texts.flat_map(|text| text.lines().filter_map(|line| line.parse().ok()).collect::<Vec<_>>()).collect()
     }
 }
 
@@ -288,7 +293,9 @@ fn cpu_limit(folder: &Path) -> Option<f64> {
 
 /// Bytes that a group may use; `None` without a limit.
 fn memory_limit(folder: &Path) -> Option<u64> {
-    let text = ["memory.max", "memory.limit_in_bytes"].iter().find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
+    let text = ["memory.max", "memory.limit_in_bytes"]
+        .iter()
+        .find_map(|name| fs::read_to_string(folder.join(name)).ok())?;
     // Version 1 says a number near the largest where there is no limit.
     text.trim().parse().ok().filter(|bytes| *bytes < 1 << 50)
 }
@@ -298,8 +305,11 @@ fn listed(file: &Path, word: &str) -> bool {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CgroupError> {
-    fs::write(path, text)
-        .map_err(|error| CgroupError::Refused { action: "write", path: path.to_path_buf(), error })
+    fs::write(path, text).map_err(|error| CgroupError::Refused {
+        action: "write",
+        path: path.to_path_buf(),
+        error,
+    })
 }
 
 #[cfg(test)]
@@ -316,7 +326,8 @@ mod tests {
         assert_eq!(found.cpu, Some(Place { version: 1, folder: "/sys/fs/cgroup/cpu/a/b".into() }));
         // The mount begins at the job's group.
         assert_eq!(found.memory, Some(Place { version: 1, folder: "/sys/fs/cgroup/memory/42".into() }));
-        let found = Hierarchy::of("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/user.slice/x.scope");
+        let found =
+            Hierarchy::of("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/user.slice/x.scope");
         let place = Some(Place { version: 2, folder: "/sys/fs/cgroup/user.slice/x.scope".into() });
         assert_eq!((found.cpu, found.memory), (place.clone(), place));
         assert_eq!(Hierarchy::of("", ""), Hierarchy::default());
@@ -326,7 +337,10 @@ mod tests {
     fn without_a_hierarchy_the_error_says_what_is_missing_and_what_to_do() {
         let limits = Limits { cpu_millicores: Some(50), memory_bytes: None };
         let error = Hierarchy::default().group("a", limits).unwrap_err().to_string();
-        assert!(error.contains("`cpu`") && error.contains("root") && error.contains("systemd-run"), "{error}");
+        assert!(
+            error.contains("`cpu`") && error.contains("root") && error.contains("systemd-run"),
+            "{error}"
+        );
     }
 
     /// A folder that answers as a group of version 2 would, apart from what a kernel does by itself.
@@ -348,7 +362,11 @@ mod tests {
         assert_eq!(group.doors().collect::<Vec<_>>(), [made.join("cgroup.procs")]);
         assert_eq!(fs::read_to_string(made.join("cpu.max")).unwrap(), "5000 100000");
         assert_eq!((cpu_limit(made), memory_limit(made)), (Some(0.05), Some(64 << 20)));
-        fs::write(made.join("cpu.stat"), "usage_usec 9\nnr_periods 100\nnr_throttled 40\nthrottled_usec 2500000\n").unwrap();
+        fs::write(
+            made.join("cpu.stat"),
+            "usage_usec 9\nnr_periods 100\nnr_throttled 40\nthrottled_usec 2500000\n",
+        )
+        .unwrap();
         let seen = throttle(&group.counters().unwrap()).unwrap();
         assert_eq!(seen, Throttle { periods: 100, throttled_periods: 40, throttled_ms: 2500 });
         for file in ["cpu.max", "memory.max", "cpu.stat"] {

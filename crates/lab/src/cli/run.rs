@@ -27,6 +27,7 @@ const OUT: &str = "lab-report";
 
 Programs that take part are found in the search path, or named with --program. Ctrl-C ends the programs and still reports.
 Exit codes: 0 everything was measured, 1 something could not be (the report says what), 3 nothing was.")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
     /// A scenario that ships, or a TOML file; without one, one topology is measured
     #[arg(long, value_name = "FILE|NAME", required_unless_present_any = ["topology", "list"])]
@@ -65,7 +66,9 @@ pub(super) struct Run {
 
 fn program(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
-        Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok((name.to_owned(), PathBuf::from(path))),
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), PathBuf::from(path)))
+        }
         _ => Err("write NAME=PATH, such as envoy=/opt/envoy".to_owned()),
     }
 }
@@ -104,7 +107,12 @@ fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
     for name in Library::topologies() {
         let topology = Topology::read(name)?;
         let modes = topology.modes().join(", ");
-        writeln!(out, "  {name:<14} {}{}", topology.words(), if modes.is_empty() { String::new() } else { format!(" ({modes})") })?;
+        writeln!(
+            out,
+            "  {name:<14} {}{}",
+            topology.words(),
+            if modes.is_empty() { String::new() } else { format!(" ({modes})") }
+        )?;
     }
     Ok(Ending::Good)
 }

@@ -12,6 +12,9 @@ const MOST: usize = 8192;
 /// Nanoseconds of a millisecond.
 const MS: u64 = 1_000_000;
 
+/// Whoever hears of each slice that is over.
+pub(crate) type Told = Box<dyn Fn(&Slice)>;
+
 /// Slices of a run, the last of which is still open.
 pub(crate) struct Slices {
     /// Nanoseconds.
@@ -22,12 +25,12 @@ pub(crate) struct Slices {
     bad: u64,
     latencies: Latencies,
     closed: Vec<Slice>,
-    told: Option<Box<dyn Fn(&Slice)>>,
+    told: Option<Told>,
 }
 
 impl Slices {
     /// Slices of `width_ms` milliseconds (at least 1); `told` hears of each that is over.
-    pub(crate) fn new(width_ms: u64, told: Option<Box<dyn Fn(&Slice)>>) -> Self {
+    pub(crate) fn new(width_ms: u64, told: Option<Told>) -> Self {
         Self {
             width: width_ms.max(1) * MS,
             start: 0,
@@ -127,7 +130,9 @@ mod tests {
             [(0, 200, 1, 1), (200, 200, 0, 0), (400, 200, 0, 0), (600, 60, 1, 0)]
         );
         assert_eq!(all[1].p50_us, None);
-        assert!((all[3].p99_us.unwrap() - 7000.0).abs() < 10.0 && (all[0].max_us.unwrap() - 5000.0).abs() < 10.0);
+        assert!(
+            (all[3].p99_us.unwrap() - 7000.0).abs() < 10.0 && (all[0].max_us.unwrap() - 5000.0).abs() < 10.0
+        );
     }
 
     #[test]

@@ -34,10 +34,11 @@ impl Accepted {
             return;
         }
         let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
-        self.take(tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect());
+        let tables: Vec<String> = tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        self.take(&tables);
     }
 
-    fn take(&mut self, tables: Vec<String>) {
+    fn take(&mut self, tables: &[String]) {
         let mut seen: BTreeMap<u16, BTreeSet<(Box<str>, u16)>> = BTreeMap::new();
         for (local, remote) in tables.iter().flat_map(|table| table.lines().skip(1).filter_map(row)) {
             // Of a connection on one machine both ends are in the table.
@@ -83,7 +84,9 @@ mod tests {
     use super::*;
 
     fn table(rows: &[&str]) -> Vec<String> {
-        let rows: String = rows.iter().map(|row| format!("   0: {row} 01 00000000:00000000\n")).collect();
+        let rows: Vec<String> =
+            rows.iter().map(|row| format!("   0: {row} 01 00000000:00000000\n")).collect();
+        let rows = rows.concat();
         vec![format!("  sl  local_address rem_address   st\n{rows}")]
     }
 
@@ -91,12 +94,15 @@ mod tests {
     fn each_connection_counts_once_whichever_end_is_seen() {
         let mut accepted = Accepted::at([80, 81]);
         let (one, back) = ("0100007F:0050 0100007F:9000", "0100007F:9000 0100007F:0050");
-        accepted.take(table(&["0100007F:0050 00000000:0000", one, back]));
+        accepted.take(&table(&["0100007F:0050 00000000:0000", one, back]));
         assert_eq!(accepted.count(&[80]), Some(1), "both ends of one, and nobody's listening socket");
-        accepted.take(table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
-        assert_eq!((accepted.count(&[80, 81]), accepted.count(&[81]), accepted.count(&[82])), (Some(2), Some(0), None));
-        accepted.take(table(&[]));
-        accepted.take(table(&[one]));
+        accepted.take(&table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
+        assert_eq!(
+            (accepted.count(&[80, 81]), accepted.count(&[81]), accepted.count(&[82])),
+            (Some(2), Some(0), None)
+        );
+        accepted.take(&table(&[]));
+        accepted.take(&table(&[one]));
         assert_eq!(accepted.count(&[80]), Some(3), "the same numbers again are another connection");
     }
 

@@ -1,6 +1,6 @@
 //! Figures of what runs elsewhere, in the Prometheus text format.
 //!
-//! Owns: reading the format (exposition format 0.0.4, and what OpenMetrics shares with it) and what its usual names mean for a component:
+//! Owns: reading the format (exposition format 0.0.4, and what `OpenMetrics` shares with it) and what its usual names mean for a component:
 //! `container_*` of the kubelet, `process_*` of client libraries. Does not own: who is asked, and when. Counters of several series that
 //! have the labels are added up, because a program may be several containers.
 
@@ -75,7 +75,12 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
 }
 
 /// What a text says about the component whose samples have these labels; `connections` names its counter of accepted connections.
-pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, connections: Option<&str>, at_ms: u64) -> Seen {
+pub(crate) fn seen(
+    text: &str,
+    wanted: &BTreeMap<String, String>,
+    connections: Option<&str>,
+    at_ms: u64,
+) -> Seen {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for line in lines(text) {
         let named = wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value));
@@ -89,11 +94,16 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, connections: O
     let sum = |name: &str| sums.get(name).copied().filter(|value| *value >= 0.0);
     let count = |name: &str| sum(name).map(whole);
     let millis = |name: &str| sum(name).map(|seconds| whole(seconds * 1e3));
-    let (user, system) = match (millis("container_cpu_user_seconds_total"), millis("container_cpu_system_seconds_total")) {
-        (Some(user), Some(system)) => (Some(user), system),
-        _ => (millis("container_cpu_usage_seconds_total").or_else(|| millis("process_cpu_seconds_total")), 0),
-    };
-    let memory = count("container_memory_working_set_bytes").or_else(|| count("process_resident_memory_bytes"));
+    let (user, system) =
+        match (millis("container_cpu_user_seconds_total"), millis("container_cpu_system_seconds_total")) {
+            (Some(user), Some(system)) => (Some(user), system),
+            _ => (
+                millis("container_cpu_usage_seconds_total").or_else(|| millis("process_cpu_seconds_total")),
+                0,
+            ),
+        };
+    let memory =
+        count("container_memory_working_set_bytes").or_else(|| count("process_resident_memory_bytes"));
     let quota = sum("container_spec_cpu_quota").zip(sum("container_spec_cpu_period"));
     Seen {
         sample: user.map(|user_ms| Sample {
@@ -108,7 +118,9 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, connections: O
             throttled_ms: millis("container_cpu_cfs_throttled_seconds_total"),
             ..Sample::default()
         }),
-        cpu_limit_cores: quota.filter(|(quota, period)| *quota > 0.0 && *period > 0.0).map(|(quota, period)| quota / period),
+        cpu_limit_cores: quota
+            .filter(|(quota, period)| *quota > 0.0 && *period > 0.0)
+            .map(|(quota, period)| quota / period),
         memory_limit_bytes: count("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
     }
 }
@@ -121,7 +133,10 @@ mod tests {
     fn lines_are_read_as_the_format_says() {
         let text = "# HELP a b\na 1\nb_total{x=\"1\",y=\"a \\\"b\\\\ }\\n\"} 2.5e3 1700000000000\n\nc{} NaN\nbroken{x=1} 3\nd{,z=\"\"}7\ne +Inf\n";
         let read: Vec<_> = lines(text).collect();
-        assert_eq!(read.iter().map(|line| (line.name, line.value)).collect::<Vec<_>>(), [("a", 1.0), ("b_total", 2500.0), ("d", 7.0)]);
+        assert_eq!(
+            read.iter().map(|line| (line.name, line.value)).collect::<Vec<_>>(),
+            [("a", 1.0), ("b_total", 2500.0), ("d", 7.0)]
+        );
         assert_eq!(read[1].labels["y"], "a \"b\\ }\n");
     }
 
@@ -151,7 +166,10 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             throttled_ms: Some(3250),
             ..Sample::default()
         };
-        assert_eq!((seen.sample, seen.cpu_limit_cores, seen.memory_limit_bytes), (Some(expected), Some(0.05), None));
+        assert_eq!(
+            (seen.sample, seen.cpu_limit_cores, seen.memory_limit_bytes),
+            (Some(expected), Some(0.05), None)
+        );
     }
 
     #[test]

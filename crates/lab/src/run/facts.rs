@@ -72,7 +72,8 @@ fn head() -> Option<String> {
         Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
     };
     let commit = ask(&["rev-parse", "--short=12", "HEAD"]).filter(|commit| !commit.is_empty())?;
-    let changed = ask(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+    let changed =
+        ask(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
     Some(if changed { format!("{commit} with local changes") } else { commit })
 }
 
@@ -98,7 +99,8 @@ fn digest(scenario: &Scenario) -> String {
         add(&format!("{:?} {:?}", arrangement.change, arrangement.loads));
     }
     let digest = context.finish();
-    digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+    let hex: Vec<String> = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    hex.concat()
 }
 
 fn machine(place: &Place) -> Machine {
@@ -108,7 +110,9 @@ fn machine(place: &Place) -> Machine {
         text.lines().find_map(|line| Some(line.strip_prefix(name)?.split_once(':')?.1.trim().to_owned()))
     };
     let memory = read("/proc/meminfo");
-    let kibibytes = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let kibibytes = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
     let cgroup = place.hierarchy().own().map(|(version, cpu_limit_cores, memory_limit_bytes)| Cgroup {
         version,
         cpu_limit_cores,

@@ -78,19 +78,19 @@ pub(super) fn measure(
     let width = slice_ms(load);
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());
-    let shown = view.clone();
+    let slices = view.clone();
     let probe = Probe {
-        slices: Some(Slices::new(width, Some(Box::new(move |slice| shown.slice(slice))))),
+        slices: Some(Slices::new(width, Some(Box::new(move |slice| slices.slice(slice))))),
         phases: timing.is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
-            *begun.borrow_mut() = Some(Sampler::start(components, origin, view));
+            *begun.borrow_mut() = Some(Sampler::start(components, origin, &view));
         })),
     };
-    let seen = load::measure(&plan, probe, interrupt.wait());
+    let measured = load::measure(&plan, probe, interrupt.wait());
     // Stopped whatever became of the load: nobody is watched any longer.
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
-    let (report, mut outcome) = seen?;
+    let (report, mut outcome) = measured?;
     let mut iteration = iteration(&plan, &report, &mut outcome);
     iteration.components = components;
     if let Some(component) = timing {

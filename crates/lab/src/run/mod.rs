@@ -25,7 +25,6 @@ use crate::record::{Doubt, Finding, Iteration, Ladder, Record, RecordError, Run,
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
-use self::measure::Measured;
 use self::progress::Progress;
 pub use self::progress::Show;
 
@@ -83,7 +82,11 @@ pub enum RunError {
 
 fn told(failed: &[(String, String)]) -> String {
     let lines = failed.iter().map(|(name, why)| format!("\n{name}: {why}"));
-    if failed.is_empty() { ": the run was ended by request".to_owned() } else { format!(":{}", lines.collect::<String>()) }
+    if failed.is_empty() {
+        ": the run was ended by request".to_owned()
+    } else {
+        format!(":{}", lines.collect::<String>())
+    }
 }
 
 /// Why one arrangement could not be measured.
@@ -103,7 +106,8 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
         Some(_) => None,
         None => Some(tempfile::Builder::new().prefix("postern-lab-").tempdir().map_err(RunError::Prepare)?),
     };
-    let folder = options.keep.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
+    let folder =
+        options.keep.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
     let place = Place::new(folder, options.programs, interrupt.clone())?;
     let facts = facts::gather(scenario, &place, options.commit.clone());
     let mut floor = Floor {
@@ -158,12 +162,16 @@ fn record(
             record.reference.extend(published.reference(&reference.id, beside));
         }
     }
-    record.findings.extend(failed.iter().map(|(name, why)| Finding {
-        name: "not-measured".to_owned(),
-        variant: Some(name.clone()),
-        doubt: Doubt::Careful,
-        evidence: first_line(why),
-        remedy: "what is said here is about the others only: remove the cause, and run the scenario again".to_owned(),
+    record.findings.extend(failed.iter().map(|(name, why)| {
+        Finding {
+            name: "not-measured".to_owned(),
+            variant: Some(name.clone()),
+            doubt: Doubt::Careful,
+            evidence: first_line(why),
+            remedy:
+                "what is said here is about the others only: remove the cause, and run the scenario again"
+                    .to_owned(),
+        }
     }));
     record.thin();
     // The record is whole from here on: findings that are derived from all of it belong into `record.findings` at this place.
@@ -180,7 +188,8 @@ fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
     for table in &scenario.ladders {
         for (mode, load) in scenario.combinations() {
             let name = |text: &str| crate::scenario::stand_in(text, &mode, &load);
-            let rungs = table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
+            let rungs =
+                table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
             let ladder = Ladder { name: name(&table.name), rungs: rungs.collect() };
             let whole = ladder.rungs.iter().all(|rung| record.variant(&rung.variant).is_some());
             if whole && ladder.rungs.len() > 1 && !ladders.contains(&ladder) {
@@ -294,7 +303,8 @@ impl Floor<'_> {
         self.progress.starting(&arrangement.name);
         self.started += 1;
         let label = format!("{}-{}", self.started, arrangement.topology.name);
-        let most = arrangement.loads.iter().filter_map(|load| Some(self.scenario.loads.get(load)?.tokens)).max();
+        let most =
+            arrangement.loads.iter().filter_map(|load| Some(self.scenario.loads.get(load)?.tokens)).max();
         let start = || -> Result<Up, Failed> {
             let mut running = Running::start(&arrangement.topology, &arrangement.change, self.place, &label)?;
             let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1) as usize)?;
@@ -339,8 +349,20 @@ impl Floor<'_> {
                 zipf: None,
                 timeout: Duration::from_secs(10),
             };
-            self.progress.measuring(&format!("{}, how much it serves", arrangement.name), 0, Some(length + load.warmup));
-            let seen = measure::measure(&mut one.running, &one.tokens, &load, None, self.seed, self.interrupt, &self.progress);
+            self.progress.measuring(
+                &format!("{}, how much it serves", arrangement.name),
+                0,
+                Some(length + load.warmup),
+            );
+            let seen = measure::measure(
+                &mut one.running,
+                &one.tokens,
+                &load,
+                None,
+                self.seed,
+                self.interrupt,
+                &self.progress,
+            );
             match seen {
                 Ok(seen) if seen.interrupted => self.interrupted = true,
                 Ok(seen) => match seen.per_s() {
@@ -371,10 +393,12 @@ impl Floor<'_> {
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
         // Another seed for each round, the same for all variants of a round: they get the same arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
-        let seen = measure::measure(&mut up.running, &up.tokens, load, rate, seed, self.interrupt, &self.progress);
-        match seen {
-            Ok(Measured { iteration: Some(iteration), interrupted, .. }) => {
-                self.interrupted |= interrupted;
+        let outcome =
+            measure::measure(&mut up.running, &up.tokens, load, rate, seed, self.interrupt, &self.progress);
+        match outcome {
+            Ok(measured) => {
+                self.interrupted |= measured.interrupted;
+                let Some(iteration) = measured.iteration else { return };
                 let iteration = Iteration { number: round, start_ms, ..iteration };
                 self.progress.measured(&variant, round, &iteration);
                 let shape = measure::shape(arrangement, load, rate, up.tokens.len());
@@ -382,7 +406,6 @@ impl Floor<'_> {
                 let entry = entry.or_insert_with(|| new_variant(variant, name, arrangement, shape));
                 entry.iterations.push(iteration);
             }
-            Ok(seen) => self.interrupted |= seen.interrupted,
             Err(failed) => self.fail(index, &failed),
         }
     }
@@ -391,7 +414,9 @@ impl Floor<'_> {
         match load.arrivals {
             Arriving::Closed(_) => None,
             Arriving::Open { rate: Rate::PerSecond(rate), .. } => Some(rate),
-            Arriving::Open { rate: Rate::OfSlowest(share), .. } => Some(sober(self.slowest.unwrap_or(0.0) * share)),
+            Arriving::Open { rate: Rate::OfSlowest(share), .. } => {
+                Some(sober(self.slowest.unwrap_or(0.0) * share))
+            }
         }
     }
 }
@@ -402,7 +427,12 @@ fn sober(rate: f64) -> f64 {
     ((rate / unit).floor() * unit).max(1.0)
 }
 
-fn new_variant(name: String, load: &str, arrangement: &Arrangement, shape: crate::record::LoadShape) -> Variant {
+fn new_variant(
+    name: String,
+    load: &str,
+    arrangement: &Arrangement,
+    shape: crate::record::LoadShape,
+) -> Variant {
     let mut labels = BTreeMap::from([
         ("topology".to_owned(), arrangement.topology.name.clone()),
         ("load".to_owned(), load.to_owned()),
@@ -431,7 +461,9 @@ mod tests {
 
     #[test]
     fn a_calibrated_rate_has_two_digits_and_is_never_above() {
-        for (rate, expected) in [(1234.5, 1200.0), (999.9, 990.0), (57.8, 57.0), (3.9, 3.0), (0.2, 1.0), (60_123.0, 60_000.0)] {
+        for (rate, expected) in
+            [(1234.5, 1200.0), (999.9, 990.0), (57.8, 57.0), (3.9, 3.0), (0.2, 1.0), (60_123.0, 60_000.0)]
+        {
             assert!((sober(rate) - expected).abs() < 1e-6, "{rate}: {}", sober(rate));
         }
     }

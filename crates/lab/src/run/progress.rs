@@ -60,7 +60,8 @@ impl Progress {
             return;
         }
         let (view, live) = (self.view.clone(), self.show == Show::Live);
-        self.drawing = std::thread::Builder::new().name("draw".to_owned()).spawn(move || draw(&view, live)).ok();
+        self.drawing =
+            std::thread::Builder::new().name("draw".to_owned()).spawn(move || draw(&view, live)).ok();
     }
 
     pub(super) fn starting(&self, name: &str) {
@@ -128,7 +129,12 @@ fn summary(iteration: &Iteration) -> String {
     }
     for component in &iteration.components {
         if let Some(share) = throttled(component) {
-            let _ = write!(text, "  {} throttled in {} of 100 periods", component.name, words::digits(share * 100.0));
+            let _ = write!(
+                text,
+                "  {} throttled in {} of 100 periods",
+                component.name,
+                words::digits(share * 100.0)
+            );
         }
     }
     text
@@ -165,7 +171,14 @@ fn draw(view: &View, live: bool) {
 /// One line: how far the run is.
 fn bar(seen: &Seen) -> String {
     let filled = (seen.done as usize * BAR).checked_div(seen.all as usize).unwrap_or(0);
-    let mut text = format!("[{}{}] {}/{}  {}", "#".repeat(filled), "-".repeat(BAR - filled), seen.done, seen.all, seen.what);
+    let mut text = format!(
+        "[{}{}] {}/{}  {}",
+        "#".repeat(filled),
+        "-".repeat(BAR - filled),
+        seen.done,
+        seen.all,
+        seen.what
+    );
     if seen.round > 0 {
         let _ = write!(text, ", round {} of {}", seen.round, seen.rounds);
     }
@@ -186,7 +199,15 @@ fn picture(seen: &Seen) -> String {
     let rates: Vec<f64> = seen.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
     let most = rates.iter().copied().fold(0.0, f64::max);
     let heights = rates.iter().map(|rate| HEIGHTS[crate::units::place(rate / most.max(1.0) * 7.0).min(7)]);
-    let _ = writeln!(text, "{}", cut(&format!("  requests/s  {}  {}", heights.collect::<String>(), words::digits(rates.last().copied().unwrap_or(0.0)))));
+    let _ = writeln!(
+        text,
+        "{}",
+        cut(&format!(
+            "  requests/s  {}  {}",
+            heights.collect::<String>(),
+            words::digits(rates.last().copied().unwrap_or(0.0))
+        ))
+    );
     let last = seen.slices.last();
     let time = |micros: Option<f64>| micros.map_or_else(|| "–".to_owned(), words::time);
     let bad: u64 = seen.slices.iter().map(|slice| slice.bad).sum();
@@ -201,7 +222,8 @@ fn picture(seen: &Seen) -> String {
         let cores = watch.cores().unwrap_or(0.0);
         let scale = watch.limit.unwrap_or(1.0).max(0.001);
         let filled = crate::units::place((cores / scale * BAR as f64).round()).min(BAR);
-        let mut line = format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR - filled));
+        let mut line =
+            format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR - filled));
         if let Some(limit) = watch.limit {
             let _ = write!(line, " of {limit}");
         }
@@ -232,7 +254,15 @@ mod tests {
         view.begin("3x/oauth", 2, Some(Duration::from_secs(10)));
         for (index, ok) in [10, 40, 80].into_iter().enumerate() {
             let at_ms = index as u64 * 100;
-            view.slice(&Slice { at_ms, ms: 100, ok, bad: 1, p50_us: Some(1500.0), p99_us: Some(2e6), max_us: Some(3e6) });
+            view.slice(&Slice {
+                at_ms,
+                ms: 100,
+                ok,
+                bad: 1,
+                p50_us: Some(1500.0),
+                p99_us: Some(2e6),
+                max_us: Some(3e6),
+            });
         }
         let look = |at_ms, user_ms, throttled| Sample {
             at_ms,
@@ -252,7 +282,14 @@ mod tests {
         let mut seen = view.lock();
         (seen.rounds, seen.done, seen.all) = (5, 3, 12);
         let shown = picture(&seen);
-        for word in ["3/12  3x/oauth, round 2 of 5", "▁▄█  800", "p50 1.5", "did not end well 3", "0.050 cores of 0.05  64 MiB", "throttled in 100 %"] {
+        for word in [
+            "3/12  3x/oauth, round 2 of 5",
+            "▁▄█  800",
+            "p50 1.5",
+            "did not end well 3",
+            "0.050 cores of 0.05  64 MiB",
+            "throttled in 100 %",
+        ] {
             assert!(shown.contains(word), "{word}\n{shown}");
         }
         assert!(bar(&seen).starts_with("[######------------------] 3/12"));

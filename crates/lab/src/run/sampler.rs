@@ -36,7 +36,7 @@ pub(super) struct Sampler {
 
 impl Sampler {
     /// Begins to look; times count from `origin`.
-    pub(super) fn start(components: Vec<Started>, origin: Instant, view: View) -> Self {
+    pub(super) fn start(components: Vec<Started>, origin: Instant, view: &View) -> Self {
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<Started>, Vec<Started>) =
             components.into_iter().partition(|component| component.watched.is_some());
@@ -251,7 +251,8 @@ mod tests {
         for sample in [look(0, 5, 9, Some(3)), look(1, 6, 4, None), look(2, 7, 5, Some(4))] {
             add(&mut samples, sample);
         }
-        let columns: Vec<_> = samples.iter().map(|s| (s.user_ms, s.voluntary_switches, s.periods, s.rss_bytes)).collect();
+        let columns: Vec<_> =
+            samples.iter().map(|s| (s.user_ms, s.voluntary_switches, s.periods, s.rss_bytes)).collect();
         assert_eq!(columns, [(5, 9, Some(3), 10), (6, 9, Some(3), 9), (7, 9, Some(4), 8)]);
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::load::{Load, LoadTable, Rate};
 use super::Arriving;
+use super::load::{Load, LoadTable, Rate};
 use crate::amount;
 use crate::cgroup::Limits;
 use crate::desk::audit::Tables;
@@ -196,9 +196,11 @@ impl Scenario {
     }
 
     fn parse(content: &str, file: &str, name: &str, wish: &Wish) -> Result<Self, TopologyError> {
-        let table: Table = toml::from_str(content)
-            .map_err(|error| TopologyError::Toml { file: file.to_owned(), error })?;
-        let stem = PathBuf::from(name).file_stem().map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+        let table: Table =
+            toml::from_str(content).map_err(|error| TopologyError::Toml { file: file.to_owned(), error })?;
+        let stem = PathBuf::from(name)
+            .file_stem()
+            .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
         let reader = Reader { file, wish };
         let quick = table.quick.as_ref().filter(|_| wish.quick);
         let rounds = wish.rounds.or(quick.and_then(|quick| quick.rounds)).unwrap_or(table.rounds);
@@ -250,7 +252,8 @@ impl Scenario {
 
     /// What `@tokens@` and `@load@` may stand for.
     pub(crate) fn combinations(&self) -> Vec<(String, String)> {
-        let modes: BTreeSet<&str> = self.arrangements.iter().filter_map(|arrangement| arrangement.mode.as_deref()).collect();
+        let modes: BTreeSet<&str> =
+            self.arrangements.iter().filter_map(|arrangement| arrangement.mode.as_deref()).collect();
         let pairs = |mode: &str| -> Vec<(String, String)> {
             self.loads.keys().map(|load| (mode.to_owned(), load.clone())).collect()
         };
@@ -260,7 +263,9 @@ impl Scenario {
     fn check(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
         let names = self.variants();
         if names.len() > MOST_VARIANTS {
-            return Err(reader.wrong("variant", format!("{} variants are more than {MOST_VARIANTS}", names.len())));
+            return Err(
+                reader.wrong("variant", format!("{} variants are more than {MOST_VARIANTS}", names.len()))
+            );
         }
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
@@ -269,14 +274,20 @@ impl Scenario {
         // A scenario of which some topologies are left out may speak of variants that are not there.
         let whole = reader.wish.topologies.is_empty();
         let known = |place: &str, name: &str| {
-            let any = self.combinations().into_iter().any(|(mode, load)| seen.contains(stand_in(name, &mode, &load).as_str()));
+            let any = self
+                .combinations()
+                .into_iter()
+                .any(|(mode, load)| seen.contains(stand_in(name, &mode, &load).as_str()));
             if any || !whole {
                 return Ok(());
             }
             Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
         };
         for ladder in &self.ladders {
-            ladder.rungs.iter().try_for_each(|rung| known(&format!("ladder `{}`", ladder.name), &rung.variant))?;
+            ladder
+                .rungs
+                .iter()
+                .try_for_each(|rung| known(&format!("ladder `{}`", ladder.name), &rung.variant))?;
         }
         for sweep in &self.sweeps {
             sweep.variants.iter().try_for_each(|name| known(&format!("sweep `{}`", sweep.name), name))?;
@@ -287,7 +298,10 @@ impl Scenario {
                 known("reference", beside)?;
             }
             if published.reference(&reference.id, None).is_none() {
-                let what = format!("no published row is called `{}`; `postern lab audit --example` has all", reference.id);
+                let what = format!(
+                    "no published row is called `{}`; `postern lab audit --example` has all",
+                    reference.id
+                );
                 return Err(reader.wrong("reference", what));
             }
         }
@@ -310,12 +324,20 @@ impl Reader<'_> {
         TopologyError::value(self.file, place, what)
     }
 
-    fn loads(&self, table: &Table, quick: Option<&QuickTable>) -> Result<BTreeMap<String, Load>, TopologyError> {
+    fn loads(
+        &self,
+        table: &Table,
+        quick: Option<&QuickTable>,
+    ) -> Result<BTreeMap<String, Load>, TopologyError> {
         if table.load.is_empty() {
             return Err(self.wrong("load", "there is none; give [load.NAME]"));
         }
-        if let Some(unknown) = quick.and_then(|quick| quick.load.keys().find(|name| !table.load.contains_key(*name))) {
-            return Err(self.wrong(&format!("quick.load.{unknown}"), "there is no load of that name to shorten"));
+        if let Some(unknown) =
+            quick.and_then(|quick| quick.load.keys().find(|name| !table.load.contains_key(*name)))
+        {
+            return Err(
+                self.wrong(&format!("quick.load.{unknown}"), "there is no load of that name to shorten")
+            );
         }
         let read = |(name, whole): (&String, &LoadTable)| {
             let shorter = quick.and_then(|quick| quick.load.get(name));
@@ -338,7 +360,9 @@ impl Reader<'_> {
             let named = match table.topology.clone() {
                 Some(names) => names.list(),
                 None if self.wish.topologies.is_empty() => {
-                    return Err(self.wrong("variant", "names no `topology`; name one there, or with --topology"));
+                    return Err(
+                        self.wrong("variant", "names no `topology`; name one there, or with --topology")
+                    );
                 }
                 None => self.wish.topologies.clone(),
             };
@@ -349,12 +373,14 @@ impl Reader<'_> {
                 }
                 let topology = Topology::read(&name)?;
                 sources.extend(topology.sources.clone());
-                arrangements.extend(self.of_topology(&table, topology, loads)?);
+                arrangements.extend(self.of_topology(&table, &topology, loads)?);
             }
         }
         if let Some(unknown) = self.wish.topologies.iter().find(|name| !known.contains(*name)) {
             let known = known.into_iter().collect::<Vec<_>>().join(", ");
-            return Err(self.wrong("--topology", format!("the scenario has no topology `{unknown}`; it has {known}")));
+            return Err(
+                self.wrong("--topology", format!("the scenario has no topology `{unknown}`; it has {known}"))
+            );
         }
         if arrangements.is_empty() {
             return Err(self.wrong("variant", "there is none; give [[variant]]"));
@@ -365,7 +391,7 @@ impl Reader<'_> {
     fn of_topology(
         &self,
         table: &VariantTable,
-        topology: Topology,
+        topology: &Topology,
         loads: &BTreeMap<String, Load>,
     ) -> Result<Vec<Arrangement>, TopologyError> {
         let base = table.name.clone().unwrap_or_else(|| topology.name.clone());
@@ -376,7 +402,11 @@ impl Reader<'_> {
             (Some(names), known) => {
                 let names = names.clone().list();
                 if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-                    let what = format!("topology `{}` has no token mode `{unknown}`; it has {}", topology.name, known.join(", "));
+                    let what = format!(
+                        "topology `{}` has no token mode `{unknown}`; it has {}",
+                        topology.name,
+                        known.join(", ")
+                    );
                     return Err(self.wrong(&place, what));
                 }
                 names.into_iter().map(Some).collect()
@@ -390,7 +420,7 @@ impl Reader<'_> {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
         }
-        let change = self.change(&place, table, &topology)?;
+        let change = self.change(&place, table, topology)?;
         let arrangement = |mode: Option<String>| Arrangement {
             name: mode.as_ref().map_or_else(|| base.clone(), |mode| format!("{base}/{mode}")),
             topology: topology.clone(),
@@ -401,7 +431,12 @@ impl Reader<'_> {
         Ok(modes.into_iter().map(arrangement).collect())
     }
 
-    fn change(&self, place: &str, table: &VariantTable, topology: &Topology) -> Result<Change, TopologyError> {
+    fn change(
+        &self,
+        place: &str,
+        table: &VariantTable,
+        topology: &Topology,
+    ) -> Result<Change, TopologyError> {
         if let Some(unknown) = table.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
             let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
@@ -410,8 +445,13 @@ impl Reader<'_> {
         let mut limits = BTreeMap::new();
         for (name, limit) in &table.limits {
             if topology.component(name).is_none() {
-                let known = topology.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>();
-                let what = format!("topology `{}` has no component `{name}`; it has {}", topology.name, known.join(", "));
+                let known =
+                    topology.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>();
+                let what = format!(
+                    "topology `{}` has no component `{name}`; it has {}",
+                    topology.name,
+                    known.join(", ")
+                );
                 return Err(self.wrong(&format!("{place}: limits"), what));
             }
             let parse = |given: &Option<String>, parse: fn(&str) -> Result<u64, String>| {
@@ -455,12 +495,18 @@ mod tests {
     fn variants_are_topology_by_mode_by_load() {
         let scenario = read(SOUND, &Wish::default()).unwrap();
         assert_eq!(scenario.variants(), ["fused/oauth", "fused/oidc", "direct"]);
-        let two = SOUND.replace("[[variant]]", "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[[variant]]\ntokens = 'oidc'");
+        let two = SOUND.replace(
+            "[[variant]]",
+            "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[[variant]]\ntokens = 'oidc'",
+        );
         let scenario = read(&two, &Wish::default()).unwrap();
         assert_eq!(scenario.variants(), ["fused/oidc/a", "fused/oidc/b", "direct/a", "direct/b"]);
         let wish = Wish { topologies: vec!["direct".to_owned()], rounds: Some(7), quick: true };
         let scenario = read(&two, &wish).unwrap();
-        assert_eq!((scenario.variants(), scenario.rounds), (vec!["direct/a".to_owned(), "direct/b".to_owned()], 7));
+        assert_eq!(
+            (scenario.variants(), scenario.rounds),
+            (vec!["direct/a".to_owned(), "direct/b".to_owned()], 7)
+        );
     }
 
     #[test]
@@ -472,16 +518,29 @@ mod tests {
             (("'direct']", "'direct']\ntokens = 'saml'"), vec!["no token mode `saml`", "oauth, oidc"]),
             (("'direct']", "'direct']\nload = 'b'"), vec!["no load `b`", "there is a"]),
             (("'direct']", "'direct']\nvariables = { x = '1' }"), vec!["no variable `x`", "backend_delay"]),
-            (("'direct']", "'direct']\nlimits = { x = { cpu = '50m' } }"), vec!["no component `x`", "backend, provider, gateway"]),
-            (("'direct']", "'direct']\nlimits = { backend = { cpu = '50' } }"), vec!["limits.backend", "50m"]),
+            (
+                ("'direct']", "'direct']\nlimits = { x = { cpu = '50m' } }"),
+                vec!["no component `x`", "backend, provider, gateway"],
+            ),
+            (
+                ("'direct']", "'direct']\nlimits = { backend = { cpu = '50' } }"),
+                vec!["limits.backend", "50m"],
+            ),
             (("'direct']", "'direct', 'direct']"), vec!["two are called `direct`"]),
             (("'direct']", "'direct']\n[[reference]]\nid = '9x'"), vec!["no published row is called `9x`"]),
-            (("'direct']", "'direct']\n[[ladder]]\nname = 'l'\nrungs = [{ adds = 'x', variant = 'y/@tokens@' }]"), vec!["ladder `l`", "no variant `y/@tokens@`"]),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[ladder]]\nname = 'l'\nrungs = [{ adds = 'x', variant = 'y/@tokens@' }]",
+                ),
+                vec!["ladder `l`", "no variant `y/@tokens@`"],
+            ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
         ] {
             assert!(SOUND.contains(change.0));
-            let said = read(&SOUND.replace(change.0, change.1), &Wish { quick: true, ..Wish::default() }).unwrap_err();
+            let said = read(&SOUND.replace(change.0, change.1), &Wish { quick: true, ..Wish::default() })
+                .unwrap_err();
             assert!(words.iter().all(|word| said.contains(word)), "{change:?}\n{said}");
         }
         let wish = Wish { topologies: vec!["3x".to_owned()], ..Wish::default() };

@@ -123,15 +123,27 @@ impl LoadTable {
             if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
         };
         let arrivals = match self.arrivals {
-            None => return wrong("arrivals", "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)"),
+            None => {
+                return wrong(
+                    "arrivals",
+                    "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)",
+                );
+            }
             Some(Word::Closed) => match (self.concurrency, &self.rate) {
                 (Some(workers), None) => Arriving::Closed(in_flight("concurrency", workers)?),
-                (_, Some(_)) => return wrong("rate", "a closed loop has none: its rate is workers ÷ latency"),
-                (None, None) => return wrong("concurrency", "is missing: a closed loop has a number of workers"),
+                (_, Some(_)) => {
+                    return wrong("rate", "a closed loop has none: its rate is workers ÷ latency");
+                }
+                (None, None) => {
+                    return wrong("concurrency", "is missing: a closed loop has a number of workers");
+                }
             },
             Some(word) => {
                 let Some(rate) = &self.rate else {
-                    return wrong("rate", "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"");
+                    return wrong(
+                        "rate",
+                        "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"",
+                    );
                 };
                 Arriving::Open {
                     spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
@@ -174,7 +186,8 @@ impl RateTable {
             Self::Number(rate) if *rate > 0.0 && *rate <= 1e7 => Ok(Rate::PerSecond(*rate)),
             Self::Number(_) => Err(wrong()),
             Self::Text(text) => {
-                let share: f64 = text.strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wrong)?;
+                let share: f64 =
+                    text.strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wrong)?;
                 if (1.0..=100.0).contains(&share) { Ok(Rate::OfSlowest(share / 100.0)) } else { Err(wrong()) }
             }
         }
@@ -191,7 +204,8 @@ mod tests {
 
     #[test]
     fn a_quick_form_changes_what_it_names() {
-        let whole: LoadTable = toml::from_str("arrivals = 'closed'\nconcurrency = 50\nrequests = 10000\nwarmup = '2s'").unwrap();
+        let whole: LoadTable =
+            toml::from_str("arrivals = 'closed'\nconcurrency = 50\nrequests = 10000\nwarmup = '2s'").unwrap();
         let quick: LoadTable = toml::from_str("duration = '3s'").unwrap();
         let load = whole.with(&quick).load().unwrap();
         assert_eq!((load.arrivals, load.stop), (Arriving::Closed(50), Stop::After(Duration::from_secs(3))));
@@ -205,7 +219,10 @@ mod tests {
             Ok(_) => panic!("not open"),
             Err((key, what)) => Err((key, what)),
         };
-        assert_eq!((rate("250"), rate("0.5"), rate("'60%'")), (Ok(Rate::PerSecond(250.0)), Ok(Rate::PerSecond(0.5)), Ok(Rate::OfSlowest(0.6))));
+        assert_eq!(
+            (rate("250"), rate("0.5"), rate("'60%'")),
+            (Ok(Rate::PerSecond(250.0)), Ok(Rate::PerSecond(0.5)), Ok(Rate::OfSlowest(0.6)))
+        );
         for text in ["0", "-1", "nan", "1e9", "'60'", "'0%'", "'200%'", "'x%'"] {
             assert_eq!(rate(text).unwrap_err().0, "rate", "{text}");
         }

@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::library::{Library, Text};
-use super::template::{self, Values};
 use super::TopologyError;
-use crate::amount;
+use super::library::{Library, Text};
+use super::table::{Gathered, Wire};
+use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
 
 /// Names that every text can use, beside ports, files and variables.
 const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
-/// Longest wait for readiness when nothing is said.
-const READY: Duration = Duration::from_secs(30);
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
 
@@ -61,7 +59,8 @@ pub(crate) enum Kind {
 /// A program to start.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    pub(crate) program: String,
+    /// Its name in the search path, or a path.
+    pub(crate) name: String,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ports: Vec<String>,
@@ -165,102 +164,32 @@ pub(crate) struct ProgramTable {
     pub(crate) get: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Table {
-    title: Option<String>,
-    #[serde(default)]
-    include: Vec<String>,
-    #[serde(default)]
-    path: Vec<String>,
-    #[serde(default)]
-    variables: BTreeMap<String, String>,
-    #[serde(default)]
-    programs: BTreeMap<String, ProgramTable>,
-    tokens: Option<Tokens>,
-    load: Option<LoadTable>,
-    #[serde(default)]
-    component: Vec<ComponentTable>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct LoadTable {
-    url: String,
-    #[serde(default)]
-    protocol: Wire,
-    ca: Option<String>,
-    #[serde(default)]
-    insecure: bool,
-    connect: Option<String>,
-    guarded: Option<bool>,
-    server_timing_of: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
-enum Wire {
-    #[default]
-    #[serde(rename = "http/1.1")]
-    Http1,
-    #[serde(rename = "h2")]
-    Http2,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ComponentTable {
-    name: String,
-    program: Option<String>,
-    url: Option<String>,
-    #[serde(default)]
-    arguments: Vec<String>,
-    #[serde(default)]
-    environment: BTreeMap<String, String>,
-    #[serde(default)]
-    ports: Vec<String>,
-    #[serde(default)]
-    files: BTreeMap<String, String>,
-    ready: Option<ReadyTable>,
-    cpu_limit: Option<String>,
-    memory_limit: Option<String>,
-    #[serde(default)]
-    cores: Vec<u32>,
-    #[serde(default)]
-    stop_signal: StopSignal,
-    #[serde(default)]
-    once: bool,
-    metrics: Option<Metrics>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ReadyTable {
-    http: Option<String>,
-    tcp: Option<String>,
-    timeout: Option<String>,
-}
-
 impl Topology {
     /// Reads a topology that ships, or a file.
     pub fn read(name: &str) -> Result<Self, TopologyError> {
-        Self::parse(Library::topology(name, None)?, name)
+        Self::parse(&Library::topology(name, None)?, name)
     }
 
     /// Reads a topology from a text; `name` is what errors call it.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
-        Self::parse(Text { name: name.to_owned(), content: content.to_owned(), folder: None }, name)
+        Self::parse(&Text { name: name.to_owned(), content: content.to_owned(), folder: None }, name)
     }
 
-    fn parse(text: Text, name: &str) -> Result<Self, TopologyError> {
+    fn parse(text: &Text, name: &str) -> Result<Self, TopologyError> {
         let mut gathered = Gathered::default();
         let file = text.name.clone();
         let top = gathered.take(text, 0)?;
         let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
         let load = gathered.load.ok_or_else(|| {
-            missing("`load` is missing", "say where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"")
+            missing(
+                "`load` is missing",
+                "say where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"",
+            )
         })?;
         let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
-        let stem = PathBuf::from(name).file_stem().map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+        let stem = PathBuf::from(name)
+            .file_stem()
+            .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
         let topology = Self {
             name: stem.clone(),
             title: top.unwrap_or(stem),
@@ -289,7 +218,11 @@ impl Topology {
 
     /// The components in the order in which a request meets them, in words.
     pub fn words(&self) -> String {
-        if self.path.is_empty() { self.title.clone() } else { format!("{}: {}", self.title, self.path.join(" → ")) }
+        if self.path.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{}: {}", self.title, self.path.join(" → "))
+        }
     }
 
     /// Token modes it knows; empty without tokens.
@@ -305,7 +238,7 @@ impl Topology {
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramTable>)> {
         self.components.iter().filter_map(|component| match &component.kind {
             Kind::Program(program) => {
-                let name = program.program.as_str();
+                let name = program.name.as_str();
                 Some((component.name.as_str(), name, self.programs.get(name)))
             }
             Kind::Remote { .. } => None,
@@ -315,19 +248,34 @@ impl Topology {
     fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
         if self.components.len() > MOST_COMPONENTS {
-            return Err(TopologyError::value(file, "component", format!("more than {MOST_COMPONENTS} of them")));
+            return Err(TopologyError::value(
+                file,
+                "component",
+                format!("more than {MOST_COMPONENTS} of them"),
+            ));
         }
         for component in &self.components {
             if !names.insert(component.name.as_str()) {
-                return Err(TopologyError::value(file, "component", format!("two are called `{}`", component.name)));
+                return Err(TopologyError::value(
+                    file,
+                    "component",
+                    format!("two are called `{}`", component.name),
+                ));
             }
         }
         let known = names.iter().copied().collect::<Vec<_>>().join(", ");
-        for (key, name) in
-            self.path.iter().map(|name| ("path", name)).chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
+        for (key, name) in self
+            .path
+            .iter()
+            .map(|name| ("path", name))
+            .chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
         {
             if !names.contains(name.as_str()) {
-                return Err(TopologyError::value(file, key, format!("there is no component `{name}`; there is {known}")));
+                return Err(TopologyError::value(
+                    file,
+                    key,
+                    format!("there is no component `{name}`; there is {known}"),
+                ));
             }
         }
         if let Some(tokens) = &self.tokens {
@@ -383,9 +331,10 @@ impl Topology {
             filled(format!("variables.{name}"), value, &built_in)?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
-        tokens.map(|text| ("tokens", text)).chain([("load.url", &self.load.url)]).try_for_each(
-            |(place, text)| filled(place.to_owned(), text, &shared),
-        )
+        tokens
+            .map(|text| ("tokens", text))
+            .chain([("load.url", &self.load.url)])
+            .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
     }
 }
 
@@ -403,7 +352,10 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
         let place = format!("tokens.mode.{name}");
         match (&mode.client, &mode.file) {
             (Some(_), Some(_)) | (None, None) => {
-                return wrong(place, "takes either `client` (who asks the token endpoint) or `file` (tokens, one a line)");
+                return wrong(
+                    place,
+                    "takes either `client` (who asks the token endpoint) or `file` (tokens, one a line)",
+                );
             }
             (Some(_), None) if tokens.url.is_none() || tokens.secret_file.is_none() => {
                 return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
@@ -412,126 +364,6 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
         }
     }
     Ok(())
-}
-
-/// What a topology and the parts that it includes say together.
-#[derive(Default)]
-struct Gathered {
-    components: Vec<Component>,
-    programs: BTreeMap<String, ProgramTable>,
-    variables: BTreeMap<String, String>,
-    tokens: Option<Tokens>,
-    load: Option<LoadTable>,
-    path: Vec<String>,
-    sources: BTreeMap<String, String>,
-}
-
-impl Gathered {
-    /// Takes a text and what it includes, which comes first; its title.
-    fn take(&mut self, text: Text, depth: usize) -> Result<Option<String>, TopologyError> {
-        let table: Table = toml::from_str(&text.content)
-            .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
-        if depth > 4 {
-            return Err(TopologyError::value(&text.name, "include", "parts include each other"));
-        }
-        self.sources.insert(text.name.clone(), text.content.clone());
-        for part in &table.include {
-            self.take(Library::part(part, text.folder.as_deref())?, depth + 1)?;
-        }
-        for component in table.component {
-            let component = self.component(component, &text)?;
-            self.components.push(component);
-        }
-        self.programs.extend(table.programs);
-        self.variables.extend(table.variables);
-        self.tokens = table.tokens.or(self.tokens.take());
-        self.load = table.load.or(self.load.take());
-        if !table.path.is_empty() {
-            self.path = table.path;
-        }
-        Ok(table.title)
-    }
-
-    fn component(&mut self, table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
-        let file = &text.name;
-        let place = |key: &str| format!("component `{}`: {key}", table.name);
-        let wrong = |key: &str, what: &str| Err(TopologyError::value(file, place(key), what));
-        let letters = |name: &str| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        };
-        if !letters(&table.name) {
-            return wrong("name", "is made of lower-case letters, digits and `-`");
-        }
-        if let Some(port) = table.ports.iter().find(|port| !letters(port)) {
-            return wrong("ports", &format!("`{port}` is not made of lower-case letters, digits and `-`: ports are names, the lab chooses the numbers"));
-        }
-        let kind = match (table.program, table.url) {
-            (Some(program), None) => {
-                let limit = |key: &str, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
-                    let parsed = given.map(|given| parse(given)).transpose();
-                    parsed.map_err(|what| TopologyError::value(file, place(key), what))
-                };
-                let limits = Limits {
-                    cpu_millicores: limit("cpu_limit", table.cpu_limit.as_ref(), amount::millicores)?,
-                    memory_bytes: limit("memory_limit", table.memory_limit.as_ref(), amount::bytes)?,
-                };
-                let (ready, ready_timeout) = match table.ready {
-                    None => (table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))), READY),
-                    Some(ready) => {
-                        let timeout = ready.timeout.as_deref().map(amount::duration).transpose();
-                        let timeout = timeout.map_err(|what| TopologyError::value(file, place("ready.timeout"), what))?;
-                        let how = match (ready.http, ready.tcp) {
-                            (Some(url), None) => Ready::Http(url),
-                            (None, Some(port)) => Ready::Tcp(port),
-                            _ => return wrong("ready", "takes either `http` (a URL) or `tcp` (a port)"),
-                        };
-                        (Some(how), timeout.unwrap_or(READY))
-                    }
-                };
-                let mut files = BTreeMap::new();
-                for (name, template) in table.files {
-                    if name.contains('/') || name.starts_with('.') || name.is_empty() {
-                        return wrong("files", &format!("`{name}` is not the name of a file in the component's folder"));
-                    }
-                    files.insert(name, self.template(&template, text)?);
-                }
-                Kind::Program(Box::new(Program {
-                    program,
-                    arguments: table.arguments,
-                    environment: table.environment,
-                    ports: table.ports,
-                    files,
-                    ready,
-                    ready_timeout,
-                    limits,
-                    cores: table.cores,
-                    stop: table.stop_signal,
-                    once: table.once,
-                }))
-            }
-            (None, Some(url)) => {
-                let local = !table.arguments.is_empty() || !table.ports.is_empty() || !table.files.is_empty();
-                if local || table.cpu_limit.is_some() || table.memory_limit.is_some() {
-                    return wrong("url", "what runs elsewhere has no arguments, ports, files or limits here");
-                }
-                Kind::Remote { url }
-            }
-            _ => return wrong("program", "takes either `program` (started here) or `url` (runs elsewhere)"),
-        };
-        Ok(Component { name: table.name, kind, metrics: table.metrics })
-    }
-
-    fn template(&mut self, name: &str, text: &Text) -> Result<String, TopologyError> {
-        let found = Library::template(name, text.folder.as_deref())?;
-        let folder = found.folder.clone();
-        let sources = &mut self.sources;
-        sources.insert(found.name.clone(), found.content.clone());
-        template::include(&found.content, |part| {
-            let part = Library::template(part, folder.as_deref())?;
-            sources.insert(part.name.clone(), part.content.clone());
-            Ok(part.content)
-        })
-    }
 }
 
 #[cfg(test)]
@@ -555,15 +387,24 @@ mod tests {
         assert!(Topology::from_text(&format!("{load}{a}"), "mine.toml").is_ok());
         for (text, words) in [
             (a.to_owned(), vec!["`mine.toml`: `load` is missing", "[load] url ="]),
-            (format!("{load}{a}cpu = \"50m\""), vec!["`mine.toml` is not understood", "unknown field `cpu`", "cpu_limit"]),
+            (
+                format!("{load}{a}cpu = \"50m\""),
+                vec!["`mine.toml` is not understood", "unknown field `cpu`", "cpu_limit"],
+            ),
             (format!("{load}{a}cpu_limit = \"50\""), vec!["component `a`: cpu_limit", "50m"]),
             (format!("{load}{a}memory_limit = \"much\""), vec!["component `a`: memory_limit", "64MiB"]),
             (format!("{load}{a}url = \"http://x\""), vec!["either `program`"]),
             (format!("{load}{a}{a}"), vec!["two are called `a`"]),
-            (format!("{load}{a}arguments = [\"@b.http@\"]"), vec!["component `a`: arguments", "nothing is called `@b.http@`"]),
+            (
+                format!("{load}{a}arguments = [\"@b.http@\"]"),
+                vec!["component `a`: arguments", "nothing is called `@b.http@`"],
+            ),
             (format!("{load}{a}ready = {{ http = \"x\", tcp = \"y\" }}"), vec!["either `http`"]),
             (format!("{load}{a}ready = {{ tcp = \"y\", timeout = \"soon\" }}"), vec!["ready.timeout", "30s"]),
-            (format!("{load}{a}files = {{ \"x\" = \"nowhere.cfg\" }}"), vec!["no template `nowhere.cfg`", "fused"]),
+            (
+                format!("{load}{a}files = {{ \"x\" = \"nowhere.cfg\" }}"),
+                vec!["no template `nowhere.cfg`", "fused"],
+            ),
             (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
             (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),

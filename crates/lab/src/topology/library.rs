@@ -89,8 +89,7 @@ fn find(kind: &'static str, name: &str, texts: Texts, beside: Option<&Path>) -> 
 }
 
 fn read(path: &Path) -> Result<Text, TopologyError> {
-    let failed =
-        |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
+    let failed = |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
     if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
         let what = format!("has more than {} MiB", MOST_BYTES >> 20);
         return Err(failed(std::io::Error::other(what)));

@@ -16,6 +16,7 @@ mod process;
 mod program;
 mod ready;
 mod running;
+mod table;
 mod template;
 mod tokens;
 
@@ -24,5 +25,5 @@ pub use description::Topology;
 pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
-pub(crate) use running::{Started, cores};
 pub use running::{Change, Place, Running};
+pub(crate) use running::{Started, cores};

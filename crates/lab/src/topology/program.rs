@@ -17,9 +17,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Programs that the lab knows: how they tell their version, and how to get them.
 const KNOWN: [(&str, &[&str], &str); 6] = [
-    ("postern", &["--version"], "build it with `cargo build --release`, or name it with --program postern=PATH"),
-    ("envoy", &["--version"], "download it from the Envoy project's releases, or name it with --program envoy=PATH"),
-    ("haproxy", &["-v"], "install the package haproxy (Debian, Fedora), or name it with --program haproxy=PATH"),
+    (
+        "postern",
+        &["--version"],
+        "build it with `cargo build --release`, or name it with --program postern=PATH",
+    ),
+    (
+        "envoy",
+        &["--version"],
+        "download it from the Envoy project's releases, or name it with --program envoy=PATH",
+    ),
+    (
+        "haproxy",
+        &["-v"],
+        "install the package haproxy (Debian, Fedora), or name it with --program haproxy=PATH",
+    ),
     ("nginx", &["-v"], "install the package nginx (Debian, Fedora), or name it with --program nginx=PATH"),
     (
         "postgres",
@@ -111,7 +123,8 @@ impl Programs {
             std::thread::sleep(Duration::from_millis(5));
         }
         let said = child.wait_with_output().ok()?;
-        let text = [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let text =
+            [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
         Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
     }

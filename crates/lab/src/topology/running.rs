@@ -132,7 +132,8 @@ fn make_folder(path: &Path) -> Result<(), TopologyError> {
 /// A file that only its owner reads.
 fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
     let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes())).map_err(failed("write", path))
+    open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
+        .map_err(failed("write", path))
 }
 
 /// A new secret for the clients of a run.
@@ -173,10 +174,9 @@ impl Running {
                 return Err(TopologyError::Interrupted);
             }
             match &component.kind {
-                Kind::Remote { .. } => running.live.push(Live {
-                    about: running.remote(component)?,
-                    process: None,
-                }),
+                Kind::Remote { .. } => {
+                    running.live.push(Live { about: running.remote(component)?, process: None });
+                }
                 Kind::Program(program) => {
                     let limits = change.limits.get(&component.name).copied().unwrap_or(program.limits);
                     running.launch(component, program, limits, place, &folder)?;
@@ -246,7 +246,9 @@ impl Running {
         loop {
             let what = match client.get(token, ANSWER) {
                 Ok(answer) if answer.status < 400 => break,
-                Ok(answer) => format!("answers {} to a request that should pass: {}", answer.status, answer.beginning()),
+                Ok(answer) => {
+                    format!("answers {} to a request that should pass: {}", answer.status, answer.beginning())
+                }
                 Err(why) => format!("gives no answer: {why}"),
             };
             self.check_alive()?;
@@ -260,7 +262,10 @@ impl Running {
         if self.topology.load.guarded && token.is_some() {
             let answer = client.get(None, ANSWER).map_err(wrong)?;
             if answer.status < 400 {
-                return Err(wrong(format!("answers {} to a request without a token, which should be refused", answer.status)));
+                return Err(wrong(format!(
+                    "answers {} to a request without a token, which should be refused",
+                    answer.status
+                )));
             }
         }
         Ok(())
@@ -303,15 +308,14 @@ impl Running {
         folder: &Path,
     ) -> Result<(), TopologyError> {
         let name = &component.name;
-        let table = self.topology.programs.get(&program.program);
-        let path = place.programs.find(name, &program.program, table)?;
+        let table = self.topology.programs.get(&program.name);
+        let path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
         let filled = self.own_values(component, program, &folder)?;
         let fill = |text: &String| self.fill_with(text, &filled, name);
         let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
-        let group =
-            group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
+        let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
         let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
         let launch = Launch {
             program: &path,
@@ -347,7 +351,8 @@ impl Running {
                 ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
             }
         }
-        let numbers = program.ports.iter().filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
+        let numbers =
+            program.ports.iter().filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
             name: name.clone(),
             watched: Some(Watched { name: name.clone(), pid: process.pid() }),
@@ -361,7 +366,12 @@ impl Running {
     }
 
     /// Waits for a program that does its work and ends.
-    fn wait_for_end(&self, name: &str, program: &Program, process: &mut Process) -> Result<(), TopologyError> {
+    fn wait_for_end(
+        &self,
+        name: &str,
+        program: &Program,
+        process: &mut Process,
+    ) -> Result<(), TopologyError> {
         let until = Instant::now() + program.ready_timeout;
         loop {
             match process.ended() {
@@ -377,10 +387,16 @@ impl Running {
     }
 
     /// Writes a component's files; its values with their places.
-    fn own_values(&self, component: &Component, program: &Program, folder: &Path) -> Result<Values, TopologyError> {
+    fn own_values(
+        &self,
+        component: &Component,
+        program: &Program,
+        folder: &Path,
+    ) -> Result<Values, TopologyError> {
         let mut values = self.values.clone();
         values.insert("work".to_owned(), folder.display().to_string());
-        let places = program.files.keys().map(|name| (file_name(name), folder.join(name).display().to_string()));
+        let places =
+            program.files.keys().map(|name| (file_name(name), folder.join(name).display().to_string()));
         values.extend(places);
         for (name, text) in &program.files {
             let path = folder.join(name);
@@ -392,7 +408,11 @@ impl Running {
 
     fn fill_with(&self, text: &str, values: &Values, component: &str) -> Result<String, TopologyError> {
         template::fill(text, values).map_err(|unknown| {
-            TopologyError::value(&self.topology.name, format!("component `{component}`"), unknown.words(values))
+            TopologyError::value(
+                &self.topology.name,
+                format!("component `{component}`"),
+                unknown.words(values),
+            )
         })
     }
 }

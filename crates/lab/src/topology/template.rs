@@ -68,9 +68,9 @@ pub(crate) fn include<E>(
 fn name(text: &str) -> Option<&str> {
     let name = &text[..text.find('@')?];
     let first = name.as_bytes().first()?.is_ascii_alphanumeric();
-    let whole = name.bytes().all(|byte| {
-        byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_')
-    });
+    let whole = name
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
     (first && whole).then_some(name)
 }
 

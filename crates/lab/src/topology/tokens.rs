@@ -44,14 +44,13 @@ pub(super) fn get(
     }
     let fill = |text: &Option<String>| {
         let text = text.as_deref().unwrap_or_default();
-        template::fill(text, values).map_err(|unknown| TopologyError::Token {
-            url: text.to_owned(),
-            why: unknown.words(values),
-        })
+        template::fill(text, values)
+            .map_err(|unknown| TopologyError::Token { url: text.to_owned(), why: unknown.words(values) })
     };
     let (url, secret_file) = (fill(&tokens.url)?, fill(&tokens.secret_file)?);
     let refused = |why: String| TopologyError::Token { url: url.clone(), why };
-    let secret = fs::read_to_string(&secret_file).map_err(|error| refused(format!("`{secret_file}`: {error}")))?;
+    let secret =
+        fs::read_to_string(&secret_file).map_err(|error| refused(format!("`{secret_file}`: {error}")))?;
     let client = mode.client.as_deref().unwrap_or_default();
     // RFC 6749 §2.3.1 has both halves form-encoded before they are joined.
     let mut basic = String::new();
@@ -75,12 +74,18 @@ pub(super) fn get(
         let answer = asked.post(headers.clone(), "grant_type=client_credentials".to_owned(), ANSWER);
         let answer = answer.map_err(refused)?;
         if answer.status != 200 {
-            return Err(refused(format!("client `{client}` is answered {}: {}", answer.status, answer.beginning())));
+            return Err(refused(format!(
+                "client `{client}` is answered {}: {}",
+                answer.status,
+                answer.beginning()
+            )));
         }
         let granted: Granted = serde_json::from_slice(&answer.content)
             .map_err(|error| refused(format!("the answer holds no token: {error}")))?;
         if !given.insert(granted.access_token.clone()) {
-            return Err(refused("the same token was given twice: a population of tokens has different ones".to_owned()));
+            return Err(refused(
+                "the same token was given twice: a population of tokens has different ones".to_owned(),
+            ));
         }
         ordered.push(granted.access_token);
     }
@@ -89,8 +94,11 @@ pub(super) fn get(
 
 fn from_file(file: &Path, count: usize) -> Result<Vec<String>, TopologyError> {
     let name = file.display().to_string();
-    let text = fs::read_to_string(file)
-        .map_err(|error| TopologyError::File { action: "read", path: name.clone(), error })?;
+    let text = fs::read_to_string(file).map_err(|error| TopologyError::File {
+        action: "read",
+        path: name.clone(),
+        error,
+    })?;
     let tokens: Vec<String> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count).map(str::to_owned).collect();
     if tokens.len() < count {

@@ -4,6 +4,7 @@
 
 mod cli;
 mod desk;
+mod floor;
 mod held;
 mod http1;
 mod http2;

@@ -15,9 +15,11 @@ pub use lab::cli::Arguments;
 pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     // What the lab measures as `postern` is this very program, unless it is told another.
     let own = std::env::current_exe();
-    let programs = own.map_or_else(|_| Programs::default(), |own| Programs::default().with_own("postern", own));
+    let programs =
+        own.map_or_else(|_| Programs::default(), |own| Programs::default().with_own("postern", own));
     let mut out = std::io::stdout().lock();
-    let ended = lab::cli::run(arguments, &programs, &mut out).map_err(|error| Failure::new(error.to_string()))?;
+    let ended =
+        lab::cli::run(arguments, &programs, &mut out).map_err(|error| Failure::new(error.to_string()))?;
     out.flush().map_err(|error| Failure::new(format!("cannot write: {error}")))?;
     Ok(match ended {
         Ending::Good => Outcome::Good,

@@ -19,7 +19,8 @@ struct Program {
 fn lab(words: &[&str]) -> Result<(Ending, String), String> {
     let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    let ending = run(&program.arguments, &Programs::default(), &mut out).map_err(|error| error.to_string())?;
+    let ending =
+        run(&program.arguments, &Programs::default(), &mut out).map_err(|error| error.to_string())?;
     Ok((ending, String::from_utf8(out).unwrap()))
 }
 
