@@ -18,6 +18,8 @@ use crate::load::{Failure, Flow, Target};
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
+    /// Status line and header lines.
+    pub(crate) head: Vec<u8>,
     pub(crate) content: Vec<u8>,
 }
 
@@ -95,9 +97,9 @@ async fn exchange(
     };
     let received = std::cell::Cell::new(0);
     let answer = connection.exchange(request, &received).await?;
-    let content = connection.take().content;
+    let kept = connection.take();
     if answer.reusable {
         *slot = Some(connection);
     }
-    Ok(Answer { status: answer.status, content })
+    Ok(Answer { status: answer.status, head: kept.head, content: kept.content })
 }

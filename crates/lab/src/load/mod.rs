@@ -16,7 +16,7 @@ mod random;
 mod recorder;
 pub(crate) mod response;
 mod schedule;
-mod server_timing;
+pub(crate) mod server_timing;
 mod session;
 mod slices;
 mod target;

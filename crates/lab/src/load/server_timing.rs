@@ -60,6 +60,15 @@ mod tests {
         assert_eq!(durations(b"a;dur=1\xff").count(), 0);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_says_is_read_or_passed_over(text in r#"[a-c;=,"\\ dur0-9.-]{0,40}.{0,10}"#) {
+            for (name, _) in durations(text.as_bytes()) {
+                proptest::prop_assert!(!name.is_empty());
+            }
+        }
+    }
+
     #[test]
     fn fields_are_found_in_a_head() {
         let head = b"HTTP/1.1 200 OK\r\nServer-Timing: a;dur=1\r\nx: y\r\nserver-timing: b;dur=2\r\n\r\n";

@@ -140,6 +140,16 @@ mod tests {
         assert_eq!(read[1].labels["y"], "a \"b\\ }\n");
     }
 
+    proptest::proptest! {
+        #[test]
+        fn whatever_a_server_says_is_read_or_passed_over(text in r#"[a-c_]{0,3}[{]?[a-b="\\, }n]{0,12}[}]? ?[0-9.eE+-]{0,6}\n?.{0,20}"#) {
+            for line in lines(&text) {
+                proptest::prop_assert!(line.value.is_finite());
+            }
+            let _ = seen(&text, &BTreeMap::new(), Some("a"), 0);
+        }
+    }
+
     #[test]
     fn a_container_is_told_from_its_pod_and_its_neighbours() {
         let text = r#"

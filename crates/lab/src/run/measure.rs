@@ -74,7 +74,7 @@ pub(super) fn measure(
     progress: &Progress,
 ) -> Result<Measured, Failed> {
     let plan = plan(running, tokens, load, rate, seed)?;
-    let timing = running.topology().load.timing.clone();
+    let timing = running.phases_of().map(str::to_owned);
     let width = slice_ms(load);
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());

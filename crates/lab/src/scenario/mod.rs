@@ -7,6 +7,7 @@
 
 mod description;
 mod load;
+mod table;
 
 pub use description::{Arrangement, Scenario, Wish};
 pub use load::{Arriving, Load, Rate};

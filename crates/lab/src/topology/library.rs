@@ -20,13 +20,13 @@ macro_rules! texts {
 type Texts = &'static [(&'static str, &'static str)];
 
 const TOPOLOGIES: Texts = texts!("topologies":
-    "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml",
+    "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml",
 );
 const PARTS: Texts = texts!("topologies/parts": "backend.toml", "provider.toml");
 const TEMPLATES: Texts = texts!("topologies/files":
     "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
-    "behind-edge.toml",
-    "split-edge.toml", "split-authentication.toml", "split-authorization.toml", "haproxy.cfg", "envoy.yaml",
+    "behind-edge.toml", "split-edge.toml", "split-authentication.toml", "split-authorization.toml", "haproxy.cfg",
+    "envoy.yaml", "auth-request.toml", "nginx.conf",
 );
 const SCENARIOS: Texts = texts!("scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml");
 

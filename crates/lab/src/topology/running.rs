@@ -20,7 +20,7 @@ use super::{Topology, TopologyError, ready, tokens};
 use crate::cgroup::{Hierarchy, Limits};
 use crate::fetch::Client;
 use crate::interrupt::Interrupt;
-use crate::load::{Protocol, Target, Trust};
+use crate::load::{Protocol, Target, Trust, server_timing};
 use crate::observe::Watched;
 
 /// Longest wait until the way through the whole topology works.
@@ -76,6 +76,8 @@ pub struct Running {
     live: Vec<Live>,
     values: Values,
     interrupt: Interrupt,
+    /// The checked answer told phases.
+    tells_phases: bool,
     _ports: Ports,
 }
 
@@ -161,6 +163,7 @@ impl Running {
             live: Vec::new(),
             values,
             interrupt: place.interrupt.clone(),
+            tells_phases: false,
             _ports: ports,
         };
         for name in change.limits.keys() {
@@ -208,6 +211,11 @@ impl Running {
         self.live.iter().map(|live| live.about.clone()).collect()
     }
 
+    /// The component whose phases the answers told when they were checked.
+    pub(crate) fn phases_of(&self) -> Option<&str> {
+        self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
+    }
+
     /// Where load enters.
     pub fn target(&self) -> Result<Target, TopologyError> {
         self.target_over(self.topology.load.protocol)
@@ -245,7 +253,10 @@ impl Running {
         let until = Instant::now() + THROUGH;
         loop {
             let what = match client.get(token, ANSWER) {
-                Ok(answer) if answer.status < 400 => break,
+                Ok(answer) if answer.status < 400 => {
+                    self.tells_phases = server_timing::fields(&answer.head).next().is_some();
+                    break;
+                }
                 Ok(answer) => {
                     format!("answers {} to a request that should pass: {}", answer.status, answer.beginning())
                 }
@@ -351,8 +362,9 @@ impl Running {
                 ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
             }
         }
-        let numbers =
-            program.ports.iter().filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
+        // Who asks for health or metrics is no client.
+        let ports = program.ports.iter().filter(|port| *port != "admin");
+        let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
             name: name.clone(),
             watched: Some(Watched { name: name.clone(), pid: process.pid() }),

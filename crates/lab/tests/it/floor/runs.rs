@@ -158,10 +158,10 @@ fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
         "rounds = 5\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1h'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
     );
     let scenario = Scenario::from_text(&long, "mine.toml", &Wish::default()).unwrap();
-    let log = lab.path("work/1-a/front/log");
+    let begun = lab.path("work/1-a/front/log");
     let ran = std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&scenario, lab.options(), &lab.interrupt).unwrap());
-        until("the component runs", || log.exists());
+        until("the component runs", || begun.exists());
         // Long enough for the check, the tokens and some load.
         std::thread::sleep(Duration::from_millis(1500));
         lab.interrupter.interrupt();

@@ -71,6 +71,25 @@ fn what_a_component_started_ends_with_it_even_in_a_session_of_its_own() {
 }
 
 #[test]
+fn a_panic_ends_them_as_well() {
+    let lab = Lab::new();
+    let pids = std::sync::Mutex::new(Vec::new());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let running = start(&lab, &[NOWHERE, &writing("one"), &writing("two")].concat()).unwrap();
+        pids.lock().unwrap().extend(running.processes().into_iter().map(|(_, pid)| pid));
+        let order = lab.path("work/run/order");
+        until("both have begun", || read(&order).lines().count() == 2);
+        // Past every handler of an error, without words on the test's output.
+        std::panic::resume_unwind(Box::new("for the test"));
+    }));
+    assert!(panicked.is_err());
+    let pids = pids.into_inner().unwrap();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.into_iter().all(|pid| !alive(pid)));
+    assert!(read(&lab.path("work/run/order")).ends_with("end two\nend one\n"));
+}
+
+#[test]
 fn names_stand_for_ports_files_and_folders() {
     let lab = Lab::new();
     std::fs::write(lab.path("own.cfg"), "port @front.http@ user me@example.org run @run@").unwrap();
