@@ -82,6 +82,8 @@ pub struct Throttle {
 struct Place {
     version: u8,
     folder: PathBuf,
+    /// Where the hierarchy is mounted.
+    top: PathBuf,
 }
 
 /// Where groups can be made.
@@ -130,7 +132,7 @@ impl Hierarchy {
                     let below =
                         if *root == "/" { path.as_str() } else { path.strip_prefix(root).unwrap_or("") };
                     let folder = PathBuf::from(point).join(below.trim_start_matches('/'));
-                    named.then_some(Place { version, folder })
+                    named.then_some(Place { version, folder, top: PathBuf::from(point) })
                 })
             };
             found(1).or_else(|| found(2))
@@ -173,8 +175,20 @@ impl Hierarchy {
 }
 
 impl Place {
-    fn offers(&self, controller: &str) -> bool {
-        listed(&self.folder.join("cgroup.controllers"), controller)
+    /// The group below which groups with this controller can be made.
+    fn parent(&self, controller: &'static str) -> Result<&Path, CgroupError> {
+        if self.version == 1 {
+            return Ok(&self.folder);
+        }
+        if !listed(&self.folder.join("cgroup.controllers"), controller) {
+            return Err(CgroupError::Missing { controller });
+        }
+        match self.delegate(controller) {
+            Ok(()) => Ok(&self.folder),
+            // The topmost group may hold processes and hand out controllers; whether this process may make a group in it shows then.
+            Err(_) if listed(&self.top.join("cgroup.subtree_control"), controller) => Ok(&self.top),
+            Err(error) => Err(error),
+        }
     }
 
     /// Gives a controller of version 2 to groups below the lab's own.
@@ -210,13 +224,7 @@ pub struct Group {
 
 impl Group {
     fn make(&mut self, place: &Place, controller: &'static str, label: &str) -> Result<PathBuf, CgroupError> {
-        if place.version == 2 {
-            if !place.offers(controller) {
-                return Err(CgroupError::Missing { controller });
-            }
-            place.delegate(controller)?;
-        }
-        let folder = place.folder.join(label);
+        let folder = place.parent(controller)?.join(label);
         if !self.folders.contains(&folder) {
             let refused = |error| CgroupError::Refused { action: "make", path: folder.clone(), error };
             fs::create_dir(&folder).map_err(refused)?;
@@ -320,16 +328,20 @@ mod tests {
         36 31 0:33 /job /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
         41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw";
 
+    fn place(version: u8, folder: &str, top: &str) -> Place {
+        Place { version, folder: folder.into(), top: top.into() }
+    }
+
     #[test]
     fn the_own_group_is_found_in_either_version() {
         let found = Hierarchy::of(V1, "4:memory:/job/42\n1:cpu,cpuacct:/a/b\n0::/c");
-        assert_eq!(found.cpu, Some(Place { version: 1, folder: "/sys/fs/cgroup/cpu/a/b".into() }));
+        assert_eq!(found.cpu.unwrap(), place(1, "/sys/fs/cgroup/cpu/a/b", "/sys/fs/cgroup/cpu"));
         // The mount begins at the job's group.
-        assert_eq!(found.memory, Some(Place { version: 1, folder: "/sys/fs/cgroup/memory/42".into() }));
+        assert_eq!(found.memory.unwrap(), place(1, "/sys/fs/cgroup/memory/42", "/sys/fs/cgroup/memory"));
         let found =
             Hierarchy::of("41 31 0:38 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/user.slice/x.scope");
-        let place = Some(Place { version: 2, folder: "/sys/fs/cgroup/user.slice/x.scope".into() });
-        assert_eq!((found.cpu, found.memory), (place.clone(), place));
+        let own = place(2, "/sys/fs/cgroup/user.slice/x.scope", "/sys/fs/cgroup");
+        assert_eq!((found.cpu.unwrap(), found.memory.unwrap()), (own.clone(), own));
         assert_eq!(Hierarchy::of("", ""), Hierarchy::default());
     }
 
@@ -348,7 +360,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("cgroup.controllers"), "cpuset cpu memory").unwrap();
         fs::write(folder.path().join("cgroup.subtree_control"), delegated).unwrap();
-        let place = Place { version: 2, folder: folder.path().to_path_buf() };
+        let top = folder.path().join("top");
+        let place = Place { version: 2, folder: folder.path().to_path_buf(), top };
         let hierarchy = Hierarchy { cpu: Some(place.clone()), memory: Some(place) };
         (folder, hierarchy)
     }
@@ -386,6 +399,12 @@ mod tests {
         let limits = Limits { cpu_millicores: Some(50), memory_bytes: None };
         let error = hierarchy.group("a", limits).unwrap_err().to_string();
         assert!(error.contains("not delegated") && error.contains("systemd-run"), "{error}");
+        // Root may make its groups at the top, where controllers are handed out.
+        let top = folder.path().join("top");
+        fs::create_dir(&top).unwrap();
+        fs::write(top.join("cgroup.subtree_control"), "cpu memory").unwrap();
+        let group = hierarchy.group("a", limits).unwrap();
+        assert!(group.folders[0].starts_with(&top), "{group:?}");
     }
 
     #[test]

@@ -69,8 +69,16 @@ impl Slices {
     /// Closes what happened since the last slice.
     pub(crate) fn finish(&mut self, now: u64) {
         self.roll(now);
-        if self.ok + self.bad > 0 {
-            self.close((now - self.start).clamp(MS, self.width));
+        if self.ok + self.bad == 0 {
+            return;
+        }
+        let length = (now - self.start).clamp(MS, self.width);
+        self.close(length);
+        // Some answers within some milliseconds are no throughput: they count with what came before them.
+        let brief = length < self.width / 2 && self.closed.len() > 1;
+        if brief {
+            let last = self.closed.split_off(self.closed.len() - 2);
+            self.closed.push(Slice::joined(&last));
         }
     }
 
@@ -123,16 +131,31 @@ mod tests {
         slices.record(199 * MS, None);
         slices.record(650 * MS, Some(7 * MS));
         assert_eq!(told.get(), 3, "whoever watches hears of the silence");
-        slices.finish(660 * MS);
+        slices.finish(760 * MS);
         let all = slices.take();
         assert_eq!(
             all.iter().map(|slice| (slice.at_ms, slice.ms, slice.ok, slice.bad)).collect::<Vec<_>>(),
-            [(0, 200, 1, 1), (200, 200, 0, 0), (400, 200, 0, 0), (600, 60, 1, 0)]
+            [(0, 200, 1, 1), (200, 200, 0, 0), (400, 200, 0, 0), (600, 160, 1, 0)]
         );
         assert_eq!(all[1].p50_us, None);
         assert!(
             (all[3].p99_us.unwrap() - 7000.0).abs() < 10.0 && (all[0].max_us.unwrap() - 5000.0).abs() < 10.0
         );
+    }
+
+    #[test]
+    fn what_is_left_in_a_brief_end_is_no_burst() {
+        let mut slices = Slices::new(100, None);
+        for at in [10, 50, 90, 101, 102] {
+            slices.record(at * MS, Some(MS));
+        }
+        slices.finish(103 * MS);
+        let all = slices.take();
+        assert_eq!(
+            all.iter().map(|slice| (slice.at_ms, slice.ms, slice.ok)).collect::<Vec<_>>(),
+            [(0, 103, 5)]
+        );
+        assert_eq!(all[0].p50_us, None, "percentiles do not add up");
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Answer {
         let Some((from, length, every)) = self.stall else { return self.delay };
         let since = now.saturating_duration_since(from).as_nanos() % every.as_nanos().max(1);
         let left = every.as_nanos() - since;
-        let stalled = if since >= (every - length).as_nanos() { left } else { 0 };
+        let stalled = if since >= every.saturating_sub(length).as_nanos() { left } else { 0 };
         self.delay.max(Duration::from_nanos(u64::try_from(stalled).unwrap_or(u64::MAX)))
     }
 }
