@@ -95,19 +95,8 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
         let folder = Folder::new(&format!("lab-run{signal}"));
         let long = TINY.replace("requests = 100", "duration = \"1h\"");
         let (scenario, out) = (folder.write("long.toml", long), folder.0.join("out"));
-        let words = [
-            "lab",
-            "run",
-            "--scenario",
-            text(&scenario),
-            "--topology",
-            "fused",
-            "--keep",
-            "--out",
-            text(&out),
-        ];
-        let words = words.map(|word| word.to_owned());
-        let mut running = Running::start(&words.each_ref().map(String::as_str));
+        let words = ["--scenario", text(&scenario), "--topology", "fused", "--keep", "--out", text(&out)];
+        let mut running = Running::start(&[&["lab", "run"][..], &words].concat());
         // Both kinds of tokens are calibrated; then the load begins that would take an hour.
         running.wait_for("fused/oidc serves ");
         std::thread::sleep(Duration::from_secs(1));
