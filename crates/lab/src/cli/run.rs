@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
 fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
     writeln!(out, "Scenarios (--scenario):")?;
     for name in Library::scenarios() {
-        writeln!(out, "  {name:<14} {}", Scenario::title_of(name)?)?;
+        writeln!(out, "  {name:<18} {}", Scenario::title_of(name)?)?;
     }
     writeln!(out, "\nTopologies (--topology):")?;
     for name in Library::topologies() {
@@ -109,7 +109,7 @@ fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
         let modes = topology.modes().join(", ");
         writeln!(
             out,
-            "  {name:<14} {}{}",
+            "  {name:<18} {}{}",
             topology.words(),
             if modes.is_empty() { String::new() } else { format!(" ({modes})") }
         )?;
