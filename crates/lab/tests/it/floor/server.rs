@@ -73,6 +73,9 @@ fn answer(head: &str, behaviour: Behaviour) -> String {
         format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{content}", content.len())
     };
     let number = REQUESTS.fetch_add(1, Ordering::SeqCst);
+    if number == 40 {
+        eprintln!("under load");
+    }
     let bearer = head.to_ascii_lowercase().contains("authorization: bearer token-");
     match path {
         "/token" => with("200 OK", "", &format!("{{\"access_token\":\"token-{number}\"}}")),
