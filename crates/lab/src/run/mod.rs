@@ -129,17 +129,16 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     let Floor { variants, failed, interrupted, .. } = floor;
     let failed: Vec<(String, String)> =
         failed.into_iter().map(|(index, why)| (scenario.arrangements[index].name.clone(), why)).collect();
+    // Logs of what failed are worth more than a tidy folder.
+    let kept = match temporary {
+        Some(temporary) if !failed.is_empty() => Some(temporary.keep()),
+        _ => None,
+    };
     if variants.is_empty() {
         return Err(RunError::Nothing { failed });
     }
     let record = record(scenario, facts.run(options.seed, interrupted), variants, &failed)?;
-    let work = match (options.keep, temporary) {
-        (Some(folder), _) => Some(folder),
-        // Logs of what failed are worth more than a tidy folder.
-        (None, Some(temporary)) if !failed.is_empty() => Some(temporary.keep()),
-        _ => None,
-    };
-    Ok(Ran { record, failed, work })
+    Ok(Ran { record, failed, work: options.keep.or(kept) })
 }
 
 /// Puts together what was measured.

@@ -274,7 +274,7 @@ impl Running {
             let answer = client.get(None, ANSWER).map_err(wrong)?;
             if answer.status < 400 {
                 return Err(wrong(format!(
-                    "answers {} to a request without a token, which should be refused",
+                    "answers {} to a request without a token, which should be refused (`guarded = false` under [load] if it should not)",
                     answer.status
                 )));
             }

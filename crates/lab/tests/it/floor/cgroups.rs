@@ -50,8 +50,8 @@ fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
 #[test]
 fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     let lab = Lab::new();
-    // 4 ms of CPU for each request, and a tenth of a core: 25 requests a second, whatever the machine.
-    let topology = lab.topology("limited", &limited("100m", ", LAB_TEST_BURN_US = \"4000\""));
+    // Some milliseconds of CPU for each request, and a tenth of a core: some ten requests a second on any machine.
+    let topology = lab.topology("limited", &limited("100m", ", LAB_TEST_WORK = \"1000\""));
     let scenario = format!(
         "rounds = 1\n[load.closed]\narrivals = 'closed'\nconcurrency = 4\nduration = '3s'\nwarmup = '500ms'\n[[variant]]\nname = 'a'\ntopology = '{topology}'\n"
     );
@@ -67,7 +67,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     let component = &iteration.components[0];
     assert_eq!(component.cpu_limit_cores, Some(0.1));
     let last = component.samples.last().unwrap();
-    assert!(last.throttled_periods.unwrap() > 10 && last.throttled_ms.unwrap() > 500, "{last:?}");
+    assert!(last.throttled_periods.unwrap() > 4 && last.throttled_ms.unwrap() > 100, "{last:?}");
     let findings = lab::desk::report::all_findings(&record);
     let found = findings.iter().find(|finding| finding.name == "throttled").expect("the throttle is named");
     assert!(

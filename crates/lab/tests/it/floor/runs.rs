@@ -21,7 +21,7 @@ fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
 #[test]
 fn a_run_fills_the_record() {
     let lab = Lab::new();
-    let slow = guarded(", LAB_TEST_BURN_US = \"300\"");
+    let slow = guarded(", LAB_TEST_WORK = \"30\"");
     let ladder = "[[ladder]]\nname = 'l, @load@'\nrungs = [{ adds = 'a', variant = 'a/@tokens@/@load@' }, { adds = 'b', variant = 'b/@tokens@/@load@' }]\n\
         [[reference]]\nid = '2x-opaque'\nbeside = 'a/oauth/closed'\n";
     let scenario = scenario(&lab, ladder, &[("a", &guarded("")), ("b", &slow)]);
@@ -146,6 +146,21 @@ fn when_nothing_can_be_measured_the_error_says_why_of_each() {
     let error = run(&scenario, lab.options(), &lab.interrupt).unwrap_err();
     assert!(matches!(error, RunError::Nothing { .. }));
     assert!(error.to_string().contains("a/oauth: component `front` needs `no-such-program`"), "{error}");
+}
+
+#[test]
+fn logs_of_what_failed_are_kept() {
+    let lab = Lab::new();
+    let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");
+    let scenario = scenario(&lab, "", &[("a", &absent)]);
+    let options = lab::run::Options { keep: None, ..lab.options() };
+    let error = run(&scenario, options, &lab.interrupt).unwrap_err().to_string();
+    let log =
+        error.split_whitespace().find(|word| word.ends_with("/front/log:")).unwrap().trim_end_matches(':');
+    assert!(read(log.as_ref()).contains("running 0 tests"), "{error}");
+    let folder = std::path::Path::new(log).ancestors().nth(3).unwrap();
+    assert!(folder.file_name().unwrap().to_str().unwrap().starts_with("postern-lab-"));
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

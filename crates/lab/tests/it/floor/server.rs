@@ -3,15 +3,14 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Clone, Copy)]
 struct Behaviour {
     guarded: bool,
-    /// CPU time for each request.
-    burn: Duration,
+    /// Work for each request, in thousands of steps: CPU time, whatever the clock does meanwhile.
+    work: u64,
     /// Ends after so many requests.
     last: u64,
 }
@@ -32,7 +31,7 @@ fn serve() {
     let number = |name: &str| told(name).and_then(|text| text.parse().ok());
     let behaviour = Behaviour {
         guarded: told("LAB_TEST_GUARDED").is_some(),
-        burn: Duration::from_micros(number("LAB_TEST_BURN_US").unwrap_or(0)),
+        work: number("LAB_TEST_WORK").unwrap_or(0) * 1000,
         last: number("LAB_TEST_LAST").unwrap_or(u64::MAX),
     };
     let listener = TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap();
@@ -87,9 +86,9 @@ fn answer(head: &str, behaviour: Behaviour) -> String {
             std::process::exit(3);
         }
         _ => {
-            let until = Instant::now() + behaviour.burn;
-            while Instant::now() < until {
-                std::hint::spin_loop();
+            let mut sum = 0_u64;
+            for step in 0..behaviour.work {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(step));
             }
             with("200 OK", "server-timing: app;dur=1.5, cache;desc=hit\r\n", "hello")
         }
