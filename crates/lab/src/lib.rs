@@ -1,7 +1,8 @@
 //! The lab: what a server costs under load, measured from outside.
 //!
 //! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
-//! watch over processes ([`observe`]) and the reports of them all ([`report`]); the record of a whole run ([`record`]), what follows
+//! watch over processes ([`observe`]) and the reports of them all ([`report`]); programs that run together ([`topology`], limited by
+//! [`cgroup`]), what is measured on them ([`scenario`]) and measuring it ([`run`]); the record of a whole run ([`record`]), what follows
 //! from it ([`analyse`]) and why it is so ([`diagnose`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
 //! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
 //!
@@ -9,16 +10,25 @@
 //! connections; every answer goes into histograms by its class, measured from the moment the request *should* have
 //! started. The generator watches itself the whole time, and its report begins with what makes its figures doubtful.
 
+mod amount;
 pub mod analyse;
+pub mod cgroup;
 pub mod cli;
 pub mod desk;
 pub mod diagnose;
+mod fetch;
 pub mod hold;
+mod interrupt;
 pub mod load;
 pub mod observe;
 pub mod provider;
 pub mod record;
 pub mod report;
+pub mod run;
+pub mod scenario;
+pub mod topology;
 
 mod units;
 mod words;
+
+pub use interrupt::{Interrupt, Interrupter};

@@ -37,7 +37,7 @@ enum Command {
     Echo(cmd::echo::Arguments),
     /// Get an access token, or look into one
     Token(cmd::token::Arguments),
-    /// Work on measurements: take them in, report, compare, merge, gate, audit
+    /// Measure: run topologies under load; take in, report, compare, merge, gate and audit what was measured
     Lab(cmd::lab::Arguments),
 }
 

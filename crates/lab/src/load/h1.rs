@@ -49,12 +49,19 @@ pub(crate) async fn open(session: &Rc<Session>, wanted: usize) -> Vec<Option<Con
 
 impl Connection {
     pub(crate) async fn open(session: &Session) -> Result<Self, Failure> {
-        Ok(Self { io: session.open().await?, reader: Reader::new(session.head_only) })
+        let io = session.open().await?;
+        let reader = if session.phases { Reader::heads } else { Reader::new };
+        Ok(Self { io, reader: reader(session.head_only) })
     }
 
     /// A connection that keeps what the answers say.
     pub(crate) fn keeping(io: Io) -> Self {
         Self { io, reader: Reader::keeping() }
+    }
+
+    /// The same, with this bound on the content of an answer, bytes.
+    pub(crate) fn keeping_up_to(io: Io, most: usize) -> Self {
+        Self { io, reader: Reader::keeping_up_to(most) }
     }
 
     /// What the last answer said.
@@ -163,7 +170,8 @@ impl Worker {
             let started = session.start(&arrival);
             let until = started.saturating_add(session.timeout);
             let mut connecting = true;
-            let work = exchange(session, &mut connection, &mut connecting, &self.requests[arrival.variant]);
+            let request = &self.requests[arrival.variant];
+            let work = exchange(session, &mut connection, &mut connecting, request, arrival.measured);
             let ending = deadline.limit(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 // What is left of the exchange must not be taken for the next answer.
@@ -188,6 +196,7 @@ async fn exchange(
     slot: &mut Option<Connection>,
     connecting: &mut bool,
     request: &[u8],
+    measured: bool,
 ) -> Result<u16, Failure> {
     if let Some(idle) = slot
         && poll_fn(|cx| Poll::Ready(idle.is_stale(cx))).await
@@ -200,6 +209,9 @@ async fn exchange(
     };
     *connecting = false;
     let answer = connection.exchange(request, &session.received).await?;
+    if session.phases && measured {
+        session.phases_of_head(&connection.take().head);
+    }
     if answer.reusable && session.keep_alive {
         *slot = Some(connection);
     }

@@ -86,10 +86,15 @@ impl Link {
         Ok(Live { sender, ..live })
     }
 
-    async fn exchange(&self, request: Request<()>, connecting: &Cell<bool>) -> Result<u16, Failure> {
+    async fn exchange(
+        &self,
+        request: Request<()>,
+        connecting: &Cell<bool>,
+        measured: bool,
+    ) -> Result<u16, Failure> {
         let Live { generation, mut sender } = self.ready().await?;
         connecting.set(false);
-        let result = send(&mut sender, request, &self.session).await;
+        let result = send(&mut sender, request, &self.session, measured).await;
         if let Err(error) = &result
             && !error.is_reset()
         {
@@ -103,6 +108,7 @@ async fn send(
     sender: &mut SendRequest<Bytes>,
     request: Request<()>,
     session: &Session,
+    measured: bool,
 ) -> Result<u16, h2::Error> {
     let (response, mut content) = sender.send_request(request, session.body.is_empty())?;
     if !session.body.is_empty() {
@@ -111,6 +117,10 @@ async fn send(
     }
     let response = response.await?;
     let status = response.status().as_u16();
+    if session.phases && measured {
+        let fields = response.headers().get_all("server-timing").iter();
+        fields.for_each(|field| session.phases_of(field.as_bytes()));
+    }
     let mut body = response.into_body();
     while let Some(data) = body.data().await {
         let data = data?;
@@ -149,7 +159,8 @@ impl Worker {
             let started = session.start(&arrival);
             let until = started.saturating_add(session.timeout);
             let connecting = Cell::new(true);
-            let work = self.link.exchange(self.requests[arrival.variant].clone(), &connecting);
+            let request = self.requests[arrival.variant].clone();
+            let work = self.link.exchange(request, &connecting, arrival.measured);
             let ending = deadline.limit(&session.clock, until, work).await;
             let ending = ending.unwrap_or_else(|| {
                 let not_connected =

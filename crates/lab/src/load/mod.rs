@@ -16,7 +16,9 @@ mod random;
 mod recorder;
 pub(crate) mod response;
 mod schedule;
+pub(crate) mod server_timing;
 mod session;
+mod slices;
 mod target;
 mod timer;
 
@@ -35,6 +37,7 @@ pub use recorder::{Fault, Latency, Second};
 pub(crate) use recorder::{Latencies, Recorder};
 pub use schedule::{Open, Schedule, Spacing, Step, Stop};
 pub(crate) use session::{Failure, Session};
+pub(crate) use slices::Slices;
 pub(crate) use target::Io;
 pub use target::{Protocol, Target, TargetError, Trust};
 pub(crate) use timer::{Clock, Deadline};
@@ -157,13 +160,53 @@ impl Plan {
 pub fn run(plan: &Plan) -> Result<LoadReport, LoadError> {
     plan.check()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let outcome = runtime.block_on(drive(plan))?;
+    let interrupted = async {
+        // Where signals cannot be waited for, they end the process as ever.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let outcome = runtime.block_on(drive(plan, Probe::default(), interrupted))?;
     Ok(LoadReport::new(plan, &outcome))
 }
 
-async fn drive(plan: &Plan) -> Result<Outcome, LoadError> {
-    let recorder = Recorder::new(plan.window());
-    let session = Rc::new(Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder));
+/// What a run of the lab takes from a load beside its report.
+#[derive(Default)]
+pub(crate) struct Probe {
+    /// The timeline in slices shorter than a second.
+    pub(crate) slices: Option<Slices>,
+    /// Read what servers say about their phases (`Server-Timing`).
+    pub(crate) phases: bool,
+    /// The window lasts until the last answer, so that what an overloaded target answers late counts against the time it took.
+    pub(crate) until_last_answer: bool,
+    /// Told of the moment at which the clock starts.
+    pub(crate) started: Option<Box<dyn FnOnce(Instant)>>,
+}
+
+/// Runs the plan on the calling thread until its end, or until `interrupted`.
+pub(crate) fn measure(
+    plan: &Plan,
+    probe: Probe,
+    interrupted: impl Future<Output = ()>,
+) -> Result<(LoadReport, Outcome), LoadError> {
+    plan.check()?;
+    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+    let outcome = runtime.block_on(drive(plan, probe, interrupted))?;
+    Ok((LoadReport::new(plan, &outcome), outcome))
+}
+
+async fn drive(
+    plan: &Plan,
+    probe: Probe,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Outcome, LoadError> {
+    let window = plan.window();
+    let planned_end = window.1;
+    let mut recorder = Recorder::new(if probe.until_last_answer { (window.0, u64::MAX) } else { window });
+    recorder.slices = probe.slices;
+    let mut session = Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder);
+    session.phases = probe.phases;
+    let session = Rc::new(session);
     let timer = FineTimer::new()?;
     let mut slots = JoinSet::new();
     // The clock starts when every connection is open: opening them is not what is measured.
@@ -196,9 +239,17 @@ async fn drive(plan: &Plan) -> Result<Outcome, LoadError> {
             }
         }
     }
+    if let Some(started) = probe.started {
+        started(session.clock.origin());
+    }
     let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
-    let own = supervise(&session, timer, slots).await?;
-    Ok(Outcome::new(&session, own, watch.stop()))
+    let (own, interrupted) = supervise(&session, timer, slots, interrupted).await?;
+    if probe.until_last_answer && !interrupted && planned_end != u64::MAX {
+        // The last request may have ended before the time was over, with nothing due any more.
+        let mut recorder = session.recorder.borrow_mut();
+        recorder.window.1 = recorder.window.1.max(planned_end);
+    }
+    Ok(Outcome::new(&session, own, watch.stop(), interrupted))
 }
 
 /// Runs until every slot has ended; what the generator itself used in the measured window.
@@ -206,12 +257,13 @@ async fn supervise(
     session: &Rc<Session>,
     timer: FineTimer,
     mut slots: JoinSet<()>,
-) -> Result<OwnUse, LoadError> {
+    interrupted: impl Future<Output = ()>,
+) -> Result<(OwnUse, bool), LoadError> {
     let ticking = tick(session, timer);
     let keeping = keep_time(session);
     let mut ticking = std::pin::pin!(ticking);
     let mut keeping = std::pin::pin!(keeping);
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
+    let mut interrupted = std::pin::pin!(interrupted);
     let (mut ticked, mut kept, mut stopped) = (false, None, false);
     loop {
         tokio::select! {
@@ -225,7 +277,7 @@ async fn supervise(
                 ticked = true;
             }
             own = &mut keeping, if kept.is_none() => kept = Some(own),
-            _ = &mut interrupted, if !stopped => {
+            () = &mut interrupted, if !stopped => {
                 stopped = true;
                 session.feed.borrow_mut().stop();
             }
@@ -239,10 +291,8 @@ async fn supervise(
         recorder.window.1 = recorder.window.1.min(now);
     }
     drop(recorder);
-    Ok(match kept {
-        Some(own) => own,
-        None => session.own_start.get().until(OwnUse::read()),
-    })
+    let own = kept.unwrap_or_else(|| session.own_start.get().until(OwnUse::read()));
+    Ok((own, stopped))
 }
 
 /// Looks at the schedule whenever something is due and a slot is free for it.
@@ -273,7 +323,7 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
     }
 }
 
-/// Closes the timeline's rows on time, and takes the generator's own use at both ends of the measured window.
+/// Closes the timeline's rows and slices on time, and takes the generator's own use at both ends of the measured window.
 async fn keep_time(session: &Session) -> OwnUse {
     let (from, until) = session.recorder.borrow().window;
     let mut next = 1_000_000_000;
@@ -281,6 +331,7 @@ async fn keep_time(session: &Session) -> OwnUse {
     session.own_start.set(OwnUse::read());
     loop {
         let at = if started { next.min(until) } else { next.min(from) };
+        roll_slices(session, at).await;
         tokio::time::sleep_until(session.clock.instant(at)).await;
         if !started && at == from {
             started = true;
@@ -295,5 +346,22 @@ async fn keep_time(session: &Session) -> OwnUse {
         if at == until {
             return session.own_start.get().until(OwnUse::read());
         }
+    }
+}
+
+/// Closes the slices of the timeline that end before `until`, so that who watches sees a silence as it lasts.
+async fn roll_slices(session: &Session, until: u64) {
+    let width = session.recorder.borrow().slices.as_ref().map(Slices::width);
+    let Some(width) = width else { return };
+    loop {
+        let now = session.clock.now();
+        if let Some(slices) = &mut session.recorder.borrow_mut().slices {
+            slices.roll(now);
+        }
+        let next = (now / width + 1) * width;
+        if next >= until {
+            return;
+        }
+        tokio::time::sleep_until(session.clock.instant(next)).await;
     }
 }

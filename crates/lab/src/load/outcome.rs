@@ -16,11 +16,13 @@ pub(crate) struct Outcome {
     pub(crate) received: u64,
     pub(crate) examples: BTreeMap<Fault, Cow<'static, str>>,
     pub(crate) watched: Vec<Series>,
+    /// It was ended before its end.
+    pub(crate) interrupted: bool,
 }
 
 impl Outcome {
     /// Takes the figures out of a session whose slots have ended.
-    pub(crate) fn new(session: &Session, own: OwnUse, watched: Vec<Series>) -> Self {
+    pub(crate) fn new(session: &Session, own: OwnUse, watched: Vec<Series>, interrupted: bool) -> Self {
         Self {
             recorder: session.recorder.replace(Recorder::new((0, 0))),
             own,
@@ -29,6 +31,7 @@ impl Outcome {
             received: session.received.get(),
             examples: session.examples.take(),
             watched,
+            interrupted,
         }
     }
 }

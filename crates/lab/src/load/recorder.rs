@@ -8,12 +8,16 @@ use std::collections::BTreeMap;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::slices::Slices;
+use crate::record::Distribution;
 use crate::units::{micros, nanos_of_seconds, ratio};
 
 /// Longest latency that is told apart: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 /// Different status codes with a histogram of their own; further ones share one under status 0.
 const STATUSES: usize = 16;
+/// Different phases that are kept; a server that names more is not followed further.
+const PHASES: usize = 32;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -33,6 +37,21 @@ pub enum Fault {
     Protocol,
     /// No connection was free for it within the timeout: the request was due, but never sent.
     Unsent,
+}
+
+impl Fault {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Reset => "reset",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::Unsent => "unsent",
+        }
+    }
 }
 
 /// How a request ended.
@@ -56,6 +75,20 @@ impl Latencies {
 
     pub(crate) fn count(&self) -> u64 {
         self.0.len()
+    }
+
+    /// The same values as a record holds them.
+    pub(crate) fn distribution(&self) -> Distribution {
+        Distribution::from(&self.0)
+    }
+
+    /// Longest, ns; 0 when there is none.
+    pub(crate) fn max(&self) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.max() }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.reset();
     }
 
     pub(crate) fn summary(&self) -> Latency {
@@ -160,6 +193,10 @@ pub(crate) struct Recorder {
     pub(crate) busy: u64,
     /// The measured window; its end moves when the run ends early.
     pub(crate) window: (u64, u64),
+    /// The run in slices shorter than a second, where they are asked for.
+    pub(crate) slices: Option<Slices>,
+    /// Phases as servers say, by name.
+    pub(crate) phases: BTreeMap<Box<str>, Latencies>,
     current: Second,
     second: Latencies,
 }
@@ -188,6 +225,8 @@ impl Recorder {
             ok_in_window: 0,
             busy: 0,
             window,
+            slices: None,
+            phases: BTreeMap::new(),
             current: Second::default(),
             second: Latencies::new(),
         }
@@ -199,6 +238,9 @@ impl Recorder {
         let latency = times.finished.saturating_sub(times.intended);
         let ok = ending.is_ok_and(|status| status < 400);
         self.count_second(ending, ok, latency);
+        if let Some(slices) = &mut self.slices {
+            slices.record(times.finished, ok.then_some(latency));
+        }
         let (from, until) = self.window;
         if ending != Err(Fault::Unsent) {
             self.busy += times.finished.min(until).saturating_sub(times.started.max(from));
@@ -221,6 +263,15 @@ impl Recorder {
                 self.statuses.entry(key).or_insert_with(Latencies::new).record(latency);
             }
             Err(fault) => self.faults.entry(fault).or_insert_with(Latencies::new).record(latency),
+        }
+    }
+
+    /// Records how long a server says that a phase took.
+    pub(crate) fn phase(&mut self, name: &str, nanos: u64) {
+        if let Some(known) = self.phases.get_mut(name) {
+            known.record(nanos);
+        } else if self.phases.len() < PHASES {
+            self.phases.entry(name.into()).or_insert_with(Latencies::new).record(nanos);
         }
     }
 
@@ -262,7 +313,7 @@ impl Recorder {
         row.p50_us = micros(self.second.quantile(0.5));
         row.p99_us = micros(self.second.quantile(0.99));
         row.max_us = micros(self.second.quantile(1.0));
-        self.second.0.reset();
+        self.second.clear();
         self.timeline.push(row);
     }
 
@@ -271,6 +322,9 @@ impl Recorder {
         self.roll(now, 0, 0);
         if self.current.completed > 0 {
             self.close_row();
+        }
+        if let Some(slices) = &mut self.slices {
+            slices.finish(now);
         }
     }
 

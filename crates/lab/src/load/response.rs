@@ -60,7 +60,17 @@ pub(crate) struct Reader {
     reusable: bool,
     /// Answers to `HEAD` have no content.
     head_only: bool,
-    kept: Option<Kept>,
+    keep: Keep,
+    kept: Kept,
+}
+
+/// What of a response is kept for those who read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Nothing,
+    Heads,
+    /// Head and content, which is refused when it has more bytes.
+    All(usize),
 }
 
 impl Reader {
@@ -72,26 +82,37 @@ impl Reader {
             status: 0,
             reusable: true,
             head_only,
-            kept: None,
+            keep: Keep::Nothing,
+            kept: Kept::default(),
         }
     }
 
     /// A reader that keeps what each response said; [`Reader::take`] hands it out.
     pub(crate) fn keeping() -> Self {
-        Self { kept: Some(Kept::default()), ..Self::new(false) }
+        Self::keeping_up_to(KEPT)
+    }
+
+    /// The same, with this bound on the content, bytes.
+    pub(crate) fn keeping_up_to(most: usize) -> Self {
+        Self { keep: Keep::All(most), ..Self::new(false) }
+    }
+
+    /// A reader that keeps the head of each response and only counts its content.
+    pub(crate) fn heads(head_only: bool) -> Self {
+        Self { keep: Keep::Heads, ..Self::new(head_only) }
     }
 
     /// What the last response said; nothing when it was not to be kept.
     pub(crate) fn take(&mut self) -> Kept {
-        self.kept.as_mut().map(std::mem::take).unwrap_or_default()
+        std::mem::take(&mut self.kept)
     }
 
     fn keep(&mut self, from: usize, until: usize) -> Result<(), Broken> {
-        if let Some(kept) = &mut self.kept {
-            if kept.content.len() + (until - from) > KEPT {
+        if let Keep::All(most) = self.keep {
+            if self.kept.content.len() + (until - from) > most {
                 return Err(Broken("more content than is kept"));
             }
-            kept.content.extend_from_slice(&self.buffer[from..until]);
+            self.kept.content.extend_from_slice(&self.buffer[from..until]);
         }
         Ok(())
     }
@@ -209,10 +230,10 @@ impl Reader {
         if head.status < 200 && head.status != 101 {
             return Ok((taken, false));
         }
-        if let Some(kept) = &mut self.kept {
-            kept.head.clear();
-            kept.head.extend_from_slice(&self.buffer[used..end]);
-            kept.content.clear();
+        if self.keep != Keep::Nothing {
+            self.kept.head.clear();
+            self.kept.head.extend_from_slice(&self.buffer[used..end]);
+            self.kept.content.clear();
         }
         self.status = head.status;
         self.reusable = head.reusable;

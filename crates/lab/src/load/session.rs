@@ -16,6 +16,7 @@ use super::feed::{Arrival, Feed};
 use super::flow::Flow;
 use super::own_use::OwnUse;
 use super::recorder::{Fault, Recorder, Times};
+use super::server_timing;
 use super::target::{Io, Target};
 use super::timer::Clock;
 use crate::units::nanos;
@@ -56,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) body: Bytes,
     pub(crate) head_only: bool,
     pub(crate) keep_alive: bool,
+    /// Read what servers say about their phases (`Server-Timing`).
+    pub(crate) phases: bool,
     /// Nanoseconds.
     pub(crate) timeout: u64,
     /// Connections opened, those before the clock started included.
@@ -83,6 +86,7 @@ impl Session {
             body: flow.body.clone(),
             head_only: flow.is_head(),
             keep_alive: flow.keep_alive,
+            phases: false,
             timeout: nanos(timeout),
             opened: Cell::new(0),
             received: Cell::new(0),
@@ -145,6 +149,17 @@ impl Session {
 
     pub(crate) fn count_received(&self, bytes: usize) {
         self.received.set(self.received.get() + crate::units::count(bytes));
+    }
+
+    /// Notes the phases that the head of an HTTP/1.1 answer tells.
+    pub(crate) fn phases_of_head(&self, head: &[u8]) {
+        server_timing::fields(head).for_each(|field| self.phases_of(field));
+    }
+
+    /// Notes the phases that the value of a `Server-Timing` field tells.
+    pub(crate) fn phases_of(&self, value: &[u8]) {
+        let mut recorder = self.recorder.borrow_mut();
+        server_timing::durations(value).for_each(|(name, nanos)| recorder.phase(name, nanos));
     }
 
     fn example(&self, failure: &Failure) {

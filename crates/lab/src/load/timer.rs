@@ -34,6 +34,11 @@ impl Clock {
         self.origin.set(Instant::now());
     }
 
+    /// The start of the run.
+    pub(crate) fn origin(&self) -> Instant {
+        self.origin.get()
+    }
+
     pub(crate) fn now(&self) -> u64 {
         nanos(self.origin.get().elapsed())
     }

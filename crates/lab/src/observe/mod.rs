@@ -4,7 +4,9 @@
 //! any peer is watched the same way. A process is watched with its descendants, so that a master with workers counts
 //! as one.
 
-mod process;
+mod connections;
+pub(crate) mod process;
+pub(crate) mod prometheus;
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -14,7 +16,9 @@ use serde::Serialize;
 
 pub use process::{ObserveError, Usage};
 
-use self::process::Tree;
+pub(crate) use connections::Accepted;
+pub(crate) use process::Tree;
+
 use crate::units::{nanos, ratio, seconds};
 
 /// Time between two samples. Shorter than the kernel's accounting of a stall anyone would feel, and cheap: about

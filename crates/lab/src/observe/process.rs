@@ -83,18 +83,18 @@ impl Usage {
 }
 
 /// A process with its descendants. What a descendant used stays counted when it ends.
-pub(super) struct Tree {
+pub(crate) struct Tree {
     root: u32,
     seen: BTreeMap<u32, Usage>,
 }
 
 impl Tree {
-    pub(super) fn new(root: u32) -> Self {
+    pub(crate) fn new(root: u32) -> Self {
         Self { root, seen: BTreeMap::new() }
     }
 
     /// The sum over the tree; `None` when the root is gone.
-    pub(super) fn read(&mut self) -> Option<Usage> {
+    pub(crate) fn read(&mut self) -> Option<Usage> {
         let now = Usage::read(self.root)?;
         for usage in self.seen.values_mut() {
             // Of a process that ended only its past counts.
@@ -114,7 +114,8 @@ impl Tree {
     }
 }
 
-fn children(pid: u32) -> Vec<u32> {
+/// Processes that a process has started and that run.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists
@@ -122,11 +123,17 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
+/// When a process started, in clock ticks since the machine did: with its number, its name for good. `None` when there is none.
+pub(crate) fn started_at(pid: u32) -> Option<u64> {
+    Some(Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?.started)
+}
+
 /// Fields of `/proc/PID/stat`.
 struct Stat {
     user_ticks: u64,
     system_ticks: u64,
     threads: u64,
+    started: u64,
     rss_pages: u64,
 }
 
@@ -141,6 +148,7 @@ impl Stat {
             user_ticks: field(14)?,
             system_ticks: field(15)?,
             threads: field(20)?,
+            started: field(22)?,
             rss_pages: field(24)?,
         })
     }

@@ -35,6 +35,7 @@ use crate::units::nanos;
 pub use description::{Click, Client, Description, DescriptionError, Endpoints, Fields, Scopes, Users};
 pub use scenario::Scenario;
 pub use tally::{Class, Step};
+pub(crate) use url::escape;
 
 /// Virtual users that get tokens at once before the clock starts.
 const PREPARING: usize = 16;

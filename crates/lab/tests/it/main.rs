@@ -5,6 +5,7 @@
 mod cli;
 mod desk;
 mod diagnose;
+mod floor;
 mod held;
 mod http1;
 mod http2;

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Parser;
 use lab::cli::{Arguments, Ending, run};
 use lab::record::Record;
+use lab::topology::Programs;
 
 use super::sample;
 
@@ -18,7 +19,8 @@ struct Program {
 fn lab(words: &[&str]) -> Result<(Ending, String), String> {
     let program = Program::try_parse_from(["lab"].iter().chain(words)).map_err(|error| error.to_string())?;
     let mut out = Vec::new();
-    let ending = run(&program.arguments, &mut out).map_err(|error| error.to_string())?;
+    let ending =
+        run(&program.arguments, &Programs::default(), &mut out).map_err(|error| error.to_string())?;
     Ok((ending, String::from_utf8(out).unwrap()))
 }
 

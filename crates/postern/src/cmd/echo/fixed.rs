@@ -4,7 +4,7 @@
 //! answers. Bodies are read and dropped. This is the backend of the benchmarks, where each microsecond spent
 //! here is one missing from what is measured.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -20,6 +20,8 @@ pub(super) struct Answer {
     /// Bytes of `whole` before the body.
     head: usize,
     delay: Duration,
+    /// From when on, how long, how often.
+    stall: Option<(Instant, Duration, Duration)>,
 }
 
 impl Answer {
@@ -32,7 +34,22 @@ impl Answer {
                 .into_bytes();
         let head = whole.len();
         whole.extend(TEXT.iter().cycle().take(body_bytes));
-        Self { whole, head, delay }
+        Self { whole, head, delay, stall: None }
+    }
+
+    /// The same, standing still for `length` at the end of each `every` from now on.
+    pub(super) fn with_stall(self, (length, every): (Duration, Duration)) -> Self {
+        let stall = (!length.is_zero()).then(|| (Instant::now(), length, every));
+        Self { stall, ..self }
+    }
+
+    /// How long an answer that is ready at `now` has to wait: for its delay, or for the end of a stall that is on then.
+    fn wait(&self, now: Instant) -> Duration {
+        let Some((from, length, every)) = self.stall else { return self.delay };
+        let since = now.saturating_duration_since(from).as_nanos() % every.as_nanos().max(1);
+        let left = every.as_nanos() - since;
+        let stalled = if since >= every.saturating_sub(length).as_nanos() { left } else { 0 };
+        self.delay.max(Duration::from_nanos(u64::try_from(stalled).unwrap_or(u64::MAX)))
     }
 }
 
@@ -53,8 +70,8 @@ pub(super) async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
         let round = Round { answer, out: &mut out };
         let (used, outcome) = round.requests(&buffer[..filled], &mut open);
         if !out.is_empty() {
-            if !answer.delay.is_zero() {
-                tokio::time::sleep(answer.delay).await;
+            if !answer.delay.is_zero() || answer.stall.is_some() {
+                tokio::time::sleep(answer.wait(Instant::now())).await;
             }
             stream.write_all(&out).await?;
             out.clear();
@@ -158,6 +175,18 @@ mod tests {
     }
 
     const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 3\r\n\r\n";
+
+    #[test]
+    fn a_stall_holds_answers_until_it_is_over() {
+        let second = Duration::from_secs(1);
+        let answer = Answer::new(3, second / 100).with_stall((second, 10 * second));
+        let (from, ..) = answer.stall.unwrap();
+        for (at, wait) in [(0.0, 0.01), (8.9, 0.01), (9.0, 1.0), (9.75, 0.25), (10.0, 0.01), (19.5, 0.5)] {
+            let waits = answer.wait(from + Duration::from_secs_f64(at)).as_secs_f64();
+            assert!((waits - wait).abs() < 1e-6, "{at}: {waits}");
+        }
+        assert_eq!(Answer::new(3, second).with_stall((Duration::ZERO, second)).wait(from), second);
+    }
 
     #[test]
     fn pipelined_requests_are_answered_in_one_go() {

@@ -45,6 +45,12 @@ pub struct Arguments {
     /// Wait this long before answering, such as 20ms or 1s
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::config::parse_duration)]
     delay: Duration,
+    /// Stand still for this long again and again, as a service does that collects garbage (without --reflect)
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = crate::config::parse_duration, conflicts_with = "reflect")]
+    stall: Duration,
+    /// From the start of one stall to the start of the next, at which the first one begins
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = crate::config::parse_duration, conflicts_with = "reflect")]
+    stall_every: Duration,
     /// Worker threads, each with a listener of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     workers: u16,
@@ -66,6 +72,8 @@ pub enum Answer {
     Fixed {
         /// Bytes of the body.
         body_bytes: usize,
+        /// How long it stands still, and how often; zero: never.
+        stall: (Duration, Duration),
     },
     /// The request.
     Reflect {
@@ -88,7 +96,10 @@ pub fn run(arguments: Arguments) -> Result<Outcome, Failure> {
     let answer = if arguments.reflect {
         Answer::Reflect { log: arguments.log }
     } else {
-        Answer::Fixed { body_bytes: arguments.body_bytes }
+        if arguments.stall >= arguments.stall_every {
+            return Err(Failure::usage("--stall has to be shorter than --stall-every"));
+        }
+        Answer::Fixed { body_bytes: arguments.body_bytes, stall: (arguments.stall, arguments.stall_every) }
     };
     let mut signals = Signals::take()?;
     let echo = Echo::start(&place, &answer, arguments.delay, arguments.workers)
@@ -134,7 +145,9 @@ impl Echo {
             }
         }
         let served = match answer {
-            Answer::Fixed { body_bytes } => Served::Fixed(fixed::Answer::new(*body_bytes, delay)),
+            Answer::Fixed { body_bytes, stall } => {
+                Served::Fixed(fixed::Answer::new(*body_bytes, delay).with_stall(*stall))
+            }
             Answer::Reflect { log } => Served::Reflect(reflect::Mirror::new(delay, *log)),
         };
         let spawn = |(index, socket): (usize, Listening)| {

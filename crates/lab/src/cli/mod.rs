@@ -1,7 +1,9 @@
-//! The commands of the desk: `postern lab import|report|compare|merge|gate|audit|schema`.
+//! The commands of the lab: `postern lab run`, and those of the desk: `import|report|compare|merge|gate|audit|schema`.
 //!
-//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::desk`]). The binary mounts
-//! [`Arguments`] and calls [`run`]; what is said goes to the writer it is given.
+//! Owns: arguments, reading and writing files, and how a command ends. Does not own: the work ([`crate::run`], [`crate::desk`]). The binary mounts
+//! [`Arguments`] and calls [`run()`]; what is said goes to the writer it is given.
+
+mod run;
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,11 +20,14 @@ use crate::desk::render::{Sheet, html};
 use crate::desk::report::write;
 use crate::diagnose;
 use crate::record::{Doubt, Record, RecordError, read_bounded};
+use crate::run::RunError;
+use crate::topology::{Programs, TopologyError};
 
 /// Arguments of `postern lab`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 A run is one file, report.json. The other commands read such files:
+  postern lab run --scenario paths --quick --out run       measure: programs are started, loaded, watched and ended
   postern lab import hey.csv --concurrency 50 --out hey    take in what another tool measured
   postern lab report run/report.json --out run             write Markdown and HTML from it again
   postern lab compare a/report.json b/report.json          what can be said about their difference
@@ -38,6 +43,8 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 #[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 enum Command {
+    /// Measure: start programs, load them, watch them, and report
+    Run(run::Run),
     /// Take in a result of hey, k6, wrk or JMeter
     Import(Import),
     /// Write a run's report as Markdown and HTML
@@ -175,6 +182,12 @@ pub enum CliError {
     /// A record cannot be read or written.
     #[error(transparent)]
     Record(#[from] RecordError),
+    /// A scenario cannot be run.
+    #[error(transparent)]
+    Run(#[from] RunError),
+    /// A topology or a scenario cannot be used.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
     /// A file cannot be taken in.
     #[error(transparent)]
     Import(#[from] ImportError),
@@ -209,9 +222,10 @@ fn percent(text: &str) -> Result<f64, String> {
     if value > 0.0 && value < 100.0 { Ok(value) } else { Err("has to be above 0 and below 100".to_owned()) }
 }
 
-/// Runs a command; what it says goes to `out`.
-pub fn run(arguments: &Arguments, out: &mut dyn Write) -> Result<Ending, CliError> {
+/// Runs a command; what it says goes to `out`. `programs` are those that `lab run` can start without being told where they are.
+pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
     match &arguments.command {
+        Command::Run(arguments) => run::run(arguments, programs, out),
         Command::Import(import) => run_import(import, out),
         Command::Report(report) => finish(Record::read(&report.record)?, &report.output, out),
         Command::Compare(compare) => run_compare(compare, out),

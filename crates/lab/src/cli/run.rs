@@ -1,0 +1,118 @@
+//! `lab run`: the command that measures.
+//!
+//! Owns: its arguments, and what is said before and after. Does not own: the run ([`crate::run`]).
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{CliError, Ending, Output, finish};
+use crate::interrupt::Interrupt;
+use crate::run::{self, Options, Show};
+use crate::scenario::{Scenario, Wish};
+use crate::topology::{Library, Programs, Topology};
+
+/// Where a report goes when nothing is said.
+const OUT: &str = "lab-report";
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+  postern lab run --scenario paths --quick             about a minute: direct, fused, 3x, Envoy, HAProxy, for opaque tokens and JWTs
+  postern lab run --scenario cpu-limit                 what a CPU limit does to the process that authenticates
+  postern lab run --topology fused --out today         one topology under a closed loop and at a rate that it can serve
+  postern lab run --scenario mine.toml --topology 3x   only its variants of one topology
+  postern lab run --list                               scenarios and topologies that ship
+
+Programs that take part are found in the search path, or named with --program. Ctrl-C ends the programs and still reports.
+Exit codes: 0 everything was measured, 1 something could not be (the report says what), 3 nothing was.")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
+pub(super) struct Run {
+    /// A scenario that ships, or a TOML file; without one, one topology is measured
+    #[arg(long, value_name = "FILE|NAME", required_unless_present_any = ["topology", "list"])]
+    scenario: Option<String>,
+    /// Only variants of these topologies, or the topology to measure when no scenario is named; comma-separated
+    #[arg(long, value_name = "FILE|NAME", value_delimiter = ',')]
+    topology: Vec<String>,
+    /// Folder for report.json, report.md and report.html
+    #[arg(long, value_name = "DIR", default_value = OUT)]
+    out: PathBuf,
+    /// A short form, about a minute, for an impression; the report is marked
+    #[arg(long)]
+    quick: bool,
+    /// Another number of rounds than the scenario's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Seed of arrivals, tokens, order and intervals
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw throughput, latency, CPU and throttling while it runs
+    #[arg(long)]
+    live: bool,
+    /// Keep configurations and logs of all components, below work in the folder of the report
+    #[arg(long)]
+    keep: bool,
+    /// Where a program is
+    #[arg(long, value_name = "NAME=PATH", value_parser = program)]
+    program: Vec<(String, PathBuf)>,
+    /// Commit that is measured, where the working folder does not tell
+    #[arg(long)]
+    commit: Option<String>,
+    /// List scenarios and topologies that ship, and end
+    #[arg(long)]
+    list: bool,
+}
+
+fn program(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if !name.is_empty() && !path.is_empty() => {
+            Ok((name.to_owned(), PathBuf::from(path)))
+        }
+        _ => Err("write NAME=PATH, such as envoy=/opt/envoy".to_owned()),
+    }
+}
+
+pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
+    if arguments.list {
+        return list(out);
+    }
+    let wish =
+        Wish { quick: arguments.quick, rounds: arguments.rounds, topologies: arguments.topology.clone() };
+    let scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
+    let given: BTreeMap<String, PathBuf> = arguments.program.iter().cloned().collect();
+    let options = Options {
+        seed: arguments.seed,
+        keep: arguments.keep.then(|| arguments.out.join("work")),
+        commit: arguments.commit.clone(),
+        show: if arguments.live { Show::Live } else { Show::Lines },
+        programs: given.into_iter().fold(programs.clone(), |all, (name, path)| all.with(&name, path)),
+    };
+    let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
+    let ran = run::run(&scenario, options, &interrupt)?;
+    if let Some(work) = &ran.work {
+        writeln!(out, "configurations and logs: {}", work.display())?;
+    }
+    let output = Output { out: arguments.out.clone(), seed: arguments.seed };
+    finish(ran.record, &output, out)?;
+    Ok(if ran.failed.is_empty() { Ending::Good } else { Ending::No })
+}
+
+fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
+    writeln!(out, "Scenarios (--scenario):")?;
+    for name in Library::scenarios() {
+        writeln!(out, "  {name:<18} {}", Scenario::title_of(name)?)?;
+    }
+    writeln!(out, "\nTopologies (--topology):")?;
+    for name in Library::topologies() {
+        let topology = Topology::read(name)?;
+        let modes = topology.modes().join(", ");
+        writeln!(
+            out,
+            "  {name:<18} {}{}",
+            topology.words(),
+            if modes.is_empty() { String::new() } else { format!(" ({modes})") }
+        )?;
+    }
+    Ok(Ending::Good)
+}

@@ -1,0 +1,122 @@
+//! Connections that a program has accepted, counted from outside.
+//!
+//! Owns: reading the kernel's tables of TCP connections. Does not own: when they are read. A connection is known by its client's end. Those
+//! that lived and died between two looks are seen too, as long as one of their ends waits for stray packets (a minute); what uses a Unix
+//! socket is not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Most client ends that are remembered for a port; more are counted when none of them is remembered any more.
+const MOST: usize = 200_000;
+
+/// Connections accepted at some ports.
+#[derive(Debug, Default)]
+pub(crate) struct Accepted {
+    ports: BTreeMap<u16, Port>,
+}
+
+#[derive(Debug, Default)]
+struct Port {
+    count: u64,
+    /// Ends that were there at the last look. One that is gone and comes back is another connection.
+    known: BTreeSet<(Box<str>, u16)>,
+}
+
+impl Accepted {
+    pub(crate) fn at(ports: impl IntoIterator<Item = u16>) -> Self {
+        Self { ports: ports.into_iter().map(|port| (port, Port::default())).collect() }
+    }
+
+    /// Looks, and counts what is new.
+    pub(crate) fn look(&mut self) {
+        if self.ports.is_empty() {
+            return;
+        }
+        let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
+        let tables: Vec<String> = tables.iter().filter_map(|table| fs::read_to_string(table).ok()).collect();
+        self.take(&tables);
+    }
+
+    fn take(&mut self, tables: &[String]) {
+        let mut seen: BTreeMap<u16, BTreeSet<(Box<str>, u16)>> = BTreeMap::new();
+        for (local, remote) in tables.iter().flat_map(|table| table.lines().skip(1).filter_map(row)) {
+            // Of a connection on one machine both ends are in the table.
+            for ((_, port), (address, client)) in [(local, remote), (remote, local)] {
+                if client != 0 && self.ports.contains_key(&port) {
+                    seen.entry(port).or_default().insert((address.into(), client));
+                }
+            }
+        }
+        for (number, port) in &mut self.ports {
+            let mut now = seen.remove(number).unwrap_or_default();
+            port.count += now.iter().filter(|end| !port.known.contains(*end)).count() as u64;
+            while now.len() > MOST {
+                now.pop_first();
+            }
+            port.known = now;
+        }
+    }
+
+    /// Connections so far at these ports; `None` when none of them is watched.
+    pub(crate) fn count(&self, ports: &[u16]) -> Option<u64> {
+        let counts: Vec<u64> = ports.iter().filter_map(|port| Some(self.ports.get(port)?.count)).collect();
+        (!counts.is_empty()).then(|| counts.iter().sum())
+    }
+}
+
+type End<'a> = (&'a str, u16);
+
+/// The two ends of a row, listening sockets included (their client port is 0).
+fn row(line: &str) -> Option<(End<'_>, End<'_>)> {
+    let mut columns = line.split_ascii_whitespace().skip(1);
+    let end = |column: &'_ str| -> Option<(usize, u16)> {
+        let at = column.rfind(':')?;
+        Some((at, u16::from_str_radix(&column[at + 1..], 16).ok()?))
+    };
+    let (local, remote) = (columns.next()?, columns.next()?);
+    let ((local_at, local_port), (remote_at, remote_port)) = (end(local)?, end(remote)?);
+    Some(((&local[..local_at], local_port), (&remote[..remote_at], remote_port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(rows: &[&str]) -> Vec<String> {
+        let rows: Vec<String> =
+            rows.iter().map(|row| format!("   0: {row} 01 00000000:00000000\n")).collect();
+        let rows = rows.concat();
+        vec![format!("  sl  local_address rem_address   st\n{rows}")]
+    }
+
+    #[test]
+    fn each_connection_counts_once_whichever_end_is_seen() {
+        let mut accepted = Accepted::at([80, 81]);
+        let (one, back) = ("0100007F:0050 0100007F:9000", "0100007F:9000 0100007F:0050");
+        accepted.take(&table(&["0100007F:0050 00000000:0000", one, back]));
+        assert_eq!(accepted.count(&[80]), Some(1), "both ends of one, and nobody's listening socket");
+        accepted.take(&table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
+        assert_eq!(
+            (accepted.count(&[80, 81]), accepted.count(&[81]), accepted.count(&[82])),
+            (Some(2), Some(0), None)
+        );
+        accepted.take(&table(&[]));
+        accepted.take(&table(&[one]));
+        assert_eq!(accepted.count(&[80]), Some(3), "the same numbers again are another connection");
+    }
+
+    #[test]
+    fn connections_of_this_process_are_seen() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut accepted = Accepted::at([port]);
+        accepted.look();
+        let connections: Vec<_> =
+            (0..3).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+        accepted.look();
+        drop(connections);
+        accepted.look();
+        assert_eq!(accepted.count(&[port]), Some(3));
+    }
+}

@@ -1,0 +1,148 @@
+//! What the figures of a run may be compared with: machine, commit, versions, configuration.
+//!
+//! Owns: asking the machine. Does not own: the shape of the answers ([`crate::record`]).
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use crate::record::{Cgroup, Machine, Origin, Peer, Run};
+use crate::scenario::Scenario;
+use crate::topology::{Place, Programs};
+
+/// What is known before a run.
+pub(super) struct Facts {
+    title: String,
+    scenario: String,
+    quick: bool,
+    started_unix_s: f64,
+    commit: Option<String>,
+    configuration: String,
+    machine: Machine,
+    peers: Vec<Peer>,
+}
+
+/// Asks the machine.
+pub(super) fn gather(scenario: &Scenario, place: &Place, commit: Option<String>) -> Facts {
+    Facts {
+        title: format!("{}: {}", scenario.name, scenario.title),
+        scenario: scenario.name.clone(),
+        quick: scenario.quick,
+        started_unix_s: now(),
+        commit: commit.or_else(head),
+        configuration: digest(scenario),
+        machine: machine(place),
+        peers: peers(scenario, place),
+    }
+}
+
+impl Facts {
+    /// The record's part about the run.
+    pub(super) fn run(self, seed: u64, partial: bool) -> Run {
+        Run {
+            title: self.title,
+            scenario: Some(self.scenario),
+            origin: Origin::Lab { version: env!("CARGO_PKG_VERSION").to_owned(), generators: 1 },
+            started_unix_s: Some(self.started_unix_s),
+            commit: self.commit,
+            configuration: Some(self.configuration),
+            seed: Some(seed),
+            quick: self.quick,
+            partial,
+            machines: vec![self.machine],
+            peers: self.peers,
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a report says when its run was; nothing is computed from it")]
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    since.floor()
+}
+
+/// The commit of the working folder, and whether it was changed since; `None` where there is none.
+fn head() -> Option<String> {
+    let ask = |words: &[&str]| {
+        let said = Command::new("git").args(words).output().ok().filter(|said| said.status.success())?;
+        Some(String::from_utf8_lossy(&said.stdout).trim().to_owned())
+    };
+    let commit = ask(&["rev-parse", "--short=12", "HEAD"]).filter(|commit| !commit.is_empty())?;
+    let changed =
+        ask(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|text| !text.is_empty());
+    Some(if changed { format!("{commit} with local changes") } else { commit })
+}
+
+/// A digest of every text, and of what was asked for beside them.
+fn digest(scenario: &Scenario) -> String {
+    let mut context = Context::new(&SHA256);
+    let mut add = |text: &str| {
+        // Lengths first, so that no two lists of texts give the same bytes.
+        context.update(&crate::units::count(text.len()).to_be_bytes());
+        context.update(text.as_bytes());
+    };
+    for (name, text) in &scenario.sources {
+        // A file is what it says, not where it lies.
+        add(Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or(name));
+        add(text);
+    }
+    for (name, load) in &scenario.loads {
+        add(name);
+        add(&format!("{load:?}"));
+    }
+    for arrangement in &scenario.arrangements {
+        add(&arrangement.name);
+        add(&format!("{:?} {:?}", arrangement.change, arrangement.loads));
+    }
+    let digest = context.finish();
+    let hex: Vec<String> = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    hex.concat()
+}
+
+fn machine(place: &Place) -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let field = |text: &str, name: &str| {
+        text.lines().find_map(|line| Some(line.strip_prefix(name)?.split_once(':')?.1.trim().to_owned()))
+    };
+    let memory = read("/proc/meminfo");
+    let kibibytes = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse::<u64>().ok());
+    let cgroup = place.hierarchy().own().map(|(version, cpu_limit_cores, memory_limit_bytes)| Cgroup {
+        version,
+        cpu_limit_cores,
+        memory_limit_bytes,
+    });
+    Machine {
+        role: "servers and generator".to_owned(),
+        cores: u32::try_from(crate::topology::cores()).unwrap_or(u32::MAX),
+        processor: field(&cpu, "model name").or_else(|| field(&cpu, "Model")),
+        kernel: format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
+        memory_bytes: kibibytes.unwrap_or(0) << 10,
+        cgroup,
+    }
+}
+
+/// Programs of the scenario that are there, with their versions.
+fn peers(scenario: &Scenario, place: &Place) -> Vec<Peer> {
+    let mut found = BTreeMap::new();
+    for arrangement in &scenario.arrangements {
+        for (component, program, table) in arrangement.topology.programs() {
+            if !found.contains_key(program)
+                && let Ok(path) = place.programs().find(component, program, table)
+            {
+                found.insert(program.to_owned(), Programs::version(program, &path, table));
+            }
+        }
+    }
+    let peer = |(name, version): (String, Option<String>)| Peer {
+        name,
+        version: version.unwrap_or_else(|| "does not tell".to_owned()),
+    };
+    found.into_iter().map(peer).collect()
+}

@@ -1,0 +1,471 @@
+//! Running a scenario: rounds of load over topologies that are started, watched and ended, into one record.
+//!
+//! Owns: the order of rounds, what happens when something fails or the run is to end, and filling the record. Does not own: topologies
+//! ([`crate::topology`]), loads ([`crate::load`]), and what follows from figures ([`crate::desk`]).
+//!
+//! Flow: [`Scenario`] → calibration where a rate depends on it → rounds, each over all arrangements in an order of its own (A B C, then
+//! shuffled by the seed) → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
+//! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
+
+mod facts;
+mod measure;
+mod progress;
+mod sampler;
+mod view;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::desk::audit::{AuditError, Tables};
+use crate::diagnose;
+use crate::interrupt::Interrupt;
+use crate::load::Random;
+use crate::record::{Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant};
+use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
+use crate::topology::{Place, Programs, Running, TopologyError};
+
+use self::progress::Progress;
+pub use self::progress::Show;
+
+/// Workers of the closed loop that finds out what the slowest variant serves, when no load of the scenario says.
+const CALIBRATING: u32 = 50;
+
+/// How a scenario is run.
+#[derive(Debug)]
+pub struct Options {
+    /// Seed of arrivals, tokens and order.
+    pub seed: u64,
+    /// Folder for configurations and logs, which is kept; a temporary one when absent.
+    pub keep: Option<PathBuf>,
+    /// Commit that is measured, where the working folder does not tell.
+    pub commit: Option<String>,
+    /// What is shown while it runs.
+    pub show: Show,
+    /// Where programs are.
+    pub programs: Programs,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Ran {
+    /// What was measured.
+    pub record: Record,
+    /// Arrangements that could not be measured, with why.
+    pub failed: Vec<(String, String)>,
+    /// Configurations and logs, where they were kept: asked for, or because something failed.
+    pub work: Option<PathBuf>,
+}
+
+/// Why a scenario could not be run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A topology, a scenario or a file of theirs cannot be used.
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    /// The temporary folder, or the signals of the process.
+    #[error("cannot prepare the run: {0}")]
+    Prepare(io::Error),
+    /// Nothing was measured.
+    #[error("nothing was measured{}", told(failed))]
+    Nothing {
+        /// Arrangements, with why.
+        failed: Vec<(String, String)>,
+    },
+    /// The published tables cannot be read.
+    #[error(transparent)]
+    Published(#[from] AuditError),
+    /// The record cannot be written.
+    #[error(transparent)]
+    Record(#[from] RecordError),
+}
+
+fn told(failed: &[(String, String)]) -> String {
+    let lines = failed.iter().map(|(name, why)| format!("\n{name}: {why}"));
+    if failed.is_empty() {
+        ": the run was ended by request".to_owned()
+    } else {
+        format!(":{}", lines.collect::<String>())
+    }
+}
+
+/// Why one arrangement could not be measured.
+#[derive(Debug, thiserror::Error)]
+enum Failed {
+    #[error(transparent)]
+    Topology(#[from] TopologyError),
+    #[error(transparent)]
+    Load(#[from] crate::load::LoadError),
+    #[error("served nothing to {0} workers: there is no rate that it can serve")]
+    ServesNothing(u32),
+}
+
+/// Runs a scenario.
+pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Result<Ran, RunError> {
+    let temporary = match &options.keep {
+        Some(_) => None,
+        None => Some(tempfile::Builder::new().prefix("postern-lab-").tempdir().map_err(RunError::Prepare)?),
+    };
+    let folder =
+        options.keep.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
+    let place = Place::new(folder, options.programs, interrupt.clone())?;
+    let facts = facts::gather(scenario, &place, options.commit.clone());
+    let mut floor = Floor {
+        scenario,
+        place: &place,
+        interrupt,
+        seed: options.seed,
+        origin: Instant::now(),
+        progress: Progress::new(options.show),
+        variants: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        slowest: None,
+        interrupted: false,
+        started: 0,
+    };
+    floor.progress.begin(scenario);
+    floor.rounds();
+    floor.progress.end();
+    let Floor { variants, failed, interrupted, .. } = floor;
+    let failed: Vec<(String, String)> =
+        failed.into_iter().map(|(index, why)| (scenario.arrangements[index].name.clone(), why)).collect();
+    // Logs of what failed are worth more than a tidy folder.
+    let kept = match temporary {
+        Some(temporary) if !failed.is_empty() => Some(temporary.keep()),
+        _ => None,
+    };
+    if variants.is_empty() {
+        return Err(RunError::Nothing { failed });
+    }
+    let record = record(scenario, facts.run(options.seed, interrupted), variants, &failed)?;
+    Ok(Ran { record, failed, work: options.keep.or(kept) })
+}
+
+/// Puts together what was measured.
+fn record(
+    scenario: &Scenario,
+    run: Run,
+    mut variants: BTreeMap<String, Variant>,
+    failed: &[(String, String)],
+) -> Result<Record, RunError> {
+    let mut record = Record::new(run);
+    for name in scenario.variants() {
+        record.variants.extend(variants.remove(&name));
+    }
+    record.ladders = ladders(scenario, &record);
+    record.sweeps = sweeps(scenario, &record);
+    let published = Tables::shipped()?;
+    for reference in &scenario.references {
+        let beside = reference.beside.as_deref().filter(|name| record.variant(name).is_some());
+        if beside.is_some() || reference.beside.is_none() {
+            record.reference.extend(published.reference(&reference.id, beside));
+        }
+    }
+    record.findings.extend(failed.iter().map(|(name, why)| {
+        Finding {
+            name: "not-measured".to_owned(),
+            variant: Some(name.clone()),
+            doubt: Doubt::Careful,
+            evidence: first_line(why),
+            remedy:
+                "what is said here is about the others only: remove the cause, and run the scenario again"
+                    .to_owned(),
+        }
+    }));
+    // Before detail is dropped: pauses are no longer than a slice.
+    record.findings = diagnose::findings(&record);
+    record.thin();
+    Ok(record)
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+}
+
+/// Ladders whose rungs were all measured, once for each token mode and load that their names stand for.
+fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
+    let mut ladders: Vec<Ladder> = Vec::new();
+    for table in &scenario.ladders {
+        for (mode, load) in scenario.combinations() {
+            let name = |text: &str| crate::scenario::stand_in(text, &mode, &load);
+            let rungs =
+                table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
+            let ladder = Ladder { name: name(&table.name), rungs: rungs.collect() };
+            let whole = ladder.rungs.iter().all(|rung| record.variant(&rung.variant).is_some());
+            if whole && ladder.rungs.len() > 1 && !ladders.contains(&ladder) {
+                ladders.push(ladder);
+            }
+        }
+    }
+    ladders
+}
+
+/// Sweeps of which at least three variants were measured.
+fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
+    let mut sweeps: Vec<Sweep> = Vec::new();
+    for table in &scenario.sweeps {
+        for (mode, load) in scenario.combinations() {
+            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
+            let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
+            let sweep = Sweep { name: name(&table.name), variants: variants.collect() };
+            if sweep.variants.len() > 2 && !sweeps.contains(&sweep) {
+                sweeps.push(sweep);
+            }
+        }
+    }
+    sweeps
+}
+
+/// A run under way.
+struct Floor<'a> {
+    scenario: &'a Scenario,
+    place: &'a Place,
+    interrupt: &'a Interrupt,
+    seed: u64,
+    origin: Instant,
+    progress: Progress,
+    variants: BTreeMap<String, Variant>,
+    /// Arrangements that are not tried again, by index.
+    failed: BTreeMap<usize, String>,
+    /// Requests per second that the slowest arrangement served to a closed loop.
+    slowest: Option<f64>,
+    interrupted: bool,
+    started: u32,
+}
+
+/// An arrangement that runs, with tokens for its loads.
+struct Up {
+    running: Running,
+    tokens: Vec<String>,
+}
+
+impl Floor<'_> {
+    fn rounds(&mut self) {
+        let mut up: BTreeMap<usize, Up> = BTreeMap::new();
+        if self.scenario.wants_calibration() {
+            self.calibrate(&mut up);
+        }
+        for round in 1..=self.scenario.rounds {
+            if self.scenario.fresh_each_round {
+                for index in self.order(round) {
+                    if let Some(mut one) = self.up(index) {
+                        let loads = self.scenario.arrangements[index].loads.clone();
+                        for load in &loads {
+                            self.one(index, load, round, &mut one);
+                        }
+                    }
+                }
+            } else {
+                // Who is compared under a load is measured one right after the other.
+                for load in self.scenario.loads.keys() {
+                    for index in self.order(round) {
+                        let takes_part = self.scenario.arrangements[index].loads.contains(load);
+                        if takes_part && !up.contains_key(&index) {
+                            up.extend(self.up(index).map(|one| (index, one)));
+                        }
+                        if takes_part && let Some(one) = up.get_mut(&index) {
+                            self.one(index, load, round, one);
+                        }
+                        if self.failed.contains_key(&index) {
+                            up.remove(&index);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Arrangements in the order of a round: the file's first, then shuffled. None when the run is to end.
+    fn order(&mut self, round: u32) -> Vec<usize> {
+        let mut order: Vec<usize> =
+            (0..self.scenario.arrangements.len()).filter(|index| !self.failed.contains_key(index)).collect();
+        if round > 1 {
+            let mut random = Random::new(self.seed.wrapping_add(u64::from(round)));
+            for last in (1..order.len()).rev() {
+                let other = random.below(crate::units::count(last) + 1);
+                order.swap(last, usize::try_from(other).unwrap_or(last));
+            }
+        }
+        if self.ending() { Vec::new() } else { order }
+    }
+
+    fn ending(&mut self) -> bool {
+        self.interrupted |= self.interrupt.is_set();
+        self.interrupted
+    }
+
+    /// Starts an arrangement and checks the way through it; `None` when it failed, or the run is to end.
+    fn up(&mut self, index: usize) -> Option<Up> {
+        if self.ending() || self.failed.contains_key(&index) {
+            return None;
+        }
+        let arrangement = &self.scenario.arrangements[index];
+        self.progress.starting(&arrangement.name);
+        self.started += 1;
+        let label = format!("{}-{}", self.started, arrangement.topology.name);
+        let most =
+            arrangement.loads.iter().filter_map(|load| Some(self.scenario.loads.get(load)?.tokens)).max();
+        let start = || -> Result<Up, Failed> {
+            let mut running = Running::start(&arrangement.topology, &arrangement.change, self.place, &label)?;
+            let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1) as usize)?;
+            running.check(tokens.first().map(String::as_str))?;
+            Ok(Up { running, tokens })
+        };
+        match start() {
+            Ok(up) => Some(up),
+            Err(failed) => {
+                self.fail(index, &failed);
+                None
+            }
+        }
+    }
+
+    fn fail(&mut self, index: usize, failed: &Failed) {
+        if matches!(failed, Failed::Topology(TopologyError::Interrupted)) {
+            self.interrupted = true;
+            return;
+        }
+        let why = failed.to_string();
+        self.progress.failed(&self.scenario.arrangements[index].name, &why);
+        self.failed.insert(index, why);
+    }
+
+    /// Finds out what the slowest arrangement serves to a closed loop.
+    fn calibrate(&mut self, up: &mut BTreeMap<usize, Up>) {
+        let workers = self.scenario.loads.values().find_map(|load| match load.arrivals {
+            Arriving::Closed(workers) => Some(workers),
+            Arriving::Open { .. } => None,
+        });
+        let workers = workers.unwrap_or(CALIBRATING);
+        for index in self.order(1) {
+            let arrangement = &self.scenario.arrangements[index];
+            let Some(mut one) = self.up(index) else { continue };
+            let length = self.scenario.calibration;
+            let load = Load {
+                arrivals: Arriving::Closed(workers),
+                stop: crate::load::Stop::After(length),
+                warmup: length / 4,
+                tokens: 1,
+                zipf: None,
+                timeout: Duration::from_secs(10),
+            };
+            self.progress.measuring(
+                &format!("{}, how much it serves", arrangement.name),
+                0,
+                Some(length + load.warmup),
+            );
+            let seen = measure::measure(
+                &mut one.running,
+                &one.tokens,
+                &load,
+                None,
+                self.seed,
+                self.interrupt,
+                &self.progress,
+            );
+            match seen {
+                Ok(seen) if seen.interrupted => self.interrupted = true,
+                Ok(seen) => match seen.per_s() {
+                    Some(served) => {
+                        self.progress.serves(&arrangement.name, served);
+                        self.slowest = Some(self.slowest.map_or(served, |slowest| slowest.min(served)));
+                    }
+                    None => self.fail(index, &Failed::ServesNothing(workers)),
+                },
+                Err(failed) => self.fail(index, &failed),
+            }
+            if !self.scenario.fresh_each_round && !self.failed.contains_key(&index) {
+                up.insert(index, one);
+            }
+        }
+    }
+
+    /// One load through one arrangement in one round.
+    fn one(&mut self, index: usize, name: &str, round: u32, up: &mut Up) {
+        if self.ending() || self.failed.contains_key(&index) {
+            return;
+        }
+        let arrangement = &self.scenario.arrangements[index];
+        let load = &self.scenario.loads[name];
+        let variant = self.scenario.variant(arrangement, name);
+        let rate = self.rate(load);
+        self.progress.measuring(&variant, round, measure::length(load));
+        let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
+        // Another seed for each round, the same for all variants of a round: they get the same arrivals.
+        let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
+        let outcome =
+            measure::measure(&mut up.running, &up.tokens, load, rate, seed, self.interrupt, &self.progress);
+        match outcome {
+            Ok(measured) => {
+                self.interrupted |= measured.interrupted;
+                let Some(iteration) = measured.iteration else { return };
+                let iteration = Iteration { number: round, start_ms, ..iteration };
+                self.progress.measured(&variant, round, &iteration);
+                let shape = measure::shape(arrangement, load, rate, up.tokens.len());
+                let entry = self.variants.entry(variant.clone());
+                let entry = entry.or_insert_with(|| new_variant(variant, name, arrangement, shape));
+                entry.iterations.push(iteration);
+            }
+            Err(failed) => self.fail(index, &failed),
+        }
+    }
+
+    fn rate(&self, load: &Load) -> Option<f64> {
+        match load.arrivals {
+            Arriving::Closed(_) => None,
+            Arriving::Open { rate: Rate::PerSecond(rate), .. } => Some(rate),
+            Arriving::Open { rate: Rate::OfSlowest(share), .. } => {
+                Some(sober(self.slowest.unwrap_or(0.0) * share))
+            }
+        }
+    }
+}
+
+/// A rate cut to two digits: more would claim that another run finds the same.
+fn sober(rate: f64) -> f64 {
+    let unit = 10_f64.powf((rate.max(1.0).log10().floor() - 1.0).max(0.0));
+    ((rate / unit).floor() * unit).max(1.0)
+}
+
+fn new_variant(
+    name: String,
+    load: &str,
+    arrangement: &Arrangement,
+    shape: crate::record::LoadShape,
+) -> Variant {
+    let mut labels = BTreeMap::from([
+        ("topology".to_owned(), arrangement.topology.name.clone()),
+        ("load".to_owned(), load.to_owned()),
+    ]);
+    labels.extend(arrangement.mode.clone().map(|mode| ("tokens".to_owned(), mode)));
+    labels.extend(arrangement.change.variables.clone());
+    for (component, limits) in &arrangement.change.limits {
+        let cpu = limits.cpu_millicores.map(|millicores| format!("{millicores}m"));
+        labels.extend(cpu.map(|cpu| (format!("{component} cpu limit"), cpu)));
+        let memory = limits.memory_bytes.map(|bytes| format!("{bytes} bytes"));
+        labels.extend(memory.map(|memory| (format!("{component} memory limit"), memory)));
+    }
+    Variant {
+        name,
+        topology: arrangement.topology.words(),
+        labels,
+        load: shape,
+        iterations: Vec::new(),
+        counters: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_calibrated_rate_has_two_digits_and_is_never_above() {
+        for (rate, expected) in
+            [(1234.5, 1200.0), (999.9, 990.0), (57.8, 57.0), (3.9, 3.0), (0.2, 1.0), (60_123.0, 60_000.0)]
+        {
+            assert!((sober(rate) - expected).abs() < 1e-6, "{rate}: {}", sober(rate));
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! What is shown while a scenario runs, on standard error.
+//!
+//! Owns: lines for a log, a line that changes for a terminal, and a picture twice a second where it is asked for. Does not own: what is
+//! shown ([`super::view`]). Plain escape sequences of ECMA-48, and only to a terminal.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::view::{Seen, View};
+use crate::analyse::Figure;
+use crate::desk::render::words;
+use crate::record::{Iteration, Outcome};
+use crate::scenario::Scenario;
+
+/// Between two drawings.
+const DRAW: Duration = Duration::from_millis(500);
+/// Columns of a bar.
+const BAR: usize = 24;
+/// Heights of a column of a row of throughput.
+const HEIGHTS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// How much is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Show {
+    /// Nothing.
+    Nothing,
+    /// A line for each load, and on a terminal one that tells what is going on.
+    Lines,
+    /// Throughput, percentiles, CPU and throttling of each component, drawn twice a second. As `Lines` where no terminal is.
+    Live,
+}
+
+/// Tells how a run goes on.
+pub(super) struct Progress {
+    show: Show,
+    terminal: bool,
+    view: View,
+    drawing: Option<JoinHandle<()>>,
+}
+
+impl Progress {
+    pub(super) fn new(show: Show) -> Self {
+        Self { show, terminal: std::io::stderr().is_terminal(), view: View::default(), drawing: None }
+    }
+
+    pub(super) fn view(&self) -> View {
+        self.view.clone()
+    }
+
+    pub(super) fn begin(&mut self, scenario: &Scenario) {
+        let loads: usize = scenario.arrangements.iter().map(|arrangement| arrangement.loads.len()).sum();
+        let mut seen = self.view.lock();
+        seen.rounds = scenario.rounds;
+        seen.all = u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(scenario.rounds);
+        drop(seen);
+        self.line(&format!("{}{}", scenario.title, if scenario.quick { " (quick)" } else { "" }));
+        if !self.terminal || self.show == Show::Nothing {
+            return;
+        }
+        let (view, live) = (self.view.clone(), self.show == Show::Live);
+        self.drawing =
+            std::thread::Builder::new().name("draw".to_owned()).spawn(move || draw(&view, live)).ok();
+    }
+
+    pub(super) fn starting(&self, name: &str) {
+        self.view.begin(&format!("{name}: starting"), 0, None);
+    }
+
+    pub(super) fn measuring(&self, name: &str, round: u32, length: Option<Duration>) {
+        self.view.begin(name, round, length);
+    }
+
+    pub(super) fn serves(&self, name: &str, per_s: f64) {
+        self.line(&format!("{name} serves {} requests/s", words::digits(per_s)));
+    }
+
+    pub(super) fn failed(&self, name: &str, why: &str) {
+        self.line(&format!("{name} is left out: {why}"));
+    }
+
+    pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration) {
+        let rounds = self.view.lock().rounds;
+        self.view.lock().done += 1;
+        self.line(&format!("round {round} of {rounds}  {name}  {}", summary(iteration)));
+    }
+
+    /// Ends drawing.
+    pub(super) fn end(&mut self) {
+        self.view.lock().over = true;
+        if let Some(drawing) = self.drawing.take() {
+            drawing.thread().unpark();
+            // A drawing that failed leaves a run that did not.
+            let _ = drawing.join();
+        }
+    }
+
+    fn line(&self, text: &str) {
+        if self.show == Show::Nothing {
+            return;
+        }
+        let mut out = std::io::stderr().lock();
+        // On a terminal the line that changes is below; it is drawn again.
+        let clear = if self.terminal { "\r\x1b[J" } else { "" };
+        let _ = writeln!(out, "{clear}{text}");
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// A load in some words.
+fn summary(iteration: &Iteration) -> String {
+    let mut text = String::new();
+    let good = iteration.count(Outcome::Ok);
+    let _ = write!(text, "{} requests/s", words::digits(good as f64 / iteration.seconds));
+    for (figure, name) in [(Figure::P50, "p50"), (Figure::P99, "p99")] {
+        if let Some(micros) = figure.of(iteration) {
+            let _ = write!(text, "  {name} {}", words::time(micros));
+        }
+    }
+    let bad = iteration.count(Outcome::Refused) + iteration.count(Outcome::Failed) + iteration.unsent;
+    if bad > 0 {
+        let _ = write!(text, "  {} did not end well", words::count(bad));
+    }
+    for component in &iteration.components {
+        if let Some(share) = throttled(component) {
+            let _ = write!(
+                text,
+                "  {} throttled in {} of 100 periods",
+                component.name,
+                words::digits(share * 100.0)
+            );
+        }
+    }
+    text
+}
+
+/// Share of periods in which a component stood still, when it did.
+fn throttled(component: &crate::record::Component) -> Option<f64> {
+    let (first, last) = (component.samples.first()?, component.samples.last()?);
+    let periods = last.periods?.saturating_sub(first.periods?);
+    let stood = last.throttled_periods?.saturating_sub(first.throttled_periods?);
+    (stood > 0 && periods > 0).then(|| stood as f64 / periods as f64)
+}
+
+/// Draws until the run is over. The cursor goes back to the beginning each time, so that a line of the run takes the picture's place.
+fn draw(view: &View, live: bool) {
+    loop {
+        let (text, over) = {
+            let seen = view.lock();
+            (if live { picture(&seen) } else { bar(&seen) }, seen.over)
+        };
+        let mut out = std::io::stderr().lock();
+        if over {
+            let _ = write!(out, "\r\x1b[J");
+            return;
+        }
+        let lines = text.matches('\n').count();
+        let back = if lines > 0 { format!("\x1b[{lines}A") } else { String::new() };
+        let _ = write!(out, "\r\x1b[J{text}{back}\r").and_then(|()| out.flush());
+        drop(out);
+        std::thread::park_timeout(DRAW);
+    }
+}
+
+/// One line: how far the run is.
+fn bar(seen: &Seen) -> String {
+    let filled = (seen.done as usize * BAR).checked_div(seen.all as usize).unwrap_or(0);
+    let mut text = format!(
+        "[{}{}] {}/{}  {}",
+        "#".repeat(filled),
+        "-".repeat(BAR - filled),
+        seen.done,
+        seen.all,
+        seen.what
+    );
+    if seen.round > 0 {
+        let _ = write!(text, ", round {} of {}", seen.round, seen.rounds);
+    }
+    if let Some(since) = seen.since {
+        let _ = write!(text, "  {} s", since.elapsed().as_secs());
+    }
+    cut(&text)
+}
+
+/// The picture: progress, throughput, percentiles, and each component.
+fn picture(seen: &Seen) -> String {
+    let mut text = bar(seen);
+    text.push('\n');
+    if let (Some(since), Some(length)) = (seen.since, seen.length) {
+        let left = length.saturating_sub(Instant::now().saturating_duration_since(since));
+        let _ = writeln!(text, "  {:.0} s to go", left.as_secs_f64().ceil());
+    }
+    let rates: Vec<f64> = seen.slices.iter().map(|slice| slice.ok as f64 * 1e3 / slice.ms as f64).collect();
+    let most = rates.iter().copied().fold(0.0, f64::max);
+    let heights = rates.iter().map(|rate| HEIGHTS[crate::units::place(rate / most.max(1.0) * 7.0).min(7)]);
+    let _ = writeln!(
+        text,
+        "{}",
+        cut(&format!(
+            "  requests/s  {}  {}",
+            heights.collect::<String>(),
+            words::digits(rates.last().copied().unwrap_or(0.0))
+        ))
+    );
+    let last = seen.slices.last();
+    let time = |micros: Option<f64>| micros.map_or_else(|| "–".to_owned(), words::time);
+    let bad: u64 = seen.slices.iter().map(|slice| slice.bad).sum();
+    let _ = writeln!(
+        text,
+        "  latency     p50 {}  p99 {}  max {}   did not end well {bad}",
+        time(last.and_then(|slice| slice.p50_us)),
+        time(last.and_then(|slice| slice.p99_us)),
+        time(last.and_then(|slice| slice.max_us)),
+    );
+    for (name, watch) in &seen.components {
+        let cores = watch.cores().unwrap_or(0.0);
+        let scale = watch.limit.unwrap_or(1.0).max(0.001);
+        let filled = crate::units::place((cores / scale * BAR as f64).round()).min(BAR);
+        let mut line =
+            format!("  {name:<16} {}{} {cores:.3} cores", "█".repeat(filled), "·".repeat(BAR - filled));
+        if let Some(limit) = watch.limit {
+            let _ = write!(line, " of {limit}");
+        }
+        if let Some(last) = &watch.last {
+            let _ = write!(line, "  {} MiB", last.rss_bytes >> 20);
+        }
+        if let Some(share) = watch.throttled() {
+            let _ = write!(line, "  throttled in {:.0} % of periods", share * 100.0);
+        }
+        let _ = writeln!(text, "{}", cut(&line));
+    }
+    text
+}
+
+/// At most as many columns as the smallest terminal has, so that a line stays one line.
+fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Component, Sample, Slice};
+
+    #[test]
+    fn the_picture_shows_throughput_latency_cpu_and_throttling() {
+        let view = View::default();
+        view.begin("3x/oauth", 2, Some(Duration::from_secs(10)));
+        for (index, ok) in [10, 40, 80].into_iter().enumerate() {
+            let at_ms = index as u64 * 100;
+            view.slice(&Slice {
+                at_ms,
+                ms: 100,
+                ok,
+                bad: 1,
+                p50_us: Some(1500.0),
+                p99_us: Some(2e6),
+                max_us: Some(3e6),
+            });
+        }
+        let look = |at_ms, user_ms, throttled| Sample {
+            at_ms,
+            user_ms,
+            rss_bytes: 64 << 20,
+            periods: Some(at_ms / 100),
+            throttled_periods: Some(throttled),
+            ..Sample::default()
+        };
+        view.components([&Component {
+            name: "authentication".to_owned(),
+            cpu_limit_cores: Some(0.05),
+            memory_limit_bytes: None,
+            samples: vec![look(0, 0, 0), look(500, 25, 4), look(1000, 50, 9)],
+            ended: false,
+        }]);
+        let mut seen = view.lock();
+        (seen.rounds, seen.done, seen.all) = (5, 3, 12);
+        let shown = picture(&seen);
+        for word in [
+            "3/12  3x/oauth, round 2 of 5",
+            "▁▄█  800",
+            "p50 1.5",
+            "did not end well 3",
+            "0.050 cores of 0.05  64 MiB",
+            "throttled in 100 %",
+        ] {
+            assert!(shown.contains(word), "{word}\n{shown}");
+        }
+        assert!(bar(&seen).starts_with("[######------------------] 3/12"));
+        assert!(shown.lines().all(|line| line.chars().count() <= 100));
+    }
+}

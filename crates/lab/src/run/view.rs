@@ -1,0 +1,99 @@
+//! What a run looks like at the moment, for whoever draws it.
+//!
+//! Owns: the state that the load, the watching threads and the drawing thread share. Does not own: drawing ([`super::progress`]). A lock is
+//! held for the copying of some numbers, some times a second.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::record::{Component, Sample, Slice};
+
+/// Slices that are kept: what fits into a line of a terminal.
+const SLICES: usize = 60;
+
+/// A handle on what is shown.
+#[derive(Debug, Clone, Default)]
+pub(super) struct View(Arc<Mutex<Seen>>);
+
+/// What is shown.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// A line for people: what runs.
+    pub(super) what: String,
+    pub(super) round: u32,
+    pub(super) rounds: u32,
+    /// Loads done, and all.
+    pub(super) done: u32,
+    pub(super) all: u32,
+    pub(super) since: Option<Instant>,
+    pub(super) length: Option<Duration>,
+    pub(super) slices: Vec<Slice>,
+    pub(super) components: BTreeMap<String, Watch>,
+    pub(super) over: bool,
+}
+
+/// Two looks at a component: what it did between them is what it does.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Watch {
+    pub(super) limit: Option<f64>,
+    pub(super) before: Option<Sample>,
+    pub(super) last: Option<Sample>,
+}
+
+impl View {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something else runs from now on.
+    pub(super) fn begin(&self, what: &str, round: u32, length: Option<Duration>) {
+        let mut seen = self.lock();
+        what.clone_into(&mut seen.what);
+        (seen.round, seen.length) = (round, length);
+        seen.since = Some(Instant::now());
+        seen.slices.clear();
+        seen.components.clear();
+    }
+
+    /// A slice of the timeline is over.
+    pub(super) fn slice(&self, slice: &Slice) {
+        let mut seen = self.lock();
+        if seen.slices.len() == SLICES {
+            seen.slices.remove(0);
+        }
+        seen.slices.push(slice.clone());
+    }
+
+    /// Components were looked at.
+    pub(super) fn components<'a>(&self, components: impl IntoIterator<Item = &'a Component>) {
+        let mut seen = self.lock();
+        for component in components {
+            let Some(last) = component.samples.last() else { continue };
+            let watch = seen.components.entry(component.name.clone()).or_default();
+            watch.limit = component.cpu_limit_cores;
+            // About as long ago as a drawing: shorter is only the clock's ticks.
+            let since = component.samples.iter().rev().find(|sample| sample.at_ms + 450 <= last.at_ms);
+            watch.before = since.cloned();
+            watch.last = Some(last.clone());
+        }
+    }
+}
+
+impl Watch {
+    /// Cores in use; `None` with one look.
+    pub(super) fn cores(&self) -> Option<f64> {
+        let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
+        let used = (last.user_ms + last.system_ms).saturating_sub(before.user_ms + before.system_ms);
+        let wall = last.at_ms.saturating_sub(before.at_ms);
+        (wall > 0).then(|| used as f64 / wall as f64)
+    }
+
+    /// Share of periods in which it stood still; `None` without a limit.
+    pub(super) fn throttled(&self) -> Option<f64> {
+        let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
+        let periods = last.periods?.saturating_sub(before.periods?);
+        let stood = last.throttled_periods?.saturating_sub(before.throttled_periods?);
+        (periods > 0).then(|| stood as f64 / periods as f64)
+    }
+}

@@ -1,0 +1,286 @@
+//! A scenario, checked.
+//!
+//! Owns: a scenario that is whole, and which names its ladders, sweeps and reference rows may use. Does not own: single keys
+//! ([`super::table`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Arriving;
+use super::load::{Load, Rate};
+use super::table::{Fresh, LadderTable, Reader, ReferenceTable, SweepTable, Table};
+use crate::amount;
+use crate::desk::audit::Tables;
+use crate::record::{MOST_ITERATIONS, MOST_VARIANTS};
+use crate::topology::{Change, Library, Topology, TopologyError};
+
+/// A scenario, checked: what runs, what goes through it, how often.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Its name: that of the file without its ending.
+    pub name: String,
+    /// A line for people.
+    pub title: String,
+    /// The short form was asked for.
+    pub quick: bool,
+    /// How often everything is measured.
+    pub rounds: u32,
+    /// Programs are started anew for each round.
+    pub fresh_each_round: bool,
+    /// Loads by name.
+    pub loads: BTreeMap<String, Load>,
+    /// What runs, and which loads go through it.
+    pub arrangements: Vec<Arrangement>,
+    pub(crate) calibration: Duration,
+    pub(crate) ladders: Vec<LadderTable>,
+    pub(crate) sweeps: Vec<SweepTable>,
+    pub(crate) references: Vec<ReferenceTable>,
+    /// Every text that it is made of, by name.
+    pub(crate) sources: BTreeMap<String, String>,
+}
+
+/// A topology in one token mode, changed as the scenario says.
+#[derive(Debug, Clone)]
+pub struct Arrangement {
+    /// `fused/oidc`.
+    pub name: String,
+    /// What runs.
+    pub topology: Topology,
+    /// Token mode; absent without tokens.
+    pub mode: Option<String>,
+    /// What the scenario changes about it.
+    pub change: Change,
+    /// Names of the loads that go through it.
+    pub loads: Vec<String>,
+}
+
+/// What is asked of a scenario from outside of its file.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// The short form.
+    pub quick: bool,
+    /// Another number of rounds.
+    pub rounds: Option<u32>,
+    /// Only variants of these topologies; for a scenario that names none, these.
+    pub topologies: Vec<String>,
+}
+
+impl Scenario {
+    /// Reads a scenario that ships, or a file.
+    pub fn read(name: &str, wish: &Wish) -> Result<Self, TopologyError> {
+        let text = Library::scenario(name)?;
+        Self::parse(&text.content, &text.name, name, wish)
+    }
+
+    /// Reads a scenario from a text; `file` is what errors call it.
+    pub fn from_text(content: &str, file: &str, wish: &Wish) -> Result<Self, TopologyError> {
+        Self::parse(content, file, file, wish)
+    }
+
+    /// Title of a scenario that ships.
+    pub fn title_of(name: &str) -> Result<String, TopologyError> {
+        let text = Library::scenario(name)?;
+        let table: Table = toml::from_str(&text.content)
+            .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
+        Ok(table.title.unwrap_or_else(|| name.to_owned()))
+    }
+
+    fn parse(content: &str, file: &str, name: &str, wish: &Wish) -> Result<Self, TopologyError> {
+        let table: Table =
+            toml::from_str(content).map_err(|error| TopologyError::Toml { file: file.to_owned(), error })?;
+        let stem = PathBuf::from(name)
+            .file_stem()
+            .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+        let reader = Reader { file, wish };
+        let quick = table.quick.as_ref().filter(|_| wish.quick);
+        let rounds = wish.rounds.or(quick.and_then(|quick| quick.rounds)).unwrap_or(table.rounds);
+        if rounds == 0 || rounds as usize > MOST_ITERATIONS {
+            return Err(reader.wrong("rounds", format!("{rounds} is not from 1 to {MOST_ITERATIONS}")));
+        }
+        let calibration = quick.and_then(|quick| quick.calibration.as_ref()).or(table.calibration.as_ref());
+        let calibration = calibration.map_or(Ok(Duration::from_secs(2)), |text| amount::duration(text));
+        let fresh = quick.and_then(|quick| quick.fresh).unwrap_or(table.fresh);
+        let mut sources = BTreeMap::from([(file.to_owned(), content.to_owned())]);
+        let loads = reader.loads(&table, quick)?;
+        let arrangements = reader.arrangements(table.variant, &loads, &mut sources)?;
+        let scenario = Self {
+            title: table.title.unwrap_or_else(|| stem.clone()),
+            name: stem,
+            quick: wish.quick,
+            rounds,
+            fresh_each_round: fresh == Fresh::Round,
+            loads,
+            arrangements,
+            calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
+            ladders: table.ladder,
+            sweeps: table.sweep,
+            references: table.reference,
+            sources,
+        };
+        scenario.check(&reader)?;
+        Ok(scenario)
+    }
+
+    /// The name of the variant that is this load on this arrangement.
+    pub fn variant(&self, arrangement: &Arrangement, load: &str) -> String {
+        if self.loads.len() == 1 { arrangement.name.clone() } else { format!("{}/{load}", arrangement.name) }
+    }
+
+    /// Names of all variants, in order.
+    pub fn variants(&self) -> Vec<String> {
+        let of = |arrangement: &Arrangement| -> Vec<String> {
+            arrangement.loads.iter().map(|load| self.variant(arrangement, load)).collect()
+        };
+        self.arrangements.iter().flat_map(of).collect()
+    }
+
+    /// Some load's rate depends on what the slowest variant serves.
+    pub(crate) fn wants_calibration(&self) -> bool {
+        let shares = |load: &Load| matches!(load.arrivals, Arriving::Open { rate: Rate::OfSlowest(_), .. });
+        self.loads.values().any(shares)
+    }
+
+    /// What `@tokens@` and `@load@` may stand for.
+    pub(crate) fn combinations(&self) -> Vec<(String, String)> {
+        let modes: BTreeSet<&str> =
+            self.arrangements.iter().filter_map(|arrangement| arrangement.mode.as_deref()).collect();
+        let pairs = |mode: &str| -> Vec<(String, String)> {
+            self.loads.keys().map(|load| (mode.to_owned(), load.clone())).collect()
+        };
+        if modes.is_empty() { pairs("") } else { modes.into_iter().flat_map(pairs).collect() }
+    }
+
+    fn check(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
+        let names = self.variants();
+        if names.len() > MOST_VARIANTS {
+            return Err(
+                reader.wrong("variant", format!("{} variants are more than {MOST_VARIANTS}", names.len()))
+            );
+        }
+        let mut seen = BTreeSet::new();
+        if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
+            return Err(reader.wrong("variant", format!("two are called `{twice}`; give one a `name`")));
+        }
+        // A scenario of which some topologies are left out may speak of variants that are not there.
+        let whole = reader.wish.topologies.is_empty();
+        let known = |place: &str, name: &str| {
+            let any = self
+                .combinations()
+                .into_iter()
+                .any(|(mode, load)| seen.contains(stand_in(name, &mode, &load).as_str()));
+            if any || !whole {
+                return Ok(());
+            }
+            Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
+        };
+        for ladder in &self.ladders {
+            ladder
+                .rungs
+                .iter()
+                .try_for_each(|rung| known(&format!("ladder `{}`", ladder.name), &rung.variant))?;
+        }
+        for sweep in &self.sweeps {
+            sweep.variants.iter().try_for_each(|name| known(&format!("sweep `{}`", sweep.name), name))?;
+        }
+        let published = Tables::shipped().map_err(|error| reader.wrong("reference", error.to_string()))?;
+        for reference in &self.references {
+            if let Some(beside) = &reference.beside {
+                known("reference", beside)?;
+            }
+            if published.reference(&reference.id, None).is_none() {
+                let what = format!(
+                    "no published row is called `{}`; `postern lab audit --example` has all",
+                    reference.id
+                );
+                return Err(reader.wrong("reference", what));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name with a token mode and a load in place of the signs for them.
+pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
+    name.replace("@tokens@", mode).replace("@load@", load)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOUND: &str = "rounds = 2\n[load.a]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n[[variant]]\ntopology = ['fused', 'direct']\n";
+
+    fn read(text: &str, wish: &Wish) -> Result<Scenario, String> {
+        Scenario::from_text(text, "mine.toml", wish).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn those_that_ship_are_sound_whole_and_quick() {
+        for name in Library::scenarios() {
+            for quick in [false, true] {
+                let topologies = if name == "one" { vec!["fused".to_owned()] } else { Vec::new() };
+                let wish = Wish { quick, topologies, rounds: None };
+                let scenario = Scenario::read(name, &wish).unwrap_or_else(|error| panic!("{error}"));
+                assert!(!scenario.variants().is_empty() && scenario.rounds >= 1, "{name}");
+                assert!(Scenario::title_of(name).unwrap().len() > name.len());
+            }
+        }
+    }
+
+    #[test]
+    fn variants_are_topology_by_mode_by_load() {
+        let scenario = read(SOUND, &Wish::default()).unwrap();
+        assert_eq!(scenario.variants(), ["fused/oauth", "fused/oidc", "direct"]);
+        let two = SOUND.replace(
+            "[[variant]]",
+            "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[[variant]]\ntokens = 'oidc'",
+        );
+        let scenario = read(&two, &Wish::default()).unwrap();
+        assert_eq!(scenario.variants(), ["fused/oidc/a", "fused/oidc/b", "direct/a", "direct/b"]);
+        let wish = Wish { topologies: vec!["direct".to_owned()], rounds: Some(7), quick: true };
+        let scenario = read(&two, &wish).unwrap();
+        assert_eq!(
+            (scenario.variants(), scenario.rounds),
+            (vec!["direct/a".to_owned(), "direct/b".to_owned()], 7)
+        );
+    }
+
+    #[test]
+    fn faults_say_where_and_what_instead() {
+        for (change, words) in [
+            (("rounds = 2", "rounds = 0"), vec!["`mine.toml`: rounds", "1000"]),
+            (("rounds = 2", "round = 2"), vec!["unknown field `round`", "rounds"]),
+            (("'direct'", "'dirct'"), vec!["no topology `dirct`", "fused"]),
+            (("'direct']", "'direct']\ntokens = 'saml'"), vec!["no token mode `saml`", "oauth, oidc"]),
+            (("'direct']", "'direct']\nload = 'b'"), vec!["no load `b`", "there is a"]),
+            (("'direct']", "'direct']\nvariables = { x = '1' }"), vec!["no variable `x`", "backend_delay"]),
+            (
+                ("'direct']", "'direct']\nlimits = { x = { cpu = '50m' } }"),
+                vec!["no component `x`", "backend, provider, gateway"],
+            ),
+            (
+                ("'direct']", "'direct']\nlimits = { backend = { cpu = '50' } }"),
+                vec!["limits.backend", "50m"],
+            ),
+            (("'direct']", "'direct', 'direct']"), vec!["two are called `direct`"]),
+            (("'direct']", "'direct']\n[[reference]]\nid = '9x'"), vec!["no published row is called `9x`"]),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[ladder]]\nname = 'l'\nrungs = [{ adds = 'x', variant = 'y/@tokens@' }]",
+                ),
+                vec!["ladder `l`", "no variant `y/@tokens@`"],
+            ),
+            (("requests = 10", ""), vec!["load.a.duration", "either"]),
+            (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
+        ] {
+            assert!(SOUND.contains(change.0));
+            let said = read(&SOUND.replace(change.0, change.1), &Wish { quick: true, ..Wish::default() })
+                .unwrap_err();
+            assert!(words.iter().all(|word| said.contains(word)), "{change:?}\n{said}");
+        }
+        let wish = Wish { topologies: vec!["3x".to_owned()], ..Wish::default() };
+        assert!(read(SOUND, &wish).unwrap_err().contains("no topology `3x`; it has direct, fused"));
+    }
+}

@@ -1,0 +1,249 @@
+//! The TOML form of a load.
+//!
+//! Owns: keys and what they may hold. Does not own: sending.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::amount;
+use crate::load::{Spacing, Stop};
+
+/// Connections of an open loop when nothing is said.
+const CONNECTIONS: u32 = 64;
+/// Warm-up when nothing is said.
+const WARMUP: Duration = Duration::from_secs(1);
+/// Time after which an answer is not waited for any more, when nothing is said.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Most workers or connections: each takes a port.
+const MOST: u32 = 10_000;
+/// Most tokens of a population.
+const MOST_TOKENS: u32 = 100_000;
+
+/// How much is sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// How requests arrive.
+    pub arrivals: Arriving,
+    /// When it ends.
+    pub stop: Stop,
+    /// Load that is not measured, before the window.
+    pub warmup: Duration,
+    /// Different tokens.
+    pub tokens: u32,
+    /// Tokens are chosen with weight 1 / k^exponent; in turn when absent.
+    pub zipf: Option<f64>,
+    /// Time after which an answer is not waited for any more.
+    pub timeout: Duration,
+}
+
+/// How requests arrive.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arriving {
+    /// So many workers, each of which waits for its answer.
+    Closed(u32),
+    /// At a rate, whatever the answers do.
+    Open {
+        /// The time between two.
+        spacing: Spacing,
+        /// How many a second.
+        rate: Rate,
+        /// Most requests in flight.
+        connections: u32,
+    },
+}
+
+/// Requests per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// So many.
+    PerSecond(f64),
+    /// A share of what the slowest variant of the scenario serves to a closed loop.
+    OfSlowest(f64),
+}
+
+/// A load as it stands in a file; every key may be left out, and be given by `[quick.load.NAME]` in its place.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadTable {
+    arrivals: Option<Word>,
+    concurrency: Option<u32>,
+    connections: Option<u32>,
+    rate: Option<RateTable>,
+    requests: Option<u64>,
+    duration: Option<String>,
+    warmup: Option<String>,
+    tokens: Option<u32>,
+    zipf: Option<f64>,
+    timeout: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Word {
+    Closed,
+    Constant,
+    Poisson,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum RateTable {
+    Number(f64),
+    Text(String),
+}
+
+impl LoadTable {
+    /// The same with what `other` gives in its place.
+    pub(super) fn with(self, other: &Self) -> Self {
+        let other = other.clone();
+        // An end by number and one by time exclude each other: whichever is given anew is meant.
+        let ends = other.requests.is_some() || other.duration.is_some();
+        Self {
+            arrivals: other.arrivals.or(self.arrivals),
+            concurrency: other.concurrency.or(self.concurrency),
+            connections: other.connections.or(self.connections),
+            rate: other.rate.or(self.rate),
+            requests: if ends { other.requests } else { self.requests },
+            duration: if ends { other.duration } else { self.duration },
+            warmup: other.warmup.or(self.warmup),
+            tokens: other.tokens.or(self.tokens),
+            zipf: other.zipf.or(self.zipf),
+            timeout: other.timeout.or(self.timeout),
+        }
+    }
+
+    /// The load, or the key that is wrong and why.
+    pub(super) fn load(self) -> Result<Load, (&'static str, String)> {
+        let time = |key: &'static str, text: &Option<String>| {
+            text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))
+        };
+        let wrong = |key, what: &str| Err((key, what.to_owned()));
+        let in_flight = |key, number: u32| {
+            if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
+        };
+        let arrivals = match self.arrivals {
+            None => {
+                return wrong(
+                    "arrivals",
+                    "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)",
+                );
+            }
+            Some(Word::Closed) => match (self.concurrency, &self.rate) {
+                (Some(workers), None) => Arriving::Closed(in_flight("concurrency", workers)?),
+                (_, Some(_)) => {
+                    return wrong("rate", "a closed loop has none: its rate is workers ÷ latency");
+                }
+                (None, None) => {
+                    return wrong("concurrency", "is missing: a closed loop has a number of workers");
+                }
+            },
+            Some(word) => {
+                let Some(rate) = &self.rate else {
+                    return wrong(
+                        "rate",
+                        "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"",
+                    );
+                };
+                Arriving::Open {
+                    spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
+                    rate: rate.rate()?,
+                    connections: in_flight("connections", self.connections.unwrap_or(CONNECTIONS))?,
+                }
+            }
+        };
+        let stop = match (self.requests, time("duration", &self.duration)?) {
+            (Some(1..), None) => Stop::Count(self.requests.unwrap_or(1)),
+            (None, Some(duration)) if !duration.is_zero() => Stop::After(duration),
+            _ => return wrong("duration", "give either `duration` or `requests`, above 0"),
+        };
+        let timeout = time("timeout", &self.timeout)?.unwrap_or(TIMEOUT);
+        if timeout.is_zero() {
+            return wrong("timeout", "of zero answers nothing");
+        }
+        let tokens = self.tokens.unwrap_or(1);
+        if !(1..=MOST_TOKENS).contains(&tokens) {
+            return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
+        }
+        Ok(Load {
+            arrivals,
+            stop,
+            warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
+            tokens,
+            zipf: self.zipf,
+            timeout,
+        })
+    }
+}
+
+impl RateTable {
+    fn rate(&self) -> Result<Rate, (&'static str, String)> {
+        let wrong = || {
+            let what = "is a number of requests per second (up to 10000000), or a share from 1% to 100% of what the slowest variant serves";
+            ("rate", what.to_owned())
+        };
+        match self {
+            Self::Number(rate) if *rate > 0.0 && *rate <= 1e7 => Ok(Rate::PerSecond(*rate)),
+            Self::Number(_) => Err(wrong()),
+            Self::Text(text) => {
+                let share: f64 =
+                    text.strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wrong)?;
+                if (1.0..=100.0).contains(&share) { Ok(Rate::OfSlowest(share / 100.0)) } else { Err(wrong()) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Load, (&'static str, String)> {
+        toml::from_str::<LoadTable>(text).unwrap().load()
+    }
+
+    #[test]
+    fn a_quick_form_changes_what_it_names() {
+        let whole: LoadTable =
+            toml::from_str("arrivals = 'closed'\nconcurrency = 50\nrequests = 10000\nwarmup = '2s'").unwrap();
+        let quick: LoadTable = toml::from_str("duration = '3s'").unwrap();
+        let load = whole.with(&quick).load().unwrap();
+        assert_eq!((load.arrivals, load.stop), (Arriving::Closed(50), Stop::After(Duration::from_secs(3))));
+        assert_eq!(load.warmup, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn rates_are_numbers_or_shares() {
+        let rate = |text: &str| match load(&format!("arrivals = 'poisson'\nrate = {text}\nduration = '1s'")) {
+            Ok(Load { arrivals: Arriving::Open { rate, .. }, .. }) => Ok(rate),
+            Ok(_) => panic!("not open"),
+            Err((key, what)) => Err((key, what)),
+        };
+        assert_eq!(
+            (rate("250"), rate("0.5"), rate("'60%'")),
+            (Ok(Rate::PerSecond(250.0)), Ok(Rate::PerSecond(0.5)), Ok(Rate::OfSlowest(0.6)))
+        );
+        for text in ["0", "-1", "nan", "1e9", "'60'", "'0%'", "'200%'", "'x%'"] {
+            assert_eq!(rate(text).unwrap_err().0, "rate", "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_named() {
+        for (text, key) in [
+            ("concurrency = 1\nrequests = 1", "arrivals"),
+            ("arrivals = 'closed'\nrequests = 1", "concurrency"),
+            ("arrivals = 'closed'\nconcurrency = 0\nrequests = 1", "concurrency"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrate = 5\nrequests = 1", "rate"),
+            ("arrivals = 'constant'\nrequests = 1", "rate"),
+            ("arrivals = 'closed'\nconcurrency = 1", "duration"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nduration = '1s'", "duration"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 0", "duration"),
+            ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 0", "tokens"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
+        ] {
+            assert_eq!(load(text).unwrap_err().0, key, "{text}");
+        }
+    }
+}

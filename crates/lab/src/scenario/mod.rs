@@ -1,0 +1,15 @@
+//! Scenarios: what is measured on which topologies, how often and in which order.
+//!
+//! Owns: the TOML form ([`Scenario`]), its variants (topology × token mode × load), and what may be said about names in it. Does not own:
+//! topologies ([`crate::topology`]) and measuring ([`crate::run`]).
+//!
+//! Flow: file → tables → quick or whole → arrangements (what has to run) with the loads that go through each → [`crate::run`].
+
+mod description;
+mod load;
+mod table;
+
+pub use description::{Arrangement, Scenario, Wish};
+pub use load::{Arriving, Load, Rate};
+
+pub(crate) use description::stand_in;

@@ -1,0 +1,276 @@
+//! The tables of a scenario's TOML file, and how they become loads and arrangements.
+//!
+//! Owns: keys, and which topologies, modes, loads and changes they name. Does not own: what has to fit together in a whole scenario
+//! ([`super::description`]), and loads' keys ([`super::load`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Deserialize;
+
+use super::description::{Arrangement, Wish};
+use super::load::{Load, LoadTable};
+use crate::amount;
+use crate::cgroup::Limits;
+use crate::topology::{Change, Topology, TopologyError};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    pub(super) title: Option<String>,
+    pub(super) rounds: u32,
+    #[serde(default)]
+    pub(super) fresh: Fresh,
+    pub(super) calibration: Option<String>,
+    pub(super) load: BTreeMap<String, LoadTable>,
+    pub(super) variant: Vec<VariantTable>,
+    pub(super) quick: Option<QuickTable>,
+    #[serde(default)]
+    pub(super) ladder: Vec<LadderTable>,
+    #[serde(default)]
+    pub(super) sweep: Vec<SweepTable>,
+    #[serde(default)]
+    pub(super) reference: Vec<ReferenceTable>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Fresh {
+    /// Programs start anew for each round.
+    #[default]
+    Round,
+    /// Programs run through the whole run.
+    Run,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QuickTable {
+    pub(super) rounds: Option<u32>,
+    pub(super) fresh: Option<Fresh>,
+    pub(super) calibration: Option<String>,
+    #[serde(default)]
+    pub(super) load: BTreeMap<String, LoadTable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Names {
+    One(String),
+    Many(Vec<String>),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct VariantTable {
+    pub(super) name: Option<String>,
+    pub(super) topology: Option<Names>,
+    pub(super) tokens: Option<Names>,
+    pub(super) load: Option<Names>,
+    #[serde(default)]
+    pub(super) variables: BTreeMap<String, String>,
+    #[serde(default)]
+    pub(super) limits: BTreeMap<String, LimitTable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitTable {
+    pub(super) cpu: Option<String>,
+    pub(super) memory: Option<String>,
+}
+
+/// A ladder; `@tokens@` and `@load@` in its names stand for each token mode and each load.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LadderTable {
+    pub(crate) name: String,
+    pub(crate) rungs: Vec<RungTable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RungTable {
+    pub(crate) adds: String,
+    pub(crate) variant: String,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SweepTable {
+    pub(crate) name: String,
+    pub(crate) variants: Vec<String>,
+}
+
+/// A published row.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReferenceTable {
+    /// Its id among the published tables.
+    pub(crate) id: String,
+    /// The variant it stands beside.
+    pub(crate) beside: Option<String>,
+}
+
+impl Names {
+    fn list(self) -> Vec<String> {
+        match self {
+            Self::One(name) => vec![name],
+            Self::Many(names) => names,
+        }
+    }
+}
+
+/// Reads the tables of one file.
+pub(super) struct Reader<'a> {
+    pub(super) file: &'a str,
+    pub(super) wish: &'a Wish,
+}
+
+impl Reader<'_> {
+    pub(super) fn wrong(&self, place: &str, what: impl Into<String>) -> TopologyError {
+        TopologyError::value(self.file, place, what)
+    }
+
+    pub(super) fn loads(
+        &self,
+        table: &Table,
+        quick: Option<&QuickTable>,
+    ) -> Result<BTreeMap<String, Load>, TopologyError> {
+        if table.load.is_empty() {
+            return Err(self.wrong("load", "there is none; give [load.NAME]"));
+        }
+        if let Some(unknown) =
+            quick.and_then(|quick| quick.load.keys().find(|name| !table.load.contains_key(*name)))
+        {
+            return Err(
+                self.wrong(&format!("quick.load.{unknown}"), "there is no load of that name to shorten")
+            );
+        }
+        let read = |(name, whole): (&String, &LoadTable)| {
+            let shorter = quick.and_then(|quick| quick.load.get(name));
+            let table = shorter.map_or_else(|| whole.clone(), |shorter| whole.clone().with(shorter));
+            let load = table.load().map_err(|(key, what)| self.wrong(&format!("load.{name}.{key}"), what))?;
+            Ok((name.clone(), load))
+        };
+        table.load.iter().map(read).collect()
+    }
+
+    pub(super) fn arrangements(
+        &self,
+        tables: Vec<VariantTable>,
+        loads: &BTreeMap<String, Load>,
+        sources: &mut BTreeMap<String, String>,
+    ) -> Result<Vec<Arrangement>, TopologyError> {
+        let mut arrangements = Vec::new();
+        let mut known = BTreeSet::new();
+        for table in tables {
+            let named = match table.topology.clone() {
+                Some(names) => names.list(),
+                None if self.wish.topologies.is_empty() => {
+                    return Err(
+                        self.wrong("variant", "names no `topology`; name one there, or with --topology")
+                    );
+                }
+                None => self.wish.topologies.clone(),
+            };
+            for name in named {
+                known.insert(name.clone());
+                if !self.wish.topologies.is_empty() && !self.wish.topologies.contains(&name) {
+                    continue;
+                }
+                let topology = Topology::read(&name)?;
+                sources.extend(topology.sources.clone());
+                arrangements.extend(self.of_topology(&table, &topology, loads)?);
+            }
+        }
+        if let Some(unknown) = self.wish.topologies.iter().find(|name| !known.contains(*name)) {
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(
+                self.wrong("--topology", format!("the scenario has no topology `{unknown}`; it has {known}"))
+            );
+        }
+        if arrangements.is_empty() {
+            return Err(self.wrong("variant", "there is none; give [[variant]]"));
+        }
+        Ok(arrangements)
+    }
+
+    fn of_topology(
+        &self,
+        table: &VariantTable,
+        topology: &Topology,
+        loads: &BTreeMap<String, Load>,
+    ) -> Result<Vec<Arrangement>, TopologyError> {
+        let base = table.name.clone().unwrap_or_else(|| topology.name.clone());
+        let place = format!("variant `{base}`");
+        let modes: Vec<Option<String>> = match (&table.tokens, topology.modes()) {
+            (_, known) if known.is_empty() => vec![None],
+            (None, known) => known.into_iter().map(|mode| Some(mode.to_owned())).collect(),
+            (Some(names), known) => {
+                let names = names.clone().list();
+                if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+                    let what = format!(
+                        "topology `{}` has no token mode `{unknown}`; it has {}",
+                        topology.name,
+                        known.join(", ")
+                    );
+                    return Err(self.wrong(&place, what));
+                }
+                names.into_iter().map(Some).collect()
+            }
+        };
+        let chosen = match table.load.clone() {
+            None => loads.keys().cloned().collect(),
+            Some(names) => names.list(),
+        };
+        if let Some(unknown) = chosen.iter().find(|name| !loads.contains_key(*name)) {
+            let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
+        }
+        let change = self.change(&place, table, topology)?;
+        let arrangement = |mode: Option<String>| Arrangement {
+            name: mode.as_ref().map_or_else(|| base.clone(), |mode| format!("{base}/{mode}")),
+            topology: topology.clone(),
+            mode,
+            change: change.clone(),
+            loads: chosen.clone(),
+        };
+        Ok(modes.into_iter().map(arrangement).collect())
+    }
+
+    fn change(
+        &self,
+        place: &str,
+        table: &VariantTable,
+        topology: &Topology,
+    ) -> Result<Change, TopologyError> {
+        if let Some(unknown) = table.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
+            let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
+            return Err(self.wrong(place, what));
+        }
+        let mut limits = BTreeMap::new();
+        for (name, limit) in &table.limits {
+            if topology.component(name).is_none() {
+                let known =
+                    topology.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>();
+                let what = format!(
+                    "topology `{}` has no component `{name}`; it has {}",
+                    topology.name,
+                    known.join(", ")
+                );
+                return Err(self.wrong(&format!("{place}: limits"), what));
+            }
+            let parse = |given: &Option<String>, parse: fn(&str) -> Result<u64, String>| {
+                let parsed = given.as_deref().map(parse).transpose();
+                parsed.map_err(|what| self.wrong(&format!("{place}: limits.{name}"), what))
+            };
+            let limits_of = Limits {
+                cpu_millicores: parse(&limit.cpu, amount::millicores)?,
+                memory_bytes: parse(&limit.memory, amount::bytes)?,
+            };
+            limits.insert(name.clone(), limits_of);
+        }
+        Ok(Change { variables: table.variables.clone(), limits })
+    }
+}

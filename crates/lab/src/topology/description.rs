@@ -1,0 +1,417 @@
+//! The TOML form of a topology.
+//!
+//! Owns: keys, what they may hold, and the texts that belong together (includes and templates). Does not own: running anything. What can be
+//! checked without starting a program is checked here, so that a spelling mistake does not show after half an hour of load.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::TopologyError;
+use super::library::{Library, Text};
+use super::table::{Gathered, Wire};
+use super::template::{self, Values};
+use crate::cgroup::Limits;
+use crate::load::Protocol;
+
+/// Names that every text can use, beside ports, files and variables.
+const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
+/// Most components, with room for every topology anybody has drawn.
+const MOST_COMPONENTS: usize = 64;
+
+/// A topology, checked.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    /// Its name: that of the file without its ending.
+    pub name: String,
+    /// A line for people.
+    pub title: String,
+    pub(crate) components: Vec<Component>,
+    pub(crate) programs: BTreeMap<String, ProgramTable>,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) load: Entry,
+    /// Components in the order in which a request meets them.
+    pub(crate) path: Vec<String>,
+    /// Every text that it is made of, by name: what its digest is taken over.
+    pub(crate) sources: BTreeMap<String, String>,
+}
+
+/// A component.
+#[derive(Debug, Clone)]
+pub(crate) struct Component {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    pub(crate) metrics: Option<Metrics>,
+}
+
+/// What a component is.
+#[derive(Debug, Clone)]
+pub(crate) enum Kind {
+    /// A program that is started here.
+    Program(Box<Program>),
+    /// Something that runs elsewhere.
+    Remote { url: String },
+}
+
+/// A program to start.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// Its name in the search path, or a path.
+    pub(crate) name: String,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: BTreeMap<String, String>,
+    pub(crate) ports: Vec<String>,
+    /// Name in the component's folder, and content with names in it.
+    pub(crate) files: BTreeMap<String, String>,
+    pub(crate) ready: Option<Ready>,
+    pub(crate) ready_timeout: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) cores: Vec<u32>,
+    pub(crate) stop: StopSignal,
+    /// It does its work and ends; the next component starts when it has.
+    pub(crate) once: bool,
+}
+
+/// How it is known that a component is ready.
+#[derive(Debug, Clone)]
+pub(crate) enum Ready {
+    /// This URL answers with a status below 400.
+    Http(String),
+    /// This port accepts connections.
+    Tcp(String),
+}
+
+/// With what a program is asked to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StopSignal {
+    /// SIGTERM.
+    #[default]
+    Term,
+    /// SIGINT, which ends PostgreSQL without waiting for clients.
+    Int,
+    /// SIGQUIT.
+    Quit,
+}
+
+/// Where figures of a component are read that `/proc` does not have.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Metrics {
+    /// Metrics in the Prometheus text format.
+    pub(crate) url: String,
+    /// Labels that a sample must have.
+    #[serde(default)]
+    pub(crate) labels: BTreeMap<String, String>,
+    /// The counter of accepted connections, where it has one.
+    pub(crate) connections: Option<String>,
+    /// Any certificate is believed.
+    #[serde(default)]
+    pub(crate) insecure: bool,
+    /// Certificates that are believed.
+    pub(crate) ca: Option<PathBuf>,
+    /// A file with the token that is sent.
+    pub(crate) token_file: Option<PathBuf>,
+}
+
+/// Who gives tokens.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tokens {
+    /// Token endpoint (RFC 6749 §3.2).
+    pub(crate) url: Option<String>,
+    /// The clients' secret.
+    pub(crate) secret_file: Option<String>,
+    /// By token mode: `oauth` (opaque) or `oidc` (JWT).
+    pub(crate) mode: BTreeMap<String, TokenMode>,
+    /// Any certificate is believed.
+    #[serde(default)]
+    pub(crate) insecure: bool,
+}
+
+/// How tokens of one mode are got.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TokenMode {
+    /// The client that asks, with grant `client_credentials`.
+    pub(crate) client: Option<String>,
+    /// A file with tokens, one a line, in place of asking.
+    pub(crate) file: Option<PathBuf>,
+}
+
+/// Where load enters.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    pub(crate) url: String,
+    pub(crate) protocol: Protocol,
+    pub(crate) ca: Option<String>,
+    pub(crate) insecure: bool,
+    pub(crate) connect: Option<String>,
+    /// Requests without a token must be refused; checked before load.
+    pub(crate) guarded: bool,
+    /// The component whose `Server-Timing` answers carry.
+    pub(crate) timing: Option<String>,
+}
+
+/// How a program tells its version, and how to get it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ProgramTable {
+    pub(crate) version: Option<Vec<String>>,
+    pub(crate) get: Option<String>,
+}
+
+impl Topology {
+    /// Reads a topology that ships, or a file.
+    pub fn read(name: &str) -> Result<Self, TopologyError> {
+        Self::parse(&Library::topology(name, None)?, name)
+    }
+
+    /// Reads a topology from a text; `name` is what errors call it.
+    pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
+        Self::parse(&Text { name: name.to_owned(), content: content.to_owned(), folder: None }, name)
+    }
+
+    fn parse(text: &Text, name: &str) -> Result<Self, TopologyError> {
+        let mut gathered = Gathered::default();
+        let file = text.name.clone();
+        let top = gathered.take(text, 0)?;
+        let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
+        let load = gathered.load.ok_or_else(|| {
+            missing(
+                "`load` is missing",
+                "say where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"",
+            )
+        })?;
+        let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
+        let stem = PathBuf::from(name)
+            .file_stem()
+            .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
+        let topology = Self {
+            name: stem.clone(),
+            title: top.unwrap_or(stem),
+            components: gathered.components,
+            programs: gathered.programs,
+            variables: gathered.variables,
+            tokens: gathered.tokens,
+            load: Entry {
+                url: load.url,
+                protocol: match load.protocol {
+                    Wire::Http1 => Protocol::Http1,
+                    Wire::Http2 => Protocol::Http2,
+                },
+                ca: load.ca,
+                insecure: load.insecure,
+                connect: load.connect,
+                guarded,
+                timing: load.server_timing_of,
+            },
+            path: gathered.path,
+            sources: gathered.sources,
+        };
+        topology.check(&file)?;
+        Ok(topology)
+    }
+
+    /// The components in the order in which a request meets them, in words.
+    pub fn words(&self) -> String {
+        if self.path.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{}: {}", self.title, self.path.join(" → "))
+        }
+    }
+
+    /// Token modes it knows; empty without tokens.
+    pub fn modes(&self) -> Vec<&str> {
+        self.tokens.iter().flat_map(|tokens| tokens.mode.keys().map(String::as_str)).collect()
+    }
+
+    pub(crate) fn component(&self, name: &str) -> Option<&Component> {
+        self.components.iter().find(|component| component.name == name)
+    }
+
+    /// Components that are started here, their programs, and what the topology says about those.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramTable>)> {
+        self.components.iter().filter_map(|component| match &component.kind {
+            Kind::Program(program) => {
+                let name = program.name.as_str();
+                Some((component.name.as_str(), name, self.programs.get(name)))
+            }
+            Kind::Remote { .. } => None,
+        })
+    }
+
+    fn check(&self, file: &str) -> Result<(), TopologyError> {
+        let mut names = BTreeSet::new();
+        if self.components.len() > MOST_COMPONENTS {
+            return Err(TopologyError::value(
+                file,
+                "component",
+                format!("more than {MOST_COMPONENTS} of them"),
+            ));
+        }
+        for component in &self.components {
+            if !names.insert(component.name.as_str()) {
+                return Err(TopologyError::value(
+                    file,
+                    "component",
+                    format!("two are called `{}`", component.name),
+                ));
+            }
+        }
+        let known = names.iter().copied().collect::<Vec<_>>().join(", ");
+        for (key, name) in self
+            .path
+            .iter()
+            .map(|name| ("path", name))
+            .chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
+        {
+            if !names.contains(name.as_str()) {
+                return Err(TopologyError::value(
+                    file,
+                    key,
+                    format!("there is no component `{name}`; there is {known}"),
+                ));
+            }
+        }
+        if let Some(tokens) = &self.tokens {
+            check_tokens(file, tokens)?;
+        }
+        self.check_names(file)
+    }
+
+    /// Every name in a text stands for something.
+    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
+        let mut shared: Values = BUILT_IN.map(|name| (name.to_owned(), String::new())).into();
+        shared.insert("cores".to_owned(), String::new());
+        shared.extend(self.variables.keys().map(|name| (name.clone(), String::new())));
+        for component in &self.components {
+            match &component.kind {
+                Kind::Program(program) => shared.extend(
+                    program.ports.iter().map(|port| (format!("{}.{port}", component.name), "1".to_owned())),
+                ),
+                Kind::Remote { .. } => drop(shared.insert(format!("{}.url", component.name), String::new())),
+            }
+        }
+        let filled = |place: String, text: &str, values: &Values| {
+            template::fill(text, values)
+                .map(drop)
+                .map_err(|unknown| TopologyError::value(file, place, unknown.words(values)))
+        };
+        for component in &self.components {
+            let place = |key: &str| format!("component `{}`: {key}", component.name);
+            if let Some(metrics) = &component.metrics {
+                filled(place("metrics.url"), &metrics.url, &shared)?;
+            }
+            let Kind::Program(program) = &component.kind else { continue };
+            let mut own = shared.clone();
+            own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
+            for argument in &program.arguments {
+                filled(place("arguments"), argument, &own)?;
+            }
+            for (name, value) in &program.environment {
+                filled(place(&format!("environment.{name}")), value, &own)?;
+            }
+            for (name, text) in &program.files {
+                filled(place(&format!("file `{name}`")), text, &own)?;
+            }
+            match &program.ready {
+                Some(Ready::Http(text)) => filled(place("ready.http"), text, &own)?,
+                Some(Ready::Tcp(text)) => filled(place("ready.tcp"), text, &own)?,
+                None => {}
+            }
+        }
+        for (name, value) in &self.variables {
+            let mut built_in = shared.clone();
+            self.variables.keys().for_each(|variable| drop(built_in.remove(variable)));
+            filled(format!("variables.{name}"), value, &built_in)?;
+        }
+        let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
+        tokens
+            .map(|text| ("tokens", text))
+            .chain([("load.url", &self.load.url)])
+            .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
+    }
+}
+
+/// What a component's own file is called in its texts.
+pub(super) fn file_name(name: &str) -> String {
+    format!("file.{}", name.to_ascii_lowercase())
+}
+
+fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
+    let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
+    if tokens.mode.is_empty() {
+        return wrong("tokens".to_owned(), "has no mode; give [tokens.mode.oauth] or [tokens.mode.oidc]");
+    }
+    for (name, mode) in &tokens.mode {
+        let place = format!("tokens.mode.{name}");
+        match (&mode.client, &mode.file) {
+            (Some(_), Some(_)) | (None, None) => {
+                return wrong(
+                    place,
+                    "takes either `client` (who asks the token endpoint) or `file` (tokens, one a line)",
+                );
+            }
+            (Some(_), None) if tokens.url.is_none() || tokens.secret_file.is_none() => {
+                return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_that_ship_are_sound() {
+        for name in Library::topologies() {
+            let topology = Topology::read(name).unwrap_or_else(|error| panic!("{error}"));
+            assert!(topology.title.len() > name.len(), "{name} says what it is");
+            assert!(topology.tokens.is_some() || name == "direct", "{name}");
+        }
+    }
+
+    #[test]
+    fn faults_say_where_and_what_instead() {
+        let refuse = |text: &str| Topology::from_text(text, "mine.toml").unwrap_err().to_string();
+        let load = "[load]\nurl = \"http://127.0.0.1:@a.http@/\"\n";
+        let a = "[[component]]\nname = \"a\"\nprogram = \"x\"\nports = [\"http\"]\n";
+        assert!(Topology::from_text(&format!("{load}{a}"), "mine.toml").is_ok());
+        for (text, words) in [
+            (a.to_owned(), vec!["`mine.toml`: `load` is missing", "[load] url ="]),
+            (
+                format!("{load}{a}cpu = \"50m\""),
+                vec!["`mine.toml` is not understood", "unknown field `cpu`", "cpu_limit"],
+            ),
+            (format!("{load}{a}cpu_limit = \"50\""), vec!["component `a`: cpu_limit", "50m"]),
+            (format!("{load}{a}memory_limit = \"much\""), vec!["component `a`: memory_limit", "64MiB"]),
+            (format!("{load}{a}url = \"http://x\""), vec!["either `program`"]),
+            (format!("{load}{a}{a}"), vec!["two are called `a`"]),
+            (
+                format!("{load}{a}arguments = [\"@b.http@\"]"),
+                vec!["component `a`: arguments", "nothing is called `@b.http@`"],
+            ),
+            (format!("{load}{a}ready = {{ http = \"x\", tcp = \"y\" }}"), vec!["either `http`"]),
+            (format!("{load}{a}ready = {{ tcp = \"y\", timeout = \"soon\" }}"), vec!["ready.timeout", "30s"]),
+            (
+                format!("{load}{a}files = {{ \"x\" = \"nowhere.cfg\" }}"),
+                vec!["no template `nowhere.cfg`", "fused"],
+            ),
+            (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
+            (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
+            (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
+            (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
+        ] {
+            let said = refuse(&text);
+            assert!(words.iter().all(|word| said.contains(word)), "{text}\n{said}");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Topologies, scenarios and templates that ship with the lab, and files beside them.
+//!
+//! Owns: where a name leads. A file of the caller's comes before one that ships; a text that includes another finds it beside itself
+//! first, so that a topology of one's own can use the parts that ship, or replace one of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::TopologyError;
+
+/// Largest file that is read, bytes.
+const MOST_BYTES: u64 = 4 << 20;
+
+macro_rules! texts {
+    ($folder:literal: $($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../", $folder, "/", $name)))),*]
+    };
+}
+
+type Texts = &'static [(&'static str, &'static str)];
+
+const TOPOLOGIES: Texts = texts!("topologies":
+    "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml",
+);
+const PARTS: Texts = texts!("topologies/parts": "backend.toml", "provider.toml");
+const TEMPLATES: Texts = texts!("topologies/files":
+    "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
+    "behind-edge.toml", "split-edge.toml", "split-authentication.toml", "split-authorization.toml", "haproxy.cfg",
+    "envoy.yaml", "auth-request.toml", "nginx.conf",
+);
+const SCENARIOS: Texts = texts!("scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml");
+
+/// A text and where it is from.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    /// What errors call it.
+    pub(crate) name: String,
+    pub(crate) content: String,
+    /// Its folder, when it is a file.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+/// Texts by name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Library;
+
+impl Library {
+    /// Names of the topologies that ship.
+    pub fn topologies() -> impl Iterator<Item = &'static str> {
+        TOPOLOGIES.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
+    }
+
+    /// Names of the scenarios that ship.
+    pub fn scenarios() -> impl Iterator<Item = &'static str> {
+        SCENARIOS.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
+    }
+
+    pub(crate) fn topology(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
+        find("topology", name, TOPOLOGIES, beside)
+    }
+
+    pub(crate) fn scenario(name: &str) -> Result<Text, TopologyError> {
+        find("scenario", name, SCENARIOS, None)
+    }
+
+    pub(super) fn part(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
+        find("part", name, PARTS, beside)
+    }
+
+    pub(super) fn template(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
+        find("template", name, TEMPLATES, beside)
+    }
+}
+
+/// A file of this path, beside `beside` or the caller; otherwise what ships under this name.
+fn find(kind: &'static str, name: &str, texts: Texts, beside: Option<&Path>) -> Result<Text, TopologyError> {
+    let path = beside.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    // A bare word is a name that ships, even where a folder of that name stands in the current one.
+    if path.is_file() && (beside.is_some() || name.contains(['/', '.'])) {
+        return read(&path);
+    }
+    let shipped = texts.iter().find(|(known, _)| *known == name || known.strip_suffix(".toml") == Some(name));
+    if let Some((known, content)) = shipped {
+        let name = format!("{kind} {}", known.trim_end_matches(".toml"));
+        return Ok(Text { name, content: (*content).to_owned(), folder: None });
+    }
+    let known: Vec<&str> = texts.iter().map(|(known, _)| known.trim_end_matches(".toml")).collect();
+    Err(TopologyError::Unknown { kind, name: name.to_owned(), known: known.join(", ") })
+}
+
+fn read(path: &Path) -> Result<Text, TopologyError> {
+    let failed = |error| TopologyError::File { action: "read", path: path.display().to_string(), error };
+    if fs::metadata(path).map_err(failed)?.len() > MOST_BYTES {
+        let what = format!("has more than {} MiB", MOST_BYTES >> 20);
+        return Err(failed(std::io::Error::other(what)));
+    }
+    let content = fs::read_to_string(path).map_err(failed)?;
+    let folder = path.parent().map(Path::to_path_buf);
+    Ok(Text { name: path.display().to_string(), content, folder })
+}

@@ -1,0 +1,29 @@
+//! Topologies: which programs run, how they connect, and where load enters.
+//!
+//! Owns: the TOML form of a topology ([`Topology`]), those that ship with the lab ([`Library`]), finding programs, starting components in
+//! order, knowing when each is ready, limiting them, and ending them in the reverse order with everything they started ([`Running`]).
+//! Does not own: load, measuring, rounds. A component is any program, so that a peer is run exactly as Postern is.
+//!
+//! Flow: file → [`Topology`] (names, placeholders and numbers checked) → [`Running::start`]: ports, files, processes, readiness → tokens
+//! of the topology's own provider → one request that has to pass and one that must not → load → dropped: everything is ended.
+//! Only for Unix: processes are ended by group, and watched over `/proc`.
+
+mod description;
+mod error;
+mod library;
+mod ports;
+mod process;
+mod program;
+mod ready;
+mod running;
+mod table;
+mod template;
+mod tokens;
+
+pub(crate) use description::Metrics;
+pub use description::Topology;
+pub use error::TopologyError;
+pub use library::Library;
+pub use program::Programs;
+pub use running::{Change, Place, Running};
+pub(crate) use running::{Started, cores};

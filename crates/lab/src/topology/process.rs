@@ -1,0 +1,219 @@
+//! A program that runs: started, watched, and ended with everything it started.
+//!
+//! Owns: the process, its group, its log and its control group. Does not own: which program, and when it is ready.
+//!
+//! Each program leads a process group of its own. So Ctrl-C at a terminal reaches the lab alone, which ends programs in order; and so
+//! what a program started is found again. What left the group (PostgreSQL's workers do) is remembered by number and start time before the
+//! program is asked to end, and what is in its control group is ended too. Nothing else is ever sent a signal.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::description::StopSignal;
+use crate::cgroup::Group;
+use crate::observe::process::{children, started_at};
+
+/// How long a program may take to end by itself.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at whether it has.
+const LOOK: Duration = Duration::from_millis(5);
+/// Most bytes of a log's end that are shown.
+const TAIL_BYTES: u64 = 4096;
+/// Most lines of them.
+const TAIL_LINES: usize = 12;
+/// Enters the groups, then becomes the program: nothing of it runs outside.
+const ENTER: &str = "n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
+
+/// What to start.
+#[derive(Debug)]
+pub(super) struct Launch<'a> {
+    pub(super) program: &'a Path,
+    pub(super) arguments: Vec<String>,
+    pub(super) environment: Vec<(String, String)>,
+    pub(super) folder: &'a Path,
+    pub(super) cores: &'a [u32],
+    pub(super) stop: StopSignal,
+    pub(super) group: Option<Group>,
+}
+
+/// A program that was started.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    pid: Pid,
+    log: PathBuf,
+    stop: StopSignal,
+    pub(super) group: Option<Group>,
+    ended: bool,
+}
+
+impl Process {
+    /// Starts a program; what it prints goes to `log` in its folder.
+    pub(super) fn start(launch: Launch<'_>) -> io::Result<Self> {
+        let log = launch.folder.join("log");
+        let file = File::options().create(true).append(true).open(&log)?;
+        let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
+        let mut command = if doors.is_empty() {
+            Command::new(launch.program)
+        } else {
+            let mut shell = Command::new("/bin/sh");
+            shell.args(["-c", ENTER, "lab"]).arg(doors.len().to_string()).args(&doors).arg(launch.program);
+            shell
+        };
+        command
+            .args(&launch.arguments)
+            .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+            .current_dir(launch.folder)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .process_group(0);
+        let child = on_cores(launch.cores, || command.spawn())?;
+        let pid = Pid::from_child(&child);
+        Ok(Self { child, pid, log, stop: launch.stop, group: launch.group, ended: false })
+    }
+
+    /// Its number.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where what it prints is.
+    pub(super) fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// How it ended, when it has.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        // Until it is waited for, its number is not given to another.
+        let status = is_zombie(self.pid()).then(|| self.child.try_wait().ok().flatten()).flatten()?;
+        self.kill_rest(&BTreeSet::new());
+        self.ended = true;
+        Some(words(status))
+    }
+
+    /// The last lines that it printed.
+    pub(super) fn tail(&self) -> String {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut file = File::open(&self.log)?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+            let mut bytes = Vec::new();
+            file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        let text = String::from_utf8_lossy(&read().unwrap_or_default()).into_owned();
+        let lines: Vec<String> = text
+            .lines()
+            .rev()
+            .filter(|line| !line.trim().is_empty())
+            .take(TAIL_LINES)
+            .map(|line| {
+                let shown: String = line.chars().filter(|letter| !letter.is_control()).take(300).collect();
+                format!("    {shown}")
+            })
+            .collect();
+        if lines.is_empty() {
+            return "    (it printed nothing)".to_owned();
+        }
+        lines.into_iter().rev().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Ends it and everything it started: asks first, then insists.
+    pub(super) fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        let family = family(self.pid());
+        let signal = match self.stop {
+            StopSignal::Term => Signal::TERM,
+            StopSignal::Int => Signal::INT,
+            StopSignal::Quit => Signal::QUIT,
+        };
+        let _ = kill_process(self.pid, signal);
+        let until = Instant::now() + PATIENCE;
+        while !is_zombie(self.pid()) && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+        self.kill_rest(&family);
+        let _ = self.child.wait();
+        // Removed now, not when somebody forgets about it.
+        self.group = None;
+    }
+
+    /// Ends what is left of its group and of what it started. It has not been waited for, so that its number is its own still.
+    fn kill_rest(&self, family: &BTreeSet<(u32, u64)>) {
+        let _ = kill_process_group(self.pid, Signal::KILL);
+        let same = family.iter().filter(|(pid, start)| started_at(*pid) == Some(*start)).map(|(pid, _)| *pid);
+        let grouped = self.group.iter().flat_map(Group::processes);
+        for pid in same.chain(grouped).filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Everything that a process started and that still runs, with start times: numbers are given again, but not both.
+fn family(root: u32) -> BTreeSet<(u32, u64)> {
+    let mut found = BTreeSet::new();
+    let mut waiting = children(root);
+    while let Some(pid) = waiting.pop() {
+        if let Some(start) = started_at(pid)
+            && found.insert((pid, start))
+        {
+            waiting.extend(children(pid));
+        }
+    }
+    found
+}
+
+/// It has ended and was not waited for.
+fn is_zombie(pid: u32) -> bool {
+    let Ok(text) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
+    let state = text.rfind(')').and_then(|at| text[at + 1..].trim_start().chars().next());
+    matches!(state, Some('Z' | 'X'))
+}
+
+fn words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "in an unknown way".to_owned(),
+    }
+}
+
+/// Runs `start` on these cores only, which a process that it starts inherits; on all when there are none.
+fn on_cores<T>(cores: &[u32], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    if cores.is_empty() {
+        return start();
+    }
+    let before = sched_getaffinity(None)?;
+    let mut wanted = CpuSet::new();
+    for core in cores {
+        let core = *core as usize;
+        if core >= CpuSet::MAX_CPU || !before.is_set(core) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("core {core} is not one that can be used here"),
+            ));
+        }
+        wanted.set(core);
+    }
+    sched_setaffinity(None, &wanted)?;
+    let started = start();
+    sched_setaffinity(None, &before)?;
+    started
+}

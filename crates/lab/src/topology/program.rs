@@ -1,0 +1,159 @@
+//! Programs: where they are, which version, and how to get one that is missing.
+//!
+//! Owns: the search and its words. Does not own: how a program is started.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::TopologyError;
+use super::description::ProgramTable;
+
+/// Folders that a user's search path often leaves out.
+const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
+/// A program that does not tell its version by then has none.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Programs that the lab knows: how they tell their version, and how to get them.
+const KNOWN: [(&str, &[&str], &str); 6] = [
+    (
+        "postern",
+        &["--version"],
+        "build it with `cargo build --release`, or name it with --program postern=PATH",
+    ),
+    (
+        "envoy",
+        &["--version"],
+        "download it from the Envoy project's releases, or name it with --program envoy=PATH",
+    ),
+    (
+        "haproxy",
+        &["-v"],
+        "install the package haproxy (Debian, Fedora), or name it with --program haproxy=PATH",
+    ),
+    ("nginx", &["-v"], "install the package nginx (Debian, Fedora), or name it with --program nginx=PATH"),
+    (
+        "postgres",
+        &["--version"],
+        "install PostgreSQL (Debian: package postgresql, below /usr/lib/postgresql), or name it with --program postgres=PATH",
+    ),
+    ("initdb", &["--version"], "it comes with PostgreSQL; name it with --program initdb=PATH"),
+];
+
+/// Where programs are.
+#[derive(Debug, Clone, Default)]
+pub struct Programs {
+    own: BTreeMap<String, PathBuf>,
+    given: BTreeMap<String, PathBuf>,
+}
+
+impl Programs {
+    /// Programs of the search path, and those that are `given` by name.
+    pub fn new(given: BTreeMap<String, PathBuf>) -> Self {
+        Self { own: BTreeMap::new(), given }
+    }
+
+    /// The same, with `path` for `name` where none is given: the program that the lab itself is part of.
+    #[must_use]
+    pub fn with_own(mut self, name: &str, path: PathBuf) -> Self {
+        self.own.insert(name.to_owned(), path);
+        self
+    }
+
+    /// The same, with one more given by name.
+    #[must_use]
+    pub fn with(mut self, name: &str, path: PathBuf) -> Self {
+        self.given.insert(name.to_owned(), path);
+        self
+    }
+
+    /// The path of a program.
+    pub(crate) fn find(
+        &self,
+        component: &str,
+        name: &str,
+        table: Option<&ProgramTable>,
+    ) -> Result<PathBuf, TopologyError> {
+        let missing = |missing: String| TopologyError::Program {
+            component: component.to_owned(),
+            program: name.to_owned(),
+            missing,
+            get: how_to_get(name, table),
+        };
+        if let Some(path) = self.given.get(name) {
+            let found = absolute(path);
+            return found.ok_or_else(|| missing(format!("not a file at {}", path.display())));
+        }
+        if let Some(path) = self.own.get(name) {
+            return Ok(path.clone());
+        }
+        if name.contains('/') {
+            return absolute(Path::new(name)).ok_or_else(|| missing("not there".to_owned()));
+        }
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&paths).chain(SYSTEM.map(PathBuf::from)).chain(databases());
+        folders
+            .map(|folder| folder.join(name))
+            .find(|path| is_program(path))
+            .ok_or_else(|| missing("not in the search path".to_owned()))
+    }
+
+    /// The first line that a program says about its version; `None` when it says nothing.
+    pub(crate) fn version(name: &str, path: &Path, table: Option<&ProgramTable>) -> Option<String> {
+        let usual = KNOWN.iter().find(|known| known.0 == name).map(|known| known.1);
+        let words: Vec<&str> = match table.and_then(|table| table.version.as_ref()) {
+            Some(words) => words.iter().map(String::as_str).collect(),
+            None => usual?.to_vec(),
+        };
+        let mut child = Command::new(path)
+            .args(words)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .ok()?;
+        let until = Instant::now() + PATIENCE;
+        while child.try_wait().ok()?.is_none() {
+            if Instant::now() > until {
+                let _ = child.kill();
+                let _ = child.wait();
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let said = child.wait_with_output().ok()?;
+        let text =
+            [said.stdout, said.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+        Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
+    }
+}
+
+fn how_to_get(name: &str, table: Option<&ProgramTable>) -> String {
+    let own = table.and_then(|table| table.get.clone());
+    let known = || KNOWN.iter().find(|known| known.0 == name).map(|known| known.2.to_owned());
+    own.or_else(known).unwrap_or_else(|| format!("install it, or name it with --program {name}=PATH"))
+}
+
+fn absolute(path: &Path) -> Option<PathBuf> {
+    is_program(path).then(|| std::path::absolute(path).ok()).flatten()
+}
+
+fn is_program(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
+}
+
+/// Where Debian keeps the programs of PostgreSQL, the newest version first.
+fn databases() -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path().join("bin"))
+        .collect();
+    found.sort();
+    found.reverse();
+    found
+}

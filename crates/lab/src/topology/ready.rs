@@ -1,0 +1,75 @@
+//! Knowing when a component is ready.
+//!
+//! Owns: the questions and the wait. Does not own: the component.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use super::description::Ready;
+use crate::fetch::Client;
+use crate::interrupt::Interrupt;
+use crate::load::{Protocol, Target, Trust};
+
+/// Between two questions.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longest wait for one answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Most bytes of an answer.
+const MOST: usize = 1 << 20;
+
+/// How the wait ended.
+pub(super) enum Waited {
+    Ready,
+    /// Not in time; what the last question came to.
+    Late(String),
+    /// The component ended; how.
+    Ended(String),
+    Interrupted,
+}
+
+/// Asks until the component is ready, it has `ended`, time is over, or the run is to end. `how` has no names in it any more.
+pub(super) fn wait(
+    how: &Ready,
+    timeout: Duration,
+    interrupt: &Interrupt,
+    mut ended: impl FnMut() -> Option<String>,
+) -> Waited {
+    let until = Instant::now() + timeout;
+    loop {
+        let why = match ask(how) {
+            Ok(()) => return Waited::Ready,
+            Err(why) => why,
+        };
+        if let Some(status) = ended() {
+            return Waited::Ended(status);
+        }
+        if Instant::now() >= until {
+            return Waited::Late(why);
+        }
+        if interrupt.sleep(PAUSE) {
+            return Waited::Interrupted;
+        }
+    }
+}
+
+fn ask(how: &Ready) -> Result<(), String> {
+    match how {
+        Ready::Tcp(port) => {
+            let number: u16 = port.parse().map_err(|_| format!("`{port}` is not a port"))?;
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, number));
+            TcpStream::connect_timeout(&address, ANSWER)
+                .map(drop)
+                .map_err(|error| format!("port {port}: {error}"))
+        }
+        Ready::Http(url) => {
+            let target = Target::new(url, Protocol::Http1, Some(&Trust::Anything), None, None);
+            let mut client =
+                Client::new(target.map_err(|error| error.to_string())?, MOST).map_err(|e| e.to_string())?;
+            let answer = client.get(None, ANSWER).map_err(|why| format!("{url}: {why}"))?;
+            if answer.status < 400 {
+                return Ok(());
+            }
+            Err(format!("{url} answers {}: {}", answer.status, answer.beginning()))
+        }
+    }
+}

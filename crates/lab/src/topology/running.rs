@@ -1,0 +1,498 @@
+//! A topology that runs.
+//!
+//! Owns: the order of starting and ending, the folder with configurations and logs, and the check that the way through works before
+//! load goes there. Does not own: what a single process is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use super::description::{Component, Kind, Metrics, Program, Ready, file_name};
+use super::ports::Ports;
+use super::process::{Launch, Process};
+use super::program::Programs;
+use super::template::{self, Values};
+use super::{Topology, TopologyError, ready, tokens};
+use crate::cgroup::{Hierarchy, Limits};
+use crate::fetch::Client;
+use crate::interrupt::Interrupt;
+use crate::load::{Protocol, Target, Trust, server_timing};
+use crate::observe::Watched;
+
+/// Longest wait until the way through the whole topology works.
+const THROUGH: Duration = Duration::from_secs(20);
+/// Between two tries, and longest wait for one answer.
+const PAUSE: Duration = Duration::from_millis(50);
+const ANSWER: Duration = Duration::from_secs(10);
+/// Most bytes of an answer.
+const MOST: usize = 1 << 22;
+
+/// What all topologies of a run share.
+#[derive(Debug)]
+pub struct Place {
+    folder: PathBuf,
+    programs: Programs,
+    interrupt: Interrupt,
+    hierarchy: OnceLock<Hierarchy>,
+    /// Places every topology can use by name.
+    values: Values,
+}
+
+/// What a scenario changes about a topology.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Change {
+    /// Variables of the topology.
+    pub variables: BTreeMap<String, String>,
+    /// Limits by component, in place of the topology's.
+    pub limits: BTreeMap<String, Limits>,
+}
+
+/// A component that runs, for whoever watches it.
+#[derive(Debug, Clone)]
+pub(crate) struct Started {
+    pub(crate) name: String,
+    /// Absent for what runs elsewhere.
+    pub(crate) watched: Option<Watched>,
+    /// Ports that it listens on.
+    pub(crate) ports: Vec<u16>,
+    pub(crate) limits: Limits,
+    /// File with the counters of its CPU limit.
+    pub(crate) counters: Option<PathBuf>,
+    pub(crate) metrics: Option<Metrics>,
+}
+
+struct Live {
+    about: Started,
+    process: Option<Process>,
+}
+
+/// A topology that runs; ended when dropped.
+pub struct Running {
+    topology: Topology,
+    live: Vec<Live>,
+    values: Values,
+    interrupt: Interrupt,
+    /// The checked answer told phases.
+    tells_phases: bool,
+    _ports: Ports,
+}
+
+impl Place {
+    /// A place in `folder`, which is made when missing: a secret for clients, a certificate for servers.
+    pub fn new(folder: &Path, programs: Programs, interrupt: Interrupt) -> Result<Self, TopologyError> {
+        make_folder(folder)?;
+        let folder = fs::canonicalize(folder).map_err(failed("read", folder))?;
+        let mut values = Values::new();
+        let mut file = |name: &str, path: &str, content: &str| {
+            let path = folder.join(path);
+            private(&path, content)?;
+            values.insert(name.to_owned(), path.display().to_string());
+            Ok::<_, TopologyError>(())
+        };
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names)
+            .map_err(|error| failed("make", &folder.join("certificate.pem"))(io::Error::other(error)))?;
+        let (certificate, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        file("certificate", "certificate.pem", &certificate)?;
+        file("key", "key.pem", &key)?;
+        file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
+        file("secret_file", "client.secret", &secret())?;
+        values.insert("cores".to_owned(), cores().to_string());
+        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
+    }
+
+    /// Programs as they are found here.
+    pub(crate) fn programs(&self) -> &Programs {
+        &self.programs
+    }
+
+    /// Control groups of this machine.
+    pub(crate) fn hierarchy(&self) -> &Hierarchy {
+        self.hierarchy.get_or_init(Hierarchy::find)
+    }
+}
+
+/// Cores that this process can use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> TopologyError + 'a {
+    move |error| TopologyError::File { action, path: path.display().to_string(), error }
+}
+
+/// A folder that programs which drop root's rights can enter.
+fn make_folder(path: &Path) -> Result<(), TopologyError> {
+    fs::create_dir_all(path).map_err(failed("make", path))?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).map_err(failed("make", path))
+}
+
+/// A file that only its owner reads.
+fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
+    let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
+    open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
+        .map_err(failed("write", path))
+}
+
+/// A new secret for the clients of a run.
+fn secret() -> String {
+    use base64::Engine as _;
+    let mut bytes = [0; 32];
+    aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
+    format!("{}\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+}
+
+impl Running {
+    /// Starts every component in order and waits for each; when one fails, those that run are ended. `label` names its folder.
+    pub fn start(
+        topology: &Topology,
+        change: &Change,
+        place: &Place,
+        label: &str,
+    ) -> Result<Self, TopologyError> {
+        let folder = place.folder.join(label);
+        make_folder(&folder)?;
+        let mut ports = Ports::default();
+        let values = values(topology, change, place, &folder, &mut ports)?;
+        let mut running = Self {
+            topology: topology.clone(),
+            live: Vec::new(),
+            values,
+            interrupt: place.interrupt.clone(),
+            tells_phases: false,
+            _ports: ports,
+        };
+        for name in change.limits.keys() {
+            if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
+                let what = format!("no component `{name}` is started by it");
+                return Err(TopologyError::value(&topology.name, "limits", what));
+            }
+        }
+        for component in &topology.components {
+            if place.interrupt.is_set() {
+                return Err(TopologyError::Interrupted);
+            }
+            match &component.kind {
+                Kind::Remote { .. } => {
+                    running.live.push(Live { about: running.remote(component)?, process: None });
+                }
+                Kind::Program(program) => {
+                    let limits = change.limits.get(&component.name).copied().unwrap_or(program.limits);
+                    running.launch(component, program, limits, place, &folder)?;
+                }
+            }
+        }
+        Ok(running)
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// The text with the names of this run replaced.
+    pub fn fill(&self, text: &str) -> Result<String, TopologyError> {
+        template::fill(text, &self.values)
+            .map_err(|unknown| TopologyError::value(&self.topology.name, text, unknown.words(&self.values)))
+    }
+
+    /// Process ids of the components that were started here, by name.
+    pub fn processes(&self) -> Vec<(String, u32)> {
+        let ids = self.live.iter().filter_map(|live| live.about.watched.clone());
+        ids.map(|watched| (watched.name, watched.pid)).collect()
+    }
+
+    /// What whoever watches has to know of each component.
+    pub(crate) fn started(&self) -> Vec<Started> {
+        self.live.iter().map(|live| live.about.clone()).collect()
+    }
+
+    /// The component whose phases the answers told when they were checked.
+    pub(crate) fn phases_of(&self) -> Option<&str> {
+        self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
+    }
+
+    /// Where load enters.
+    pub fn target(&self) -> Result<Target, TopologyError> {
+        self.target_over(self.topology.load.protocol)
+    }
+
+    fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+        let load = &self.topology.load;
+        let trust = match &load.ca {
+            _ if load.insecure => Some(Trust::Anything),
+            Some(file) => Some(Trust::Authorities(PathBuf::from(self.fill(file)?))),
+            None => None,
+        };
+        let url = self.fill(&load.url)?;
+        let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
+        Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
+            .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
+    }
+
+    /// `count` tokens of a mode; none where the topology knows no tokens.
+    pub fn tokens(&self, mode: Option<&str>, count: usize) -> Result<Vec<String>, TopologyError> {
+        let (Some(tokens), Some(mode)) = (&self.topology.tokens, mode) else { return Ok(Vec::new()) };
+        let Some(how) = tokens.mode.get(mode) else {
+            let what = format!("there is no mode `{mode}`; there is {}", self.topology.modes().join(", "));
+            return Err(TopologyError::value(&self.topology.name, "tokens", what));
+        };
+        tokens::get(tokens, how, count, &self.values, &self.interrupt)
+    }
+
+    /// Checks that a request with a token passes, and that one without does not where the topology is guarded.
+    pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
+        let target = self.target_over(Protocol::Http1)?;
+        let url = target.url.clone();
+        let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
+        let mut client = Client::new(target, MOST).map_err(|error| wrong(error.to_string()))?;
+        let until = Instant::now() + THROUGH;
+        loop {
+            let what = match client.get(token, ANSWER) {
+                Ok(answer) if answer.status < 400 => {
+                    self.tells_phases = server_timing::fields(&answer.head).next().is_some();
+                    break;
+                }
+                Ok(answer) => {
+                    format!("answers {} to a request that should pass: {}", answer.status, answer.beginning())
+                }
+                Err(why) => format!("gives no answer: {why}"),
+            };
+            self.check_alive()?;
+            if Instant::now() >= until {
+                return Err(wrong(what));
+            }
+            if self.interrupt.sleep(PAUSE) {
+                return Err(TopologyError::Interrupted);
+            }
+        }
+        if self.topology.load.guarded && token.is_some() {
+            let answer = client.get(None, ANSWER).map_err(wrong)?;
+            if answer.status < 400 {
+                return Err(wrong(format!(
+                    "answers {} to a request without a token, which should be refused (`guarded = false` under [load] if it should not)",
+                    answer.status
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails when a component has ended.
+    pub fn check_alive(&mut self) -> Result<(), TopologyError> {
+        for live in &mut self.live {
+            if let Some(process) = &mut live.process
+                && let Some(status) = process.ended()
+            {
+                return Err(ended(&live.about.name, status, process));
+            }
+        }
+        Ok(())
+    }
+
+    fn remote(&self, component: &Component) -> Result<Started, TopologyError> {
+        Ok(Started {
+            name: component.name.clone(),
+            watched: None,
+            ports: Vec::new(),
+            limits: Limits::default(),
+            counters: None,
+            metrics: self.metrics(component)?,
+        })
+    }
+
+    fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
+        let Some(metrics) = &component.metrics else { return Ok(None) };
+        Ok(Some(Metrics { url: self.fill(&metrics.url)?, ..metrics.clone() }))
+    }
+
+    fn launch(
+        &mut self,
+        component: &Component,
+        program: &Program,
+        limits: Limits,
+        place: &Place,
+        folder: &Path,
+    ) -> Result<(), TopologyError> {
+        let name = &component.name;
+        let table = self.topology.programs.get(&program.name);
+        let path = place.programs.find(name, &program.name, table)?;
+        let folder = folder.join(name);
+        make_folder(&folder)?;
+        let filled = self.own_values(component, program, &folder)?;
+        let fill = |text: &String| self.fill_with(text, &filled, name);
+        let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
+        let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
+        let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
+        let launch = Launch {
+            program: &path,
+            arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
+            environment: program
+                .environment
+                .iter()
+                .map(|(name, value)| Ok((name.clone(), fill(value)?)))
+                .collect::<Result<_, TopologyError>>()?,
+            folder: &folder,
+            cores: &program.cores,
+            stop: program.stop,
+            group,
+        };
+        let mut process = Process::start(launch).map_err(|error| TopologyError::Start {
+            component: name.clone(),
+            program: path.display().to_string(),
+            error,
+        })?;
+        if program.once {
+            return self.wait_for_end(name, program, &mut process);
+        }
+        let how = match &program.ready {
+            Some(Ready::Http(text)) => Some(Ready::Http(fill(text)?)),
+            Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
+            None => None,
+        };
+        if let Some(how) = how {
+            match ready::wait(&how, program.ready_timeout, &place.interrupt, || process.ended()) {
+                ready::Waited::Ready => {}
+                ready::Waited::Interrupted => return Err(TopologyError::Interrupted),
+                ready::Waited::Ended(status) => return Err(ended(name, status, &process)),
+                ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
+            }
+        }
+        // Who asks for health or metrics is no client.
+        let ports = program.ports.iter().filter(|port| *port != "admin");
+        let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
+        let about = Started {
+            name: name.clone(),
+            watched: Some(Watched { name: name.clone(), pid: process.pid() }),
+            ports: numbers.collect(),
+            limits: process.group.as_ref().map(crate::cgroup::Group::limits).unwrap_or_default(),
+            counters,
+            metrics: self.metrics(component)?,
+        };
+        self.live.push(Live { about, process: Some(process) });
+        Ok(())
+    }
+
+    /// Waits for a program that does its work and ends.
+    fn wait_for_end(
+        &self,
+        name: &str,
+        program: &Program,
+        process: &mut Process,
+    ) -> Result<(), TopologyError> {
+        let until = Instant::now() + program.ready_timeout;
+        loop {
+            match process.ended() {
+                Some(status) if status == "exit code 0" => return Ok(()),
+                Some(status) => return Err(ended(name, status, process)),
+                None if Instant::now() >= until => {
+                    return Err(unready(name, program, "it has not ended".to_owned(), process));
+                }
+                None if self.interrupt.sleep(PAUSE) => return Err(TopologyError::Interrupted),
+                None => {}
+            }
+        }
+    }
+
+    /// Writes a component's files; its values with their places.
+    fn own_values(
+        &self,
+        component: &Component,
+        program: &Program,
+        folder: &Path,
+    ) -> Result<Values, TopologyError> {
+        let mut values = self.values.clone();
+        values.insert("work".to_owned(), folder.display().to_string());
+        let places =
+            program.files.keys().map(|name| (file_name(name), folder.join(name).display().to_string()));
+        values.extend(places);
+        for (name, text) in &program.files {
+            let path = folder.join(name);
+            let text = self.fill_with(text, &values, &component.name)?;
+            private(&path, &text)?;
+        }
+        Ok(values)
+    }
+
+    fn fill_with(&self, text: &str, values: &Values, component: &str) -> Result<String, TopologyError> {
+        template::fill(text, values).map_err(|unknown| {
+            TopologyError::value(
+                &self.topology.name,
+                format!("component `{component}`"),
+                unknown.words(values),
+            )
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever is asked last goes last: nobody misses somebody that it still asks.
+        while let Some(live) = self.live.pop() {
+            drop(live.process);
+        }
+    }
+}
+
+fn ended(name: &str, status: String, process: &Process) -> TopologyError {
+    TopologyError::Ended {
+        component: name.to_owned(),
+        status,
+        log: process.log().to_path_buf(),
+        tail: process.tail(),
+    }
+}
+
+fn unready(name: &str, program: &Program, why: String, process: &Process) -> TopologyError {
+    TopologyError::Unready {
+        component: name.to_owned(),
+        seconds: program.ready_timeout.as_secs_f64(),
+        why,
+        log: process.log().to_path_buf(),
+        tail: process.tail(),
+    }
+}
+
+/// What stands for the names of a topology in this run.
+fn values(
+    topology: &Topology,
+    change: &Change,
+    place: &Place,
+    folder: &Path,
+    ports: &mut Ports,
+) -> Result<Values, TopologyError> {
+    let mut values = place.values.clone();
+    values.insert("run".to_owned(), folder.display().to_string());
+    for component in &topology.components {
+        match &component.kind {
+            Kind::Remote { url } => {
+                values.insert(format!("{}.url", component.name), url.clone());
+            }
+            Kind::Program(program) => {
+                for port in &program.ports {
+                    let number = ports.take().map_err(failed("make", Path::new("a free port")))?;
+                    values.insert(format!("{}.{port}", component.name), number.to_string());
+                }
+            }
+        }
+    }
+    let mut filled = Values::new();
+    for (name, value) in &topology.variables {
+        let value = change.variables.get(name).unwrap_or(value);
+        let value = template::fill(value, &values).map_err(|unknown| {
+            TopologyError::value(&topology.name, format!("variables.{name}"), unknown.words(&values))
+        })?;
+        filled.insert(name.clone(), value);
+    }
+    if let Some(unknown) = change.variables.keys().find(|name| !topology.variables.contains_key(*name)) {
+        let known = topology.variables.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let what = format!("there is no variable `{unknown}`; there is {known}");
+        return Err(TopologyError::value(&topology.name, "variables", what));
+    }
+    values.extend(filled);
+    Ok(values)
+}

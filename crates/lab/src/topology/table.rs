@@ -1,0 +1,228 @@
+//! The tables of a topology's TOML file, and how a file and the parts that it includes become one.
+//!
+//! Owns: keys and the faults of single values. Does not own: what has to fit together ([`super::description`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::TopologyError;
+use super::description::{Component, Kind, Metrics, Program, ProgramTable, Ready, StopSignal, Tokens};
+use super::library::{Library, Text};
+use super::template;
+use crate::amount;
+use crate::cgroup::Limits;
+
+/// Longest wait for readiness when nothing is said.
+const READY: Duration = Duration::from_secs(30);
+/// Parts that include parts, at most.
+const DEPTH: usize = 4;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    title: Option<String>,
+    #[serde(default)]
+    include: Vec<String>,
+    #[serde(default)]
+    path: Vec<String>,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    #[serde(default)]
+    programs: BTreeMap<String, ProgramTable>,
+    tokens: Option<Tokens>,
+    load: Option<LoadTable>,
+    #[serde(default)]
+    component: Vec<ComponentTable>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LoadTable {
+    pub(super) url: String,
+    #[serde(default)]
+    pub(super) protocol: Wire,
+    pub(super) ca: Option<String>,
+    #[serde(default)]
+    pub(super) insecure: bool,
+    pub(super) connect: Option<String>,
+    pub(super) guarded: Option<bool>,
+    pub(super) server_timing_of: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(super) enum Wire {
+    #[default]
+    #[serde(rename = "http/1.1")]
+    Http1,
+    #[serde(rename = "h2")]
+    Http2,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ComponentTable {
+    name: String,
+    program: Option<String>,
+    url: Option<String>,
+    #[serde(default)]
+    arguments: Vec<String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    ports: Vec<String>,
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    ready: Option<ReadyTable>,
+    cpu_limit: Option<String>,
+    memory_limit: Option<String>,
+    #[serde(default)]
+    cores: Vec<u32>,
+    #[serde(default)]
+    stop_signal: StopSignal,
+    #[serde(default)]
+    once: bool,
+    metrics: Option<Metrics>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadyTable {
+    http: Option<String>,
+    tcp: Option<String>,
+    timeout: Option<String>,
+}
+
+/// What a topology and the parts that it includes say together.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub(super) components: Vec<Component>,
+    pub(super) programs: BTreeMap<String, ProgramTable>,
+    pub(super) variables: BTreeMap<String, String>,
+    pub(super) tokens: Option<Tokens>,
+    pub(super) load: Option<LoadTable>,
+    pub(super) path: Vec<String>,
+    pub(super) sources: BTreeMap<String, String>,
+}
+
+impl Gathered {
+    /// Takes a text and what it includes, which comes first; its title.
+    pub(super) fn take(&mut self, text: &Text, depth: usize) -> Result<Option<String>, TopologyError> {
+        let table: Table = toml::from_str(&text.content)
+            .map_err(|error| TopologyError::Toml { file: text.name.clone(), error })?;
+        if depth > DEPTH {
+            return Err(TopologyError::value(&text.name, "include", "parts include each other"));
+        }
+        self.sources.insert(text.name.clone(), text.content.clone());
+        for part in &table.include {
+            self.take(&Library::part(part, text.folder.as_deref())?, depth + 1)?;
+        }
+        for component in table.component {
+            let component = self.component(component, text)?;
+            self.components.push(component);
+        }
+        self.programs.extend(table.programs);
+        self.variables.extend(table.variables);
+        self.tokens = table.tokens.or(self.tokens.take());
+        self.load = table.load.or(self.load.take());
+        if !table.path.is_empty() {
+            self.path = table.path;
+        }
+        Ok(table.title)
+    }
+
+    fn component(&mut self, table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
+        let file = &text.name;
+        let place = |key: &str| format!("component `{}`: {key}", table.name);
+        let wrong = |key: &str, what: &str| Err(TopologyError::value(file, place(key), what));
+        let letters = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        };
+        if !letters(&table.name) {
+            return wrong("name", "is made of lower-case letters, digits and `-`");
+        }
+        if let Some(port) = table.ports.iter().find(|port| !letters(port)) {
+            return wrong(
+                "ports",
+                &format!(
+                    "`{port}` is not made of lower-case letters, digits and `-`: ports are names, the lab chooses the numbers"
+                ),
+            );
+        }
+        let kind = match (table.program, table.url) {
+            (Some(program), None) => {
+                let limit = |key: &str, given: Option<&String>, parse: fn(&str) -> Result<u64, String>| {
+                    let parsed = given.map(|given| parse(given)).transpose();
+                    parsed.map_err(|what| TopologyError::value(file, place(key), what))
+                };
+                let limits = Limits {
+                    cpu_millicores: limit("cpu_limit", table.cpu_limit.as_ref(), amount::millicores)?,
+                    memory_bytes: limit("memory_limit", table.memory_limit.as_ref(), amount::bytes)?,
+                };
+                let (ready, ready_timeout) = match table.ready {
+                    None => (
+                        table.ports.first().map(|port| Ready::Tcp(format!("@{}.{port}@", table.name))),
+                        READY,
+                    ),
+                    Some(ready) => {
+                        let timeout = ready.timeout.as_deref().map(amount::duration).transpose();
+                        let timeout = timeout
+                            .map_err(|what| TopologyError::value(file, place("ready.timeout"), what))?;
+                        let how = match (ready.http, ready.tcp) {
+                            (Some(url), None) => Ready::Http(url),
+                            (None, Some(port)) => Ready::Tcp(port),
+                            _ => return wrong("ready", "takes either `http` (a URL) or `tcp` (a port)"),
+                        };
+                        (Some(how), timeout.unwrap_or(READY))
+                    }
+                };
+                let mut files = BTreeMap::new();
+                for (name, template) in table.files {
+                    if name.contains('/') || name.starts_with('.') || name.is_empty() {
+                        return wrong(
+                            "files",
+                            &format!("`{name}` is not the name of a file in the component's folder"),
+                        );
+                    }
+                    files.insert(name, self.template(&template, text)?);
+                }
+                Kind::Program(Box::new(Program {
+                    name: program,
+                    arguments: table.arguments,
+                    environment: table.environment,
+                    ports: table.ports,
+                    files,
+                    ready,
+                    ready_timeout,
+                    limits,
+                    cores: table.cores,
+                    stop: table.stop_signal,
+                    once: table.once,
+                }))
+            }
+            (None, Some(url)) => {
+                let local = !table.arguments.is_empty() || !table.ports.is_empty() || !table.files.is_empty();
+                if local || table.cpu_limit.is_some() || table.memory_limit.is_some() {
+                    return wrong("url", "what runs elsewhere has no arguments, ports, files or limits here");
+                }
+                Kind::Remote { url }
+            }
+            _ => return wrong("program", "takes either `program` (started here) or `url` (runs elsewhere)"),
+        };
+        Ok(Component { name: table.name, kind, metrics: table.metrics })
+    }
+
+    fn template(&mut self, name: &str, text: &Text) -> Result<String, TopologyError> {
+        let found = Library::template(name, text.folder.as_deref())?;
+        let folder = found.folder.clone();
+        let sources = &mut self.sources;
+        sources.insert(found.name.clone(), found.content.clone());
+        template::include(&found.content, |part| {
+            let part = Library::template(part, folder.as_deref())?;
+            sources.insert(part.name.clone(), part.content.clone());
+            Ok(part.content)
+        })
+    }
+}

@@ -1,0 +1,106 @@
+//! Text with names in it: `@provider.http@`.
+//!
+//! Owns: where a name stands and what takes its place. Does not own: which names there are. An `@` that is no such name stays as it is,
+//! because configurations of other programs use it too.
+
+use std::collections::BTreeMap;
+
+/// Names and what stands for them.
+pub(crate) type Values = BTreeMap<String, String>;
+
+/// A name that nothing stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown(pub(crate) String);
+
+impl Unknown {
+    /// In words, with the names that would have been known and look like it.
+    pub(crate) fn words(&self, values: &Values) -> String {
+        let name = &self.0;
+        let stem = name.split('.').next().unwrap_or_default();
+        let near = |known: &&String| known.split('.').next() == Some(stem);
+        let mut known: Vec<&str> = values.keys().filter(near).map(String::as_str).collect();
+        if known.is_empty() {
+            known = values.keys().map(String::as_str).collect();
+        }
+        format!("nothing is called `@{name}@`; there is {}", known.join(", "))
+    }
+}
+
+/// The text with every name replaced.
+pub(crate) fn fill(text: &str, values: &Values) -> Result<String, Unknown> {
+    let mut filled = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find('@') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        match name(rest) {
+            Some(name) => {
+                filled.push_str(values.get(name).ok_or_else(|| Unknown(name.to_owned()))?);
+                rest = &rest[name.len() + 1..];
+            }
+            None => filled.push('@'),
+        }
+    }
+    filled.push_str(rest);
+    Ok(filled)
+}
+
+/// The text with `@include NAME@` replaced by that text, once.
+pub(crate) fn include<E>(
+    text: &str,
+    mut look_up: impl FnMut(&str) -> Result<String, E>,
+) -> Result<String, E> {
+    const BEGIN: &str = "@include ";
+    let mut whole = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGIN) {
+        whole.push_str(&rest[..at]);
+        rest = &rest[at + BEGIN.len()..];
+        let end = rest.find(['@', '\n']).unwrap_or(rest.len());
+        whole.push_str(&look_up(rest[..end].trim())?);
+        rest = rest[end..].strip_prefix('@').unwrap_or(&rest[end..]);
+    }
+    whole.push_str(rest);
+    Ok(whole)
+}
+
+/// The name that stands at the beginning of `text` before the next `@`.
+fn name(text: &str) -> Option<&str> {
+    let name = &text[..text.find('@')?];
+    let first = name.as_bytes().first()?.is_ascii_alphanumeric();
+    let whole = name
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
+    (first && whole).then_some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values() -> Values {
+        [("a.http", "80"), ("a.tls", "443"), ("b", "x")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    #[test]
+    fn names_are_replaced_and_other_signs_stay() {
+        let text = "@b@@a.http@ \"@type\": \"@x y@\" me@b.example @ @@ @B@ @b@";
+        assert_eq!(fill(text, &values()).unwrap(), "x80 \"@type\": \"@x y@\" me@b.example @ @@ @B@ x");
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_is_an_error_that_tells_those_like_it() {
+        let unknown = fill("@a.htp@", &values()).unwrap_err();
+        assert_eq!(unknown.words(&values()), "nothing is called `@a.htp@`; there is a.http, a.tls");
+        assert!(fill("@c@", &values()).unwrap_err().words(&values()).ends_with("a.http, a.tls, b"));
+    }
+
+    #[test]
+    fn parts_are_put_in() {
+        let whole = include("1 @include x.toml@\n2 @include y@", |name| Ok::<_, ()>(format!("<{name}>")));
+        assert_eq!(whole.unwrap(), "1 <x.toml>\n2 <y>");
+        assert_eq!(include("@include z@", |_| Err::<String, _>(7)), Err(7));
+    }
+}

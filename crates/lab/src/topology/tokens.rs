@@ -1,0 +1,109 @@
+//! Tokens for the load: from the topology's own provider, or a file.
+//!
+//! Owns: asking (RFC 6749 §4.4) and the population. Does not own: which token a request carries. Tokens are secrets and are printed nowhere.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+
+use super::TopologyError;
+use super::description::{TokenMode, Tokens};
+use super::template::{self, Values};
+use crate::fetch::Client;
+use crate::interrupt::Interrupt;
+use crate::load::{Protocol, Target, Trust};
+use crate::provider::escape;
+
+/// Longest wait for one token.
+const ANSWER: Duration = Duration::from_secs(20);
+/// Most bytes of an answer of the token endpoint.
+const MOST: usize = 1 << 20;
+
+#[derive(Deserialize)]
+struct Granted {
+    access_token: String,
+}
+
+/// `count` different tokens of a mode.
+pub(super) fn get(
+    tokens: &Tokens,
+    mode: &TokenMode,
+    count: usize,
+    values: &Values,
+    interrupt: &Interrupt,
+) -> Result<Vec<String>, TopologyError> {
+    if let Some(file) = &mode.file {
+        return from_file(file, count);
+    }
+    let fill = |text: &Option<String>| {
+        let text = text.as_deref().unwrap_or_default();
+        template::fill(text, values)
+            .map_err(|unknown| TopologyError::Token { url: text.to_owned(), why: unknown.words(values) })
+    };
+    let (url, secret_file) = (fill(&tokens.url)?, fill(&tokens.secret_file)?);
+    let refused = |why: String| TopologyError::Token { url: url.clone(), why };
+    let secret =
+        fs::read_to_string(&secret_file).map_err(|error| refused(format!("`{secret_file}`: {error}")))?;
+    let client = mode.client.as_deref().unwrap_or_default();
+    // RFC 6749 §2.3.1 has both halves form-encoded before they are joined.
+    let mut basic = String::new();
+    escape(&mut basic, client);
+    basic.push(':');
+    escape(&mut basic, secret.trim());
+    let mut headers = HeaderMap::new();
+    let value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(basic)));
+    headers.insert(AUTHORIZATION, value.map_err(|error| refused(error.to_string()))?);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    let trust = tokens.insecure.then_some(Trust::Anything);
+    let target = Target::new(&url, Protocol::Http1, trust.as_ref(), None, None);
+    let target = target.map_err(|error| refused(error.to_string()))?;
+    let mut asked = Client::new(target, MOST).map_err(|error| refused(error.to_string()))?;
+    let mut given = BTreeSet::new();
+    let mut ordered = Vec::with_capacity(count);
+    while ordered.len() < count {
+        if interrupt.is_set() {
+            return Err(TopologyError::Interrupted);
+        }
+        let answer = asked.post(headers.clone(), "grant_type=client_credentials".to_owned(), ANSWER);
+        let answer = answer.map_err(refused)?;
+        if answer.status != 200 {
+            return Err(refused(format!(
+                "client `{client}` is answered {}: {}",
+                answer.status,
+                answer.beginning()
+            )));
+        }
+        let granted: Granted = serde_json::from_slice(&answer.content)
+            .map_err(|error| refused(format!("the answer holds no token: {error}")))?;
+        if !given.insert(granted.access_token.clone()) {
+            return Err(refused(
+                "the same token was given twice: a population of tokens has different ones".to_owned(),
+            ));
+        }
+        ordered.push(granted.access_token);
+    }
+    Ok(ordered)
+}
+
+fn from_file(file: &Path, count: usize) -> Result<Vec<String>, TopologyError> {
+    let name = file.display().to_string();
+    let text = fs::read_to_string(file).map_err(|error| TopologyError::File {
+        action: "read",
+        path: name.clone(),
+        error,
+    })?;
+    let tokens: Vec<String> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).take(count).map(str::to_owned).collect();
+    if tokens.len() < count {
+        let why = format!("it holds {} tokens, {count} are needed; one stands on each line", tokens.len());
+        return Err(TopologyError::Token { url: name, why });
+    }
+    Ok(tokens)
+}

@@ -1,0 +1,79 @@
+//! Limits by control groups, where this machine lets them be set; where it does not, the error that says so.
+
+use lab::cgroup::{Hierarchy, Limits};
+use lab::run::run;
+use lab::scenario::{Scenario, Wish};
+use lab::topology::{Change, Running};
+
+use super::{Lab, alive, parse, serving, until};
+
+fn can_limit() -> bool {
+    let limits = Limits { cpu_millicores: Some(100), memory_bytes: None };
+    Hierarchy::find().group("probe", limits).is_ok()
+}
+
+fn limited(limit: &str, environment: &str) -> String {
+    let load = "[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n";
+    format!("{load}{}", serving("front", &format!("cpu_limit = \"{limit}\""), environment))
+}
+
+#[test]
+fn a_limited_component_runs_in_its_group_or_the_error_says_what_is_missing() {
+    let lab = Lab::new();
+    let started = Running::start(&parse(&limited("200m", "")), &Change::default(), &lab.place(), "run");
+    if !can_limit() {
+        let error = started.err().unwrap().to_string();
+        assert!(error.contains("`front` is to be limited") && error.contains("systemd-run"), "{error}");
+        return;
+    }
+    let running = started.unwrap();
+    let pid = running.processes()[0].1;
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    let group = groups
+        .lines()
+        .find_map(|line| line.split(':').nth(2).filter(|path| path.contains("postern-lab-")))
+        .unwrap()
+        .to_owned();
+    assert!(group.ends_with("-front"), "{groups}");
+    drop(running);
+    until("the component has ended", || !alive(pid));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let left =
+        mounts.lines().filter(|line| line.contains(" - cgroup")).filter_map(|line| line.split(' ').nth(4));
+    assert!(
+        left.into_iter()
+            .all(|mount| !std::path::Path::new(mount).join(group.trim_start_matches('/')).exists()),
+        "the group is removed"
+    );
+}
+
+#[test]
+fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
+    let lab = Lab::new();
+    // Some milliseconds of CPU for each request, and a tenth of a core: some ten requests a second on any machine.
+    let topology = lab.topology("limited", &limited("100m", ", LAB_TEST_WORK = \"1000\""));
+    let scenario = format!(
+        "rounds = 1\n[load.closed]\narrivals = 'closed'\nconcurrency = 4\nduration = '3s'\nwarmup = '500ms'\n[[variant]]\nname = 'a'\ntopology = '{topology}'\n"
+    );
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let ran = run(&scenario, lab.options(), &lab.interrupt);
+    if !can_limit() {
+        let error = ran.err().unwrap().to_string();
+        assert!(error.contains("nothing was measured") && error.contains("systemd-run"), "{error}");
+        return;
+    }
+    let record = ran.unwrap().record;
+    let iteration = &record.variants[0].iterations[0];
+    let component = &iteration.components[0];
+    assert_eq!(component.cpu_limit_cores, Some(0.1));
+    let last = component.samples.last().unwrap();
+    assert!(last.throttled_periods.unwrap() > 4 && last.throttled_ms.unwrap() > 100, "{last:?}");
+    let findings = lab::desk::report::all_findings(&record);
+    let found = findings.iter().find(|finding| finding.name == "throttled").expect("the throttle is named");
+    assert!(
+        found.evidence.contains("`front` used up its 0.1 cores")
+            && found.evidence.contains("requests/s, measured"),
+        "{}",
+        found.evidence
+    );
+}

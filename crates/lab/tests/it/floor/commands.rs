@@ -1,0 +1,100 @@
+//! `lab run` as it is typed.
+
+use std::fs;
+
+use clap::Parser;
+use lab::cli::{Arguments, Ending, run};
+use lab::record::Record;
+
+use super::{Lab, guarded, programs, read};
+
+#[derive(Parser)]
+struct Program {
+    #[command(flatten)]
+    arguments: Arguments,
+}
+
+fn lab(words: &[&str]) -> Result<(Ending, String), String> {
+    let words = ["lab", "run"].iter().chain(words);
+    let program = Program::try_parse_from(words).map_err(|error| error.to_string())?;
+    let mut out = Vec::new();
+    let ending = run(&program.arguments, &programs(), &mut out).map_err(|error| error.to_string())?;
+    Ok((ending, String::from_utf8(out).unwrap()))
+}
+
+#[test]
+fn what_ships_is_listed() {
+    let (_, said) = lab(&["--list"]).unwrap();
+    for word in [
+        "paths",
+        "cpu-limit",
+        "slow-backend",
+        "envoy-3x",
+        "edge → authentication → authorization → backend",
+        "(oauth, oidc)",
+    ] {
+        assert!(said.contains(word), "{word}\n{said}");
+    }
+}
+
+#[test]
+fn faults_of_the_command_line_and_of_files_say_what_instead() {
+    let folder = Lab::new();
+    let bad = folder.path("bad.toml");
+    fs::write(&bad, "rounds = 1\n[load.a]\narrival = 'closed'\n").unwrap();
+    for (words, expected) in [
+        (vec![], "--scenario"),
+        (
+            vec!["--scenario", "pahts"],
+            "there is no scenario `pahts`: neither a file nor one of those that ship (one, paths, cpu-limit",
+        ),
+        (vec!["--scenario", "one", "--topology", "fusd"], "there is no topology `fusd`"),
+        (vec!["--scenario", "paths", "--topology", "fusd"], "has no topology `fusd`; it has 2x, 3x"),
+        (vec!["--scenario", "paths", "--rounds", "0"], "0 is not in 1..=1000"),
+        (vec!["--scenario", "paths", "--program", "envoy"], "write NAME=PATH"),
+        (vec!["--scenario", bad.to_str().unwrap()], "unknown field `arrival`"),
+    ] {
+        let error = lab(&words).unwrap_err();
+        assert!(error.contains(expected), "{words:?}: {error}");
+    }
+}
+
+#[test]
+fn one_topology_is_measured_and_reported() {
+    let folder = Lab::new();
+    let topology = folder.topology("mine", &guarded(""));
+    let out = folder.path("out");
+    let words = [
+        "--topology",
+        &topology,
+        "--quick",
+        "--rounds",
+        "1",
+        "--keep",
+        "--seed",
+        "9",
+        "--commit",
+        "abc",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let (ending, said) = lab(&words).unwrap();
+    assert_eq!(ending, Ending::Good);
+    assert!(
+        said.contains("! quick: ")
+            && said.ends_with("report.html\n")
+            && said.starts_with("configurations and logs: "),
+        "{said}"
+    );
+    let record = Record::read(&out.join("report.json")).unwrap();
+    assert_eq!(
+        record.variants.iter().map(|v| v.name.as_str()).collect::<Vec<_>>(),
+        ["mine/oauth/closed", "mine/oauth/open"]
+    );
+    assert_eq!(
+        (record.run.seed, record.run.quick, record.run.scenario.as_deref()),
+        (Some(9), true, Some("one"))
+    );
+    assert!(read(&out.join("report.md")).contains("mine/oauth/open"));
+    assert!(out.join("work/1-mine/front/log").exists());
+}

@@ -1,0 +1,101 @@
+//! Topologies, scenarios and runs, with real programs: shells, and this test program itself as a server.
+
+mod cgroups;
+mod commands;
+mod remote;
+mod runs;
+mod server;
+mod topologies;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lab::run::{Options, Show};
+use lab::topology::{Place, Programs, Topology};
+use lab::{Interrupt, Interrupter};
+
+/// A folder for a test, with topologies that use its server.
+struct Lab {
+    folder: tempfile::TempDir,
+    interrupter: Interrupter,
+    interrupt: Interrupt,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let (interrupter, interrupt) = Interrupt::by_hand();
+        Self { folder: tempfile::tempdir().unwrap(), interrupter, interrupt }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a topology; its path.
+    fn topology(&self, name: &str, text: &str) -> String {
+        let path = self.path(&format!("{name}.toml"));
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    fn place(&self) -> Place {
+        Place::new(&self.path("work"), programs(), self.interrupt.clone()).unwrap()
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            seed: 1,
+            keep: Some(self.path("work")),
+            commit: Some("0123".to_owned()),
+            show: Show::Nothing,
+            programs: programs(),
+        }
+    }
+}
+
+/// This test program as `server`.
+fn programs() -> Programs {
+    let own = std::env::current_exe().unwrap();
+    Programs::new(BTreeMap::from([("server".to_owned(), own)]))
+}
+
+/// A component that serves (see [`server`]); `more` are keys of its table and of its environment.
+fn serving(name: &str, keys: &str, environment: &str) -> String {
+    format!(
+        "[[component]]\nname = \"{name}\"\nprogram = \"server\"\narguments = [\"floor::server::serve\", \"--exact\", \"--ignored\", \
+         \"--nocapture\"]\nports = [\"http\"]\nenvironment = {{ LAB_TEST_PORT = \"@{name}.http@\"{environment} }}\n{keys}\n"
+    )
+}
+
+/// A topology that is one server, which gives tokens and demands them.
+fn guarded(environment: &str) -> String {
+    format!(
+        "title = \"a server that wants a token\"\npath = [\"front\"]\n[load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n\
+         server_timing_of = \"front\"\n[tokens]\nurl = \"http://127.0.0.1:@front.http@/token\"\nsecret_file = \"@secret_file@\"\n\
+         [tokens.mode.oauth]\nclient = \"tester\"\n{}",
+        serving("front", "", &format!(", LAB_TEST_GUARDED = \"yes\"{environment}"))
+    )
+}
+
+fn parse(text: &str) -> Topology {
+    Topology::from_text(text, "mine.toml").unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn alive(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// Waits for something that happens by itself; `what` is said when it does not.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !happened() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}

@@ -1,0 +1,188 @@
+//! Whole runs: what stands in the record, what happens when a variant fails, and when the run is to end.
+
+use lab::record::{Arrivals, Outcome, Record};
+use lab::run::{RunError, run};
+use lab::scenario::{Scenario, Wish};
+
+use super::{Lab, guarded, read, until};
+
+const LOADS: &str = "rounds = 3\ncalibration = '300ms'\n\
+    [load.closed]\narrivals = 'closed'\nconcurrency = 4\nrequests = 200\nwarmup = '100ms'\ntokens = 3\n\
+    [load.open]\narrivals = 'poisson'\nrate = '20%'\nduration = '600ms'\nwarmup = '100ms'\nconnections = 8\n";
+
+fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
+    let variants = topologies.iter().map(|(name, text)| {
+        format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, text))
+    });
+    let text = [LOADS, more, &variants.collect::<Vec<_>>().concat()].concat();
+    Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn a_run_fills_the_record() {
+    let lab = Lab::new();
+    let slow = guarded(", LAB_TEST_WORK = \"30\"");
+    let ladder = "[[ladder]]\nname = 'l, @load@'\nrungs = [{ adds = 'a', variant = 'a/@tokens@/@load@' }, { adds = 'b', variant = 'b/@tokens@/@load@' }]\n\
+        [[reference]]\nid = '2x-opaque'\nbeside = 'a/oauth/closed'\n";
+    let scenario = scenario(&lab, ladder, &[("a", &guarded("")), ("b", &slow)]);
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+    assert_eq!(ran.failed, []);
+    let record = ran.record;
+    let names: Vec<&str> = record.variants.iter().map(|variant| variant.name.as_str()).collect();
+    assert_eq!(names, ["a/oauth/closed", "a/oauth/open", "b/oauth/closed", "b/oauth/open"]);
+    assert_eq!(
+        record.ladders.iter().map(|ladder| ladder.name.as_str()).collect::<Vec<_>>(),
+        ["l, closed", "l, open"]
+    );
+    assert_eq!(record.reference[0].beside.as_deref(), Some("a/oauth/closed"));
+    assert_eq!(
+        (record.run.commit.as_deref(), record.run.seed, record.run.partial),
+        (Some("0123"), Some(1), false)
+    );
+    assert!(record.run.configuration.as_ref().is_some_and(|digest| digest.len() == 32));
+    assert!(record.run.machines[0].cores >= 1 && record.run.machines[0].memory_bytes > 1 << 20);
+    for variant in &record.variants {
+        let numbers: Vec<u32> = variant.iterations.iter().map(|iteration| iteration.number).collect();
+        assert_eq!(numbers, [1, 2, 3], "{}", variant.name);
+        let closed = variant.load.arrivals == Arrivals::Closed;
+        assert_eq!(variant.load.tokens, Some(if closed { 3 } else { 1 }));
+        assert_eq!(variant.load.rate_per_s.is_some(), !closed);
+        for iteration in &variant.iterations {
+            let ok = iteration.count(Outcome::Ok);
+            assert!(if closed { ok == 200 } else { ok > 0 }, "{}: {ok}", variant.name);
+            assert_eq!(iteration.latency(Outcome::Ok).unwrap().count(), ok);
+            assert_eq!(iteration.service.as_ref().unwrap().count(), ok);
+            assert!(iteration.mean_in_flight.unwrap() > 0.0 && iteration.generator.is_some());
+            let on_the_line: u64 = iteration.timeline.iter().map(|slice| slice.ok).sum();
+            assert!(on_the_line >= ok, "the timeline has the warm-up too: {on_the_line} {ok}");
+            let component = &iteration.components[0];
+            assert_eq!(component.name, "front");
+            let (first, last) = (component.samples.first().unwrap(), component.samples.last().unwrap());
+            assert!(component.samples.len() >= 2 && last.at_ms >= first.at_ms);
+            assert!(last.rss_bytes > 1 << 20 && last.threads >= 1, "{last:?}");
+            assert!(last.connections_opened.unwrap() >= 4, "{last:?}");
+            assert_eq!(
+                (iteration.phases[0].component.as_str(), iteration.phases[0].name.as_str()),
+                ("front", "app")
+            );
+            assert_eq!(iteration.phases[0].duration.count(), ok);
+            assert!((iteration.phases[0].duration.micros(0.5) - 1500.0).abs() < 2.0);
+        }
+    }
+    // The rate is a share of what the slower one serves: both get the same.
+    let rates: Vec<_> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
+    assert!((rates[0] - rates[1]).abs() < f64::EPSILON && rates[0] > 10.0, "{rates:?}");
+    let paths = lab::desk::report::write(&record, &lab.path("out"), 1).unwrap();
+    assert_eq!(Record::read(&paths[0]).unwrap().variants.len(), 4);
+    assert!(read(&paths[1]).contains("b/oauth/open") && read(&paths[2]).contains("<svg"));
+}
+
+#[test]
+fn rounds_are_interleaved_in_an_order_that_the_seed_gives() {
+    let lab = Lab::new();
+    let text = guarded("");
+    let topologies = [("a", text.as_str()), ("b", &text), ("c", &text), ("d", &text)];
+    for (name, text) in topologies {
+        lab.topology(name, text);
+    }
+    let order = |fresh: &str, seed: u64| -> Vec<Vec<String>> {
+        let text = format!(
+            "rounds = 2\nfresh = '{fresh}'\n[load.a]\narrivals = 'constant'\nrate = 50\nrequests = 5\nwarmup = '0s'\n[[variant]]\ntopology = [{}]\n",
+            topologies
+                .map(|(name, _)| format!("'{}'", lab.path(&format!("{name}.toml")).display()))
+                .join(", ")
+        );
+        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        let options = lab::run::Options { seed, ..lab.options() };
+        let record = run(&scenario, options, &lab.interrupt).unwrap().record;
+        (0..2)
+            .map(|round| {
+                let mut starts: Vec<(u64, String)> = record
+                    .variants
+                    .iter()
+                    .map(|variant| (variant.iterations[round].start_ms, variant.name.clone()))
+                    .collect();
+                starts.sort();
+                starts.into_iter().map(|(_, name)| name).collect()
+            })
+            .collect()
+    };
+    let fresh = order("round", 5);
+    assert_eq!(fresh[0], ["a/oauth", "b/oauth", "c/oauth", "d/oauth"]);
+    assert_eq!(order("run", 5), fresh, "the same seed gives the same order, fresh or not");
+    let others: Vec<_> = (6..9).map(|seed| order("run", seed)[1].clone()).collect();
+    assert!(others.iter().any(|other| *other != fresh[0]), "later rounds have another order: {others:?}");
+}
+
+#[test]
+fn one_that_fails_is_named_and_the_others_go_on() {
+    let lab = Lab::new();
+    let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");
+    let ending = guarded(", LAB_TEST_LAST = \"150\"");
+    let scenario = scenario(&lab, "", &[("good", &guarded("")), ("absent", &absent), ("ending", &ending)]);
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+    let failed: Vec<&str> = ran.failed.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(failed, ["absent/oauth", "ending/oauth"]);
+    assert!(ran.failed[0].1.contains("`front` ended (exit code 0)"), "{}", ran.failed[0].1);
+    assert!(
+        ran.failed[1].1.contains("exit code 3") && ran.failed[1].1.contains("that was the last one"),
+        "{}",
+        ran.failed[1].1
+    );
+    let good = ran.record.variant("good/oauth/open").unwrap();
+    assert_eq!(good.iterations.len(), 3);
+    let findings: Vec<_> =
+        ran.record.findings.iter().filter(|finding| finding.name == "not-measured").collect();
+    assert_eq!(findings.len(), 2);
+    assert!(findings[0].evidence.contains("`front` ended"), "{}", findings[0].evidence);
+    assert!(ran.record.to_json().is_ok());
+}
+
+#[test]
+fn when_nothing_can_be_measured_the_error_says_why_of_each() {
+    let lab = Lab::new();
+    let broken = guarded("").replace("program = \"server\"", "program = \"no-such-program\"");
+    let scenario = scenario(&lab, "", &[("a", &broken)]);
+    let error = run(&scenario, lab.options(), &lab.interrupt).unwrap_err();
+    assert!(matches!(error, RunError::Nothing { .. }));
+    assert!(error.to_string().contains("a/oauth: component `front` needs `no-such-program`"), "{error}");
+}
+
+#[test]
+fn logs_of_what_failed_are_kept() {
+    let lab = Lab::new();
+    let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");
+    let scenario = scenario(&lab, "", &[("a", &absent)]);
+    let options = lab::run::Options { keep: None, ..lab.options() };
+    let error = run(&scenario, options, &lab.interrupt).unwrap_err().to_string();
+    let log =
+        error.split_whitespace().find(|word| word.ends_with("/front/log:")).unwrap().trim_end_matches(':');
+    assert!(read(log.as_ref()).contains("running 0 tests"), "{error}");
+    let folder = std::path::Path::new(log).ancestors().nth(3).unwrap();
+    assert!(folder.file_name().unwrap().to_str().unwrap().starts_with("postern-lab-"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
+    let lab = Lab::new();
+    let text = guarded("");
+    let topology = lab.topology("a", &text);
+    let long = format!(
+        "rounds = 5\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1h'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
+    );
+    let scenario = Scenario::from_text(&long, "mine.toml", &Wish::default()).unwrap();
+    let begun = lab.path("work/1-a/front/log");
+    let ran = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&scenario, lab.options(), &lab.interrupt).unwrap());
+        until("load goes through it", || read(&begun).contains("under load"));
+        lab.interrupter.interrupt();
+        running.join().unwrap()
+    });
+    assert!(ran.record.run.partial);
+    let iterations = &ran.record.variants[0].iterations;
+    assert_eq!(iterations.len(), 1);
+    let (ok, seconds) = (iterations[0].count(Outcome::Ok), iterations[0].seconds);
+    assert!(ok > 0 && seconds < 600.0, "{ok} in {seconds}");
+    assert!(lab::desk::report::all_findings(&ran.record).iter().any(|finding| finding.name == "partial"));
+}

@@ -1,0 +1,210 @@
+//! Starting, readiness, tokens, the check, and ending with everything that was started.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use lab::topology::{Change, Programs, Running, Topology};
+
+use super::{Lab, alive, guarded, parse, read, serving, until};
+
+fn start(lab: &Lab, text: &str) -> Result<Running, String> {
+    Running::start(&parse(text), &Change::default(), &lab.place(), "run").map_err(|error| error.to_string())
+}
+
+/// A shell that writes down when it begins and when it is asked to end.
+fn writing(name: &str) -> String {
+    let script = format!(
+        "echo start {name} >>@run@/order; trap 'echo end {name} >>@run@/order; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+    );
+    format!(
+        "[[component]]\nname = \"{name}\"\nprogram = \"/bin/sh\"\narguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
+    )
+}
+
+const NOWHERE: &str = "[load]\nurl = \"http://127.0.0.1:1/\"\n";
+
+#[test]
+fn components_start_in_order_and_end_in_the_reverse_one() {
+    let lab = Lab::new();
+    let text = [NOWHERE, &writing("one"), &writing("two"), &writing("three")].concat();
+    let running = start(&lab, &text).unwrap();
+    let order = lab.path("work/run/order");
+    until("all have begun", || read(&order).lines().count() == 3);
+    let pids: Vec<u32> = running.processes().into_iter().map(|(_, pid)| pid).collect();
+    drop(running);
+    let ends: Vec<String> = read(&order).lines().skip(3).map(str::to_owned).collect();
+    assert_eq!(ends, ["end three", "end two", "end one"]);
+    assert!(pids.into_iter().all(|pid| !alive(pid)));
+}
+
+#[test]
+fn what_a_component_started_ends_with_it_even_in_a_session_of_its_own() {
+    let lab = Lab::new();
+    // One that ignores the request to end, in the group, and one that left it, as a daemon does.
+    let script = "trap '' TERM; (trap '' TERM; sleep 600) & echo $! >@run@/grouped; setsid sleep 600 & wait; sleep 600";
+    let component = format!(
+        "[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\narguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
+    );
+    let running = start(&lab, &[NOWHERE, &component].concat()).unwrap();
+    let root = running.processes()[0].1;
+    let family = || -> BTreeSet<u32> {
+        let said = Command::new("ps").args(["-eo", "pid=,ppid="]).output().unwrap();
+        let text = String::from_utf8(said.stdout).unwrap();
+        let pairs: Vec<(u32, u32)> = text
+            .lines()
+            .filter_map(|line| {
+                let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap());
+                Some((numbers.next()?, numbers.next()?))
+            })
+            .collect();
+        let mut found = BTreeSet::from([root]);
+        for _ in 0..4 {
+            let more = pairs.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid);
+            found.extend(more.collect::<Vec<_>>());
+        }
+        found
+    };
+    until("both are there", || family().len() >= 3);
+    let all = family();
+    drop(running);
+    until("everybody has ended", || all.iter().all(|pid| !alive(*pid)));
+}
+
+#[test]
+fn a_panic_ends_them_as_well() {
+    let lab = Lab::new();
+    let pids = std::sync::Mutex::new(Vec::new());
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let running = start(&lab, &[NOWHERE, &writing("one"), &writing("two")].concat()).unwrap();
+        pids.lock().unwrap().extend(running.processes().into_iter().map(|(_, pid)| pid));
+        let order = lab.path("work/run/order");
+        until("both have begun", || read(&order).lines().count() == 2);
+        // Past every handler of an error, without words on the test's output.
+        std::panic::resume_unwind(Box::new("for the test"));
+    }));
+    assert!(panicked.is_err());
+    let pids = pids.into_inner().unwrap();
+    assert_eq!(pids.len(), 2);
+    assert!(pids.into_iter().all(|pid| !alive(pid)));
+    assert!(read(&lab.path("work/run/order")).ends_with("end two\nend one\n"));
+}
+
+#[test]
+fn names_stand_for_ports_files_and_folders() {
+    let lab = Lab::new();
+    std::fs::write(lab.path("own.cfg"), "port @front.http@ user me@example.org run @run@").unwrap();
+    let keys = "files = { \"own.cfg\" = \"own.cfg\" }\nready = { http = \"http://127.0.0.1:@front.http@/\" }";
+    let text = format!("[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n{}", serving("front", keys, ""));
+    let topology = Topology::read(&lab.topology("mine", &text)).unwrap();
+    let mut running = Running::start(&topology, &Change::default(), &lab.place(), "run").unwrap();
+    running.check(None).unwrap();
+    let port = running.fill("@front.http@").unwrap();
+    let written = read(&lab.path("work/run/front/own.cfg"));
+    assert!(written.starts_with(&format!("port {port} user me@example.org run /")), "{written}");
+    assert!(running.fill("@back.http@").is_err());
+}
+
+#[test]
+fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_told() {
+    let lab = Lab::new();
+    let first = "[[component]]\nname = \"first\"\nprogram = \"/bin/sh\"\nonce = true\n\
+                 arguments = [\"-c\", \"sleep 0.2; echo done >@run@/done\"]\n";
+    let script =
+        "cat @run@/done >@run@/seen; trap 'echo int >@run@/signal; exit 0' INT; while :; do sleep 0.05; done";
+    let second = format!(
+        "[[component]]\nname = \"second\"\nprogram = \"/bin/bash\"\ncores = [0]\nstop_signal = \"int\"\n\
+         arguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
+    );
+    let running = start(&lab, &[NOWHERE, first, &second].concat()).unwrap();
+    until("the second has seen what the first did", || read(&lab.path("work/run/seen")) == "done\n");
+    let (name, pid) = running.processes().remove(0);
+    assert_eq!(name, "second");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    assert!(status.contains("Cpus_allowed_list:\t0\n"), "{status}");
+    drop(running);
+    assert_eq!(read(&lab.path("work/run/signal")), "int\n");
+    // One whose work fails is an error, and so is a core that is not there.
+    let failing = first.replace("echo done >@run@/done", "exit 4");
+    assert!(
+        start(&lab, &[NOWHERE, &failing].concat()).err().unwrap().contains("`first` ended (exit code 4)")
+    );
+    let nowhere = second.replace("cores = [0]", "cores = [1000]");
+    assert!(start(&lab, &[NOWHERE, &nowhere].concat()).err().unwrap().contains("core 1000 is not one"));
+}
+
+#[test]
+fn tokens_are_different_ones_and_the_way_through_is_checked() {
+    let lab = Lab::new();
+    let mut running = start(&lab, &guarded("")).unwrap();
+    let tokens = running.tokens(Some("oauth"), 5).unwrap();
+    assert_eq!(tokens.iter().collect::<BTreeSet<_>>().len(), 5);
+    running.check(Some(&tokens[0])).unwrap();
+    let error = running.tokens(Some("saml"), 1).unwrap_err().to_string();
+    assert!(error.contains("no mode `saml`; there is oauth"), "{error}");
+    // Somebody who lets everybody in measures no authentication.
+    let open = guarded("").replace(", LAB_TEST_GUARDED = \"yes\"", "");
+    let error = start(&lab, &open).unwrap().check(Some("token-1")).unwrap_err().to_string();
+    assert!(error.contains("without a token, which should be refused"), "{error}");
+}
+
+#[test]
+fn a_component_that_ends_is_told_with_its_last_words_and_takes_the_others_along() {
+    let lab = Lab::new();
+    let broken = "[[component]]\nname = \"broken\"\nprogram = \"/bin/sh\"\nports = [\"http\"]\n\
+                  arguments = [\"-c\", \"echo one; echo no such database >&2; exit 7\"]\n";
+    let error = start(&lab, &[NOWHERE, &writing("one"), broken].concat()).err().unwrap();
+    assert!(
+        error.contains("`broken` ended (exit code 7)") && error.contains("    no such database"),
+        "{error}"
+    );
+    assert!(error.contains("broken/log"), "{error}");
+    let order = read(&lab.path("work/run/order"));
+    assert!(order.ends_with("end one\n") || order.is_empty(), "{order}");
+}
+
+#[test]
+fn a_component_that_does_not_become_ready_is_told_with_its_last_answer() {
+    let lab = Lab::new();
+    let keys = "ready = { http = \"http://127.0.0.1:@front.http@/busy\", timeout = \"400ms\" }";
+    let error = start(&lab, &[NOWHERE, &serving("front", keys, "")].concat()).err().unwrap();
+    assert!(
+        error.contains("`front` was not ready within 0.4 s") && error.contains("answers 503: not yet"),
+        "{error}"
+    );
+}
+
+#[test]
+fn what_is_missing_is_named_with_how_to_get_it() {
+    let lab = Lab::new();
+    let component =
+        |program: &str| format!("{NOWHERE}[[component]]\nname = \"a\"\nprogram = \"{program}\"\n");
+    let error = start(&lab, &component("no-such-program")).err().unwrap();
+    assert!(
+        error.contains("needs `no-such-program`") && error.contains("--program no-such-program=PATH"),
+        "{error}"
+    );
+    let own = format!("{}[programs.no-such-program]\nget = \"ask Ada\"\n", component("no-such-program"));
+    assert!(start(&lab, &own).err().unwrap().contains("ask Ada"));
+    let place = lab::topology::Place::new(
+        &lab.path("work"),
+        Programs::default().with("envoy", "/nowhere/envoy".into()),
+        lab.interrupt.clone(),
+    );
+    let error = Running::start(&parse(&component("envoy")), &Change::default(), &place.unwrap(), "run");
+    let error = error.err().unwrap().to_string();
+    assert!(error.contains("not a file at /nowhere/envoy") && error.contains("Envoy project"), "{error}");
+}
+
+#[test]
+fn an_interrupt_ends_the_wait_for_readiness() {
+    let lab = Lab::new();
+    let keys = "ready = { http = \"http://127.0.0.1:@front.http@/busy\", timeout = \"1h\" }";
+    let text = [NOWHERE, &serving("front", keys, "")].concat();
+    let error = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| start(&lab, &text).err().unwrap());
+        until("the component runs", || lab.path("work/run/front/log").exists());
+        lab.interrupter.interrupt();
+        waiting.join().unwrap()
+    });
+    assert_eq!(error, "ended by request");
+}

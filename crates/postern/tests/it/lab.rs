@@ -1,0 +1,116 @@
+//! `postern lab run`, with Postern as what it measures.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running, postern, said};
+
+/// One process, for both kinds of tokens.
+const TINY: &str = r#"
+title = "a tiny one"
+rounds = 2
+fresh = "run"
+calibration = "300ms"
+
+[load.closed]
+arrivals = "closed"
+concurrency = 4
+requests = 100
+warmup = "100ms"
+tokens = 5
+
+[load.open]
+arrivals = "poisson"
+rate = "20%"
+duration = "500ms"
+warmup = "100ms"
+
+[[variant]]
+topology = ["direct", "fused"]
+
+[[ladder]]
+name = "@tokens@"
+rungs = [{ adds = "the service", variant = "direct/open" }, { adds = "Postern", variant = "fused/@tokens@/open" }]
+"#;
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Command lines of all processes that name this folder.
+fn below(folder: &Path) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(text(folder)) && !line.contains(" lab run ")).collect()
+}
+
+#[test]
+fn a_scenario_is_measured_and_reported() {
+    let folder = Folder::new("lab-run");
+    let (scenario, out) = (folder.write("tiny.toml", TINY), folder.0.join("out"));
+    let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--seed", "3"]);
+    let words = said(&done);
+    assert_eq!(done.status.code(), Some(0), "{words}");
+    for word in ["fused/oauth serves ", "round 2 of 2  fused/oidc/open  ", "! few-iterations", "report.html"]
+    {
+        assert!(words.contains(word), "{word}\n{words}");
+    }
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let variants = record["variants"].as_array().unwrap();
+    let names: Vec<&str> = variants.iter().map(|variant| variant["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "direct/closed",
+            "direct/open",
+            "fused/oauth/closed",
+            "fused/oauth/open",
+            "fused/oidc/closed",
+            "fused/oidc/open"
+        ]
+    );
+    assert_eq!(record["ladders"].as_array().unwrap().len(), 2);
+    let version = format!("postern {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(record["run"]["peers"], serde_json::json!([{ "name": "postern", "version": version }]));
+    for variant in variants {
+        for iteration in variant["iterations"].as_array().unwrap() {
+            let classes = iteration["classes"].as_array().unwrap();
+            assert_eq!(classes.len(), 1, "{} {classes:?}", variant["name"]);
+            assert_eq!(classes[0]["status"], 200);
+        }
+    }
+    let components = variants[2]["iterations"][0]["components"].as_array().unwrap();
+    let components: Vec<&str> =
+        components.iter().map(|component| component["name"].as_str().unwrap()).collect();
+    assert_eq!(components, ["backend", "provider", "gateway"]);
+    assert!(std::fs::read_to_string(out.join("report.md")).unwrap().contains("fused/oidc/open"));
+}
+
+#[test]
+fn a_signal_ends_everything_and_what_was_measured_is_reported() {
+    for signal in ["-INT", "-TERM"] {
+        let folder = Folder::new(&format!("lab-run{signal}"));
+        let long = TINY.replace("requests = 100", "duration = \"1h\"");
+        let (scenario, out) = (folder.write("long.toml", long), folder.0.join("out"));
+        let words = ["--scenario", text(&scenario), "--topology", "fused", "--keep", "--out", text(&out)];
+        let mut running = Running::start(&[&["lab", "run"][..], &words].concat());
+        // Both kinds of tokens are calibrated; then the load begins that would take an hour.
+        running.wait_for("fused/oidc serves ");
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!below(&out).is_empty(), "programs run");
+        running.signal(signal);
+        running.wait_for("! partial: ");
+        assert_eq!(running.ended(), Some(0));
+        let until = Instant::now() + Duration::from_secs(10);
+        while !below(&out).is_empty() {
+            assert!(Instant::now() < until, "{:?}", below(&out));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+        assert_eq!(record["run"]["partial"], true);
+        assert_eq!(record["variants"][0]["iterations"].as_array().unwrap().len(), 1);
+    }
+}
