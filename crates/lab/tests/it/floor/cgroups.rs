@@ -68,7 +68,7 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
     assert_eq!(component.cpu_limit_cores, Some(0.1));
     let last = component.samples.last().unwrap();
     assert!(last.throttled_periods.unwrap() > 4 && last.throttled_ms.unwrap() > 100, "{last:?}");
-    let findings = lab::desk::report::all_findings(&record);
+    let findings = lab::diagnose::findings(&record);
     let found = findings.iter().find(|finding| finding.name == "throttled").expect("the throttle is named");
     assert!(
         found.evidence.contains("`front` used up its 0.1 cores")

@@ -184,5 +184,5 @@ fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
     assert_eq!(iterations.len(), 1);
     let (ok, seconds) = (iterations[0].count(Outcome::Ok), iterations[0].seconds);
     assert!(ok > 0 && seconds < 600.0, "{ok} in {seconds}");
-    assert!(lab::desk::report::all_findings(&ran.record).iter().any(|finding| finding.name == "partial"));
+    assert!(lab::diagnose::findings(&ran.record).iter().any(|finding| finding.name == "partial"));
 }
