@@ -5,7 +5,7 @@
 use super::Subject;
 use super::view::{self, Seen, machine_cores, middle, most, seen, typical};
 use crate::analyse::Figure;
-use crate::record::{Doubt, Finding, Variant};
+use crate::record::{Doubt, Finding, Outcome, Variant};
 use crate::words;
 
 /// From this share of throttled periods on a component is throttled: one period in twenty is a stall of up to 100 ms that the 95th
@@ -55,18 +55,20 @@ fn by_periods(subject: &Subject<'_>, name: &str) -> Option<String> {
     })
 }
 
-/// The rate that the limit allows, beside the measured one.
+/// The rate of good answers that the limit allows, beside the measured one. What was refused or given up has cost as well, and
+/// served nobody.
 fn implied(variant: &Variant, name: &str, limit: f64) -> String {
-    let costs: Vec<f64> = seen(variant, name)
-        .iter()
-        .filter_map(|look| look.per_request(view::cpu))
-        .map(|ms| ms * 1e3)
-        .filter(|cost| *cost > 0.0)
-        .collect();
+    let (mut costs, mut rates) = (Vec::new(), Vec::new());
+    for look in seen(variant, name) {
+        let ended: u64 = look.iteration.classes.iter().map(|class| class.count).sum();
+        let share = look.iteration.count(Outcome::Ok) as f64 / ended.max(1) as f64;
+        rates.push(view::served(look.iteration) * share);
+        let cost = look.per_request(view::cpu).map(|ms| ms * 1e3 / share);
+        costs.extend(cost.filter(|cost| *cost > 0.0 && cost.is_finite()));
+    }
     let Some(cost) = middle(&costs) else { return String::new() };
-    let rates: Vec<f64> = variant.iterations.iter().map(view::served).collect();
     format!(
-        "; {limit} cores ÷ {} of CPU per request are {} requests/s, measured {}",
+        "; {limit} cores ÷ {} of CPU per good answer are {} requests/s, measured {}",
         words::time(cost),
         words::digits(limit / cost * 1e6),
         words::digits(middle(&rates).unwrap_or(0.0))

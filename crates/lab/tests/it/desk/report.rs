@@ -85,7 +85,7 @@ fn the_throttle_is_named_with_the_rate_that_it_implies() {
     let throttled = found.iter().find(|finding| finding.name == "throttled").unwrap();
     assert_eq!(throttled.variant.as_deref(), Some("3x/50m"));
     assert!(throttled.evidence.contains("`auth-proxy` used up its 0.05 cores"), "{throttled:?}");
-    let implied = throttled.evidence.split("CPU per request are ").nth(1).unwrap();
+    let implied = throttled.evidence.split("CPU per good answer are ").nth(1).unwrap();
     let implied: f64 = implied.split(' ').next().unwrap().parse().unwrap();
     assert!((implied / 29.0 - 1.0).abs() < 0.1, "{throttled:?}");
     assert!(throttled.remedy.contains("CPU limit"));

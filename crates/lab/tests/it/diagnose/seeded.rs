@@ -79,7 +79,7 @@ fn a_cpu_limit() {
         let rest = found.evidence.split(after).nth(1).unwrap();
         rest.split(' ').next().unwrap().parse().unwrap()
     };
-    let (implied, measured) = (rate("CPU per request are "), rate("measured "));
+    let (implied, measured) = (rate("CPU per good answer are "), rate("measured "));
     assert!(implied < 60.0 && (implied / measured - 1.0).abs() < 0.3, "{found:?}");
 }
 
