@@ -337,6 +337,30 @@ fn refusals_are_timeouts_only_where_they_cluster_at_one() {
         "nobody sets such a timeout"
     );
     assert_eq!(names(&refused(403, &|_| 400_000)), ["errors"], "they are as quick as any answer");
+    let some_sooner =
+        |sooner| move |at| if at < sooner { 90_000_000 } else { 5_000_000_000 + at * 2_000_000 };
+    assert_eq!(
+        names(&refused(403, &some_sooner(3))),
+        ["errors", "timeouts-mapped"],
+        "what waited behind a fault"
+    );
+    assert_eq!(names(&refused(403, &some_sooner(6))), ["errors"], "a third is refused for another reason");
+}
+
+#[test]
+fn what_came_through_late_does_not_hide_a_timeout_of_nearly_all() {
+    let mostly_late = |good: u64| {
+        let mut record = with(&[]);
+        each(&mut record, |iteration| {
+            iteration.classes = vec![
+                class(Outcome::Ok, 200, (0..good).map(|_| 207_000_000)),
+                class(Outcome::Refused, 403, (0..400).map(|at| 200_000_000 + at * 20_000)),
+            ];
+        });
+        findings(&record).iter().any(|finding| finding.name == "timeouts-mapped")
+    };
+    assert!(mostly_late(1));
+    assert!(!mostly_late(40), "good answers take as long: that is how long it takes");
 }
 
 #[test]
