@@ -149,15 +149,16 @@ async fn listening(remote: Remote, subscribers: Arc<Subscribers>) {
     }
 }
 
-/// Until it ends, breaks, or is silent. Whether anything came.
+/// Until it ends, breaks, or is silent. Whether it was of use: each begins by stirring, and one that brings no more than that would be
+/// begun anew without end.
 async fn heard(mut stream: Streamed, subscribers: &Subscribers) -> bool {
-    let (mut lines, mut any) = (Lines::default(), false);
+    let (mut lines, mut pieces) = (Lines::default(), 0_u64);
     while let Ok(Ok(Some(bytes))) = timeout(SILENCE, stream.next()).await {
-        any = true;
-        let Some(messages) = lines.take(&bytes) else { return any };
+        pieces += 1;
+        let Some(messages) = lines.take(&bytes) else { break };
         deliver(subscribers, &messages);
     }
-    any
+    pieces > 1
 }
 
 /// The messages of an event stream, whose pieces end anywhere.
