@@ -248,14 +248,18 @@ fn one_that_is_asked_too_much_is_not_asked_more() {
 
 #[test]
 fn an_answer_is_kept_for_as_long_as_it_says() {
-    let authorizer = saying("200 OK", &["Cache-Control: max-age=2", "X-Auth-Request-User: ada"], "");
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=600", "X-Auth-Request-User: ada"], "");
     let f = asking(&authorizer, "");
     for _ in 0..3 {
         assert_eq!(get(&f, "").status, 200);
     }
     assert_eq!((authorizer.seen().len(), counted(&f, "hit")), (1, 2.0));
     assert!(f.upstream.seen().iter().all(|seen| seen.values("x-auth-request-user") == ["ada"]));
-    std::thread::sleep(Duration::from_millis(2050));
+    // Twice only: between two that find it, a machine that is busy could let the second pass.
+    let authorizer = saying("200 OK", &["Cache-Control: max-age=1"], "");
+    let f = asking(&authorizer, "");
+    assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 1));
+    std::thread::sleep(Duration::from_millis(1050));
     assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 2));
 }
 
@@ -263,8 +267,7 @@ fn an_answer_is_kept_for_as_long_as_it_says() {
 fn nothing_is_kept_beyond_what_is_configured() {
     let authorizer = saying("200 OK", &["Cache-Control: max-age=3600"], "");
     let f = asking(&authorizer, "max_age = \"1s\"");
-    assert_eq!([get(&f, "").status, get(&f, "").status], [200; 2]);
-    assert_eq!(authorizer.seen().len(), 1);
+    assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 1));
     std::thread::sleep(Duration::from_millis(1050));
     assert_eq!((get(&f, "").status, authorizer.seen().len()), (200, 2));
     let f = asking(&authorizer, "max_age = \"0s\"\nmax_age_followed = \"0s\"");
