@@ -349,22 +349,22 @@ fn nobody_asks_who_is_not_configured_to() {
 #[test]
 fn what_cannot_be_found_out_in_time_is_503_before_the_caller_gives_up() {
     let silent = Upstream::answering(|_, _| {
-        std::thread::sleep(std::time::Duration::from_secs(5));
+        std::thread::sleep(std::time::Duration::from_secs(30));
         false
     });
     let listener = "authorization = { from = [\"127.0.0.1/32\"] }".to_owned();
     let more = format!(
-        "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://{}/\"\nany_audience = true",
+        "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://{}/\"\nany_audience = true\ntimeout = \"20s\"",
         silent.address
     );
     let f = Fixture::with(Setup { listener, more, ..Setup::default() }, Upstream::start());
-    // the call says that it waits for 200 ms; the authority may take 3 s
+    // the call says that it waits for 200 ms; the authority may take 20 s
     let began = std::time::Instant::now();
     let (status, headers, body, code) =
         denied(check(&f, &question("/a", &[("authorization", "Bearer opaque")])));
     assert_eq!((status, code), (503, 14), "{body}");
     assert_eq!(headers["retry-after"], "1");
-    assert!(began.elapsed() < std::time::Duration::from_secs(2), "the authority's own time is 3 s");
+    assert!(began.elapsed() < std::time::Duration::from_secs(9), "the authority's own time is 20 s");
 }
 
 #[test]

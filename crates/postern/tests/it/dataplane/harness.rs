@@ -389,6 +389,12 @@ impl Fixture {
         value.map_or(0.0, |value| value.parse().expect("number"))
     }
 
+    /// A series gets this value and has it. A request is counted when its answer has been written, which a client may see sooner.
+    pub(crate) fn comes_to(&self, series: &str, value: f64) {
+        let seen = || self.counted(series);
+        until(&format!("{series} comes to {value}"), || (seen() - value).abs() < 0.1);
+    }
+
     pub(crate) fn gateway(&self) -> &Gateway {
         self.gateway.as_ref().expect("running")
     }

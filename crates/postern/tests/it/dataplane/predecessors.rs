@@ -12,7 +12,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use gateway::clock::ManualClock;
 
-use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now};
+use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now, until};
 
 fn answer(socket: &mut TcpStream, status: u16, body: &str) -> bool {
     let length = body.len();
@@ -108,7 +108,7 @@ token_file = "token"
     for response in [with(&f, "opaque"), f.get("/reviewed"), with(&f, "opaque"), f.get("/reviewed")] {
         assert_eq!((response.status, response.value("retry-after")), (503, Some("1")), "{}", response.text());
     }
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     assert_eq!(f.get("/a").status, 200, "who needs nobody else goes on");
     let authority = f.gateway().authenticator().authorities().remove(0);
     assert_eq!((authority.good, authority.refused, authority.failed), (0, 0, 2));
@@ -120,11 +120,8 @@ token_file = "token"
         let ours = lines.filter(|line| line.contains(&format!("outcome=\"{outcome}\"")));
         ours.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
     };
-    assert!(
-        (of("auth_unavailable") - 4.0).abs() < 0.1 && of("forbidden") < 0.1,
-        "{}",
-        of("auth_unavailable")
-    );
+    until("all four are counted", || (of("auth_unavailable") - 4.0).abs() < 0.1);
+    assert!(of("forbidden") < 0.1);
     assert_eq!(f.upstream.seen().len(), 1);
 }
 
