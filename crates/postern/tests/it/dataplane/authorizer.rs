@@ -166,6 +166,31 @@ fn what_is_given_is_configured_and_comes_from_nobody_else() {
     assert!(!f.upstream.seen()[1].head.contains("red"), "on no route");
 }
 
+#[test]
+fn a_token_for_the_service_stands_in_place_of_the_clients() {
+    let authorizer = Upstream::answering(|seen, socket| {
+        let fields: &[&str] = match seen.values("authorization")[..] {
+            ["Bearer known"] => &["Authorization: Bearer for-the-service", "Authorization_: x"],
+            _ => &[],
+        };
+        say(socket, "200 OK", fields, "")
+    });
+    let f = asking(&authorizer, "response_headers = [\"Authorization\"]");
+    for (shown, given) in [("known", vec!["Bearer for-the-service"]), ("other", vec![])] {
+        let fields = format!("Authorization: Bearer {shown}\r\nConnection: authorization\r\n");
+        assert_eq!(get(&f, &fields).status, 200);
+        let served = f.upstream.seen().pop().unwrap();
+        assert_eq!(served.values("authorization"), given, "{}", served.head);
+        assert!(!served.head.contains("uthorization_"), "{}", served.head);
+    }
+    // Where nobody is asked, the route alone says whether the client's passes.
+    let more = tables(&format!("http://{}", authorizer.address), "response_headers = [\"Authorization\"]");
+    let more = more.replace("[[route]]", "[[route]]\nname = \"own\"\npath = { prefix = \"/own\" }\nupstream = \"backend\"\npublic = true\nforward_authorization = true\n[[route]]");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    assert_eq!(f.send(head("GET /own", "Authorization: Bearer mine\r\n")).status, 200);
+    assert_eq!(f.upstream.only().values("authorization"), ["Bearer mine"]);
+}
+
 /// What the gateway answers for want of an answer.
 fn is_unavailable(f: &Fixture, result: &str) {
     let answer = get(f, "");
