@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::harness::{Fixture, PATIENCE, Setup, Upstream};
+use crate::support::free;
 
 fn answering(bytes: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, s| s.write_all(bytes).is_ok())
@@ -259,7 +260,7 @@ fn a_request_is_sent_again_only_when_nothing_was_sent() {
 fn endpoints_share_the_load_and_failing_ones_rest() {
     let (one, two) = (Upstream::start(), Upstream::start());
     // Nobody listens here.
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = free();
     let setup = Setup {
         upstream: format!(
             "endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]",
@@ -279,7 +280,7 @@ fn endpoints_share_the_load_and_failing_ones_rest() {
 
 #[test]
 fn no_endpoint_is_502_and_overload_is_a_fast_503() {
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = free();
     let f = Fixture::with(
         Setup { upstream: format!("endpoints = [\"http://{dead}\"]"), ..Setup::default() },
         Upstream::start(),

@@ -13,6 +13,7 @@ use auth::time::Timestamp;
 use gateway::clock::ManualClock;
 
 use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now, until};
+use crate::support::free;
 
 fn answer(socket: &mut TcpStream, status: u16, body: &str) -> bool {
     let length = body.len();
@@ -85,7 +86,7 @@ fn who_leaves_a_group_or_is_cut_off_is_out_after_the_ttl() {
 /// kube-rbac-proxy, kube-auth-proxy: without an API server clients hang, or hear 403, and nobody counts it.
 #[test]
 fn an_api_server_that_is_gone_is_503_at_once_and_counted_as_such() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free();
     let (f, _) = with_more(&format!(
         r#"
 [[route]]

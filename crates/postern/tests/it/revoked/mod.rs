@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use self::sieve::Sieve;
-use self::town::{BOUND, CUT, Town, free, until};
-use crate::support::{Running, database_of_its_own, exchange, get, postern, psql, said};
+use self::town::{BOUND, CUT, Town, until};
+use crate::support::{Running, database_of_its_own, exchange, free, get, postern, psql, said};
 
 /// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
 fn revoke_everywhere(town: &Town) {
