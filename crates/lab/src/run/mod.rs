@@ -22,7 +22,9 @@ use crate::desk::audit::{AuditError, Tables};
 use crate::diagnose;
 use crate::interrupt::Interrupt;
 use crate::load::Random;
-use crate::record::{Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant};
+use crate::record::{
+    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant,
+};
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
@@ -155,6 +157,8 @@ fn record(
     }
     record.ladders = ladders(scenario, &record);
     record.sweeps = sweeps(scenario, &record);
+    record.comparisons = comparisons(scenario, &record);
+    record.targets = scenario.targets();
     let published = Tables::shipped()?;
     for reference in &scenario.references {
         let beside = reference.beside.as_deref().filter(|name| record.variant(name).is_some());
@@ -215,6 +219,23 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
         }
     }
     sweeps
+}
+
+/// The scenario's baseline under each load, with every other variant under that load.
+fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
+    let mut comparisons: Vec<Comparison> = Vec::new();
+    for (mode, load) in scenario.combinations() {
+        let name = scenario.baseline.as_deref().map(|name| crate::scenario::stand_in(name, &mode, &load));
+        let Some(baseline) = name.and_then(|name| record.variant(&name)) else { continue };
+        let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+        let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+        let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
+        let comparison = Comparison { baseline: baseline.name.clone(), variants };
+        if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
+            comparisons.push(comparison);
+        }
+    }
+    comparisons
 }
 
 /// A run under way.
@@ -449,6 +470,7 @@ fn new_variant(
     Variant {
         name,
         topology: arrangement.topology.words(),
+        path: arrangement.topology.path.clone(),
         labels,
         load: shape,
         iterations: Vec::new(),

@@ -10,9 +10,10 @@ use std::time::Duration;
 use super::Arriving;
 use super::load::{Load, Rate};
 use super::table::{Fresh, LadderTable, Reader, ReferenceTable, SweepTable, Table};
+use super::target::TargetTable;
 use crate::amount;
 use crate::desk::audit::Tables;
-use crate::record::{MOST_ITERATIONS, MOST_VARIANTS};
+use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Target};
 use crate::topology::{Change, Library, Topology, TopologyError};
 
 /// A scenario, checked: what runs, what goes through it, how often.
@@ -36,6 +37,8 @@ pub struct Scenario {
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
     pub(crate) references: Vec<ReferenceTable>,
+    pub(crate) baseline: Option<String>,
+    pub(crate) targets: Vec<TargetTable>,
     /// Every text that it is made of, by name.
     pub(crate) sources: BTreeMap<String, String>,
 }
@@ -116,6 +119,8 @@ impl Scenario {
             ladders: table.ladder,
             sweeps: table.sweep,
             references: table.reference,
+            baseline: table.baseline,
+            targets: table.target,
             sources,
         };
         scenario.check(&reader)?;
@@ -183,6 +188,12 @@ impl Scenario {
         for sweep in &self.sweeps {
             sweep.variants.iter().try_for_each(|name| known(&format!("sweep `{}`", sweep.name), name))?;
         }
+        if let Some(baseline) = &self.baseline {
+            known("baseline", baseline)?;
+        }
+        for table in &self.targets {
+            self.check_target(table, &known, reader)?;
+        }
         let published = Tables::shipped().map_err(|error| reader.wrong("reference", error.to_string()))?;
         for reference in &self.references {
             if let Some(beside) = &reference.beside {
@@ -197,6 +208,55 @@ impl Scenario {
             }
         }
         Ok(())
+    }
+}
+
+impl Scenario {
+    /// Targets whose variants are all part of the scenario, once for each token mode and load that their names stand for.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let names = self.variants();
+        let mut targets: Vec<Target> = Vec::new();
+        for table in &self.targets {
+            for (mode, load) in self.combinations() {
+                let Ok(target) = table.target(&mode, &load) else { continue };
+                let named = [Some(&target.of), target.minus.as_ref(), target.over.as_ref()];
+                let whole = named.into_iter().flatten().all(|name| names.contains(name));
+                if whole && !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        targets
+    }
+
+    fn check_target(
+        &self,
+        table: &TargetTable,
+        known: &dyn Fn(&str, &str) -> Result<(), TopologyError>,
+        reader: &Reader<'_>,
+    ) -> Result<(), TopologyError> {
+        let place = format!("target `{}`", table.says);
+        for (mode, load) in self.combinations() {
+            let wrong = |(key, what): (&str, String)| reader.wrong(&format!("{place}: {key}"), what);
+            let target = table.target(&mode, &load).map_err(wrong)?;
+            let component = target.figure.component();
+            let of = |arrangement: &&Arrangement| {
+                arrangement.loads.iter().any(|load| self.variant(arrangement, load) == target.of)
+            };
+            let topology = self.arrangements.iter().find(of).map(|arrangement| &arrangement.topology);
+            if let Some((component, topology)) = component.zip(topology)
+                && topology.component(component).is_none()
+            {
+                let has: Vec<&str> = topology.components.iter().map(|known| known.name.as_str()).collect();
+                let what = format!(
+                    "topology `{}` has no component `{component}`; it has {}",
+                    topology.name,
+                    has.join(", ")
+                );
+                return Err(wrong(("component", what)));
+            }
+        }
+        table.names().try_for_each(|name| known(&place, name))
     }
 }
 
@@ -247,6 +307,19 @@ mod tests {
     }
 
     #[test]
+    fn targets_stand_for_every_mode_that_has_their_variants() {
+        let target = "[[target]]\nsays = '@tokens@'\nfigure = 'p50'\nof = 'fused/@tokens@'\nover = 'direct'\nat_most = 9\n";
+        let text = format!("{SOUND}{target}");
+        let says = |wish: &Wish| -> Vec<String> {
+            read(&text, wish).unwrap().targets().into_iter().map(|target| target.says).collect()
+        };
+        assert_eq!(says(&Wish::default()), ["oauth", "oidc"]);
+        // Whatever is left out by request is not looked at.
+        let wish = Wish { topologies: vec!["fused".to_owned()], ..Wish::default() };
+        assert!(says(&wish).is_empty());
+    }
+
+    #[test]
     fn faults_say_where_and_what_instead() {
         for (change, words) in [
             (("rounds = 2", "rounds = 0"), vec!["`mine.toml`: rounds", "1000"]),
@@ -271,6 +344,25 @@ mod tests {
                     "'direct']\n[[ladder]]\nname = 'l'\nrungs = [{ adds = 'x', variant = 'y/@tokens@' }]",
                 ),
                 vec!["ladder `l`", "no variant `y/@tokens@`"],
+            ),
+            (("rounds = 2", "rounds = 2\nbaseline = 'x'"), vec!["baseline", "no variant `x`", "direct"]),
+            (
+                ("'direct']", "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'x'\nat_most = '1s'"),
+                vec!["target `t`", "no variant `x`", "direct"],
+            ),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'direct'\nat_most = 1",
+                ),
+                vec!["target `t`: at_most", "25ms"],
+            ),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[target]]\nsays = 't'\nfigure = 'cpu'\ncomponent = 'x'\nof = 'direct'\nat_most = '1ms'",
+                ),
+                vec!["target `t`: component", "no component `x`", "backend"],
             ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::description::{Arrangement, Wish};
 use super::load::{Load, LoadTable};
+use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
 use crate::topology::{Change, Topology, TopologyError};
@@ -30,6 +31,10 @@ pub(super) struct Table {
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
+    /// The variant that the others under its load are divided by.
+    pub(super) baseline: Option<String>,
+    #[serde(default)]
+    pub(super) target: Vec<TargetTable>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
