@@ -24,7 +24,7 @@ use crate::diagnose;
 use crate::interrupt::Interrupt;
 use crate::load::Random;
 use crate::record::{
-    Doubt, Finding, Iteration, Ladder, Ratio, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
+    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
 };
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
@@ -160,7 +160,8 @@ fn record(
     }
     record.ladders = ladders(scenario, &record);
     record.sweeps = sweeps(scenario, &record);
-    record.ratios = ratios(scenario, &record);
+    record.comparisons = comparisons(scenario, &record);
+    record.targets = scenario.targets();
     let published = Tables::shipped()?;
     for reference in &scenario.references {
         let rows = published.references(&reference.id, reference.beside.as_deref());
@@ -223,22 +224,23 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
     sweeps
 }
 
-/// Ratios of which the divisor and another variant were measured.
-fn ratios(scenario: &Scenario, record: &Record) -> Vec<Ratio> {
-    let mut ratios: Vec<Ratio> = Vec::new();
-    for table in &scenario.ratios {
+/// Each baseline of the scenario under each load, with every other variant under that load.
+fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
+    let mut comparisons: Vec<Comparison> = Vec::new();
+    for named in &scenario.baselines {
         for (mode, load) in scenario.combinations() {
-            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
-            let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
-            let ratio =
-                Ratio { name: name(&table.name), over: name(&table.over), variants: variants.collect() };
-            let whole = record.variant(&ratio.over).is_some() && !ratio.variants.is_empty();
-            if whole && !ratios.contains(&ratio) {
-                ratios.push(ratio);
+            let name = crate::scenario::stand_in(named, &mode, &load);
+            let Some(baseline) = record.variant(&name) else { continue };
+            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+            let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
+            let comparison = Comparison { baseline: baseline.name.clone(), variants };
+            if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
+                comparisons.push(comparison);
             }
         }
     }
-    ratios
+    comparisons
 }
 
 /// A run under way.
@@ -474,6 +476,7 @@ fn new_variant(
     Variant {
         name,
         topology: arrangement.topology.words(),
+        path: arrangement.topology.path.clone(),
         labels,
         load: shape,
         iterations: Vec::new(),

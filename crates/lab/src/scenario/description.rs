@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use super::Arriving;
 use super::load::{Load, Rate};
-use super::table::{Fresh, LadderTable, QuickTable, RatioTable, Reader, ReferenceTable, SweepTable, Table};
+use super::table::{Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, SweepTable, Table};
+use super::target::TargetTable;
 use crate::amount;
 use crate::desk::audit::Tables;
-use crate::record::{MOST_ITERATIONS, MOST_VARIANTS};
+use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Target};
 use crate::topology::{Change, Library, Topology, TopologyError};
 
 /// A scenario, checked: what runs, what goes through it, how often.
@@ -35,10 +36,11 @@ pub struct Scenario {
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
-    pub(crate) ratios: Vec<RatioTable>,
     /// Some of it was left out: it may speak of variants that are not there.
     partly: bool,
     pub(crate) references: Vec<ReferenceTable>,
+    pub(crate) baselines: Vec<String>,
+    pub(crate) targets: Vec<TargetTable>,
     /// Every text that it is made of, by name.
     pub(crate) sources: BTreeMap<String, String>,
 }
@@ -123,9 +125,10 @@ impl Scenario {
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
             ladders: table.ladder,
             sweeps: table.sweep,
-            ratios: table.ratio,
             partly,
             references: table.reference,
+            baselines: table.baseline.map_or_else(Vec::new, Names::list),
+            targets: table.target,
             sources,
         };
         scenario.check(&reader)?;
@@ -191,12 +194,9 @@ impl Scenario {
         for sweep in &self.sweeps {
             sweep.variants.iter().try_for_each(|name| known(&format!("sweep `{}`", sweep.name), name))?;
         }
-        for ratio in &self.ratios {
-            let place = format!("ratio `{}`", ratio.name);
-            std::iter::once(&ratio.over).chain(&ratio.variants).try_for_each(|name| known(&place, name))?;
-            if ratio.variants.is_empty() {
-                return Err(reader.wrong(&place, "names no `variants` whose figures are divided"));
-            }
+        self.baselines.iter().try_for_each(|name| known("baseline", name))?;
+        for table in &self.targets {
+            self.check_target(table, &known, reader)?;
         }
         let published = Tables::shipped().map_err(|error| reader.wrong("reference", error.to_string()))?;
         for reference in &self.references {
@@ -262,6 +262,55 @@ fn shorten(
     Ok(())
 }
 
+impl Scenario {
+    /// Targets whose variants are all part of the scenario, once for each token mode and load that their names stand for.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let names = self.variants();
+        let mut targets: Vec<Target> = Vec::new();
+        for table in &self.targets {
+            for (mode, load) in self.combinations() {
+                let Ok(target) = table.target(&mode, &load) else { continue };
+                let named = [Some(&target.of), target.minus.as_ref(), target.over.as_ref()];
+                let whole = named.into_iter().flatten().all(|name| names.contains(name));
+                if whole && !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        targets
+    }
+
+    fn check_target(
+        &self,
+        table: &TargetTable,
+        known: &dyn Fn(&str, &str) -> Result<(), TopologyError>,
+        reader: &Reader<'_>,
+    ) -> Result<(), TopologyError> {
+        let place = format!("target `{}`", table.says);
+        for (mode, load) in self.combinations() {
+            let wrong = |(key, what): (&str, String)| reader.wrong(&format!("{place}: {key}"), what);
+            let target = table.target(&mode, &load).map_err(wrong)?;
+            let component = target.figure.component();
+            let of = |arrangement: &&Arrangement| {
+                arrangement.loads.iter().any(|load| self.variant(arrangement, load) == target.of)
+            };
+            let topology = self.arrangements.iter().find(of).map(|arrangement| &arrangement.topology);
+            if let Some((component, topology)) = component.zip(topology)
+                && topology.component(component).is_none()
+            {
+                let has: Vec<&str> = topology.components.iter().map(|known| known.name.as_str()).collect();
+                let what = format!(
+                    "topology `{}` has no component `{component}`; it has {}",
+                    topology.name,
+                    has.join(", ")
+                );
+                return Err(wrong(("component", what)));
+            }
+        }
+        table.names().try_for_each(|name| known(&place, name))
+    }
+}
+
 /// A name with a token mode and a load in place of the signs for them.
 pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
     name.replace("@tokens@", mode).replace("@load@", load)
@@ -313,12 +362,29 @@ mod tests {
         let text = SOUND.replace(
             "[[variant]]",
             "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[load.c]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n\
-             [quick]\nvariants = ['fused']\nloads = ['a', 'c']\n[[ratio]]\nname = 'r'\nover = 'direct/a'\nvariants = ['fused/@tokens@/a']\n[[variant]]",
+             [quick]\nvariants = ['fused']\nloads = ['a', 'c']\n[[variant]]",
         );
         let quick = Wish { quick: true, ..Wish::default() };
         let names = read(&text, &quick).unwrap().variants();
         assert_eq!(names, ["fused/oauth/a", "fused/oauth/c", "fused/oidc/a", "fused/oidc/c"]);
         assert_eq!(read(&text, &Wish::default()).unwrap().variants().len(), 9);
+        // What speaks of a variant that is left out is no mistake then.
+        let text =
+            text.replace("rounds = 2", "rounds = 2\nbaseline = ['direct/@load@', 'fused/@tokens@/@load@']");
+        assert!(read(&text, &quick).is_ok());
+    }
+
+    #[test]
+    fn targets_stand_for_every_mode_that_has_their_variants() {
+        let target = "[[target]]\nsays = '@tokens@'\nfigure = 'p50'\nof = 'fused/@tokens@'\nover = 'direct'\nat_most = 9\n";
+        let text = format!("{SOUND}{target}");
+        let says = |wish: &Wish| -> Vec<String> {
+            read(&text, wish).unwrap().targets().into_iter().map(|target| target.says).collect()
+        };
+        assert_eq!(says(&Wish::default()), ["oauth", "oidc"]);
+        // Whatever is left out by request is not looked at.
+        let wish = Wish { topologies: vec!["fused".to_owned()], ..Wish::default() };
+        assert!(says(&wish).is_empty());
     }
 
     #[test]
@@ -347,6 +413,25 @@ mod tests {
                 ),
                 vec!["ladder `l`", "no variant `y/@tokens@`"],
             ),
+            (("rounds = 2", "rounds = 2\nbaseline = 'x'"), vec!["baseline", "no variant `x`", "direct"]),
+            (
+                ("'direct']", "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'x'\nat_most = '1s'"),
+                vec!["target `t`", "no variant `x`", "direct"],
+            ),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'direct'\nat_most = 1",
+                ),
+                vec!["target `t`: at_most", "25ms"],
+            ),
+            (
+                (
+                    "'direct']",
+                    "'direct']\n[[target]]\nsays = 't'\nfigure = 'cpu'\ncomponent = 'x'\nof = 'direct'\nat_most = '1ms'",
+                ),
+                vec!["target `t`: component", "no component `x`", "backend"],
+            ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
             (
@@ -356,10 +441,6 @@ mod tests {
             (
                 ("[[variant]]", "[quick]\nloads = ['b']\n[[variant]]"),
                 vec!["quick.loads", "no load `b`; there is a"],
-            ),
-            (
-                ("'direct']", "'direct']\n[[ratio]]\nname = 'r'\nover = 'direct'\nvariants = ['x']"),
-                vec!["ratio `r`", "no variant `x`"],
             ),
             (
                 ("requests = 10", "duration = '1s'\nflow = 'password'"),

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::description::{Arrangement, Wish};
 use super::load::{Load, LoadTable};
+use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
 use crate::topology::{Change, Topology, TopologyError};
@@ -29,9 +30,11 @@ pub(super) struct Table {
     #[serde(default)]
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
-    pub(super) ratio: Vec<RatioTable>,
-    #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
+    /// The variant that the others under its load are divided by, or several.
+    pub(super) baseline: Option<Names>,
+    #[serde(default)]
+    pub(super) target: Vec<TargetTable>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -107,15 +110,6 @@ pub(crate) struct SweepTable {
     pub(crate) variants: Vec<String>,
 }
 
-/// Variants in relation to one; names are as in a ladder.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RatioTable {
-    pub(crate) name: String,
-    pub(crate) over: String,
-    pub(crate) variants: Vec<String>,
-}
-
 /// A published row.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,7 +121,7 @@ pub(crate) struct ReferenceTable {
 }
 
 impl Names {
-    fn list(self) -> Vec<String> {
+    pub(super) fn list(self) -> Vec<String> {
         match self {
             Self::One(name) => vec![name],
             Self::Many(names) => names,
