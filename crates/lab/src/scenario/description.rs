@@ -265,13 +265,13 @@ fn shorten(
 impl Scenario {
     /// Targets whose variants are all part of the scenario, once for each token mode and load that their names stand for.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let names = self.variants();
+        let variants = self.variants();
         let mut targets: Vec<Target> = Vec::new();
         for table in &self.targets {
             for (mode, load) in self.combinations() {
                 let Ok(target) = table.target(&mode, &load) else { continue };
                 let named = [Some(&target.of), target.minus.as_ref(), target.over.as_ref()];
-                let whole = named.into_iter().flatten().all(|name| names.contains(name));
+                let whole = named.into_iter().flatten().all(|name| variants.contains(name));
                 if whole && !targets.contains(&target) {
                     targets.push(target);
                 }
