@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-/// `250ms`, `30s`, `2m`, `1h`.
+/// `3us`, `250ms`, `30s`, `2m`, `1h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("`{text}` is not a duration; write 250ms, 30s, 2m or 1h");
-    let at = text.find(|letter: char| letter.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let at = text.find(|letter: char| letter.is_alphabetic()).ok_or_else(wrong)?;
     let number: f64 = text[..at].parse().map_err(|_| wrong())?;
     let unit = match &text[at..] {
+        "us" | "µs" => 1e-6,
         "ms" => 1e-3,
         "s" => 1.0,
         "m" => 60.0,
@@ -55,6 +56,7 @@ mod tests {
     fn amounts_are_as_people_write_them() {
         assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!((duration("3us"), duration("3µs")), (duration("0.003ms"), duration("0.003ms")));
         assert_eq!(duration("2m"), Ok(Duration::from_mins(2)));
         assert_eq!((millicores("50m"), millicores("0.5"), millicores("2")), (Ok(50), Ok(500), Ok(2000)));
         assert_eq!((bytes("64MiB"), bytes("1Gi"), bytes("77")), (Ok(64 << 20), Ok(1 << 30), Ok(77)));

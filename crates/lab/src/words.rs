@@ -78,9 +78,17 @@ pub(crate) fn bytes(bytes: f64) -> String {
 pub(crate) fn figure(kind: &Figure, value: f64) -> String {
     match kind {
         Figure::PerSecond => format!("{}/s", digits(value)),
-        Figure::BadShare => percent(value),
+        Figure::BadShare | Figure::FailureShare => percent(value),
         Figure::Cores(_) => format!("{} cores", digits(value)),
-        Figure::Mean | Figure::Max | Figure::Percentile(_) | Figure::CpuPerRequest(_) => time(value),
+        Figure::Memory(_) => self::bytes(value),
+        Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
+        Figure::Mean
+        | Figure::Max
+        | Figure::Percentile(_)
+        | Figure::Refused(_)
+        | Figure::Staleness(_)
+        | Figure::CpuTogether(_)
+        | Figure::CpuPerRequest(_) => time(value),
     }
 }
 

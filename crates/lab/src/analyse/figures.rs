@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::record::{Component, Distribution, Iteration, Outcome, Variant};
+use crate::record::{Component, Distribution, Iteration, Outcome, Staleness, Variant};
 use crate::units::whole;
 
 /// A figure of an iteration.
@@ -24,8 +24,21 @@ pub enum Figure {
     BadShare,
     /// User and system CPU of a component per ended request, µs.
     CpuPerRequest(String),
+    /// User and system CPU of several components together per ended request, µs.
+    CpuTogether(Vec<String>),
     /// Cores a component used on average.
     Cores(String),
+    /// A percentile of the latency of refusals, µs, by its share in units of 1/100 000.
+    Refused(u32),
+    /// Share of requests without an answer, or with a status from 500 other than 503.
+    FailureShare,
+    /// Most memory of a component, bytes.
+    Memory(String),
+    /// Most memory of a component in the last third of the window, divided by that in the first.
+    MemoryGrowth(String),
+    /// A percentile of how long revoked credentials were still accepted, at the worst place, µs, by its share in units of 1/100 000. Infinite when
+    /// so many were never refused.
+    Staleness(u32),
 }
 
 impl Figure {
@@ -43,7 +56,7 @@ impl Figure {
 
     /// It is a time in µs.
     pub fn is_latency(&self) -> bool {
-        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max)
+        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max | Self::Refused(_) | Self::Staleness(_))
     }
 
     /// The figure of an iteration; `None` when it is not known.
@@ -72,7 +85,34 @@ impl Figure {
                 let rate = ended(iteration) / iteration.seconds;
                 (rate > 0.0).then(|| cores(iteration, name)).flatten().map(|cores| cores / rate * 1e6)
             }
+            Self::CpuTogether(names) => {
+                let each = names.iter().map(|name| Self::CpuPerRequest(name.clone()).of(iteration));
+                each.sum::<Option<f64>>().filter(|_| !names.is_empty())
+            }
             Self::Cores(name) => cores(iteration, name),
+            Self::Refused(share) => {
+                let refused = iteration.latency(Outcome::Refused).filter(|latency| !latency.is_empty());
+                refused.map(|latency| latency.micros(f64::from(*share) / 1e5))
+            }
+            Self::FailureShare => {
+                let all = ended(iteration) + iteration.unsent as f64;
+                let busy = |status: Option<u16>| matches!(status, Some(503));
+                let wrong = iteration.classes.iter().filter(|class| {
+                    class.outcome == Outcome::Failed
+                        || class.status.is_some_and(|status| status >= 500) && !busy(class.status)
+                });
+                let failed = wrong.map(|class| class.count).sum::<u64>() + iteration.unsent;
+                (all > 0.0).then(|| failed as f64 / all)
+            }
+            Self::Memory(name) => most_memory(iteration, name, 0.0, 1.0),
+            Self::MemoryGrowth(name) => {
+                let early = most_memory(iteration, name, 0.0, 1.0 / 3.0).filter(|bytes| *bytes > 0.0)?;
+                Some(most_memory(iteration, name, 2.0 / 3.0, 1.0)? / early)
+            }
+            Self::Staleness(share) => {
+                let worst = |seen: &Staleness| staleness(seen, f64::from(*share) / 1e5);
+                iteration.staleness.iter().filter_map(worst).reduce(f64::max)
+            }
         }
     }
 }
@@ -86,13 +126,38 @@ impl fmt::Display for Figure {
             Self::PerSecond => write!(f, "throughput"),
             Self::BadShare => write!(f, "errors"),
             Self::CpuPerRequest(name) => write!(f, "CPU per request, {name}"),
+            Self::CpuTogether(_) => write!(f, "CPU per request"),
             Self::Cores(name) => write!(f, "cores, {name}"),
+            Self::Refused(share) => write!(f, "P{} of refusals", f64::from(*share) / 1e3),
+            Self::FailureShare => write!(f, "failures"),
+            Self::Memory(name) => write!(f, "memory, {name}"),
+            Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
+            Self::Staleness(share) => write!(f, "P{} of staleness", f64::from(*share) / 1e3),
         }
     }
 }
 
 fn ended(iteration: &Iteration) -> f64 {
     iteration.classes.iter().map(|class| class.count).sum::<u64>() as f64
+}
+
+/// Most memory of a component in a part of the window, from one share of it to another.
+fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Option<f64> {
+    let component = iteration.components.iter().find(|component| component.name == name)?;
+    let at = |share: f64| whole((iteration.warmup_s + iteration.seconds * share) * 1e3);
+    let inside = component.samples.iter().filter(|sample| (at(from)..=at(until)).contains(&sample.at_ms));
+    inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
+}
+
+/// A percentile of the staleness at one place, credentials that were never refused included.
+fn staleness(seen: &Staleness, share: f64) -> Option<f64> {
+    let refused = seen.delay.count() as f64;
+    let all = refused + seen.never as f64;
+    if all == 0.0 {
+        return None;
+    }
+    let place = share * all / refused.max(1.0);
+    Some(if refused > 0.0 && place <= 1.0 { seen.delay.micros(place) } else { f64::INFINITY })
 }
 
 fn cores(iteration: &Iteration, name: &str) -> Option<f64> {
@@ -202,6 +267,54 @@ mod tests {
         assert_eq!(Figure::P99.of(&summary), None);
         assert_eq!(Figure::Mean.of(&summary), None);
         assert_eq!(Figure::Max.of(&summary), Some(9.0));
+    }
+
+    #[test]
+    fn what_nobody_answered_and_servers_own_faults_are_failures_and_503_is_none() {
+        let mut iteration = iteration();
+        assert_eq!(Figure::FailureShare.of(&iteration), Some(0.0));
+        iteration.classes.push(Class {
+            outcome: Outcome::Refused,
+            status: Some(502),
+            count: 7,
+            ..iteration.classes[1].clone()
+        });
+        let fault = Some("reset".to_owned());
+        iteration.classes.push(Class {
+            outcome: Outcome::Failed,
+            status: None,
+            fault,
+            count: 2,
+            ..iteration.classes[1].clone()
+        });
+        iteration.unsent = 1;
+        assert_eq!(Figure::FailureShare.of(&iteration), Some(10.0 / 110.0));
+    }
+
+    #[test]
+    fn memory_is_that_of_the_window_and_grows_from_its_first_third_to_its_last() {
+        let mut iteration = Iteration { seconds: 9.0, ..iteration() };
+        let looks = [(0, 99), (1000, 10), (3000, 20), (5000, 70), (8000, 30), (10_000, 40), (11_000, 99)];
+        iteration.components[0].samples =
+            looks.map(|(at_ms, rss_bytes)| Sample { at_ms, rss_bytes, ..Sample::default() }).to_vec();
+        let of = |figure: fn(String) -> Figure| figure("gateway".to_owned()).of(&iteration);
+        assert_eq!((of(Figure::Memory), of(Figure::MemoryGrowth)), (Some(70.0), Some(2.0)));
+    }
+
+    #[test]
+    fn the_worst_place_counts_and_what_was_never_refused_is_worse_than_anything() {
+        let place = |typical: u64, never| Staleness {
+            node: String::new(),
+            cluster: None,
+            delay: Distribution::of((1..=98).map(|at| at * typical), 3),
+            never,
+        };
+        let mut iteration = iteration();
+        iteration.staleness = vec![place(1_000_000, 0), place(3_000_000, 2)];
+        let at = |share| Figure::Staleness(share).of(&iteration);
+        assert!((at(50_000).unwrap() / 150_000.0 - 1.0).abs() < 1e-2, "{:?}", at(50_000));
+        assert_eq!(at(99_000), Some(f64::INFINITY));
+        assert_eq!(Figure::Staleness(99_000).of(&Iteration::new(1, 1.0)), None);
     }
 
     #[test]

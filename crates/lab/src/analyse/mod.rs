@@ -13,6 +13,7 @@ mod equivalence;
 mod figures;
 mod knee;
 mod little;
+mod measure;
 mod outlier;
 
 pub use attribution::{Attribution, Share, attribute};
@@ -22,4 +23,5 @@ pub(crate) use figures::window;
 pub use figures::{Figure, figures, paired, pooled};
 pub use knee::{Knee, Load, find_knee};
 pub use little::{LittleCheck, little};
+pub use measure::measured;
 pub use outlier::{Outlier, outliers};

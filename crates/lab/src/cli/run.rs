@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{CliError, Ending, Output, finish};
+use crate::desk::targets::{Judged, judge};
 use crate::interrupt::Interrupt;
+use crate::record::Record;
 use crate::run::{self, Options, Show};
 use crate::scenario::{Scenario, Wish};
 use crate::topology::{Library, Programs, Topology};
@@ -26,7 +28,7 @@ const OUT: &str = "lab-report";
   postern lab run --list                               scenarios and topologies that ship
 
 Programs that take part are found in the search path, or named with --program. Ctrl-C ends the programs and still reports.
-Exit codes: 0 everything was measured, 1 something could not be (the report says what), 3 nothing was.")]
+Exit codes: 0 everything was measured and every target of the scenario is met, 1 not so (the report says what), 3 nothing was measured.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
     /// A scenario that ships, or a TOML file; without one, one topology is measured
@@ -94,8 +96,25 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         writeln!(out, "configurations and logs: {}", work.display())?;
     }
     let output = Output { out: arguments.out.clone(), seed: arguments.seed };
+    let missed = missed(&ran.record);
+    let targets = ran.record.targets.len();
     finish(ran.record, &output, out)?;
-    Ok(if ran.failed.is_empty() { Ending::Good } else { Ending::No })
+    for missed in &missed {
+        writeln!(out, "{missed}")?;
+    }
+    if targets > 0 {
+        writeln!(out, "{} of {targets} targets are met", targets - missed.len())?;
+    }
+    Ok(if ran.failed.is_empty() && missed.is_empty() { Ending::Good } else { Ending::No })
+}
+
+/// A sentence for each target that is not met.
+fn missed(record: &Record) -> Vec<String> {
+    let missed = judge(record).into_iter().filter(|judged| !judged.met);
+    let words = |judged: Judged<'_>| {
+        format!("{} ({}): {}, wanted {}", judged.target.says, judged.target, judged.seen, judged.wanted)
+    };
+    missed.map(words).collect()
 }
 
 fn list(out: &mut dyn Write) -> Result<Ending, CliError> {

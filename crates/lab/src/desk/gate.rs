@@ -10,8 +10,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::{Figure, figures, median};
-use crate::record::{Record, RecordError, Variant, read_bounded};
+use crate::analyse::{measured, median};
+use crate::record::{Measure, Record, RecordError, Variant, read_bounded};
 
 /// Tolerance of a count in a baseline that is made from nothing.
 const COUNT_TOLERANCE: f64 = 0.01;
@@ -45,7 +45,7 @@ pub struct Check {
     /// The variant.
     pub variant: String,
     /// Which figure of it.
-    pub figure: Gated,
+    pub figure: Measure,
     /// Divided by the same figure of this variant; absent for the figure itself.
     pub over: Option<String>,
     /// What it was.
@@ -54,30 +54,6 @@ pub struct Check {
     pub tolerance: f64,
     /// In which direction it may not move further.
     pub may: May,
-}
-
-/// A figure that can be gated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Gated {
-    /// A count per request.
-    Count {
-        /// Its name.
-        name: String,
-    },
-    /// Share of requests that did not end well.
-    Errors,
-    /// Median latency.
-    P50,
-    /// 99th percentile.
-    P99,
-    /// Good answers per second.
-    Throughput,
-    /// CPU per request of a component.
-    Cpu {
-        /// Its name.
-        component: String,
-    },
 }
 
 /// Where a figure may go.
@@ -119,41 +95,18 @@ pub enum GateError {
     NothingToHold,
 }
 
-impl fmt::Display for Gated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Count { name } => write!(f, "{name} per request"),
-            Self::Errors => f.write_str("share of errors"),
-            Self::P50 => f.write_str("P50"),
-            Self::P99 => f.write_str("P99"),
-            Self::Throughput => f.write_str("throughput"),
-            Self::Cpu { component } => write!(f, "CPU per request of {component}"),
-        }
-    }
-}
-
-impl Gated {
-    fn of(&self, variant: &Variant) -> Option<f64> {
-        let figure = match self {
-            Self::Count { name } => return variant.counters.get(name).copied(),
-            Self::Errors => Figure::BadShare,
-            Self::P50 => Figure::P50,
-            Self::P99 => Figure::P99,
-            Self::Throughput => Figure::PerSecond,
-            Self::Cpu { component } => Figure::CpuPerRequest(component.clone()),
-        };
-        let values = figures(variant, &figure);
-        (!values.is_empty()).then(|| median(&values))
-    }
-}
-
 impl Check {
     /// The figure in a run; the sentence says why there is none.
     fn measured(&self, record: &Record) -> Result<f64, String> {
         let of = |name: &str| {
             let variant =
                 record.variant(name).ok_or_else(|| format!("{self}: the run has no variant `{name}`"))?;
-            self.figure.of(variant).ok_or_else(|| format!("{self}: the run does not have it for `{name}`"))
+            let values: Vec<f64> =
+                measured(variant, &self.figure).into_iter().map(|(_, value)| value).collect();
+            if values.is_empty() {
+                return Err(format!("{self}: the run does not have it for `{name}`"));
+            }
+            Ok(median(&values))
         };
         let value = of(&self.variant)?;
         let Some(over) = &self.over else { return Ok(value) };
@@ -244,7 +197,7 @@ impl Baseline {
     pub fn first(record: &Record) -> Result<Self, GateError> {
         let mut checks = Vec::new();
         for variant in &record.variants {
-            let mut add = |figure: Gated, over: Option<&Variant>, tolerance, may| {
+            let mut add = |figure: Measure, over: Option<&Variant>, tolerance, may| {
                 let check = Check {
                     variant: variant.name.clone(),
                     figure,
@@ -258,15 +211,20 @@ impl Baseline {
                 }
             };
             for name in variant.counters.keys() {
-                add(Gated::Count { name: name.clone() }, None, COUNT_TOLERANCE, May::Fall);
+                add(Measure::Count { name: name.clone() }, None, COUNT_TOLERANCE, May::Fall);
             }
             let Some(first) = record.variants.first().filter(|first| first.name != variant.name) else {
                 continue;
             };
-            add(Gated::Errors, None, 0.0, May::Fall);
-            add(Gated::P50, Some(first), RATIO_TOLERANCE, May::Fall);
+            add(Measure::Errors, None, 0.0, May::Fall);
+            add(Measure::P50, Some(first), RATIO_TOLERANCE, May::Fall);
             for component in first.component_names() {
-                add(Gated::Cpu { component: component.to_owned() }, Some(first), RATIO_TOLERANCE, May::Fall);
+                add(
+                    Measure::Cpu { component: component.to_owned() },
+                    Some(first),
+                    RATIO_TOLERANCE,
+                    May::Fall,
+                );
             }
         }
         if checks.is_empty() {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::parts::{Class, Component, Iteration, Sample, Slice, Stated, Variant};
-use super::{MOST_ITERATIONS, MOST_VARIANTS, Record};
+use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
 const MOST: u64 = 1 << 50;
@@ -66,6 +66,13 @@ impl Record {
                 return no(&place, "needs three variants: fewer have no bend");
             }
         }
+        for comparison in &self.comparisons {
+            let place = format!("comparisons[{}]", comparison.baseline);
+            known(place.clone(), &comparison.baseline)?;
+            comparison.variants.iter().try_for_each(|name| known(place.clone(), name))?;
+        }
+        // A target may speak of a variant that could not be measured: it is then not met.
+        self.targets.iter().try_for_each(check_target)?;
         for reference in &self.reference {
             let place = format!("reference[{}]", reference.label);
             let figures = [reference.p50_us, reference.p95_us, reference.p99_us, reference.per_s];
@@ -79,6 +86,20 @@ impl Record {
         }
         Ok(())
     }
+}
+
+fn check_target(target: &Target) -> Checked {
+    let place = format!("targets[{}]", target.says);
+    if target.minus.is_some() && target.over.is_some() {
+        return no(&place, "has `minus` and `over`: a figure is either compared by difference or by ratio");
+    }
+    if target.at_most.is_none() && target.at_least.is_none() {
+        return no(&place, "has neither `at_most` nor `at_least`: anything would meet it");
+    }
+    if [target.at_most, target.at_least].into_iter().flatten().any(|bound| !bound.is_finite()) {
+        return no(&place, "a bound is not a number");
+    }
+    Ok(())
 }
 
 fn check_variant(variant: &Variant) -> Checked {

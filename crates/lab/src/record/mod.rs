@@ -12,6 +12,7 @@ mod check;
 mod distribution;
 mod parts;
 mod run;
+mod target;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -27,6 +28,7 @@ pub use parts::{
     Staleness, Stated, Variant,
 };
 pub use run::{Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Sweep};
+pub use target::{Comparison, Measure, Target, Unit};
 
 /// Largest record that is read, bytes. A run of 64 variants with everything in it stays far below.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -70,6 +72,12 @@ pub struct Record {
     /// Variants that differ only in how much load they get: what the knee is computed from.
     #[serde(default)]
     pub sweeps: Vec<Sweep>,
+    /// Variants that are divided by one of them.
+    #[serde(default)]
+    pub comparisons: Vec<Comparison>,
+    /// What is wanted of figures.
+    #[serde(default)]
+    pub targets: Vec<Target>,
     /// Figures published elsewhere that stand beside the measured ones.
     #[serde(default)]
     pub reference: Vec<Reference>,
@@ -130,6 +138,8 @@ impl Record {
             variants: Vec::new(),
             ladders: Vec::new(),
             sweeps: Vec::new(),
+            comparisons: Vec::new(),
+            targets: Vec::new(),
             reference: Vec::new(),
         }
     }

@@ -21,6 +21,9 @@ pub struct Variant {
     /// What is connected to what, in words; empty when nobody says.
     #[serde(default)]
     pub topology: String,
+    /// Components in the order in which a request meets them, the service last; empty when nobody says.
+    #[serde(default)]
+    pub path: Vec<String>,
     /// What tells it from others, such as token mode or connector.
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -302,6 +305,14 @@ impl Variant {
             }
         }
         names
+    }
+
+    /// Components that a request meets before the service; the service where there is nobody else.
+    pub fn before_service(&self) -> &[String] {
+        match self.path.as_slice() {
+            [before @ .., _] if !before.is_empty() => before,
+            path => path,
+        }
     }
 }
 

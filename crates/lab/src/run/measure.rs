@@ -7,10 +7,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::Failed;
+use super::flow;
 use super::progress::Progress;
 use super::sampler::Sampler;
 use crate::interrupt::Interrupt;
-use crate::load::{self, Choice, Fault, Flow, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop};
+use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop};
+use crate::provider::Scenario as Flow;
 use crate::record::{Arrivals, Class, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
 use crate::report::LoadReport;
 use crate::scenario::{Arrangement, Arriving, Load};
@@ -56,9 +58,10 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, t
         arrivals,
         concurrency: Some(concurrency),
         rate_per_s: rate,
-        flow: "request".to_owned(),
-        protocol: Some(if http2 { "h2" } else { "http/1.1" }.to_owned()),
-        tokens: Some(u64::from(load.tokens).min(count(tokens))),
+        flow: load.flow.map_or("request", Flow::name).to_owned(),
+        protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
+        // A flow gets new ones all the time.
+        tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),
         timeout_s: Some(load.timeout.as_secs_f64()),
     }
 }
@@ -73,41 +76,53 @@ pub(super) fn measure(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, Failed> {
-    let plan = plan(running, tokens, load, rate, seed)?;
-    let timing = running.phases_of().map(str::to_owned);
-    let width = slice_ms(load);
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());
     let slices = view.clone();
     let probe = Probe {
-        slices: Some(Slices::new(width, Some(Box::new(move |slice| slices.slice(slice))))),
-        phases: timing.is_some(),
+        slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.slice(slice))))),
+        phases: running.phases_of().is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(components, origin, &view));
         })),
     };
-    let measured = load::measure(&plan, probe, interrupt.wait());
+    let measured = match load.flow {
+        Some(flow) => flow::send(running, load, flow, seed, probe, interrupt),
+        None => plan(running, tokens, load, rate, seed)
+            .and_then(|plan| requests(&plan, running, probe, interrupt)),
+    };
     // Stopped whatever became of the load: nobody is watched any longer.
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
-    let (report, mut outcome) = measured?;
-    let mut iteration = iteration(&plan, &report, &mut outcome);
+    let (mut iteration, interrupted) = measured?;
     iteration.components = components;
-    if let Some(component) = timing {
+    if !interrupted {
+        running.check_alive()?;
+    }
+    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
+    Ok(Measured { iteration: counted.then_some(iteration), interrupted })
+}
+
+/// Sends requests to where load enters; the iteration, and whether it was ended early.
+fn requests(
+    plan: &Plan,
+    running: &Running,
+    probe: Probe,
+    interrupt: &Interrupt,
+) -> Result<(Iteration, bool), Failed> {
+    let (report, mut outcome) = load::measure(plan, probe, interrupt.wait())?;
+    let mut iteration = iteration(plan, &report, &mut outcome);
+    if let Some(component) = running.phases_of() {
         let phases = std::mem::take(&mut outcome.recorder.phases).into_iter();
         iteration.phases = phases
             .map(|(name, durations)| Phase {
-                component: component.clone(),
+                component: component.to_owned(),
                 name: name.into_string(),
                 duration: durations.distribution(),
             })
             .collect();
     }
-    if !outcome.interrupted {
-        running.check_alive()?;
-    }
-    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
-    Ok(Measured { iteration: counted.then_some(iteration), interrupted: outcome.interrupted })
+    Ok((iteration, outcome.interrupted))
 }
 
 fn plan(
@@ -134,7 +149,7 @@ fn plan(
     };
     Ok(Plan {
         target,
-        flow: Flow { tokens: population, choice, ..Flow::get() },
+        flow: load::Flow { tokens: population, choice, ..load::Flow::get() },
         schedule,
         stop: load.stop,
         warmup: load.warmup,

@@ -8,6 +8,7 @@
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
 mod facts;
+mod flow;
 mod measure;
 mod progress;
 mod sampler;
@@ -22,7 +23,9 @@ use crate::desk::audit::{AuditError, Tables};
 use crate::diagnose;
 use crate::interrupt::Interrupt;
 use crate::load::Random;
-use crate::record::{Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant};
+use crate::record::{
+    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
+};
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
@@ -97,6 +100,8 @@ enum Failed {
     Topology(#[from] TopologyError),
     #[error(transparent)]
     Load(#[from] crate::load::LoadError),
+    #[error(transparent)]
+    Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
     ServesNothing(u32),
 }
@@ -155,12 +160,14 @@ fn record(
     }
     record.ladders = ladders(scenario, &record);
     record.sweeps = sweeps(scenario, &record);
+    record.comparisons = comparisons(scenario, &record);
+    record.targets = scenario.targets();
     let published = Tables::shipped()?;
     for reference in &scenario.references {
-        let beside = reference.beside.as_deref().filter(|name| record.variant(name).is_some());
-        if beside.is_some() || reference.beside.is_none() {
-            record.reference.extend(published.reference(&reference.id, beside));
-        }
+        let rows = published.references(&reference.id, reference.beside.as_deref());
+        let shown = |row: &Reference| row.beside.as_ref().is_none_or(|name| record.variant(name).is_some());
+        let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
+        record.reference.extend(rows);
     }
     record.findings.extend(failed.iter().map(|(name, why)| {
         Finding {
@@ -215,6 +222,25 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
         }
     }
     sweeps
+}
+
+/// Each baseline of the scenario under each load, with every other variant under that load.
+fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
+    let mut comparisons: Vec<Comparison> = Vec::new();
+    for named in &scenario.baselines {
+        for (mode, load) in scenario.combinations() {
+            let name = crate::scenario::stand_in(named, &mode, &load);
+            let Some(baseline) = record.variant(&name) else { continue };
+            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+            let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
+            let comparison = Comparison { baseline: baseline.name.clone(), variants };
+            if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
+                comparisons.push(comparison);
+            }
+        }
+    }
+    comparisons
 }
 
 /// A run under way.
@@ -343,6 +369,7 @@ impl Floor<'_> {
             let Some(mut one) = self.up(index) else { continue };
             let length = self.scenario.calibration;
             let load = Load {
+                flow: None,
                 arrivals: Arriving::Closed(workers),
                 stop: crate::load::Stop::After(length),
                 warmup: length / 4,
@@ -449,6 +476,7 @@ fn new_variant(
     Variant {
         name,
         topology: arrangement.topology.words(),
+        path: arrangement.topology.path.clone(),
         labels,
         load: shape,
         iterations: Vec::new(),

@@ -8,6 +8,7 @@
 mod description;
 mod load;
 mod table;
+mod target;
 
 pub use description::{Arrangement, Scenario, Wish};
 pub use load::{Arriving, Load, Rate};

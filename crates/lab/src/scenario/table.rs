@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::description::{Arrangement, Wish};
 use super::load::{Load, LoadTable};
+use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
 use crate::topology::{Change, Topology, TopologyError};
@@ -30,6 +31,10 @@ pub(super) struct Table {
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
+    /// The variant that the others under its load are divided by, or several.
+    pub(super) baseline: Option<Names>,
+    #[serde(default)]
+    pub(super) target: Vec<TargetTable>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -48,6 +53,10 @@ pub(super) struct QuickTable {
     pub(super) rounds: Option<u32>,
     pub(super) fresh: Option<Fresh>,
     pub(super) calibration: Option<String>,
+    /// Variants that stay, by the name before their token mode; all when absent.
+    pub(super) variants: Option<Vec<String>>,
+    /// Loads that stay; all when absent.
+    pub(super) loads: Option<Vec<String>>,
     #[serde(default)]
     pub(super) load: BTreeMap<String, LoadTable>,
 }
@@ -107,12 +116,12 @@ pub(crate) struct SweepTable {
 pub(crate) struct ReferenceTable {
     /// Its id among the published tables.
     pub(crate) id: String,
-    /// The variant it stands beside.
+    /// The variant it stands beside; of a sweep, with `@concurrency@` for the workers of each of its rows.
     pub(crate) beside: Option<String>,
 }
 
 impl Names {
-    fn list(self) -> Vec<String> {
+    pub(super) fn list(self) -> Vec<String> {
         match self {
             Self::One(name) => vec![name],
             Self::Many(names) => names,
@@ -178,7 +187,7 @@ impl Reader<'_> {
                 if !self.wish.topologies.is_empty() && !self.wish.topologies.contains(&name) {
                     continue;
                 }
-                let topology = Topology::read(&name)?;
+                let topology = Topology::read_with(&name, &table.variables)?;
                 sources.extend(topology.sources.clone());
                 arrangements.extend(self.of_topology(&table, &topology, loads)?);
             }
@@ -226,6 +235,11 @@ impl Reader<'_> {
         if let Some(unknown) = chosen.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
+        }
+        for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
+            topology.takes(flow).map_err(|what| {
+                self.wrong(&place, format!("load `{name}` goes through topology `{}`: {what}", topology.name))
+            })?;
         }
         let change = self.change(&place, table, topology)?;
         let arrangement = |mode: Option<String>| Arrangement {

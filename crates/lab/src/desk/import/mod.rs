@@ -223,6 +223,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
     record.variants.push(Variant {
         name: told.variant.clone(),
         topology: String::new(),
+        path: Vec::new(),
         labels: BTreeMap::new(),
         load: LoadShape {
             // All four are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name.

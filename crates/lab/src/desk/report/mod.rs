@@ -8,6 +8,7 @@ mod costs;
 mod facts;
 mod figures;
 mod over_time;
+mod targets;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,9 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
     sheet.section(facts::warnings(&findings));
+    sheet.section(targets::targets(record));
     sheet.section(figures::summary(record, seed));
+    sheet.section(targets::comparisons(record));
     sheet.section(costs::ladders(record, seed));
     sheet.section(figures::latency(record));
     sheet.section(figures::reliability(record));

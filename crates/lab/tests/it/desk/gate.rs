@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use lab::desk::gate::{Baseline, Check, Format, Gated, May, gate};
-use lab::record::{Outcome, Record};
+use lab::desk::gate::{Baseline, Check, Format, May, gate};
+use lab::record::{Measure, Outcome, Record};
 use serde_json::json;
 
 use super::sample;
@@ -16,21 +16,25 @@ fn record() -> Record {
     record
 }
 
-fn check(figure: Gated, value: f64, tolerance: f64, may: May) -> Baseline {
+fn check(figure: Measure, value: f64, tolerance: f64, may: May) -> Baseline {
     let check = Check { variant: "fused/oidc".to_owned(), figure, over: None, value, tolerance, may };
     Baseline { format: Format::V1, commit: None, checks: vec![check] }
 }
 
 fn instructions(value: f64, tolerance: f64, may: May) -> Vec<String> {
-    gate(&record(), &check(Gated::Count { name: "instructions".to_owned() }, value, tolerance, may))
+    gate(&record(), &check(Measure::Count { name: "instructions".to_owned() }, value, tolerance, may))
 }
 
 #[test]
 fn a_run_keeps_its_own_baseline() {
     let baseline = Baseline::first(&record()).unwrap();
     assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
-    let has = |figure: &Gated| baseline.checks.iter().any(|check| check.figure == *figure);
-    assert!(has(&Gated::Count { name: "allocations".to_owned() }) && has(&Gated::P50) && has(&Gated::Errors));
+    let has = |figure: &Measure| baseline.checks.iter().any(|check| check.figure == *figure);
+    assert!(
+        has(&Measure::Count { name: "allocations".to_owned() })
+            && has(&Measure::P50)
+            && has(&Measure::Errors)
+    );
 }
 
 #[test]
@@ -53,7 +57,7 @@ fn a_breach_is_a_sentence_with_its_figures() {
 
 #[test]
 fn what_was_none_may_not_become_some() {
-    let none = check(Gated::Count { name: "allocations".to_owned() }, 0.0, 0.5, May::Fall);
+    let none = check(Measure::Count { name: "allocations".to_owned() }, 0.0, 0.5, May::Fall);
     assert_eq!(gate(&record(), &none), Vec::<String>::new());
     let mut worse = record();
     worse.variants[3].counters.insert("allocations".to_owned(), 1.0);
@@ -64,12 +68,12 @@ fn what_was_none_may_not_become_some() {
         iteration.classes[0].outcome = Outcome::Failed;
         iteration.classes[0].status = None;
     }
-    assert_eq!(gate(&failing, &check(Gated::Errors, 0.0, 0.0, May::Fall)).len(), 1);
+    assert_eq!(gate(&failing, &check(Measure::Errors, 0.0, 0.0, May::Fall)).len(), 1);
 }
 
 #[test]
 fn a_ratio_is_of_two_variants_of_the_run() {
-    let mut baseline = check(Gated::P50, 1.66, 0.05, May::Fall);
+    let mut baseline = check(Measure::P50, 1.66, 0.05, May::Fall);
     baseline.checks[0].over = Some("direct".to_owned());
     assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
     baseline.checks[0].value = 1.5;
@@ -79,21 +83,21 @@ fn a_ratio_is_of_two_variants_of_the_run() {
 
 #[test]
 fn what_is_not_measured_any_more_is_a_breach() {
-    let said = gate(&record(), &check(Gated::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
+    let said = gate(&record(), &check(Measure::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
     assert_eq!(said, ["cycles per request of `fused/oidc`: the run does not have it for `fused/oidc`"]);
-    let mut gone = check(Gated::P50, 1.0, 0.1, May::Fall);
+    let mut gone = check(Measure::P50, 1.0, 0.1, May::Fall);
     gone.checks[0].variant = "gone".to_owned();
     assert_eq!(gate(&record(), &gone), ["P50 of `gone`: the run has no variant `gone`"]);
 }
 
 #[test]
 fn a_renewed_baseline_keeps_its_checks() {
-    let mut old = check(Gated::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
+    let mut old = check(Measure::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
     let renewed = old.renewed(&record()).unwrap();
     assert_eq!((renewed.checks[0].value, renewed.checks[0].tolerance), (21_000.0, 0.03));
     assert_eq!(renewed.commit.as_deref(), Some("13ef7b1"));
     assert_eq!(gate(&record(), &renewed), Vec::<String>::new());
-    old.checks[0].figure = Gated::Count { name: "cycles".to_owned() };
+    old.checks[0].figure = Measure::Count { name: "cycles".to_owned() };
     assert!(old.renewed(&record()).unwrap_err().contains("cycles"));
 }
 

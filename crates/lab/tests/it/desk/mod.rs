@@ -15,3 +15,4 @@ mod merge;
 mod record;
 mod report;
 pub(crate) mod sample;
+mod targets;

@@ -60,6 +60,7 @@ pub(crate) fn variant(plan: &Plan<'_>, iterations: u32, dice: &mut Dice) -> Vari
     Variant {
         name: plan.name.to_owned(),
         topology: plan.cpu_us.iter().map(|(name, _)| *name).rev().collect::<Vec<_>>().join(" → "),
+        path: plan.cpu_us.iter().map(|(name, _)| (*name).to_owned()).rev().collect(),
         labels: BTreeMap::from([("token".to_owned(), "oidc".to_owned())]),
         load: load(plan.per_s),
         iterations,

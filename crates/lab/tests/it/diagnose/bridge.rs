@@ -224,6 +224,7 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
     Variant {
         name: name.to_owned(),
         topology: String::new(),
+        path: Vec::new(),
         labels: std::collections::BTreeMap::new(),
         load: LoadShape {
             arrivals,

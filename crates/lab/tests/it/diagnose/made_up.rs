@@ -64,6 +64,7 @@ pub(super) fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
     Variant {
         name: name.to_owned(),
         topology: String::new(),
+        path: Vec::new(),
         labels: std::collections::BTreeMap::new(),
         load: sample::load(100.0),
         iterations,

@@ -58,6 +58,7 @@ fn variant(name: &str, load: LoadShape, iterations: Vec<Iteration>) -> Variant {
     Variant {
         name: name.to_owned(),
         topology: String::new(),
+        path: Vec::new(),
         labels: BTreeMap::new(),
         load,
         iterations,

@@ -2,6 +2,7 @@
 
 mod cgroups;
 mod commands;
+mod flows;
 mod remote;
 mod runs;
 mod server;

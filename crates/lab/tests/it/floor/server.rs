@@ -77,7 +77,11 @@ fn answer(head: &str, behaviour: Behaviour) -> String {
     }
     let bearer = head.to_ascii_lowercase().contains("authorization: bearer token-");
     match path {
-        "/token" => with("200 OK", "", &format!("{{\"access_token\":\"token-{number}\"}}")),
+        "/token" => {
+            let token = format!("{{\"access_token\":\"token-{number}\",\"token_type\":\"Bearer\"}}");
+            with("200 OK", "", &token)
+        }
+        "/revoke" => with("200 OK", "", ""),
         "/busy" => with("503 Busy", "", "not yet"),
         "/metrics" => with("200 OK", "", &metrics(number)),
         _ if behaviour.guarded && !bearer => with("401 Unauthorized", "", ""),

@@ -1,0 +1,117 @@
+//! What a scenario wants of its figures, judged.
+//!
+//! Owns: the verdict on each target of a record, and its words. Does not own: the targets ([`crate::record::Target`]) and the figures
+//! ([`crate::analyse`]). What is held to the bound is the median over the rounds; a difference and a ratio are taken within a round, because a machine
+//! drifts between two. A figure that was not measured does not meet its target: nobody knows.
+
+use crate::analyse::{measured, median};
+use crate::record::{Record, Target, Unit, Variant};
+use crate::words;
+
+/// What became of a target.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged<'a> {
+    /// The target.
+    pub target: &'a Target,
+    /// Its figure, round by round.
+    pub values: Vec<f64>,
+    /// Whether it is met.
+    pub met: bool,
+    /// What was seen, in words: the median, between what the rounds lie, or why there is no figure.
+    pub seen: String,
+    /// What is wanted, in words.
+    pub wanted: String,
+}
+
+/// The verdict on every target, in their order.
+pub fn judge(record: &Record) -> Vec<Judged<'_>> {
+    record.targets.iter().map(|target| judged(record, target)).collect()
+}
+
+fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
+    let show = |value: f64| shown(target, value);
+    let bounds =
+        [target.at_most.map(|most| ("at most", most)), target.at_least.map(|least| ("at least", least))];
+    let wanted: Vec<String> =
+        bounds.into_iter().flatten().map(|(how, bound)| format!("{how} {}", show(bound))).collect();
+    let wanted = wanted.join(", ");
+    let values = match values(record, target) {
+        Ok(values) => values,
+        Err(why) => {
+            return Judged {
+                target,
+                values: Vec::new(),
+                met: false,
+                seen: format!("not measured: {why}"),
+                wanted,
+            };
+        }
+    };
+    let within = |value: f64| {
+        target.at_most.is_none_or(|most| value <= most) && target.at_least.is_none_or(|least| value >= least)
+    };
+    let middle = median(&values);
+    let met = within(middle);
+    let mut seen = show(middle);
+    if values.len() > 1 {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        seen = format!("{seen} ({} … {})", show(least), show(most));
+        let kept = values.iter().filter(|value| within(**value)).count();
+        if kept > 0 && kept < values.len() {
+            seen = format!("{seen}; {kept} of {} rounds by themselves", values.len());
+        }
+    }
+    Judged { target, values, met, seen, wanted }
+}
+
+/// The figure of a target in each round that has it.
+fn values(record: &Record, target: &Target) -> Result<Vec<f64>, String> {
+    let of = |name: &str| -> Result<Vec<(u32, f64)>, String> {
+        let variant = record.variant(name).ok_or_else(|| format!("there is no figure of `{name}`"))?;
+        let values = measured(variant, &target.figure);
+        if values.is_empty() {
+            return Err(format!("no round of `{name}` has its {}{}", target.figure, hint(variant, target)));
+        }
+        Ok(values)
+    };
+    let own = of(&target.of)?;
+    let (other, how): (_, fn(f64, f64) -> Option<f64>) = match (&target.minus, &target.over) {
+        (Some(minus), _) => (of(minus)?, |own, other| Some(own - other)),
+        (None, Some(over)) => (of(over)?, |own, other| (other > 0.0).then(|| own / other)),
+        (None, None) => return Ok(own.into_iter().map(|(_, value)| value).collect()),
+    };
+    let beside = |number: u32| other.iter().find(|(round, _)| *round == number).map(|(_, value)| *value);
+    let values: Vec<f64> =
+        own.into_iter().filter_map(|(number, value)| how(value, beside(number)?)).collect();
+    if values.is_empty() {
+        return Err("no round has both figures".to_owned());
+    }
+    Ok(values)
+}
+
+/// Which components there are, where the one that is meant is none of them.
+fn hint(variant: &Variant, target: &Target) -> String {
+    let known = variant.component_names();
+    match target.figure.component() {
+        Some(name) if !known.contains(&name) => format!("; it has {}", known.join(", ")),
+        _ => String::new(),
+    }
+}
+
+/// A value in the unit of the target.
+fn shown(target: &Target, value: f64) -> String {
+    if value.is_infinite() {
+        return "never".to_owned();
+    }
+    if target.over.is_some() {
+        return format!("{} times", words::digits(value));
+    }
+    match target.figure.unit() {
+        Unit::Time => words::time(value),
+        Unit::Share if value < 0.0 => format!("−{}", words::percent(-value)),
+        Unit::Share => words::percent(value),
+        Unit::Bytes => words::bytes(value),
+        Unit::Number => words::digits(value),
+    }
+}

@@ -1,0 +1,156 @@
+//! The TOML form of a target.
+//!
+//! Owns: keys, and bounds as people write them. Does not own: figures' names, which are those of a record ([`Measure`]), and the verdict.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::stand_in;
+use crate::amount;
+use crate::record::{Measure, Target, Unit};
+
+/// A target; `@tokens@` and `@load@` stand for each token mode and each load.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TargetTable {
+    pub(crate) says: String,
+    figure: String,
+    component: Option<String>,
+    name: Option<String>,
+    of: String,
+    minus: Option<String>,
+    over: Option<String>,
+    at_most: Option<Bound>,
+    at_least: Option<Bound>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum Bound {
+    Number(f64),
+    Text(String),
+}
+
+impl TargetTable {
+    /// The variants that it names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.of).chain(&self.minus).chain(&self.over).map(String::as_str)
+    }
+
+    /// The target in one token mode under one load; the key that is wrong, and how.
+    pub(crate) fn target(&self, mode: &str, load: &str) -> Result<Target, (&'static str, String)> {
+        let name = |text: &String| stand_in(text, mode, load);
+        let mut named = json!({ "kind": self.figure });
+        for (key, value) in [("component", &self.component), ("name", &self.name)] {
+            if let Some(value) = value {
+                named[key] = value.as_str().into();
+            }
+        }
+        let figure: Measure = serde_json::from_value(named).map_err(|error| ("figure", error.to_string()))?;
+        // A key that the figure does not have would be passed over in silence.
+        if self.component.is_some() && figure.component().is_none() {
+            return Err(("component", format!("`{}` is not of a component", self.figure)));
+        }
+        if self.name.is_some() && !matches!(figure, Measure::Count { .. }) {
+            return Err(("name", format!("`{}` has no name; `count` has one", self.figure)));
+        }
+        if self.minus.is_some() && self.over.is_some() {
+            return Err((
+                "over",
+                "stands beside `minus`: a figure is compared by difference or by ratio".into(),
+            ));
+        }
+        let bound = |given: &Option<Bound>| {
+            given.as_ref().map(|bound| bound.value(&figure, self.over.is_some())).transpose()
+        };
+        let at_most = bound(&self.at_most).map_err(|what| ("at_most", what))?;
+        let at_least = bound(&self.at_least).map_err(|what| ("at_least", what))?;
+        if at_most.is_none() && at_least.is_none() {
+            return Err(("at_most", "give it, or `at_least`: anything would meet the target".to_owned()));
+        }
+        Ok(Target {
+            says: name(&self.says),
+            of: name(&self.of),
+            minus: self.minus.as_ref().map(name),
+            over: self.over.as_ref().map(name),
+            figure,
+            at_most,
+            at_least,
+        })
+    }
+}
+
+impl Bound {
+    /// The bound in the unit of the figure; a plain number for a ratio.
+    fn value(&self, figure: &Measure, ratio: bool) -> Result<f64, String> {
+        let number = |what: &str| match self {
+            Self::Number(number) if number.is_finite() => Ok(*number),
+            Self::Number(number) => Err(format!("{number} is no bound")),
+            Self::Text(text) => Err(format!("`{text}` is not a number {what}")),
+        };
+        match (self, figure.unit()) {
+            (_, _) if ratio => number("of times, which a figure over another is"),
+            (Self::Text(text), Unit::Time) => Ok(amount::duration(text)?.as_secs_f64() * 1e6),
+            (Self::Number(number), Unit::Time) => {
+                Err(format!("{number} has no unit; write 3us, 25ms or 1.5s"))
+            }
+            (Self::Text(text), Unit::Share) => {
+                let share = text.strip_suffix('%').and_then(|share| share.trim().parse::<f64>().ok());
+                let share = share.filter(|share| (0.0..=100.0).contains(share));
+                share.map(|share| share / 100.0).ok_or_else(|| format!("`{text}` is not a share; write 0.1%"))
+            }
+            (Self::Text(text), Unit::Bytes) => Ok(amount::bytes(text)? as f64),
+            (_, Unit::Share | Unit::Bytes | Unit::Number) => number(&format!("({figure})")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Result<Target, (&'static str, String)> {
+        let says = format!("says = 'of @tokens@'\nof = 'a/@tokens@/@load@'\n{text}");
+        toml::from_str::<TargetTable>(&says).unwrap().target("oidc", "open")
+    }
+
+    #[test]
+    fn bounds_have_the_unit_of_their_figure() {
+        for (text, expected) in [
+            ("figure = 'p99'\nat_most = '25ms'", 25_000.0),
+            ("figure = 'path-cpu'\nminus = 'b'\nat_most = '3us'", 3.0),
+            ("figure = 'path-cpu'\nover = 'b'\nat_most = 2.5", 2.5),
+            ("figure = 'errors'\nat_most = 0", 0.0),
+            ("figure = 'errors'\nat_most = '0.1%'", 0.001),
+            ("figure = 'memory'\ncomponent = 'gateway'\nat_most = '1KiB'", 1024.0),
+            ("figure = 'throughput'\nat_most = 5000", 5000.0),
+            ("figure = 'count'\nname = 'instructions'\nat_most = 20000", 20_000.0),
+        ] {
+            let target = target(text).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+            let most = target.at_most.unwrap();
+            assert!((most - expected).abs() < 1e-9, "{text}: {most}");
+            assert_eq!((target.says.as_str(), target.of.as_str()), ("of oidc", "a/oidc/open"));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (text, key, words) in [
+            ("figure = 'p98'\nat_most = '1ms'", "figure", "p99"),
+            ("figure = 'cpu'\nat_most = '1ms'", "figure", "component"),
+            ("figure = 'p99'\ncomponent = 'x'\nat_most = '1ms'", "component", "p99"),
+            ("figure = 'p99'\nname = 'x'\nat_most = '1ms'", "name", "count"),
+            ("figure = 'p99'", "at_most", "at_least"),
+            ("figure = 'p99'\nat_most = 25", "at_most", "25ms"),
+            ("figure = 'p99'\nat_least = '25'", "at_least", "30s"),
+            ("figure = 'p99'\nover = 'b'\nat_most = '25ms'", "at_most", "times"),
+            ("figure = 'p99'\nover = 'b'\nminus = 'c'\nat_most = 2", "over", "minus"),
+            ("figure = 'errors'\nat_most = '1'", "at_most", "0.1%"),
+            ("figure = 'throughput'\nat_least = '5k'", "at_least", "5k"),
+        ] {
+            let (place, what) = target(text).unwrap_err();
+            assert_eq!(place, key, "{text}: {what}");
+            assert!(what.contains(words), "{text}: {what}");
+        }
+    }
+}

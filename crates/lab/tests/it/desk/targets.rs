@@ -1,0 +1,120 @@
+//! Targets: what is met, what is missed, and what nobody measured; and ratios within a round.
+
+use lab::desk::report::sheet;
+use lab::desk::targets::{Judged, judge};
+use lab::record::{Comparison, Measure, Record, Target};
+
+use super::sample;
+
+fn target(figure: Measure, of: &str) -> Target {
+    Target {
+        says: "as wanted".to_owned(),
+        figure,
+        of: of.to_owned(),
+        minus: None,
+        over: None,
+        at_most: Some(1.0),
+        at_least: None,
+    }
+}
+
+fn judged<T>(target: Target, look: impl FnOnce(&Judged<'_>) -> T) -> T {
+    let record = Record { targets: vec![target], ..sample::record(1) };
+    look(&judge(&record)[0])
+}
+
+/// Whether a bound is kept, and what is said.
+fn seen(target: Target) -> (bool, String, String) {
+    judged(target, |judged| (judged.met, judged.seen.clone(), judged.wanted.clone()))
+}
+
+#[test]
+fn a_bound_is_kept_or_missed_by_the_median_over_the_rounds() {
+    // 470 µs, of which the machine's drift makes up to 490.
+    let p50 = |most: f64| seen(Target { at_most: Some(most), ..target(Measure::P50, "gateway") });
+    let (met, what, wanted) = p50(600.0);
+    assert!(met && wanted == "at most 600 µs" && what.contains(" … "), "{what}; {wanted}");
+    assert!(!p50(400.0).0);
+    let least = Target { at_most: None, at_least: Some(800.0), ..target(Measure::Throughput, "gateway") };
+    assert!(seen(least.clone()).0);
+    assert!(!seen(Target { at_least: Some(1000.0), ..least }).0);
+}
+
+#[test]
+fn rounds_on_both_sides_of_a_bound_are_told() {
+    let values = judged(target(Measure::P50, "gateway"), |judged| judged.values.clone());
+    let middle = lab::analyse::median(&values);
+    let (met, what, _) = seen(Target { at_most: Some(middle), ..target(Measure::P50, "gateway") });
+    assert!(met && what.contains("of 8 rounds by themselves"), "{what}");
+}
+
+#[test]
+fn differences_and_ratios_are_of_the_same_round() {
+    // The drift of the machine is larger than what differs: it is gone within a round.
+    let added = Target { minus: Some("direct".to_owned()), ..target(Measure::P50, "gateway") };
+    let values = judged(added, |judged| judged.values.clone());
+    assert!(values.len() == 8 && values.iter().all(|added| (150.0..180.0).contains(added)), "{values:?}");
+    let times =
+        Target { over: Some("direct".to_owned()), at_most: Some(1.6), ..target(Measure::P50, "gateway") };
+    let (met, what, wanted) = seen(times);
+    assert!(met && wanted == "at most 1.60 times" && what.starts_with("1.5"), "{what}; {wanted}");
+}
+
+#[test]
+fn the_path_is_everything_before_the_service() {
+    let of = |figure| judged(target(figure, "fused/oidc"), |judged| judged.values.clone());
+    assert_eq!(of(Measure::PathCpu), of(Measure::Cpu { component: "postern".to_owned() }));
+    // The service alone has nobody before it.
+    let alone = |figure| judged(target(figure, "direct"), |judged| judged.values.clone());
+    assert_eq!(alone(Measure::PathCpu), alone(Measure::Cpu { component: "echo".to_owned() }));
+}
+
+#[test]
+fn what_was_not_measured_is_not_met() {
+    for (of, figure, words) in [
+        ("nobody", Measure::P50, "`nobody`"),
+        ("gateway", Measure::StalenessP99, "P99 of staleness"),
+        ("gateway", Measure::Count { name: "instructions".to_owned() }, "instructions"),
+        ("gateway", Measure::Cpu { component: "edge".to_owned() }, "it has echo, postern"),
+    ] {
+        let (met, what, _) = seen(Target { at_most: Some(f64::MAX), ..target(figure, of) });
+        assert!(!met && what.starts_with("not measured") && what.contains(words), "{what}");
+    }
+}
+
+#[test]
+fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
+    let met = Target { at_most: Some(600.0), ..target(Measure::P50, "gateway") };
+    let missed = Target { says: "quicker than it can be".to_owned(), ..target(Measure::P50, "gateway") };
+    let others = ["gateway", "fused/oidc"].map(str::to_owned).to_vec();
+    let record = Record {
+        targets: vec![met, missed],
+        comparisons: vec![Comparison { baseline: "direct".to_owned(), variants: others }],
+        ..sample::record(1)
+    };
+    let read = Record::parse(record.to_json().unwrap().as_bytes(), "run.json").unwrap();
+    assert_eq!(read, record);
+    let text = sheet(&record, 1).markdown();
+    assert!(text.contains("## Targets") && text.contains("1 of 2 are met"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("| quicker than it can be")).unwrap();
+    assert!(row.contains("at most 1.00 µs") && row.ends_with("| **missed** |"), "{row}");
+    let ratios = text.split("## Ratios within a round").nth(1).unwrap();
+    let row = ratios.lines().find(|line| line.starts_with("| gateway |")).unwrap();
+    // Throughput is the same; CPU is 34 µs of the gateway over 12 µs of the service.
+    assert!(row.starts_with("| gateway | 1.00 (") && row.contains(" | 2.8"), "{row}");
+}
+
+#[test]
+fn a_target_that_anything_would_meet_is_refused() {
+    let bare = Target { at_most: None, ..target(Measure::P50, "direct") };
+    let both = Target {
+        minus: Some("direct".to_owned()),
+        over: Some("direct".to_owned()),
+        ..target(Measure::P50, "gateway")
+    };
+    for (target, words) in [(bare, "at_most"), (both, "`minus` and `over`")] {
+        let record = Record { targets: vec![target], ..sample::record(1) };
+        let said = record.check().unwrap_err().to_string();
+        assert!(said.contains(words) && said.contains("targets[as wanted]"), "{said}");
+    }
+}
