@@ -14,6 +14,7 @@ mod figures;
 mod knee;
 mod little;
 mod outlier;
+mod staleness;
 
 pub use attribution::{Attribution, Share, attribute};
 pub use bootstrap::{Interval, LEAST_PAIRS, Statistic, interval, median, paired_difference, paired_ratio};
@@ -23,3 +24,4 @@ pub use figures::{Figure, figures, paired, pooled};
 pub use knee::{Knee, Load, find_knee};
 pub use little::{LittleCheck, little};
 pub use outlier::{Outlier, outliers};
+pub use staleness::{StalePlace, staleness_by_place};

@@ -10,7 +10,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::{Figure, figures, median};
+use crate::analyse::{Figure, figures, median, staleness_by_place};
 use crate::record::{Record, RecordError, Variant, read_bounded};
 
 /// Tolerance of a count in a baseline that is made from nothing.
@@ -73,6 +73,10 @@ pub enum Gated {
     P99,
     /// Good answers per second.
     Throughput,
+    /// 99th percentile of how long revoked credentials were accepted, µs, at the worst node.
+    StalenessP99,
+    /// The longest that one was accepted, µs.
+    StalenessMax,
     /// CPU per request of a component.
     Cpu {
         /// Its name.
@@ -127,6 +131,8 @@ impl fmt::Display for Gated {
             Self::P50 => f.write_str("P50"),
             Self::P99 => f.write_str("P99"),
             Self::Throughput => f.write_str("throughput"),
+            Self::StalenessP99 => f.write_str("P99 of staleness (µs)"),
+            Self::StalenessMax => f.write_str("longest staleness (µs)"),
             Self::Cpu { component } => write!(f, "CPU per request of {component}"),
         }
     }
@@ -140,11 +146,19 @@ impl Gated {
             Self::P50 => Figure::P50,
             Self::P99 => Figure::P99,
             Self::Throughput => Figure::PerSecond,
+            Self::StalenessP99 => return worst_staleness(variant, 0.99),
+            Self::StalenessMax => return worst_staleness(variant, 1.0),
             Self::Cpu { component } => Figure::CpuPerRequest(component.clone()),
         };
         let values = figures(variant, &figure);
         (!values.is_empty()).then(|| median(&values))
     }
+}
+
+/// Of the node where it is worst; `None` where nothing was revoked.
+fn worst_staleness(variant: &Variant, share: f64) -> Option<f64> {
+    let nodes = staleness_by_place(variant).into_iter().filter(|place| !place.cluster);
+    nodes.map(|node| node.micros(share)).reduce(f64::max)
 }
 
 impl Check {
@@ -179,7 +193,7 @@ impl Check {
         broken.then(|| {
             let limit =
                 if above { format!("at most {}", number(high)) } else { format!("at least {}", number(low)) };
-            let percent = if self.value == 0.0 {
+            let percent = if self.value == 0.0 || is.is_infinite() {
                 String::new()
             } else {
                 format!(" ({:+.1} %)", (is / self.value - 1.0) * 100.0)
@@ -190,6 +204,9 @@ impl Check {
 }
 
 fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return "endless".to_owned();
+    }
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -231,8 +248,10 @@ impl Baseline {
 
     /// The same checks with the figures of another run. A check whose figure the run does not have stops it.
     pub fn renewed(&self, record: &Record) -> Result<Self, String> {
-        let checks =
-            self.checks.iter().map(|check| Ok(Check { value: check.measured(record)?, ..check.clone() }));
+        let checks = self.checks.iter().map(|check| match check.measured(record)? {
+            value if value.is_finite() => Ok(Check { value, ..check.clone() }),
+            _ => Err(format!("{check}: it is endless, which nothing can be held to")),
+        });
         Ok(Self {
             format: Format::V1,
             commit: record.run.commit.clone(),

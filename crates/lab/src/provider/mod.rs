@@ -158,7 +158,7 @@ async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderE
     let users = prepare(plan.scenario, users.collect()).await?;
     let preparation = started.elapsed();
 
-    shared.clock.restart();
+    shared.clock.restart_at(Instant::now());
     let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
     let course = Rc::new(Course::default());
     let mut working = JoinSet::new();

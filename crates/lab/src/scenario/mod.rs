@@ -10,6 +10,6 @@ mod load;
 mod table;
 
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Load, Rate};
+pub use load::{Arriving, Load, Planned, Rate};
 
 pub(crate) use description::stand_in;

@@ -9,6 +9,7 @@
 //! Only for Unix: processes are ended by group, and watched over `/proc`.
 
 mod description;
+mod during;
 mod error;
 mod library;
 mod ports;
@@ -22,8 +23,9 @@ mod tokens;
 
 pub(crate) use description::Metrics;
 pub use description::Topology;
+pub use during::{Act, Signalled};
 pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
 pub use running::{Change, Place, Running};
-pub(crate) use running::{Started, cores};
+pub(crate) use running::{Root, Started, cores};

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::TopologyError;
-use super::description::{Component, Kind, Metrics, Program, ProgramTable, Ready, StopSignal, Tokens};
+use super::description::{
+    Component, Kind, Metrics, Program, ProgramTable, Ready, Revocations, StopSignal, Tokens,
+};
 use super::library::{Library, Text};
 use super::template;
 use crate::amount;
@@ -33,6 +35,7 @@ struct Table {
     programs: BTreeMap<String, ProgramTable>,
     tokens: Option<Tokens>,
     load: Option<LoadTable>,
+    revocations: Option<Revocations>,
     #[serde(default)]
     component: Vec<ComponentTable>,
 }
@@ -40,7 +43,9 @@ struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
-    pub(super) url: String,
+    pub(super) url: Option<String>,
+    #[serde(default)]
+    pub(super) urls: Vec<String>,
     #[serde(default)]
     pub(super) protocol: Wire,
     pub(super) ca: Option<String>,
@@ -102,6 +107,7 @@ pub(super) struct Gathered {
     pub(super) variables: BTreeMap<String, String>,
     pub(super) tokens: Option<Tokens>,
     pub(super) load: Option<LoadTable>,
+    pub(super) revocations: Option<Revocations>,
     pub(super) path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -126,6 +132,7 @@ impl Gathered {
         self.variables.extend(table.variables);
         self.tokens = table.tokens.or(self.tokens.take());
         self.load = table.load.or(self.load.take());
+        self.revocations = table.revocations.or(self.revocations.take());
         if !table.path.is_empty() {
             self.path = table.path;
         }

@@ -2,7 +2,9 @@
 
 mod cgroups;
 mod commands;
+mod during;
 mod remote;
+mod revocations;
 mod runs;
 mod server;
 mod topologies;
