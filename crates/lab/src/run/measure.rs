@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use super::progress::Progress;
 use super::sampler::Sampler;
-use super::{Failed, events};
+use super::{Failed, events, flow};
 use crate::interrupt::Interrupt;
-use crate::load::{
-    self, Choice, Fault, Flow, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target,
-};
+use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
+use crate::provider::{ProviderPlan, Scenario as Flow};
 use crate::record::{Arrivals, Class, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
 use crate::report::LoadReport;
 use crate::revoke::{self, Site};
@@ -61,9 +60,10 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, t
         arrivals,
         concurrency: Some(concurrency),
         rate_per_s: rate,
-        flow: "request".to_owned(),
-        protocol: Some(if http2 { "h2" } else { "http/1.1" }.to_owned()),
-        tokens: Some(u64::from(load.tokens).min(count(tokens))),
+        flow: load.flow.map_or("request", Flow::name).to_owned(),
+        protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
+        // A flow gets new ones all the time.
+        tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),
         timeout_s: Some(load.timeout.as_secs_f64()),
     }
 }
@@ -85,9 +85,11 @@ pub(super) fn measure(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, Failed> {
-    let plans = plans(up, load, rate, seed)?;
+    let sending = match load.flow {
+        Some(flow) => Sending::Flow(Box::new(flow::plan(&up.running, load, flow, seed)?)),
+        None => Sending::Requests(plans(up, load, rate, seed)?),
+    };
     let Up { running, site, .. } = up;
-    let timing = running.phases_of().map(str::to_owned);
     let watch = load.revocations.zip(site.as_ref());
     let watch =
         watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
@@ -100,7 +102,7 @@ pub(super) fn measure(
     let acting = beginning.clone();
     let probe = Probe {
         slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.slice(slice))))),
-        phases: timing.is_some(),
+        phases: running.phases_of().is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(components, origin, &view));
@@ -109,18 +111,18 @@ pub(super) fn measure(
             let _ = revoking.map(|revoking| revoking.send(origin + warmup));
         })),
     };
+    let timing = running.phases_of().map(str::to_owned);
     let (measured, events) = std::thread::scope(|scope| {
         let running = &mut *running;
         let acting = scope.spawn(move || events::act(running, &load.events, &begins));
-        let measured = load::measure(&plans, probe, interrupt.wait());
+        let measured = sending.send(timing.as_deref(), probe, interrupt);
         drop(beginning);
         (measured, acting.join())
     });
     // Ended whatever became of the load: nobody is revoked or watched any longer.
     let revoked = watch.map(revoke::Watch::finish).transpose();
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
-    let (report, mut outcome) = measured?;
-    let mut iteration = iteration(&plans[0], &report, &mut outcome);
+    let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if let Some(seen) = revoked.map_err(Failed::Revocations)? {
@@ -130,21 +132,56 @@ pub(super) fn measure(
         iteration.staleness = seen.staleness;
         iteration.revocations = Some(seen.revocations);
     }
+    if !interrupted {
+        running.check_alive()?;
+    }
+    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
+    Ok(Measured { iteration: counted.then_some(iteration), interrupted })
+}
+
+/// What a load sends.
+enum Sending {
+    /// Requests, to each place where load enters.
+    Requests(Vec<Plan>),
+    /// Transactions with a provider.
+    Flow(Box<ProviderPlan>),
+}
+
+impl Sending {
+    /// Sends it; the iteration, and whether it was ended early. `timing` is the component whose phases the answers tell.
+    fn send(
+        &self,
+        timing: Option<&str>,
+        probe: Probe,
+        interrupt: &Interrupt,
+    ) -> Result<(Iteration, bool), Failed> {
+        match self {
+            Self::Requests(plans) => requests(plans, timing, probe, interrupt),
+            Self::Flow(plan) => flow::send(plan, probe, interrupt),
+        }
+    }
+}
+
+/// Sends requests to where load enters; the iteration, and whether it was ended early.
+fn requests(
+    plans: &[Plan],
+    timing: Option<&str>,
+    probe: Probe,
+    interrupt: &Interrupt,
+) -> Result<(Iteration, bool), Failed> {
+    let (report, mut outcome) = load::measure(plans, probe, interrupt.wait())?;
+    let mut iteration = iteration(&plans[0], &report, &mut outcome);
     if let Some(component) = timing {
         let phases = std::mem::take(&mut outcome.recorder.phases).into_iter();
         iteration.phases = phases
             .map(|(name, durations)| Phase {
-                component: component.clone(),
+                component: component.to_owned(),
                 name: name.into_string(),
                 duration: durations.distribution(),
             })
             .collect();
     }
-    if !outcome.interrupted {
-        running.check_alive()?;
-    }
-    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
-    Ok(Measured { iteration: counted.then_some(iteration), interrupted: outcome.interrupted })
+    Ok((iteration, outcome.interrupted))
 }
 
 /// A plan for each place where load enters, which has its part of the load.
@@ -195,7 +232,7 @@ fn plan(
     };
     Plan {
         target,
-        flow: Flow { tokens: population, choice, ..Flow::get() },
+        flow: load::Flow { tokens: population, choice, ..load::Flow::get() },
         schedule,
         stop,
         warmup: load.warmup,

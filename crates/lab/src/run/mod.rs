@@ -9,6 +9,7 @@
 
 mod events;
 mod facts;
+mod flow;
 mod measure;
 mod progress;
 mod sampler;
@@ -99,6 +100,8 @@ enum Failed {
     Topology(#[from] TopologyError),
     #[error(transparent)]
     Load(#[from] crate::load::LoadError),
+    #[error(transparent)]
+    Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
     ServesNothing(u32),
     #[error("cannot watch revocations: {0}")]
@@ -347,6 +350,7 @@ impl Floor<'_> {
             let Some(mut one) = self.up(index) else { continue };
             let length = self.scenario.calibration;
             let load = Load {
+                flow: None,
                 arrivals: Arriving::Closed(workers),
                 stop: crate::load::Stop::After(length),
                 warmup: length / 4,

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::amount;
 use crate::load::{Spacing, Stop};
+use crate::provider::Scenario as Flow;
 use crate::revoke::Pace;
 use crate::topology::{Act, Signalled};
 
@@ -30,6 +31,8 @@ const MOST_TOKENS: u32 = 100_000;
 /// How much is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
+    /// What a virtual user does over and over; absent when it is one request to where load enters.
+    pub flow: Option<Flow>,
     /// How requests arrive.
     pub arrivals: Arriving,
     /// When it ends.
@@ -88,6 +91,7 @@ pub enum Rate {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
+    flow: Option<String>,
     arrivals: Option<Word>,
     concurrency: Option<u32>,
     connections: Option<u32>,
@@ -143,6 +147,7 @@ impl LoadTable {
         // An end by number and one by time exclude each other: whichever is given anew is meant.
         let ends = other.requests.is_some() || other.duration.is_some();
         Self {
+            flow: other.flow.or(self.flow),
             arrivals: other.arrivals.or(self.arrivals),
             concurrency: other.concurrency.or(self.concurrency),
             connections: other.connections.or(self.connections),
@@ -174,6 +179,22 @@ impl LoadTable {
         let in_flight = |key, number: u32| {
             if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
         };
+        let flow = self.flow.as_deref().map(str::parse::<Flow>).transpose();
+        let flow = flow.map_err(|what| ("flow", what))?;
+        if flow.is_some() {
+            if !matches!(self.arrivals, None | Some(Word::Closed)) {
+                return wrong(
+                    "arrivals",
+                    "a flow has virtual users that each go through it over and over: \"closed\"",
+                );
+            }
+            if self.requests.is_some() {
+                return wrong("requests", "a flow lasts for a time: give `duration`");
+            }
+            if self.tokens.is_some() || self.zipf.is_some() {
+                return wrong("tokens", "a flow gets its own from the provider");
+            }
+        }
         let arrivals = match self.arrivals {
             None => {
                 return wrong(
@@ -222,6 +243,7 @@ impl LoadTable {
         let mut events = events.collect::<Result<Vec<_>, _>>().map_err(|what| ("event", what))?;
         events.sort_by_key(|event| event.at);
         Ok(Load {
+            flow,
             arrivals,
             stop,
             warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
@@ -304,6 +326,14 @@ mod tests {
     }
 
     #[test]
+    fn a_load_can_be_a_flow() {
+        let text = "arrivals = 'closed'\nconcurrency = 5\nduration = '1s'";
+        assert_eq!(load(text).unwrap().flow, None);
+        let flow = load(&format!("flow = 'code_consent'\n{text}")).unwrap().flow;
+        assert_eq!(flow, Some(Flow::CodeConsent));
+    }
+
+    #[test]
     fn rates_are_numbers_or_shares() {
         let rate = |text: &str| match load(&format!("arrivals = 'poisson'\nrate = {text}\nduration = '1s'")) {
             Ok(Load { arrivals: Arriving::Open { rate, .. }, .. }) => Ok(rate),
@@ -333,6 +363,10 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 0", "tokens"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
+            ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
+            ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
+            ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nrequests = 1", "requests"),
+            ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'\ntokens = 2", "tokens"),
         ] {
             assert_eq!(load(text).unwrap_err().0, key, "{text}");
         }

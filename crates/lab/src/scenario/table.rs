@@ -178,7 +178,7 @@ impl Reader<'_> {
                 if !self.wish.topologies.is_empty() && !self.wish.topologies.contains(&name) {
                     continue;
                 }
-                let topology = Topology::read(&name)?;
+                let topology = Topology::read_with(&name, &table.variables)?;
                 sources.extend(topology.sources.clone());
                 arrangements.extend(self.of_topology(&table, &topology, loads)?);
             }
@@ -229,6 +229,11 @@ impl Reader<'_> {
         }
         for load in chosen.iter().filter_map(|name| loads.get(name)) {
             self.fits(&place, load, topology)?;
+        }
+        for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
+            topology.takes(flow).map_err(|what| {
+                self.wrong(&place, format!("load `{name}` goes through topology `{}`: {what}", topology.name))
+            })?;
         }
         let change = self.change(&place, table, topology)?;
         let arrangement = |mode: Option<String>| Arrangement {

@@ -11,12 +11,14 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::library::{Library, Text};
+use super::provider;
 use super::table::{Gathered, Wire};
 use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
+use crate::provider::Scenario as Flow;
 
-/// Names that every text can use, beside ports, files and variables.
+/// Names that every text can use, beside ports, files, secrets and variables.
 const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
@@ -33,7 +35,13 @@ pub struct Topology {
     pub(crate) components: Vec<Component>,
     pub(crate) programs: BTreeMap<String, ProgramTable>,
     pub(crate) variables: BTreeMap<String, String>,
+    /// Variables that named a part to include, with what they were then.
+    pub(crate) chosen: BTreeMap<String, String>,
+    /// Names of secrets that are made for each run.
+    pub(crate) secrets: Vec<String>,
     pub(crate) tokens: Option<Tokens>,
+    /// The provider that flows go through, with names in its texts.
+    pub(crate) provider: Option<toml::Table>,
     pub(crate) load: Entry,
     pub(crate) revocations: Option<Revocations>,
     /// Components in the order in which a request meets them.
@@ -64,6 +72,8 @@ pub(crate) enum Kind {
 pub(crate) struct Program {
     /// Its name in the search path, or a path.
     pub(crate) name: String,
+    /// Programs in whose folders it finds what it needs.
+    pub(crate) needs: Vec<String>,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ports: Vec<String>,
@@ -74,15 +84,19 @@ pub(crate) struct Program {
     pub(crate) limits: Limits,
     pub(crate) cores: Vec<u32>,
     pub(crate) stop: StopSignal,
-    /// It does its work and ends; the next component starts when it has.
-    pub(crate) once: bool,
+    /// It does its work and ends, so many times one after the other; the next component starts when it has. 0: it serves.
+    pub(crate) times: u32,
+    /// The account it runs as when the lab runs as root.
+    pub(crate) user: Option<String>,
+    /// File in its folder that gets what it prints to standard output.
+    pub(crate) stdout: Option<String>,
 }
 
 /// How it is known that a component is ready.
 #[derive(Debug, Clone)]
 pub(crate) enum Ready {
-    /// This URL answers with a status below 400.
-    Http(String),
+    /// This URL answers with a status below 400, and, where that is given, with just this line.
+    Http(String, Option<String>),
     /// This port accepts connections.
     Tcp(String),
 }
@@ -196,16 +210,22 @@ pub(crate) struct ProgramTable {
 impl Topology {
     /// Reads a topology that ships, or a file.
     pub fn read(name: &str) -> Result<Self, TopologyError> {
-        Self::parse(&Library::topology(name, None)?, name)
+        Self::read_with(name, &BTreeMap::new())
+    }
+
+    /// The same with these variables, on which the parts that it includes may depend.
+    pub fn read_with(name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
+        Self::parse(&Library::topology(name, None)?, name, variables)
     }
 
     /// Reads a topology from a text; `name` is what errors call it.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
-        Self::parse(&Text { name: name.to_owned(), content: content.to_owned(), folder: None }, name)
+        let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };
+        Self::parse(&text, name, &BTreeMap::new())
     }
 
-    fn parse(text: &Text, name: &str) -> Result<Self, TopologyError> {
-        let mut gathered = Gathered::default();
+    fn parse(text: &Text, name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
+        let mut gathered = Gathered { given: variables.clone(), ..Gathered::default() };
         let file = text.name.clone();
         let top = gathered.take(text, 0)?;
         let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
@@ -235,7 +255,10 @@ impl Topology {
             components: gathered.components,
             programs: gathered.programs,
             variables: gathered.variables,
+            chosen: gathered.chosen,
+            secrets: gathered.secrets,
             tokens: gathered.tokens,
+            provider: gathered.provider,
             load: Entry {
                 urls,
                 protocol: match load.protocol {
@@ -285,6 +308,15 @@ impl Topology {
         })
     }
 
+    /// Whether its provider has everything that a flow needs.
+    pub(crate) fn takes(&self, flow: Flow) -> Result<(), String> {
+        let Some(provider) = &self.provider else {
+            return Err("it describes no provider for a flow: give [provider]".to_owned());
+        };
+        let described = provider::filled(provider, &self.names())?;
+        described.check(flow).map_err(|error| error.to_string())
+    }
+
     fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
         if self.components.len() > MOST_COMPONENTS {
@@ -327,11 +359,13 @@ impl Topology {
         self.check_names(file)
     }
 
-    /// Every name in a text stands for something.
-    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
+    /// Names that every text can use, with something that looks like what they stand for.
+    fn names(&self) -> Values {
         let mut shared: Values = BUILT_IN.map(|name| (name.to_owned(), String::new())).into();
         shared.insert("cores".to_owned(), String::new());
         shared.extend(self.variables.keys().map(|name| (name.clone(), String::new())));
+        let secrets = self.secrets.iter().flat_map(|name| secret_names(name));
+        shared.extend(secrets.map(|name| (name, String::new())));
         for component in &self.components {
             match &component.kind {
                 Kind::Program(program) => shared.extend(
@@ -340,6 +374,12 @@ impl Topology {
                 Kind::Remote { .. } => drop(shared.insert(format!("{}.url", component.name), String::new())),
             }
         }
+        shared
+    }
+
+    /// Every name in a text stands for something.
+    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
+        let shared = self.names();
         let filled = |place: String, text: &str, values: &Values| {
             template::fill(text, values)
                 .map(drop)
@@ -353,6 +393,11 @@ impl Topology {
             let Kind::Program(program) = &component.kind else { continue };
             let mut own = shared.clone();
             own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
+            own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
+            own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
+            if program.times > 0 {
+                own.insert(NUMBER.to_owned(), "1".to_owned());
+            }
             for argument in &program.arguments {
                 filled(place("arguments"), argument, &own)?;
             }
@@ -363,7 +408,7 @@ impl Topology {
                 filled(place(&format!("file `{name}`")), text, &own)?;
             }
             match &program.ready {
-                Some(Ready::Http(text)) => filled(place("ready.http"), text, &own)?,
+                Some(Ready::Http(text, _)) => filled(place("ready.http"), text, &own)?,
                 Some(Ready::Tcp(text)) => filled(place("ready.tcp"), text, &own)?,
                 None => {}
             }
@@ -372,6 +417,10 @@ impl Topology {
             let mut built_in = shared.clone();
             self.variables.keys().for_each(|variable| drop(built_in.remove(variable)));
             filled(format!("variables.{name}"), value, &built_in)?;
+        }
+        if let Some(provider) = &self.provider {
+            provider::check(provider, &shared)
+                .map_err(|what| TopologyError::value(file, "provider", what))?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
         let revocations = self.revocations.iter().flat_map(|revocations| {
@@ -416,6 +465,24 @@ impl Topology {
 pub(super) fn file_name(name: &str) -> String {
     format!("file.{}", name.to_ascii_lowercase())
 }
+
+/// What a component's own port is called in its texts.
+pub(super) fn port_name(name: &str) -> String {
+    format!("port.{name}")
+}
+
+/// What the folder of a program is called in the texts of a component that needs it.
+pub(super) fn folder_name(program: &str) -> String {
+    format!("folder.{program}")
+}
+
+/// What a secret and the file that holds it are called.
+pub(super) fn secret_names(name: &str) -> [String; 2] {
+    [format!("secret.{name}"), format!("secret_file.{name}")]
+}
+
+/// What stands for the number of the time, where a program does its work several times.
+pub(super) const NUMBER: &str = "n";
 
 fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
     let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
@@ -482,10 +549,39 @@ mod tests {
             (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
             (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
+            (
+                format!("include = [\"b-@kind@\"]\n{load}{a}"),
+                vec!["include: nothing is called `@kind@`", "a variable of the same file"],
+            ),
+            (format!("secrets = [\"A b\"]\n{load}{a}"), vec!["secrets: `A b` is not made of"]),
+            (format!("{load}{a}arguments = [\"@secret.b@\"]"), vec!["nothing is called `@secret.b@`"]),
+            (format!("{load}{a}arguments = [\"@port.tls@\"]"), vec!["nothing is called `@port.tls@`"]),
+            (format!("{load}{a}arguments = [\"@n@\"]"), vec!["nothing is called `@n@`"]),
+            (format!("{load}{a}times = 3"), vec!["component `a`: times", "once = true"]),
+            (format!("{load}{a}once = true\ntimes = 0"), vec!["component `a`: times", "from 1"]),
+            (format!("{load}{a}stdout = \"../x\""), vec!["component `a`: stdout", "`../x` is not"]),
+            (format!("{load}{a}ready = {{ tcp = \"1\", says = \"y\" }}"), vec!["`says`", "`http`"]),
+            (format!("{load}{a}[provider]\nname = \"x\""), vec!["provider: missing field"]),
             (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
         ] {
             let said = refuse(&text);
             assert!(words.iter().all(|word| said.contains(word)), "{text}\n{said}");
         }
+    }
+
+    #[test]
+    fn a_variable_chooses_a_part() {
+        let with = |connector: &str| {
+            let variables = BTreeMap::from([("connector".to_owned(), connector.to_owned())]);
+            Topology::read_with("idp-single", &variables).map_err(|error| error.to_string())
+        };
+        let broker = |topology: &Topology| topology.component("broker").is_some();
+        assert!(!broker(&Topology::read("idp-single").unwrap()), "by itself it has no connector");
+        assert!(!broker(&with("postgres").unwrap()) && broker(&with("nats").unwrap()));
+        let error = with("pigeons").unwrap_err();
+        assert!(
+            error.contains("no part `connector-pigeons.toml`") && error.contains("connector-nats"),
+            "{error}"
+        );
     }
 }

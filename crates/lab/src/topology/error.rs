@@ -20,7 +20,7 @@ pub enum TopologyError {
     /// A file cannot be read or written.
     #[error("cannot {action} `{path}`: {error}")]
     File {
-        /// `read`, `write` or `make`.
+        /// `read`, `write`, `make`, `remove` or `give away`.
         action: &'static str,
         /// Which.
         path: String,

@@ -8,6 +8,7 @@
 //! of the topology's own provider → one request that has to pass and one that must not → load → dropped: everything is ended.
 //! Only for Unix: processes are ended by group, and watched over `/proc`.
 
+mod account;
 mod description;
 mod during;
 mod error;
@@ -15,6 +16,7 @@ mod library;
 mod ports;
 mod process;
 mod program;
+mod provider;
 mod ready;
 mod running;
 mod table;

@@ -7,8 +7,10 @@
 //! program is asked to end, and what is in its control group is ended too. Nothing else is ever sent a signal.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::account::Account;
 use super::description::StopSignal;
 use crate::cgroup::Group;
 use crate::observe::process::{children, started_at};
@@ -42,6 +45,10 @@ pub(super) struct Launch {
     pub(super) cores: Vec<u32>,
     pub(super) stop: StopSignal,
     pub(super) group: Option<Group>,
+    /// File that gets its standard output; the log otherwise.
+    pub(super) output: Option<PathBuf>,
+    /// Whom it runs as, when not as the lab does, and the program that changes that.
+    pub(super) account: Option<(Account, PathBuf)>,
 }
 
 /// A program that was started.
@@ -182,19 +189,30 @@ impl Drop for Process {
 fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
     let file = File::options().create(true).append(true).open(log)?;
     let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
-    let mut command = if doors.is_empty() {
-        Command::new(&launch.program)
-    } else {
-        let mut shell = Command::new("/bin/sh");
-        shell.args(["-c", ENTER, "lab"]).arg(doors.len().to_string()).args(&doors).arg(&launch.program);
-        shell
+    // The account is left behind last: only root may write into the groups.
+    let mut words: Vec<OsString> = Vec::new();
+    if !doors.is_empty() {
+        words.extend(["/bin/sh", "-c", ENTER, "lab"].map(OsString::from));
+        words.push(doors.len().to_string().into());
+        words.extend(doors.into_iter().map(OsString::from));
+    }
+    if let Some((account, change)) = &launch.account {
+        words.push(change.into());
+        words.extend(account.arguments().map(OsString::from));
+    }
+    words.push(launch.program.clone().into());
+    let output = match &launch.output {
+        Some(path) => File::options().create(true).append(true).mode(0o600).open(path)?,
+        None => file.try_clone()?,
     };
+    let mut command = Command::new(&words[0]);
     command
+        .args(&words[1..])
         .args(&launch.arguments)
         .envs(launch.environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&launch.folder)
         .stdin(Stdio::null())
-        .stdout(file.try_clone()?)
+        .stdout(output)
         .stderr(file)
         .process_group(0);
     on_cores(&launch.cores, || command.spawn())

@@ -12,22 +12,28 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::description::{Component, Kind, Metrics, Program, Ready, file_name};
+use super::account::Account;
+use super::description::{
+    Component, Kind, Metrics, NUMBER, Program, Ready, file_name, folder_name, port_name, secret_names,
+};
 use super::ports::Ports;
 use super::process::{Launch, Process};
 use super::program::Programs;
 use super::template::{self, Values};
-use super::{Topology, TopologyError, ready, tokens};
+use super::{Topology, TopologyError, provider, ready, tokens};
 use crate::cgroup::{Hierarchy, Limits};
 use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
+use crate::provider::Description;
 
 /// Longest wait until the way through the whole topology works.
 const THROUGH: Duration = Duration::from_secs(20);
 /// Between two tries, and longest wait for one answer.
 const PAUSE: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(10);
+/// Between two looks at whether a program has done its work.
+const LOOK: Duration = Duration::from_millis(10);
 /// Most bytes of an answer.
 const MOST: usize = 1 << 22;
 
@@ -123,7 +129,7 @@ impl Place {
         file("certificate", "certificate.pem", &certificate)?;
         file("key", "key.pem", &key)?;
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
-        file("secret_file", "client.secret", &secret())?;
+        file("secret_file", "client.secret", &format!("{}\n", secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
     }
@@ -161,12 +167,18 @@ fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
         .map_err(failed("write", path))
 }
 
-/// A new secret for the clients of a run.
+/// A new secret: 32 random bytes in base64, of those only ones that need neither `+` nor `/`, so that it fits into a URL, a command line
+/// and a file of any form as it is.
 fn secret() -> String {
     use base64::Engine as _;
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
-    format!("{}\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+    loop {
+        let mut bytes = [0; 32];
+        aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
+        let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+        if !text.contains(['+', '/']) {
+            return text;
+        }
+    }
 }
 
 impl Running {
@@ -178,7 +190,13 @@ impl Running {
         label: &str,
     ) -> Result<Self, TopologyError> {
         let folder = place.folder.join(label);
-        make_folder(&folder)?;
+        // What an earlier run kept here would be found by this one: a database, say.
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &folder)(error));
+            }
+            _ => make_folder(&folder)?,
+        }
         let mut ports = Ports::default();
         let values = values(topology, change, place, &folder, &mut ports)?;
         let mut running = Self {
@@ -225,6 +243,13 @@ impl Running {
             .map_err(|unknown| TopologyError::value(&self.topology.name, text, unknown.words(&self.values)))
     }
 
+    /// The provider that flows go through; absent where the topology describes none.
+    pub(crate) fn provider(&self) -> Result<Option<Description>, TopologyError> {
+        let Some(table) = &self.topology.provider else { return Ok(None) };
+        let described = provider::filled(table, &self.values);
+        described.map(Some).map_err(|what| TopologyError::value(&self.topology.name, "provider", what))
+    }
+
     /// Process ids of the components that were started here, by name.
     pub fn processes(&self) -> Vec<(String, u32)> {
         let ids = self
@@ -249,14 +274,20 @@ impl Running {
         self.topology.load.urls.iter().map(|url| self.target(url, self.topology.load.protocol)).collect()
     }
 
-    /// A URL that is reached as those are where load enters.
-    pub(super) fn target(&self, url: &str, protocol: Protocol) -> Result<Target, TopologyError> {
+    /// Whose certificates are believed where load enters, and by flows.
+    pub(crate) fn trust(&self) -> Result<Option<Trust>, TopologyError> {
         let load = &self.topology.load;
-        let trust = match &load.ca {
+        Ok(match &load.ca {
             _ if load.insecure => Some(Trust::Anything),
             Some(file) => Some(Trust::Authorities(PathBuf::from(self.fill(file)?))),
             None => None,
-        };
+        })
+    }
+
+    /// A URL that is reached as those are where load enters.
+    pub(super) fn target(&self, url: &str, protocol: Protocol) -> Result<Target, TopologyError> {
+        let load = &self.topology.load;
+        let trust = self.trust()?;
         let url = self.fill(url)?;
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
@@ -330,6 +361,14 @@ impl Running {
         Ok(())
     }
 
+    /// The account that a component runs as, where the lab can change to it.
+    fn account(&self, component: &str, user: &str) -> Result<Option<Account>, TopologyError> {
+        Account::find(user).map_err(|error| {
+            let place = format!("component `{component}`: user");
+            TopologyError::value(&self.topology.name, place, error.to_string())
+        })
+    }
+
     fn remote(&self, component: &Component) -> Result<Started, TopologyError> {
         Ok(Started {
             name: component.name.clone(),
@@ -359,34 +398,59 @@ impl Running {
         let path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
-        let filled = self.own_values(component, program, &folder)?;
-        let fill = |text: &String| self.fill_with(text, &filled, name);
-        let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
-        let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
-        let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
-        let launch = Launch {
-            program: path.clone(),
-            arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
-            environment: program
-                .environment
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), fill(value)?)))
-                .collect::<Result<_, TopologyError>>()?,
-            folder,
-            cores: program.cores.clone(),
-            stop: program.stop,
-            group,
-        };
-        let mut process = Process::start(launch).map_err(|error| TopologyError::Start {
-            component: name.clone(),
-            program: path.display().to_string(),
-            error,
-        })?;
-        if program.once {
-            return self.wait_for_end(name, program, &mut process);
+        let account = program.user.as_deref().map(|user| self.account(name, user)).transpose()?.flatten();
+        let change = account.map(|_| place.programs.find(name, "setpriv", None)).transpose()?;
+        let mut filled = self.own_values(component, program, &folder)?;
+        for need in &program.needs {
+            let found = place.programs.find(name, need, self.topology.programs.get(need))?;
+            let folder = found.parent().unwrap_or(Path::new("/"));
+            filled.insert(folder_name(need), folder.display().to_string());
         }
+        if let Some(account) = account {
+            let files = program.files.keys().map(|file| folder.join(file));
+            for path in files.chain([folder.clone()]) {
+                account.give(&path).map_err(failed("give away", &path))?;
+            }
+        }
+        let start = |values: &Values| -> Result<Process, TopologyError> {
+            let fill = |text: &String| self.fill_with(text, values, name);
+            let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
+            let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
+            let output = program.stdout.as_ref().map(|file| folder.join(file));
+            let launch = Launch {
+                program: path.clone(),
+                arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
+                environment: program
+                    .environment
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), fill(value)?)))
+                    .collect::<Result<_, TopologyError>>()?,
+                folder: folder.clone(),
+                cores: program.cores.clone(),
+                stop: program.stop,
+                group,
+                output,
+                account: account.zip(change.clone()),
+            };
+            Process::start(launch).map_err(|error| TopologyError::Start {
+                component: name.clone(),
+                program: path.display().to_string(),
+                error,
+            })
+        };
+        for time in 1..=program.times {
+            let mut values = filled.clone();
+            values.insert(NUMBER.to_owned(), time.to_string());
+            self.wait_for_end(name, program, &mut start(&values)?)?;
+        }
+        if program.times > 0 {
+            return Ok(());
+        }
+        let mut process = start(&filled)?;
+        let fill = |text: &String| self.fill_with(text, &filled, name);
+        let counters = process.group().and_then(crate::cgroup::Group::counters);
         let how = match &program.ready {
-            Some(Ready::Http(text)) => Some(Ready::Http(fill(text)?)),
+            Some(Ready::Http(text, says)) => Some(Ready::Http(fill(text)?, says.clone())),
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
@@ -422,7 +486,7 @@ impl Running {
                 None if Instant::now() >= until => {
                     return Err(unready(name, program.ready_timeout, "it has not ended".to_owned(), process));
                 }
-                None if self.interrupt.sleep(PAUSE) => return Err(TopologyError::Interrupted),
+                None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
                 None => {}
             }
         }
@@ -437,6 +501,10 @@ impl Running {
     ) -> Result<Values, TopologyError> {
         let mut values = self.values.clone();
         values.insert("work".to_owned(), folder.display().to_string());
+        for port in &program.ports {
+            let number = self.values.get(&format!("{}.{port}", component.name)).cloned();
+            values.insert(port_name(port), number.unwrap_or_default());
+        }
         let places =
             program.files.keys().map(|name| (file_name(name), folder.join(name).display().to_string()));
         values.extend(places);
@@ -525,6 +593,22 @@ fn values(
                 }
             }
         }
+    }
+    for name in &topology.secrets {
+        let (text, path) = (secret(), folder.join(format!("{name}.secret")));
+        private(&path, &format!("{text}\n"))?;
+        let [own, file] = secret_names(name);
+        values.insert(own, text);
+        values.insert(file, path.display().to_string());
+    }
+    // Parts were chosen when the topology was read: another choice now would not be the topology that runs.
+    let other = topology
+        .chosen
+        .iter()
+        .find(|(name, chosen)| change.variables.get(*name).is_some_and(|value| value != *chosen));
+    if let Some((name, chosen)) = other {
+        let what = format!("`{name}` chooses parts and was `{chosen}` when the topology was read");
+        return Err(TopologyError::value(&topology.name, "variables", what));
     }
     let mut filled = Values::new();
     for (name, value) in &topology.variables {
