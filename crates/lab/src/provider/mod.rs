@@ -180,10 +180,11 @@ async fn drive(
     let users = prepare(plan.scenario, users.collect()).await?;
     let preparation = started.elapsed();
 
-    shared.clock.restart();
+    let origin = Instant::now();
+    shared.clock.restart_at(origin);
     shared.tally.borrow_mut().slices = probe.slices;
     if let Some(started) = probe.started {
-        started(shared.clock.origin());
+        started(origin);
     }
     let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
     let course = Rc::new(Course::default());

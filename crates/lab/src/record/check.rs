@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::parts::{Class, Component, Iteration, Sample, Slice, Stated, Variant};
+use super::parts::{Class, Component, Iteration, Revocations, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
@@ -137,7 +137,14 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     iteration.components.iter().try_for_each(|component| check_component(place, component))?;
     iteration.events.iter().try_for_each(|event| counted(place, event.at_ms))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
+    iteration.revocations.iter().try_for_each(|seen| check_revocations(place, seen))?;
     check_timeline(place, &iteration.timeline)
+}
+
+fn check_revocations(place: &str, seen: &Revocations) -> Checked {
+    [seen.revoked, seen.failed, seen.asked].into_iter().try_for_each(|whole| counted(place, whole))?;
+    let figures = [Some(seen.patience_s), seen.bound_s, seen.cpu_share];
+    figures.into_iter().flatten().try_for_each(|figure| finite(place, "a figure of revocations", figure))
 }
 
 fn check_class(place: &str, class: &Class) -> Checked {

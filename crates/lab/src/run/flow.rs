@@ -15,19 +15,16 @@ use crate::units::seconds;
 
 /// Sends virtual users through a flow; the iteration, and whether it was ended early.
 pub(super) fn send(
-    running: &Running,
-    load: &Load,
-    flow: Flow,
-    seed: u64,
+    plan: &ProviderPlan,
     probe: Probe,
     interrupt: &Interrupt,
 ) -> Result<(Iteration, bool), Failed> {
-    let plan = plan(running, load, flow, seed)?;
-    let (report, mut outcome) = provider::measure(&plan, probe, interrupt.wait())?;
+    let (report, mut outcome) = provider::measure(plan, probe, interrupt.wait())?;
     Ok((iteration(&report, &mut outcome.tally), outcome.interrupted))
 }
 
-fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Result<ProviderPlan, Failed> {
+/// Virtual users that go through a flow of the topology's provider.
+pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Result<ProviderPlan, Failed> {
     let topology = running.topology();
     let wrong = |what: &str| TopologyError::value(&topology.name, "provider", what);
     let description = running.provider()?.ok_or_else(|| wrong("a flow needs one, and there is none"))?;

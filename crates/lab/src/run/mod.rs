@@ -7,6 +7,7 @@
 //! shuffled by the seed) → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
+mod events;
 mod facts;
 mod flow;
 mod measure;
@@ -29,6 +30,7 @@ use crate::record::{
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
+use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
 
@@ -104,6 +106,10 @@ enum Failed {
     Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
     ServesNothing(u32),
+    #[error("cannot watch revocations: {0}")]
+    Revocations(io::Error),
+    #[error("nothing could be revoked: {0}")]
+    NothingRevoked(String),
 }
 
 /// Runs a scenario.
@@ -260,12 +266,6 @@ struct Floor<'a> {
     started: u32,
 }
 
-/// An arrangement that runs, with tokens for its loads.
-struct Up {
-    running: Running,
-    tokens: Vec<String>,
-}
-
 impl Floor<'_> {
     fn rounds(&mut self) {
         let mut up: BTreeMap<usize, Up> = BTreeMap::new();
@@ -336,7 +336,11 @@ impl Floor<'_> {
             let mut running = Running::start(&arrangement.topology, &arrangement.change, self.place, &label)?;
             let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1) as usize)?;
             running.check(tokens.first().map(String::as_str))?;
-            Ok(Up { running, tokens })
+            let revokes =
+                |name: &String| self.scenario.loads.get(name).is_some_and(|load| load.revocations.is_some());
+            let mode = arrangement.mode.as_deref();
+            let site = if arrangement.loads.iter().any(revokes) { running.site(mode)? } else { None };
+            Ok(Up { running, tokens, site })
         };
         match start() {
             Ok(up) => Some(up),
@@ -376,21 +380,15 @@ impl Floor<'_> {
                 tokens: 1,
                 zipf: None,
                 timeout: Duration::from_secs(10),
+                revocations: None,
+                events: Vec::new(),
             };
             self.progress.measuring(
                 &format!("{}, how much it serves", arrangement.name),
                 0,
                 Some(length + load.warmup),
             );
-            let seen = measure::measure(
-                &mut one.running,
-                &one.tokens,
-                &load,
-                None,
-                self.seed,
-                self.interrupt,
-                &self.progress,
-            );
+            let seen = measure::measure(&mut one, &load, None, self.seed, self.interrupt, &self.progress);
             match seen {
                 Ok(seen) if seen.interrupted => self.interrupted = true,
                 Ok(seen) => match seen.per_s() {
@@ -421,8 +419,7 @@ impl Floor<'_> {
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
         // Another seed for each round, the same for all variants of a round: they get the same arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
-        let outcome =
-            measure::measure(&mut up.running, &up.tokens, load, rate, seed, self.interrupt, &self.progress);
+        let outcome = measure::measure(up, load, rate, seed, self.interrupt, &self.progress);
         match outcome {
             Ok(measured) => {
                 self.interrupted |= measured.interrupted;

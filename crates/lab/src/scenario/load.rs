@@ -9,6 +9,8 @@ use serde::Deserialize;
 use crate::amount;
 use crate::load::{Spacing, Stop};
 use crate::provider::Scenario as Flow;
+use crate::revoke::Pace;
+use crate::topology::{Act, Signalled};
 
 /// Connections of an open loop when nothing is said.
 const CONNECTIONS: u32 = 64;
@@ -16,6 +18,11 @@ const CONNECTIONS: u32 = 64;
 const WARMUP: Duration = Duration::from_secs(1);
 /// Time after which an answer is not waited for any more, when nothing is said.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// One revocation in each such interval, and how long a revoked credential is asked about, when nothing is said.
+const EVERY: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Shortest of both.
+const LEAST_PACE: Duration = Duration::from_millis(1);
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Most tokens of a population.
@@ -38,6 +45,21 @@ pub struct Load {
     pub zipf: Option<f64>,
     /// Time after which an answer is not waited for any more.
     pub timeout: Duration,
+    /// Credentials are revoked meanwhile.
+    pub revocations: Option<Pace>,
+    /// What is done to components meanwhile, by time.
+    pub events: Vec<Planned>,
+}
+
+/// Something that is done to a component while load lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Since the start of the iteration, warm-up included.
+    pub at: Duration,
+    /// Its name in the topology.
+    pub component: String,
+    /// What.
+    pub act: Act,
 }
 
 /// How requests arrive.
@@ -80,6 +102,27 @@ pub(super) struct LoadTable {
     tokens: Option<u32>,
     zipf: Option<f64>,
     timeout: Option<String>,
+    revocations: Option<RevocationsTable>,
+    event: Option<Vec<EventTable>>,
+}
+
+/// Revocations while load lasts; every key may be left out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RevocationsTable {
+    every: Option<String>,
+    patience: Option<String>,
+    bound: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventTable {
+    at: String,
+    component: String,
+    signal: Option<Signalled>,
+    #[serde(default)]
+    restart: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -115,6 +158,15 @@ impl LoadTable {
             tokens: other.tokens.or(self.tokens),
             zipf: other.zipf.or(self.zipf),
             timeout: other.timeout.or(self.timeout),
+            revocations: match (self.revocations, other.revocations) {
+                (Some(whole), Some(other)) => Some(RevocationsTable {
+                    every: other.every.or(whole.every),
+                    patience: other.patience.or(whole.patience),
+                    bound: other.bound.or(whole.bound),
+                }),
+                (whole, other) => other.or(whole),
+            },
+            event: other.event.or(self.event),
         }
     }
 
@@ -186,6 +238,10 @@ impl LoadTable {
         if !(1..=MOST_TOKENS).contains(&tokens) {
             return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
         }
+        let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
+        let events = self.event.unwrap_or_default().into_iter().map(EventTable::planned);
+        let mut events = events.collect::<Result<Vec<_>, _>>().map_err(|what| ("event", what))?;
+        events.sort_by_key(|event| event.at);
         Ok(Load {
             flow,
             arrivals,
@@ -194,7 +250,42 @@ impl LoadTable {
             tokens,
             zipf: self.zipf,
             timeout,
+            revocations: revocations.map_err(|what| ("revocations", what))?,
+            events,
         })
+    }
+}
+
+impl RevocationsTable {
+    fn pace(&self) -> Result<Pace, String> {
+        let time = |key: &str, text: &Option<String>| {
+            let time = text.as_deref().map(amount::duration).transpose();
+            match time.map_err(|what| format!("{key}: {what}"))? {
+                Some(time) if time < LEAST_PACE => Err(format!("{key}: is at least 1ms")),
+                time => Ok(time),
+            }
+        };
+        Ok(Pace {
+            every: time("every", &self.every)?.unwrap_or(EVERY),
+            patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
+            bound: time("bound", &self.bound)?,
+        })
+    }
+}
+
+impl EventTable {
+    fn planned(self) -> Result<Planned, String> {
+        let at = amount::duration(&self.at).map_err(|what| format!("at: {what}"))?;
+        let act = match (self.signal, self.restart) {
+            (Some(signal), false) => Act::Signal(signal),
+            (None, true) => Act::Restart,
+            _ => {
+                return Err(
+                    "takes either `signal` (STOP, CONT, KILL, TERM, HUP) or `restart = true`".to_owned()
+                );
+            }
+        };
+        Ok(Planned { at, component: self.component, act })
     }
 }
 

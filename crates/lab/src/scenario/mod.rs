@@ -11,6 +11,6 @@ mod table;
 mod target;
 
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Load, Rate};
+pub use load::{Arriving, Load, Planned, Rate};
 
 pub(crate) use description::stand_in;

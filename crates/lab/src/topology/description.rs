@@ -22,6 +22,8 @@ use crate::provider::Scenario as Flow;
 const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
+/// Most places where load enters.
+const MOST_ENTRIES: usize = 64;
 
 /// A topology, checked.
 #[derive(Debug, Clone)]
@@ -41,6 +43,7 @@ pub struct Topology {
     /// The provider that flows go through, with names in its texts.
     pub(crate) provider: Option<toml::Table>,
     pub(crate) load: Entry,
+    pub(crate) revocations: Option<Revocations>,
     /// Components in the order in which a request meets them.
     pub(crate) path: Vec<String>,
     /// Every text that it is made of, by name: what its digest is taken over.
@@ -156,10 +159,36 @@ pub(crate) struct TokenMode {
     pub(crate) file: Option<PathBuf>,
 }
 
+/// Where credentials are revoked while load lasts, and who is asked about them; they are issued as those of the load are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Revocations {
+    /// Revocation endpoints (RFC 7009).
+    pub(crate) revoke: Vec<String>,
+    /// Token endpoints; that of `[tokens]` when there is none.
+    #[serde(default)]
+    pub(crate) issue: Vec<String>,
+    /// The client that introspects.
+    pub(crate) introspecting_client: Option<String>,
+    /// Who is asked.
+    pub(crate) place: Vec<WatchedPlace>,
+}
+
+/// Where a credential is accepted or not: asked by a request, or by introspection (RFC 7662).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WatchedPlace {
+    pub(crate) node: String,
+    pub(crate) cluster: Option<String>,
+    pub(crate) url: Option<String>,
+    pub(crate) introspection: Option<String>,
+}
+
 /// Where load enters.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    pub(crate) url: String,
+    /// One, or several that share the load.
+    pub(crate) urls: Vec<String>,
     pub(crate) protocol: Protocol,
     pub(crate) ca: Option<String>,
     pub(crate) insecure: bool,
@@ -207,6 +236,16 @@ impl Topology {
             )
         })?;
         let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
+        let urls = match (load.url, load.urls) {
+            (Some(url), urls) if urls.is_empty() => vec![url],
+            (None, urls) if (1..=MOST_ENTRIES).contains(&urls.len()) => urls,
+            _ => {
+                return Err(missing(
+                    "load",
+                    "takes either `url` or `urls` (from 1 to 64, which share the load)",
+                ));
+            }
+        };
         let stem = PathBuf::from(name)
             .file_stem()
             .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -221,7 +260,7 @@ impl Topology {
             tokens: gathered.tokens,
             provider: gathered.provider,
             load: Entry {
-                url: load.url,
+                urls,
                 protocol: match load.protocol {
                     Wire::Http1 => Protocol::Http1,
                     Wire::Http2 => Protocol::Http2,
@@ -232,6 +271,7 @@ impl Topology {
                 guarded,
                 timing: load.server_timing_of,
             },
+            revocations: gathered.revocations,
             path: gathered.path,
             sources: gathered.sources,
         };
@@ -313,6 +353,9 @@ impl Topology {
         if let Some(tokens) = &self.tokens {
             check_tokens(file, tokens)?;
         }
+        if let Some(revocations) = &self.revocations {
+            self.check_revocations(file, revocations)?;
+        }
         self.check_names(file)
     }
 
@@ -380,10 +423,41 @@ impl Topology {
                 .map_err(|what| TopologyError::value(file, "provider", what))?;
         }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
+        let revocations = self.revocations.iter().flat_map(|revocations| {
+            let places =
+                revocations.place.iter().flat_map(|place| place.url.iter().chain(&place.introspection));
+            revocations.revoke.iter().chain(&revocations.issue).chain(places)
+        });
         tokens
             .map(|text| ("tokens", text))
-            .chain([("load.url", &self.load.url)])
+            .chain(self.load.urls.iter().map(|text| ("load.url", text)))
+            .chain(revocations.map(|text| ("revocations", text)))
             .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
+    }
+
+    fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
+        let wrong = |what: &str| Err(TopologyError::value(file, "revocations", what));
+        if revocations.revoke.is_empty() || revocations.place.is_empty() {
+            return wrong("needs `revoke` (revocation endpoints) and a [[revocations.place]] that is asked");
+        }
+        let asks = self.tokens.as_ref().is_some_and(|tokens| {
+            tokens.secret_file.is_some() && (tokens.url.is_some() || !revocations.issue.is_empty())
+        });
+        if !asks {
+            return wrong("needs a client: give `url`, `secret_file` and a mode with `client` in [tokens]");
+        }
+        for place in &revocations.place {
+            let name = &place.node;
+            if place.url.is_some() == place.introspection.is_some() {
+                let what =
+                    format!("place `{name}` takes either `url` (a request) or `introspection` (an endpoint)");
+                return wrong(&what);
+            }
+            if place.introspection.is_some() && revocations.introspecting_client.is_none() {
+                return wrong(&format!("place `{name}` is introspected: name the `introspecting_client`"));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -117,6 +117,14 @@ pub enum TopologyError {
         /// What it did.
         what: String,
     },
+    /// Something was to be done to a component while load lasted, and could not be.
+    #[error("{what} failed: {error}")]
+    Act {
+        /// What, with the component.
+        what: String,
+        /// The system's words.
+        error: std::io::Error,
+    },
     /// The run was asked to end.
     #[error("ended by request")]
     Interrupted,

@@ -36,8 +36,9 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "idp-gateway.toml", "artemis.xml", "artemis-bootstrap.xml", "artemis-login.config", "artemis-management.xml",
     "artemis-users.properties", "artemis-roles.properties", "activemq.java", "rabbitmq.conf", "rabbitmq-plugins",
 );
-const SCENARIOS: Texts =
-    texts!("scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "identity.toml");
+const SCENARIOS: Texts = texts!(
+    "scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "identity.toml", "coherence.toml",
+);
 
 /// A text and where it is from.
 #[derive(Debug, Clone)]

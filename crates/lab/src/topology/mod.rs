@@ -10,6 +10,7 @@
 
 mod account;
 mod description;
+mod during;
 mod error;
 mod library;
 mod ports;
@@ -24,8 +25,9 @@ mod tokens;
 
 pub(crate) use description::Metrics;
 pub use description::Topology;
+pub use during::{Act, Signalled};
 pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
 pub use running::{Change, Place, Running};
-pub(crate) use running::{Started, cores};
+pub(crate) use running::{Root, Started, cores};

@@ -8,7 +8,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::account::Account;
@@ -24,7 +25,6 @@ use crate::cgroup::{Hierarchy, Limits};
 use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
-use crate::observe::Watched;
 use crate::provider::Description;
 
 /// Longest wait until the way through the whole topology works.
@@ -62,7 +62,7 @@ pub struct Change {
 pub(crate) struct Started {
     pub(crate) name: String,
     /// Absent for what runs elsewhere.
-    pub(crate) watched: Option<Watched>,
+    pub(crate) root: Option<Root>,
     /// Ports that it listens on.
     pub(crate) ports: Vec<u16>,
     pub(crate) limits: Limits,
@@ -71,17 +71,40 @@ pub(crate) struct Started {
     pub(crate) metrics: Option<Metrics>,
 }
 
-struct Live {
-    about: Started,
-    process: Option<Process>,
+/// The process of a component; another one after it was started anew.
+#[derive(Debug, Clone)]
+pub(crate) struct Root(Arc<AtomicU32>);
+
+impl Root {
+    fn new(pid: u32) -> Self {
+        Self(Arc::new(AtomicU32::new(pid)))
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, pid: u32) {
+        self.0.store(pid, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Live {
+    pub(super) about: Started,
+    pub(super) process: Option<Process>,
+    /// How it is known that it is ready, and the longest wait for it.
+    pub(super) ready: (Option<Ready>, Duration),
+    /// It was ended on purpose while load lasted.
+    pub(super) put_down: bool,
 }
 
 /// A topology that runs; ended when dropped.
 pub struct Running {
-    topology: Topology,
-    live: Vec<Live>,
-    values: Values,
-    interrupt: Interrupt,
+    pub(super) topology: Topology,
+    pub(super) live: Vec<Live>,
+    pub(super) values: Values,
+    pub(super) interrupt: Interrupt,
     /// The checked answer told phases.
     tells_phases: bool,
     _ports: Ports,
@@ -196,7 +219,9 @@ impl Running {
             }
             match &component.kind {
                 Kind::Remote { .. } => {
-                    running.live.push(Live { about: running.remote(component)?, process: None });
+                    let about = running.remote(component)?;
+                    let ready = (None, Duration::ZERO);
+                    running.live.push(Live { about, process: None, ready, put_down: false });
                 }
                 Kind::Program(program) => {
                     let limits = change.limits.get(&component.name).copied().unwrap_or(program.limits);
@@ -227,8 +252,11 @@ impl Running {
 
     /// Process ids of the components that were started here, by name.
     pub fn processes(&self) -> Vec<(String, u32)> {
-        let ids = self.live.iter().filter_map(|live| live.about.watched.clone());
-        ids.map(|watched| (watched.name, watched.pid)).collect()
+        let ids = self
+            .live
+            .iter()
+            .filter_map(|live| Some((live.about.name.clone(), live.about.root.as_ref()?.pid())));
+        ids.collect()
     }
 
     /// What whoever watches has to know of each component.
@@ -241,9 +269,9 @@ impl Running {
         self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
     }
 
-    /// Where load enters.
-    pub fn target(&self) -> Result<Target, TopologyError> {
-        self.target_over(self.topology.load.protocol)
+    /// Where load enters: at one place, or at several that share it.
+    pub fn targets(&self) -> Result<Vec<Target>, TopologyError> {
+        self.topology.load.urls.iter().map(|url| self.target(url, self.topology.load.protocol)).collect()
     }
 
     /// Whose certificates are believed where load enters, and by flows.
@@ -256,10 +284,11 @@ impl Running {
         })
     }
 
-    fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+    /// A URL that is reached as those are where load enters.
+    pub(super) fn target(&self, url: &str, protocol: Protocol) -> Result<Target, TopologyError> {
         let load = &self.topology.load;
         let trust = self.trust()?;
-        let url = self.fill(&load.url)?;
+        let url = self.fill(url)?;
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
             .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
@@ -275,9 +304,16 @@ impl Running {
         tokens::get(tokens, how, count, &self.values, &self.interrupt)
     }
 
-    /// Checks that a request with a token passes, and that one without does not where the topology is guarded.
+    /// Checks that a request with a token passes wherever load enters, and that one without does not where the topology is guarded.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
-        let target = self.target_over(Protocol::Http1)?;
+        for url in self.topology.load.urls.clone() {
+            let target = self.target(&url, Protocol::Http1)?;
+            self.check_entry(target, token)?;
+        }
+        Ok(())
+    }
+
+    fn check_entry(&mut self, target: Target, token: Option<&str>) -> Result<(), TopologyError> {
         let url = target.url.clone();
         let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
         let mut client = Client::new(target, MOST).map_err(|error| wrong(error.to_string()))?;
@@ -313,9 +349,9 @@ impl Running {
         Ok(())
     }
 
-    /// Fails when a component has ended.
+    /// Fails when a component has ended, other than on purpose.
     pub fn check_alive(&mut self) -> Result<(), TopologyError> {
-        for live in &mut self.live {
+        for live in self.live.iter_mut().filter(|live| !live.put_down) {
             if let Some(process) = &mut live.process
                 && let Some(status) = process.ended()
             {
@@ -336,7 +372,7 @@ impl Running {
     fn remote(&self, component: &Component) -> Result<Started, TopologyError> {
         Ok(Started {
             name: component.name.clone(),
-            watched: None,
+            root: None,
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
@@ -382,19 +418,19 @@ impl Running {
             let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
             let output = program.stdout.as_ref().map(|file| folder.join(file));
             let launch = Launch {
-                program: &path,
+                program: path.clone(),
                 arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
                 environment: program
                     .environment
                     .iter()
                     .map(|(name, value)| Ok((name.clone(), fill(value)?)))
                     .collect::<Result<_, TopologyError>>()?,
-                folder: &folder,
-                cores: &program.cores,
+                folder: folder.clone(),
+                cores: program.cores.clone(),
                 stop: program.stop,
                 group,
-                output: output.as_deref(),
-                account: account.zip(change.as_deref()),
+                output,
+                account: account.zip(change.clone()),
             };
             Process::start(launch).map_err(|error| TopologyError::Start {
                 component: name.clone(),
@@ -412,32 +448,26 @@ impl Running {
         }
         let mut process = start(&filled)?;
         let fill = |text: &String| self.fill_with(text, &filled, name);
-        let counters = process.group.as_ref().and_then(crate::cgroup::Group::counters);
+        let counters = process.group().and_then(crate::cgroup::Group::counters);
         let how = match &program.ready {
             Some(Ready::Http(text, says)) => Some(Ready::Http(fill(text)?, says.clone())),
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
-        if let Some(how) = how {
-            match ready::wait(&how, program.ready_timeout, &place.interrupt, || process.ended()) {
-                ready::Waited::Ready => {}
-                ready::Waited::Interrupted => return Err(TopologyError::Interrupted),
-                ready::Waited::Ended(status) => return Err(ended(name, status, &process)),
-                ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
-            }
-        }
+        let ready = (how, program.ready_timeout);
+        wait_until_ready(name, &ready, &mut process, &place.interrupt)?;
         // Who asks for health or metrics is no client.
         let ports = program.ports.iter().filter(|port| *port != "admin");
         let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
             name: name.clone(),
-            watched: Some(Watched { name: name.clone(), pid: process.pid() }),
+            root: Some(Root::new(process.pid())),
             ports: numbers.collect(),
-            limits: process.group.as_ref().map(crate::cgroup::Group::limits).unwrap_or_default(),
+            limits: process.group().map(crate::cgroup::Group::limits).unwrap_or_default(),
             counters,
             metrics: self.metrics(component)?,
         };
-        self.live.push(Live { about, process: Some(process) });
+        self.live.push(Live { about, process: Some(process), ready, put_down: false });
         Ok(())
     }
 
@@ -454,7 +484,7 @@ impl Running {
                 Some(status) if status == "exit code 0" => return Ok(()),
                 Some(status) => return Err(ended(name, status, process)),
                 None if Instant::now() >= until => {
-                    return Err(unready(name, program, "it has not ended".to_owned(), process));
+                    return Err(unready(name, program.ready_timeout, "it has not ended".to_owned(), process));
                 }
                 None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
                 None => {}
@@ -515,10 +545,26 @@ fn ended(name: &str, status: String, process: &Process) -> TopologyError {
     }
 }
 
-fn unready(name: &str, program: &Program, why: String, process: &Process) -> TopologyError {
+/// Waits until a component that was started is ready.
+pub(super) fn wait_until_ready(
+    name: &str,
+    (how, timeout): &(Option<Ready>, Duration),
+    process: &mut Process,
+    interrupt: &Interrupt,
+) -> Result<(), TopologyError> {
+    let Some(how) = how else { return Ok(()) };
+    match ready::wait(how, *timeout, interrupt, || process.ended()) {
+        ready::Waited::Ready => Ok(()),
+        ready::Waited::Interrupted => Err(TopologyError::Interrupted),
+        ready::Waited::Ended(status) => Err(ended(name, status, process)),
+        ready::Waited::Late(why) => Err(unready(name, *timeout, why, process)),
+    }
+}
+
+fn unready(name: &str, timeout: Duration, why: String, process: &Process) -> TopologyError {
     TopologyError::Unready {
         component: name.to_owned(),
-        seconds: program.ready_timeout.as_secs_f64(),
+        seconds: timeout.as_secs_f64(),
         why,
         log: process.log().to_path_buf(),
         tail: process.tail(),

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::TopologyError;
-use super::description::{Component, Kind, Metrics, Program, ProgramTable, Ready, StopSignal, Tokens};
+use super::description::{
+    Component, Kind, Metrics, Program, ProgramTable, Ready, Revocations, StopSignal, Tokens,
+};
 use super::library::{Library, Text};
 use super::template;
 use crate::amount;
@@ -38,6 +40,7 @@ struct Table {
     tokens: Option<Tokens>,
     provider: Option<toml::Table>,
     load: Option<LoadTable>,
+    revocations: Option<Revocations>,
     #[serde(default)]
     component: Vec<ComponentTable>,
 }
@@ -45,7 +48,9 @@ struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
-    pub(super) url: String,
+    pub(super) url: Option<String>,
+    #[serde(default)]
+    pub(super) urls: Vec<String>,
     #[serde(default)]
     pub(super) protocol: Wire,
     pub(super) ca: Option<String>,
@@ -134,6 +139,7 @@ pub(super) struct Gathered {
     pub(super) tokens: Option<Tokens>,
     pub(super) provider: Option<toml::Table>,
     pub(super) load: Option<LoadTable>,
+    pub(super) revocations: Option<Revocations>,
     pub(super) path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -169,6 +175,7 @@ impl Gathered {
         self.provider = table.provider.or(self.provider.take());
         self.tokens = table.tokens.or(self.tokens.take());
         self.load = table.load.or(self.load.take());
+        self.revocations = table.revocations.or(self.revocations.take());
         if !table.path.is_empty() {
             self.path = table.path;
         }

@@ -2,8 +2,10 @@
 
 mod cgroups;
 mod commands;
+mod during;
 mod flows;
 mod remote;
+mod revocations;
 mod runs;
 mod server;
 mod topologies;
