@@ -66,6 +66,14 @@ impl Record {
                 return no(&place, "needs three variants: fewer have no bend");
             }
         }
+        for ratio in &self.ratios {
+            let place = format!("ratios[{}]", ratio.name);
+            known(place.clone(), &ratio.over)?;
+            ratio.variants.iter().try_for_each(|name| known(place.clone(), name))?;
+            if ratio.variants.is_empty() {
+                return no(&place, "needs a variant whose figures are divided");
+            }
+        }
         for reference in &self.reference {
             let place = format!("reference[{}]", reference.label);
             let figures = [reference.p50_us, reference.p95_us, reference.p99_us, reference.per_s];

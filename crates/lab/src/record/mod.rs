@@ -26,7 +26,9 @@ pub use parts::{
     Class, Component, Doubt, Event, Finding, GeneratorUse, Iteration, Outcome, Phase, Printed, Revocations,
     Sample, Slice, Staleness, Stated, Variant,
 };
-pub use run::{Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Sweep};
+pub use run::{
+    Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Ratio, Reference, Run, Rung, Sweep,
+};
 
 /// Largest record that is read, bytes. A run of 64 variants with everything in it stays far below.
 pub const MOST_BYTES: u64 = 64 << 20;
@@ -70,6 +72,9 @@ pub struct Record {
     /// Variants that differ only in how much load they get: what the knee is computed from.
     #[serde(default)]
     pub sweeps: Vec<Sweep>,
+    /// Variants that are put in relation to one of them, round by round.
+    #[serde(default)]
+    pub ratios: Vec<Ratio>,
     /// Figures published elsewhere that stand beside the measured ones.
     #[serde(default)]
     pub reference: Vec<Reference>,
@@ -130,6 +135,7 @@ impl Record {
             variants: Vec::new(),
             ladders: Vec::new(),
             sweeps: Vec::new(),
+            ratios: Vec::new(),
             reference: Vec::new(),
         }
     }

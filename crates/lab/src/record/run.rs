@@ -166,6 +166,19 @@ pub struct Sweep {
     pub variants: Vec<String>,
 }
 
+/// Variants that are put in relation to one of them, round by round: figures of a round share its weather.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Ratio {
+    /// A line for people.
+    pub name: String,
+    /// The variant that figures are divided by.
+    pub over: String,
+    /// The variants whose figures are divided.
+    #[schemars(length(min = 1))]
+    pub variants: Vec<String>,
+}
+
 /// Figures that were published elsewhere, on other hardware: a shape to compare, never a ratio to claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

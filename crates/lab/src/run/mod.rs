@@ -24,7 +24,9 @@ use crate::desk::audit::{AuditError, Tables};
 use crate::diagnose;
 use crate::interrupt::Interrupt;
 use crate::load::Random;
-use crate::record::{Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant};
+use crate::record::{
+    Doubt, Finding, Iteration, Ladder, Ratio, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
+};
 use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
@@ -164,12 +166,13 @@ fn record(
     }
     record.ladders = ladders(scenario, &record);
     record.sweeps = sweeps(scenario, &record);
+    record.ratios = ratios(scenario, &record);
     let published = Tables::shipped()?;
     for reference in &scenario.references {
-        let beside = reference.beside.as_deref().filter(|name| record.variant(name).is_some());
-        if beside.is_some() || reference.beside.is_none() {
-            record.reference.extend(published.reference(&reference.id, beside));
-        }
+        let rows = published.references(&reference.id, reference.beside.as_deref());
+        let shown = |row: &Reference| row.beside.as_ref().is_none_or(|name| record.variant(name).is_some());
+        let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
+        record.reference.extend(rows);
     }
     record.findings.extend(failed.iter().map(|(name, why)| {
         Finding {
@@ -224,6 +227,24 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
         }
     }
     sweeps
+}
+
+/// Ratios of which the divisor and another variant were measured.
+fn ratios(scenario: &Scenario, record: &Record) -> Vec<Ratio> {
+    let mut ratios: Vec<Ratio> = Vec::new();
+    for table in &scenario.ratios {
+        for (mode, load) in scenario.combinations() {
+            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
+            let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
+            let ratio =
+                Ratio { name: name(&table.name), over: name(&table.over), variants: variants.collect() };
+            let whole = record.variant(&ratio.over).is_some() && !ratio.variants.is_empty();
+            if whole && !ratios.contains(&ratio) {
+                ratios.push(ratio);
+            }
+        }
+    }
+    ratios
 }
 
 /// A run under way.

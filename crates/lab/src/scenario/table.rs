@@ -29,6 +29,8 @@ pub(super) struct Table {
     #[serde(default)]
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
+    pub(super) ratio: Vec<RatioTable>,
+    #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
 }
 
@@ -48,6 +50,10 @@ pub(super) struct QuickTable {
     pub(super) rounds: Option<u32>,
     pub(super) fresh: Option<Fresh>,
     pub(super) calibration: Option<String>,
+    /// Variants that stay, by the name before their token mode; all when absent.
+    pub(super) variants: Option<Vec<String>>,
+    /// Loads that stay; all when absent.
+    pub(super) loads: Option<Vec<String>>,
     #[serde(default)]
     pub(super) load: BTreeMap<String, LoadTable>,
 }
@@ -101,13 +107,22 @@ pub(crate) struct SweepTable {
     pub(crate) variants: Vec<String>,
 }
 
+/// Variants in relation to one; names are as in a ladder.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RatioTable {
+    pub(crate) name: String,
+    pub(crate) over: String,
+    pub(crate) variants: Vec<String>,
+}
+
 /// A published row.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReferenceTable {
     /// Its id among the published tables.
     pub(crate) id: String,
-    /// The variant it stands beside.
+    /// The variant it stands beside; of a sweep, with `@concurrency@` for the workers of each of its rows.
     pub(crate) beside: Option<String>,
 }
 

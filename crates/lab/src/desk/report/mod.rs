@@ -8,6 +8,7 @@ mod costs;
 mod facts;
 mod figures;
 mod over_time;
+mod ratios;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,7 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
     sheet.section(facts::warnings(&findings));
     sheet.section(figures::summary(record, seed));
+    sheet.section(ratios::ratios(record, seed));
     sheet.section(costs::ladders(record, seed));
     sheet.section(figures::latency(record));
     sheet.section(figures::reliability(record));

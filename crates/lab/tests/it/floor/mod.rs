@@ -3,6 +3,7 @@
 mod cgroups;
 mod commands;
 mod during;
+mod flows;
 mod remote;
 mod revocations;
 mod runs;
