@@ -110,14 +110,14 @@ pub(super) fn measure(
     Ok(Measured { iteration: counted.then_some(iteration), interrupted: outcome.interrupted })
 }
 
-fn plan(
+pub(super) fn plan(
     running: &Running,
     tokens: &[String],
     load: &Load,
     rate: Option<f64>,
     seed: u64,
 ) -> Result<Plan, Failed> {
-    let target = running.target()?;
+    let target = running.target(load.path.as_deref())?;
     let population = tokens.iter().take(load.tokens as usize).cloned().collect();
     let choice = load.zipf.map_or(Choice::RoundRobin, Choice::Zipf);
     let (schedule, slots) = match load.arrivals {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Arriving;
+use super::counts::Counts;
 use super::load::{Load, Rate};
 use super::table::{Fresh, LadderTable, Reader, ReferenceTable, SweepTable, Table};
 use crate::amount;
@@ -32,6 +33,8 @@ pub struct Scenario {
     pub loads: BTreeMap<String, Load>,
     /// What runs, and which loads go through it.
     pub arrangements: Vec<Arrangement>,
+    /// What is counted beside measuring.
+    pub counts: Option<Counts>,
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
@@ -112,6 +115,7 @@ impl Scenario {
             fresh_each_round: fresh == Fresh::Round,
             loads,
             arrangements,
+            counts: table.counts,
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
             ladders: table.ladder,
             sweeps: table.sweep,
@@ -174,6 +178,10 @@ impl Scenario {
             }
             Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
         };
+        if let Some(counts) = &self.counts {
+            let checked = counts.check(&self.arrangements);
+            checked.map_err(|(key, what)| reader.wrong(&format!("counts.{key}"), what))?;
+        }
         for ladder in &self.ladders {
             ladder
                 .rungs
@@ -273,6 +281,18 @@ mod tests {
                 vec!["ladder `l`", "no variant `y/@tokens@`"],
             ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
+            (("requests = 10", "requests = 10\npath = 'app'"), vec!["load.a.path", "begins with `/`"]),
+            (
+                ("'direct']", "'direct']\n[counts]\ncomponent = 'gateway'\nrequests = [1, 2]"),
+                vec![
+                    "counts.component",
+                    "topology `direct` starts no component `gateway`; it starts backend",
+                ],
+            ),
+            (
+                ("'direct']", "'direct']\n[counts]\ncomponent = 'backend'\nrequests = [600, 100]"),
+                vec!["counts.requests", "the second above the first"],
+            ),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
         ] {
             assert!(SOUND.contains(change.0));

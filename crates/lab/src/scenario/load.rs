@@ -29,7 +29,9 @@ pub struct Load {
     pub stop: Stop,
     /// Load that is not measured, before the window.
     pub warmup: Duration,
-    /// Different tokens.
+    /// Path and query in place of those of the topology's URL.
+    pub path: Option<String>,
+    /// Different tokens; 0 for requests without one.
     pub tokens: u32,
     /// Tokens are chosen with weight 1 / k^exponent; in turn when absent.
     pub zipf: Option<f64>,
@@ -73,6 +75,7 @@ pub(super) struct LoadTable {
     requests: Option<u64>,
     duration: Option<String>,
     warmup: Option<String>,
+    path: Option<String>,
     tokens: Option<u32>,
     zipf: Option<f64>,
     timeout: Option<String>,
@@ -107,6 +110,7 @@ impl LoadTable {
             requests: if ends { other.requests } else { self.requests },
             duration: if ends { other.duration } else { self.duration },
             warmup: other.warmup.or(self.warmup),
+            path: other.path.or(self.path),
             tokens: other.tokens.or(self.tokens),
             zipf: other.zipf.or(self.zipf),
             timeout: other.timeout.or(self.timeout),
@@ -162,13 +166,17 @@ impl LoadTable {
             return wrong("timeout", "of zero answers nothing");
         }
         let tokens = self.tokens.unwrap_or(1);
-        if !(1..=MOST_TOKENS).contains(&tokens) {
-            return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
+        if tokens > MOST_TOKENS {
+            return Err(("tokens", format!("is from 0 to {MOST_TOKENS}")));
+        }
+        if let Some(path) = self.path.as_ref().filter(|path| !path.starts_with('/')) {
+            return Err(("path", format!("`{path}` is none: it begins with `/`")));
         }
         Ok(Load {
             arrivals,
             stop,
             warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
+            path: self.path,
             tokens,
             zipf: self.zipf,
             timeout,
@@ -240,7 +248,7 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nduration = '1s'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 0", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
-            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 0", "tokens"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 100001", "tokens"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
         ] {
             assert_eq!(load(text).unwrap_err().0, key, "{text}");

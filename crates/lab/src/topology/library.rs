@@ -28,7 +28,9 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "behind-edge.toml", "split-edge.toml", "split-authentication.toml", "split-authorization.toml", "haproxy.cfg",
     "envoy.yaml", "auth-request.toml", "nginx.conf",
 );
-const SCENARIOS: Texts = texts!("scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml");
+const SCENARIOS: Texts = texts!("scenarios":
+    "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "counts.toml",
+);
 
 /// A text and where it is from.
 #[derive(Debug, Clone)]

@@ -26,4 +26,4 @@ pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
 pub use running::{Change, Place, Running};
-pub(crate) use running::{Started, cores};
+pub(crate) use running::{Started, Under, cores};

@@ -21,8 +21,8 @@ use super::description::StopSignal;
 use crate::cgroup::Group;
 use crate::observe::process::{children, started_at};
 
-/// How long a program may take to end by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a program may take to end by itself when nothing is said.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at whether it has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Most bytes of a log's end that are shown.
@@ -41,6 +41,8 @@ pub(super) struct Launch<'a> {
     pub(super) folder: &'a Path,
     pub(super) cores: &'a [u32],
     pub(super) stop: StopSignal,
+    /// How long it may take to end by itself.
+    pub(super) patience: Duration,
     pub(super) group: Option<Group>,
 }
 
@@ -51,6 +53,7 @@ pub(super) struct Process {
     pid: Pid,
     log: PathBuf,
     stop: StopSignal,
+    patience: Duration,
     pub(super) group: Option<Group>,
     ended: bool,
 }
@@ -78,7 +81,8 @@ impl Process {
             .process_group(0);
         let child = on_cores(launch.cores, || command.spawn())?;
         let pid = Pid::from_child(&child);
-        Ok(Self { child, pid, log, stop: launch.stop, group: launch.group, ended: false })
+        let Launch { stop, patience, group, .. } = launch;
+        Ok(Self { child, pid, log, stop, patience, group, ended: false })
     }
 
     /// Its number.
@@ -139,7 +143,7 @@ impl Process {
             StopSignal::Quit => Signal::QUIT,
         };
         let _ = kill_process(self.pid, signal);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.patience;
         while !is_zombie(self.pid()) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }

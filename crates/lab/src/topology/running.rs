@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::description::{Component, Kind, Metrics, Program, Ready, file_name};
 use super::ports::Ports;
-use super::process::{Launch, Process};
+use super::process::{Launch, PATIENCE, Process};
 use super::program::Programs;
 use super::template::{self, Values};
 use super::{Topology, TopologyError, ready, tokens};
@@ -23,6 +23,10 @@ use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
 use crate::observe::Watched;
 
+/// So many times as long a program may take under a tool: to become ready, and to end.
+const SLOWER: u32 = 20;
+/// Between two questions whether a program under a tool is ready: answers are work of its that is counted.
+const UNDER_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait until the way through the whole topology works.
 const THROUGH: Duration = Duration::from_secs(20);
 /// Between two tries, and longest wait for one answer.
@@ -51,6 +55,17 @@ pub struct Change {
     pub limits: BTreeMap<String, Limits>,
 }
 
+/// A tool that executes the program of one component, and takes its time: a profiler.
+#[derive(Debug, Clone)]
+pub(crate) struct Under {
+    /// Whose program.
+    pub(crate) component: String,
+    /// The tool.
+    pub(crate) program: String,
+    /// What stands before the path of the program.
+    pub(crate) arguments: Vec<String>,
+}
+
 /// A component that runs, for whoever watches it.
 #[derive(Debug, Clone)]
 pub(crate) struct Started {
@@ -62,6 +77,8 @@ pub(crate) struct Started {
     pub(crate) limits: Limits,
     /// File with the counters of its CPU limit.
     pub(crate) counters: Option<PathBuf>,
+    /// File that counts its programs that the kernel ended for want of memory.
+    pub(crate) memory_events: Option<PathBuf>,
     pub(crate) metrics: Option<Metrics>,
 }
 
@@ -76,6 +93,7 @@ pub struct Running {
     live: Vec<Live>,
     values: Values,
     interrupt: Interrupt,
+    under: Option<Under>,
     /// The checked answer told phases.
     tells_phases: bool,
     _ports: Ports,
@@ -103,6 +121,11 @@ impl Place {
         file("secret_file", "client.secret", &secret())?;
         values.insert("cores".to_owned(), cores().to_string());
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
+    }
+
+    /// Where files of the run go.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Programs as they are found here.
@@ -154,6 +177,17 @@ impl Running {
         place: &Place,
         label: &str,
     ) -> Result<Self, TopologyError> {
+        Self::start_under(topology, change, place, label, None)
+    }
+
+    /// The same, with the program of one component executed by a tool.
+    pub(crate) fn start_under(
+        topology: &Topology,
+        change: &Change,
+        place: &Place,
+        label: &str,
+        under: Option<Under>,
+    ) -> Result<Self, TopologyError> {
         let folder = place.folder.join(label);
         make_folder(&folder)?;
         let mut ports = Ports::default();
@@ -163,6 +197,7 @@ impl Running {
             live: Vec::new(),
             values,
             interrupt: place.interrupt.clone(),
+            under,
             tells_phases: false,
             _ports: ports,
         };
@@ -216,19 +251,24 @@ impl Running {
         self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
     }
 
-    /// Where load enters.
-    pub fn target(&self) -> Result<Target, TopologyError> {
-        self.target_over(self.topology.load.protocol)
+    /// Where load enters; `path` stands in place of that of the topology's URL.
+    pub fn target(&self, path: Option<&str>) -> Result<Target, TopologyError> {
+        self.target_over(self.topology.load.protocol, path)
     }
 
-    fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+    fn target_over(&self, protocol: Protocol, path: Option<&str>) -> Result<Target, TopologyError> {
         let load = &self.topology.load;
         let trust = match &load.ca {
             _ if load.insecure => Some(Trust::Anything),
             Some(file) => Some(Trust::Authorities(PathBuf::from(self.fill(file)?))),
             None => None,
         };
-        let url = self.fill(&load.url)?;
+        let mut url = self.fill(&load.url)?;
+        if let Some(path) = path {
+            let authority = url.find("://").map_or(0, |at| at + 3);
+            url.truncate(url[authority..].find(['/', '?']).map_or(url.len(), |at| authority + at));
+            url.push_str(path);
+        }
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
             .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
@@ -246,7 +286,7 @@ impl Running {
 
     /// Checks that a request with a token passes, and that one without does not where the topology is guarded.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
-        let target = self.target_over(Protocol::Http1)?;
+        let target = self.target_over(Protocol::Http1, None)?;
         let url = target.url.clone();
         let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
         let mut client = Client::new(target, MOST).map_err(|error| wrong(error.to_string()))?;
@@ -301,6 +341,7 @@ impl Running {
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
+            memory_events: None,
             metrics: self.metrics(component)?,
         })
     }
@@ -320,7 +361,7 @@ impl Running {
     ) -> Result<(), TopologyError> {
         let name = &component.name;
         let table = self.topology.programs.get(&program.name);
-        let path = place.programs.find(name, &program.name, table)?;
+        let mut path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
         let filled = self.own_values(component, program, &folder)?;
@@ -328,9 +369,18 @@ impl Running {
         let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
         let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
         let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
+        let memory_events = group.as_ref().and_then(crate::cgroup::Group::memory_events);
+        let mut arguments = program.arguments.iter().map(fill).collect::<Result<Vec<_>, _>>()?;
+        let (mut ready_timeout, mut pause, mut patience) = (program.ready_timeout, ready::PAUSE, PATIENCE);
+        if let Some(under) = self.under.as_ref().filter(|under| under.component == *name) {
+            let tool = place.programs.find(name, &under.program, None)?;
+            let program = std::mem::replace(&mut path, tool).display().to_string();
+            arguments.splice(0..0, under.arguments.iter().cloned().chain([program]));
+            (ready_timeout, pause, patience) = (ready_timeout * SLOWER, UNDER_PAUSE, patience * SLOWER);
+        }
         let launch = Launch {
             program: &path,
-            arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
+            arguments,
             environment: program
                 .environment
                 .iter()
@@ -339,6 +389,7 @@ impl Running {
             folder: &folder,
             cores: &program.cores,
             stop: program.stop,
+            patience,
             group,
         };
         let mut process = Process::start(launch).map_err(|error| TopologyError::Start {
@@ -355,11 +406,11 @@ impl Running {
             None => None,
         };
         if let Some(how) = how {
-            match ready::wait(&how, program.ready_timeout, &place.interrupt, || process.ended()) {
+            match ready::wait(&how, ready_timeout, pause, &place.interrupt, || process.ended()) {
                 ready::Waited::Ready => {}
                 ready::Waited::Interrupted => return Err(TopologyError::Interrupted),
                 ready::Waited::Ended(status) => return Err(ended(name, status, &process)),
-                ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
+                ready::Waited::Late(why) => return Err(unready(name, ready_timeout, why, &process)),
             }
         }
         // Who asks for health or metrics is no client.
@@ -371,6 +422,7 @@ impl Running {
             ports: numbers.collect(),
             limits: process.group.as_ref().map(crate::cgroup::Group::limits).unwrap_or_default(),
             counters,
+            memory_events,
             metrics: self.metrics(component)?,
         };
         self.live.push(Live { about, process: Some(process) });
@@ -390,7 +442,7 @@ impl Running {
                 Some(status) if status == "exit code 0" => return Ok(()),
                 Some(status) => return Err(ended(name, status, process)),
                 None if Instant::now() >= until => {
-                    return Err(unready(name, program, "it has not ended".to_owned(), process));
+                    return Err(unready(name, program.ready_timeout, "it has not ended".to_owned(), process));
                 }
                 None if self.interrupt.sleep(PAUSE) => return Err(TopologyError::Interrupted),
                 None => {}
@@ -438,7 +490,11 @@ impl Drop for Running {
     }
 }
 
-fn ended(name: &str, status: String, process: &Process) -> TopologyError {
+fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
+    let events = process.group.as_ref().and_then(crate::cgroup::Group::memory_events);
+    if events.is_some_and(|events| crate::cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
+        status.push_str(", for want of memory: raise its memory limit");
+    }
     TopologyError::Ended {
         component: name.to_owned(),
         status,
@@ -447,10 +503,10 @@ fn ended(name: &str, status: String, process: &Process) -> TopologyError {
     }
 }
 
-fn unready(name: &str, program: &Program, why: String, process: &Process) -> TopologyError {
+fn unready(name: &str, timeout: Duration, why: String, process: &Process) -> TopologyError {
     TopologyError::Unready {
         component: name.to_owned(),
-        seconds: program.ready_timeout.as_secs_f64(),
+        seconds: timeout.as_secs_f64(),
         why,
         log: process.log().to_path_buf(),
         tail: process.tail(),

@@ -29,6 +29,7 @@ fn what_ships_is_listed() {
         "paths",
         "cpu-limit",
         "slow-backend",
+        "counts",
         "envoy-3x",
         "edge → authentication → authorization → backend",
         "(oauth, oidc)",
