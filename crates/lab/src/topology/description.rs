@@ -235,6 +235,22 @@ impl Topology {
         self.tokens.iter().flat_map(|tokens| tokens.mode.keys().map(String::as_str)).collect()
     }
 
+    /// Components in order, and what each is: the program that is started here, or the URL of what runs elsewhere.
+    pub fn places(&self) -> impl Iterator<Item = (&str, String)> {
+        self.components.iter().map(|component| {
+            let what = match &component.kind {
+                Kind::Program(program) => format!("program {}", program.name),
+                Kind::Remote { url } => format!("at {url}"),
+            };
+            (component.name.as_str(), what)
+        })
+    }
+
+    /// Where load enters, with the names in it as they stand in the file.
+    pub fn entry(&self) -> &str {
+        &self.load.url
+    }
+
     pub(crate) fn component(&self, name: &str) -> Option<&Component> {
         self.components.iter().find(|component| component.name == name)
     }

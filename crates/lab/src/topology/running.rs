@@ -347,7 +347,9 @@ impl Running {
     }
 
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
-        let Some(metrics) = &component.metrics else { return Ok(None) };
+        // Under a tool nobody asks: answers are work of its that is counted.
+        let asked = component.metrics.as_ref().filter(|_| self.under.is_none());
+        let Some(metrics) = asked else { return Ok(None) };
         Ok(Some(Metrics { url: self.fill(&metrics.url)?, ..metrics.clone() }))
     }
 

@@ -63,7 +63,7 @@ fn without_the_tool_the_error_names_its_package() {
 #[test]
 fn requests_that_end_differently_have_no_cost_in_common() {
     let lab = Lab::new();
-    // Good until the count is under way, then busy now and then.
+    // Good at first, busy now and then later.
     let scenario = scenario(&lab, &[("moody", ", LAB_TEST_MOODY = \"yes\"")]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let [(_, why)] = ran.failed.as_slice() else { panic!("{:?}", ran.failed) };
