@@ -27,12 +27,20 @@ PLACES = {
     ("v1", "ConfigMap"): "/api/v1/namespaces/%s/configmaps",
     ("v1", "Secret"): "/api/v1/namespaces/%s/secrets",
     ("v1", "Service"): "/api/v1/namespaces/%s/services",
+    ("v1", "PersistentVolumeClaim"): "/api/v1/namespaces/%s/persistentvolumeclaims",
+    ("batch/v1", "Job"): "/apis/batch/v1/namespaces/%s/jobs",
     ("apps/v1", "Deployment"): "/apis/apps/v1/namespaces/%s/deployments",
     ("policy/v1", "PodDisruptionBudget"): "/apis/policy/v1/namespaces/%s/poddisruptionbudgets",
     ("networking.k8s.io/v1", "NetworkPolicy"): "/apis/networking.k8s.io/v1/namespaces/%s/networkpolicies",
+    ("rbac.authorization.k8s.io/v1", "Role"): "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles",
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
     ("rbac.authorization.k8s.io/v1", "ClusterRole"): "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 }
+# Kinds that have pods.
+RUNNING = ("Deployment", "Job")
+# Kinds that say what an account may.
+RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 # Kinds that are no part of Kubernetes itself: nobody here can say whether they are right.
 FOREIGN = {"Gateway", "HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ServiceMonitor"}
 # The modes that ask Kubernetes, and the accounts they ask as.
@@ -87,7 +95,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
     every = documents()
     with report.check("manifests: there are some of each mode"):
         files = {document.file for document in every}
-        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "gateway-api.yaml", "service-monitor.yaml"}
+        wanted = {*ASKING, "rbac.yaml", "provider.yaml", "gateway-api.yaml", "service-monitor.yaml", "lab.yaml"}
         expect(files >= wanted, f"there are {files}")
     applied, foreign = {}, []
     for document in every:
@@ -113,7 +121,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
 def pods(cluster: Cluster, applied: dict, report: Report) -> None:
     """Their pods get by with the least that the API server can demand."""
     for (file, kind, name), deployment in applied.items():
-        if kind != "Deployment":
+        if kind not in RUNNING:
             continue
         with report.check(f"manifests: pods of {file} are admitted where `restricted` is enforced"):
             template = deployment["spec"]["template"]
@@ -129,7 +137,7 @@ def pods(cluster: Cluster, applied: dict, report: Report) -> None:
 def references(applied: dict, report: Report) -> None:
     """What one object says of another holds."""
     for (file, kind, _), deployment in applied.items():
-        if kind != "Deployment":
+        if kind not in RUNNING:
             continue
         with report.check(f"manifests: what {file} selects and names is there"):
             template = deployment["spec"]["template"]
@@ -150,6 +158,9 @@ def references(applied: dict, report: Report) -> None:
             volumes = template["spec"]["volumes"]
             named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
             named |= {("Secret", v["secret"]["secretName"]) for v in volumes if "secret" in v}
+            claims = [v["persistentVolumeClaim"] for v in volumes if "persistentVolumeClaim" in v]
+            named |= {("PersistentVolumeClaim", claim["claimName"]) for claim in claims}
+            named.add(("ServiceAccount", template["spec"]["serviceAccountName"]))
             expect(named <= set(beside), f"{named - set(beside)} is not in the file")
 
 
@@ -172,7 +183,9 @@ def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) ->
 def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report) -> None:
     """What is in the ConfigMaps is a configuration."""
     for (file, kind, _), answer in applied.items():
-        if kind != "ConfigMap":
+        if kind == "ConfigMap" and file == "lab.yaml":
+            scenario(stage, answer["data"], report)
+        if kind != "ConfigMap" or file == "lab.yaml":
             continue
         with report.check(f"manifests: the configuration in {file} passes `postern check`, without a warning"):
             folder = stage.folder / f"manifest-{file.removesuffix('.yaml')}"
@@ -195,6 +208,19 @@ def configurations(cluster: Cluster, stage: Stage, applied: dict, report: Report
             expect(sound, f"it ended with {done.returncode}: {said[-600:]}")
 
 
+def scenario(stage: Stage, data: dict, report: Report) -> None:
+    """What is in the lab's ConfigMap is a scenario, with its topology."""
+    with report.check("manifests: the scenario in lab.yaml passes `postern lab run --check`"):
+        folder = stage.folder / "manifest-lab"
+        folder.mkdir()
+        for name, text in data.items():
+            (folder / name).write_text(text.replace("/etc/postern-lab/", f"{folder}/"))
+        command = [str(stage.postern), "lab", "run", "--check", "--scenario", str(folder / "scenario.toml")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        expect(done.returncode == 0, f"it ended with {done.returncode}: {done.stderr[-600:]}")
+        expect("load enters at http://postern-gateway.postern.svc/" in done.stdout, done.stdout)
+
+
 class Deployed(Gateway):
     """A gateway with the configuration and the account of a manifest."""
 
@@ -206,7 +232,7 @@ class Deployed(Gateway):
 def rights(cluster: Cluster, stage: Stage, every: list[Document], applied: dict, report: Report) -> None:
     """The rights that the manifests give are enough, and no more than that."""
     for document in every:
-        if document.kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding"):
+        if document.kind in RIGHTS:
             cluster.expect("PATCH", f"{document.path()}?{STRICT}", document.text.encode(), APPLY)
     cluster.account("default", "caller")
     cluster.role("default", "application-user", {"apiGroups": [""], "resources": ["services/proxy"], "verbs": ["get"]})
@@ -240,3 +266,20 @@ def rights(cluster: Cluster, stage: Stage, every: list[Document], applied: dict,
             ]:  # fmt: skip
                 status, _ = cluster.call(method, path, {} if method == "POST" else None, token)
                 equal(f"status of {method} {path}", status, 403)
+    with report.check("manifests: the account of lab.yaml may read figures of nodes, call the application, and nothing else"):
+        token = cluster.token("postern", "postern-lab")
+        call = {"resource": "services", "subresource": "proxy", "namespace": "default", "verb": "get"}
+        for attributes, allowed in [
+            ({"resource": "nodes", "subresource": "metrics", "verb": "get"}, True),
+            (call | {"name": "application"}, True),
+            (call | {"name": "another"}, False),
+            ({"resource": "nodes", "subresource": "proxy", "verb": "get"}, False),
+            ({"resource": "nodes", "verb": "list"}, False),
+            ({"resource": "secrets", "namespace": "postern", "verb": "get"}, False),
+            ({"resource": "pods", "namespace": "postern", "verb": "create"}, False),
+        ]:
+            review = {"spec": {"resourceAttributes": attributes}}
+            path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+            status, answer = cluster.call("POST", path, review, token)
+            equal("status of the review", status, 201)
+            equal(f"whether it may {attributes}", answer["status"]["allowed"], allowed)

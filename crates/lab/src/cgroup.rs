@@ -142,7 +142,7 @@ impl Hierarchy {
 
     /// Makes a group with these limits for the component of this name.
     pub fn group(&self, name: &str, limits: Limits) -> Result<Group, CgroupError> {
-        let mut group = Group { cpu: None, folders: Vec::new(), limits };
+        let mut group = Group { cpu: None, memory: None, folders: Vec::new(), limits };
         let label =
             format!("postern-lab-{}-{}-{name}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         if let Some(millicores) = limits.cpu_millicores {
@@ -162,6 +162,8 @@ impl Hierarchy {
             let folder = group.make(place, "memory", &label)?;
             let file = if place.version == 1 { "memory.limit_in_bytes" } else { "memory.max" };
             write(&folder.join(file), &bytes.to_string())?;
+            let events = if place.version == 1 { "memory.oom_control" } else { "memory.events" };
+            group.memory = Some(folder.join(events));
         }
         Ok(group)
     }
@@ -218,6 +220,8 @@ impl Place {
 #[derive(Debug)]
 pub struct Group {
     cpu: Option<PathBuf>,
+    /// Counts programs that were ended for want of memory.
+    memory: Option<PathBuf>,
     folders: Vec<PathBuf>,
     limits: Limits,
 }
@@ -248,6 +252,11 @@ impl Group {
         self.cpu.as_ref().map(|folder| folder.join("cpu.stat"))
     }
 
+    /// Where it counts programs that the kernel ended; `None` without a memory limit.
+    pub(crate) fn memory_events(&self) -> Option<PathBuf> {
+        self.memory.clone()
+    }
+
     /// Processes that are in it.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let texts = self.doors().filter_map(|door| fs::read_to_string(door).ok());
@@ -271,12 +280,21 @@ impl Drop for Group {
     }
 }
 
+/// Programs of a group that the kernel ended for want of memory: the line `oom_kill` of `memory.events` (version 2) or
+/// `memory.oom_control` (version 1, since Linux 4.13).
+pub(crate) fn oom_kills(events: &Path) -> Option<u64> {
+    field(&fs::read_to_string(events).ok()?, "oom_kill")
+}
+
+/// A number beside its name, one a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
 /// Reads the counters of a group from its `cpu.stat`, of either version.
 pub(crate) fn throttle(counters: &Path) -> Option<Throttle> {
     let text = fs::read_to_string(counters).ok()?;
-    let field = |name: &str| -> Option<u64> {
-        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-    };
+    let field = |name: &str| field(&text, name);
     let stood = field("throttled_time").map(|nanos| nanos / 1_000_000);
     Some(Throttle {
         periods: field("nr_periods")?,
@@ -382,7 +400,11 @@ mod tests {
         .unwrap();
         let seen = throttle(&group.counters().unwrap()).unwrap();
         assert_eq!(seen, Throttle { periods: 100, throttled_periods: 40, throttled_ms: 2500 });
-        for file in ["cpu.max", "memory.max", "cpu.stat"] {
+        let events = group.memory_events().unwrap();
+        assert_eq!(oom_kills(&events), None, "nobody has counted yet");
+        fs::write(&events, "low 0\nhigh 0\nmax 31\noom 4\noom_kill 2\noom_group_kill 0\n").unwrap();
+        assert_eq!(oom_kills(&events), Some(2));
+        for file in ["cpu.max", "memory.max", "cpu.stat", "memory.events"] {
             fs::remove_file(made.join(file)).unwrap();
         }
         drop(group);

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::desk::audit::{self, AuditError, Tables};
 use crate::desk::compare::{CompareError, Side, Terms, compare};
-use crate::desk::gate::{Baseline, GateError, gate};
+use crate::desk::gate::{Baseline, GateError, changed_since, gate};
 use crate::desk::import::{ImportError, Told, Tool, import};
 use crate::desk::merge::{MergeError, merge};
 use crate::desk::render::{Sheet, html};
@@ -337,6 +337,23 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
         writeln!(out, "{breach}")?;
     }
     writeln!(out, "{} of {} checks are kept", baseline.checks.len() - breaches.len(), baseline.checks.len())?;
+    if !breaches.is_empty() {
+        let changed = changed_since(&record, &baseline);
+        for change in &changed {
+            writeln!(out, "since the baseline was written, {change}")?;
+        }
+        let (run, file) = (arguments.record.display(), arguments.baseline.display());
+        let renew = format!("postern lab gate {run} --baseline {file} --update");
+        if changed.is_empty() {
+            writeln!(out, "where this is wanted, write the baseline anew: {renew}")?;
+        } else {
+            let commit = baseline.commit.as_deref().unwrap_or("the baseline's commit");
+            writeln!(
+                out,
+                "counts of the two are not alike: run {commit} as it is here and now, write the baseline anew ({renew}), and compare with that"
+            )?;
+        }
+    }
     Ok(if breaches.is_empty() { Ending::Good } else { Ending::No })
 }
 

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 
@@ -61,6 +62,12 @@ pub(super) struct Run {
     /// Commit that is measured, where the working folder does not tell
     #[arg(long)]
     commit: Option<String>,
+    /// Begin at the next full so much of the clock, such as 2m: several generators that are started apart begin together
+    #[arg(long, value_name = "DURATION", value_parser = crate::amount::duration)]
+    align: Option<Duration>,
+    /// Read the scenario and its topologies, say what would run, and end: nothing is started and nothing asked
+    #[arg(long)]
+    check: bool,
     /// List scenarios and topologies that ship, and end
     #[arg(long)]
     list: bool,
@@ -82,6 +89,9 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     let wish =
         Wish { quick: arguments.quick, rounds: arguments.rounds, topologies: arguments.topology.clone() };
     let scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
+    if arguments.check {
+        return check(&scenario, out);
+    }
     let given: BTreeMap<String, PathBuf> = arguments.program.iter().cloned().collect();
     let options = Options {
         seed: arguments.seed,
@@ -91,6 +101,13 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         programs: given.into_iter().fold(programs.clone(), |all, (name, path)| all.with(&name, path)),
     };
     let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
+    if let Some(step) = arguments.align {
+        let wait = until_full(step, since_1970());
+        writeln!(out, "beginning in {} s", wait.as_secs())?;
+        out.flush()?;
+        // Whoever asks for the end meanwhile gets it from the run, which has nothing then.
+        interrupt.sleep(wait);
+    }
     let ran = run::run(&scenario, options, &interrupt)?;
     if let Some(work) = &ran.work {
         writeln!(out, "configurations and logs: {}", work.display())?;
@@ -117,6 +134,39 @@ fn missed(record: &Record) -> Vec<String> {
     missed.map(words).collect()
 }
 
+/// How long it is until the clock shows a whole multiple of `step`.
+fn until_full(step: Duration, now: Duration) -> Duration {
+    let (step, now) = (step.as_nanos().max(1), now.as_nanos());
+    let left = (step - now % step) % step;
+    Duration::from_nanos(u64::try_from(left).unwrap_or(u64::MAX))
+}
+
+#[expect(clippy::disallowed_methods, reason = "generators have nothing but their clocks in common")]
+fn since_1970() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What would run.
+fn check(scenario: &Scenario, out: &mut dyn Write) -> Result<Ending, CliError> {
+    writeln!(out, "{}: {}", scenario.name, scenario.title)?;
+    for arrangement in &scenario.arrangements {
+        let topology = &arrangement.topology;
+        writeln!(out, "{}  {}", arrangement.name, topology.words())?;
+        for (name, what) in topology.places() {
+            writeln!(out, "  {name}: {what}")?;
+        }
+        writeln!(out, "  load enters at {}", topology.entries().join(", "))?;
+        for load in &arrangement.loads {
+            writeln!(out, "  {}, {} rounds", scenario.variant(arrangement, load), scenario.rounds)?;
+        }
+    }
+    if let Some(counts) = &scenario.counts {
+        let [few, many] = counts.requests;
+        writeln!(out, "instructions and allocations of {}: {many} requests less {few}", counts.component)?;
+    }
+    Ok(Ending::Good)
+}
+
 fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
     writeln!(out, "Scenarios (--scenario):")?;
     for name in Library::scenarios() {
@@ -134,4 +184,17 @@ fn list(out: &mut dyn Write) -> Result<Ending, CliError> {
         )?;
     }
     Ok(Ending::Good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generators_that_are_aligned_begin_at_the_same_moment() {
+        let wait = |step, now| until_full(Duration::from_secs(step), Duration::from_millis(now));
+        assert_eq!(wait(120, 119_500), Duration::from_millis(500));
+        assert_eq!(wait(120, 1_000), Duration::from_secs(119));
+        assert_eq!(wait(120, 240_000), Duration::ZERO);
+    }
 }

@@ -4,6 +4,7 @@
 //! counts that repeat (instructions, allocations, errors) and ratios within one run (this path over the bare service): absolute times
 //! depend on the machine. Each check states its tolerance.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -34,6 +35,9 @@ pub struct Baseline {
     pub format: Format,
     /// Commit of the run whose figures these are; absent when nobody says.
     pub commit: Option<String>,
+    /// What its counts depend on beside the code, such as the compiler.
+    #[serde(default)]
+    pub counting: BTreeMap<String, String>,
     /// What is checked.
     pub checks: Vec<Check>,
 }
@@ -162,6 +166,17 @@ pub fn gate(record: &Record, baseline: &Baseline) -> Vec<String> {
     baseline.checks.iter().filter_map(|check| check.breach(record)).collect()
 }
 
+/// What counts depend on, and what is not as it was when the baseline was written: a breach may be due to it.
+pub fn changed_since(record: &Record, baseline: &Baseline) -> Vec<String> {
+    let (was, is) = (&baseline.counting, &record.run.counting);
+    let told = |side: &BTreeMap<String, String>, name: &String| {
+        side.get(name).map_or_else(|| "not known".to_owned(), |what| format!("`{what}`"))
+    };
+    let names: BTreeSet<&String> = was.keys().chain(is.keys()).collect();
+    let changed = names.into_iter().filter(|name| was.get(*name) != is.get(*name));
+    changed.map(|name| format!("{name}: {} was {}", told(is, name), told(was, name))).collect()
+}
+
 impl Baseline {
     /// Reads a baseline from a file.
     pub fn read(path: &Path) -> Result<Self, GateError> {
@@ -194,6 +209,7 @@ impl Baseline {
         Ok(Self {
             format: Format::V1,
             commit: record.run.commit.clone(),
+            counting: record.run.counting.clone(),
             checks: checks.collect::<Result<_, String>>()?,
         })
     }
@@ -235,7 +251,8 @@ impl Baseline {
         if checks.is_empty() {
             return Err(GateError::NothingToHold);
         }
-        Ok(Self { format: Format::V1, commit: record.run.commit.clone(), checks })
+        let (commit, counting) = (record.run.commit.clone(), record.run.counting.clone());
+        Ok(Self { format: Format::V1, commit, counting, checks })
     }
 
     /// The baseline as it is written to a file.

@@ -76,8 +76,8 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
     // A generator that does not keep up offers less than was asked for, in its own rhythm.
     ("generator-bound", &["saturated", "core-starved", "stalls", "pauses", "cold-cache"]),
     ("tls-handshakes", &["connection-churn"]),
-    // A latency that is the queue's is not the backend's.
-    ("saturated", &["backend-bound", "round-trip-bound"]),
+    // A latency that is the queue's is not the backend's, and what is in flight while a queue grows is not what was answered.
+    ("saturated", &["backend-bound", "round-trip-bound", "little-law-broken"]),
 ];
 
 /// What the run noticed and what its figures show, the gravest first. Findings that are put back into the record are not found

@@ -4,6 +4,8 @@
 //! any peer is watched the same way. A process is watched with its descendants, so that a master with workers counts
 //! as one.
 
+pub(crate) mod callgrind;
+pub(crate) mod compiler;
 mod connections;
 pub(crate) mod process;
 pub(crate) mod prometheus;

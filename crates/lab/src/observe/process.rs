@@ -29,6 +29,8 @@ pub struct Usage {
     pub system_ms: u64,
     /// Resident memory, bytes; memory that several processes of the tree share counts for each.
     pub rss_bytes: u64,
+    /// Memory that lies in swap, bytes; 0 where the kernel has none.
+    pub swap_bytes: u64,
     /// Threads.
     pub threads: u64,
     /// Times it gave up the core by itself.
@@ -56,6 +58,7 @@ impl Usage {
         self.user_ms += other.user_ms;
         self.system_ms += other.system_ms;
         self.rss_bytes += other.rss_bytes;
+        self.swap_bytes += other.swap_bytes;
         self.threads += other.threads;
         self.voluntary_switches += other.voluntary_switches;
         self.involuntary_switches += other.involuntary_switches;
@@ -77,6 +80,8 @@ impl Usage {
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             usage.voluntary_switches += status_field(&status, "voluntary_ctxt_switches:");
             usage.involuntary_switches += status_field(&status, "nonvoluntary_ctxt_switches:");
+            // All threads share their memory.
+            usage.swap_bytes = usage.swap_bytes.max(status_field(&status, "VmSwap:") << 10);
         }
         Some(usage)
     }
@@ -108,7 +113,7 @@ impl Tree {
         let now = Usage::read(self.root)?;
         for usage in self.seen.values_mut() {
             // Of a process that ended only its past counts.
-            (usage.rss_bytes, usage.threads, usage.processes) = (0, 0, 0);
+            (usage.rss_bytes, usage.swap_bytes, usage.threads, usage.processes) = (0, 0, 0, 0);
         }
         self.seen.insert(self.root, now);
         let mut waiting = children(self.root);
@@ -166,7 +171,7 @@ impl Stat {
 
 fn status_field(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
-    value.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+    value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -180,6 +185,13 @@ mod tests {
         let stat = Stat::parse(text).unwrap();
         assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.rss_pages), (77, 33, 5, 250));
         assert!(Stat::parse("12 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn fields_of_a_status_are_numbers_with_or_without_a_unit() {
+        let text = "VmRSS:\t    5120 kB\nVmSwap:\t     128 kB\nvoluntary_ctxt_switches:\t150\n";
+        let fields = ["VmSwap:", "voluntary_ctxt_switches:", "VmLck:"].map(|name| status_field(text, name));
+        assert_eq!(fields, [128, 150, 0]);
     }
 
     #[test]

@@ -17,13 +17,33 @@ pub(crate) struct Line<'a> {
     value: f64,
 }
 
+/// Names of counters that have no usual one: `NAME`, or `NAME{label="value"}`.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Named<'a> {
+    /// Accepted connections.
+    pub(crate) connections: Option<&'a str>,
+    /// Received requests.
+    pub(crate) calls: Option<&'a str>,
+    /// TLS handshakes.
+    pub(crate) handshakes: Option<&'a str>,
+}
+
 /// What the metrics of a component say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Seen {
     /// Absent when they do not tell its CPU.
     pub(crate) sample: Option<Sample>,
+    /// The counters that were named, with nothing else in it.
+    pub(crate) counters: Sample,
     pub(crate) cpu_limit_cores: Option<f64>,
     pub(crate) memory_limit_bytes: Option<u64>,
+}
+
+/// Whether a text names a counter.
+pub(crate) fn is_name(text: &str) -> bool {
+    let one = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
+    let named = line(&format!("{text} 0")).is_some_and(|line| line.name.chars().all(one));
+    named && if text.contains('{') { text.ends_with('}') } else { text.chars().all(one) }
 }
 
 /// The lines of a text that can be read; others are passed over, as the format demands of readers.
@@ -74,25 +94,28 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
     }
 }
 
-/// What a text says about the component whose samples have these labels; `connections` names its counter of accepted connections.
-pub(crate) fn seen(
-    text: &str,
-    wanted: &BTreeMap<String, String>,
-    connections: Option<&str>,
-    at_ms: u64,
-) -> Seen {
+/// What a text says about the component whose samples have these labels.
+pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'_>, at_ms: u64) -> Seen {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
     for line in lines(text) {
-        let named = wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value));
+        let meant = wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value));
         // The kubelet also sums a pod up, and tells of the container that holds its network.
         let container = !line.name.starts_with("container_")
             || line.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD");
-        if named && container {
+        if meant && container {
             *sums.entry(line.name).or_default() += line.value;
         }
     }
     let sum = |name: &str| sums.get(name).copied().filter(|value| *value >= 0.0);
     let count = |name: &str| sum(name).map(whole);
+    let counter = |name: Option<&str>| counter(text, wanted, name?);
+    let counters = Sample {
+        at_ms,
+        connections_opened: counter(named.connections),
+        calls_received: counter(named.calls),
+        tls_handshakes: counter(named.handshakes),
+        ..Sample::default()
+    };
     let millis = |name: &str| sum(name).map(|seconds| whole(seconds * 1e3));
     let (user, system) =
         match (millis("container_cpu_user_seconds_total"), millis("container_cpu_system_seconds_total")) {
@@ -107,22 +130,34 @@ pub(crate) fn seen(
     let quota = sum("container_spec_cpu_quota").zip(sum("container_spec_cpu_period"));
     Seen {
         sample: user.map(|user_ms| Sample {
-            at_ms,
             user_ms,
             system_ms: system,
             rss_bytes: memory.unwrap_or(0),
             threads: count("container_threads").unwrap_or(0),
-            connections_opened: connections.and_then(count),
             periods: count("container_cpu_cfs_periods_total"),
             throttled_periods: count("container_cpu_cfs_throttled_periods_total"),
             throttled_ms: millis("container_cpu_cfs_throttled_seconds_total"),
-            ..Sample::default()
+            ..counters.clone()
         }),
+        counters,
         cpu_limit_cores: quota
             .filter(|(quota, period)| *quota > 0.0 && *period > 0.0)
             .map(|(quota, period)| quota / period),
         memory_limit_bytes: count("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
     }
+}
+
+/// The sum of the series of a counter that have all labels of the component and of its name; `None` when there is none.
+fn counter(text: &str, wanted: &BTreeMap<String, String>, name: &str) -> Option<u64> {
+    let selector = format!("{name} 0");
+    let selector = line(&selector)?;
+    let meant = |line: &Line<'_>| {
+        line.name == selector.name
+            && wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value))
+            && selector.labels.iter().all(|(name, value)| line.labels.get(name) == Some(value))
+    };
+    let series = lines(text).filter(meant).map(|line| line.value);
+    series.reduce(|sum, value| sum + value).filter(|sum| *sum >= 0.0).map(whole)
 }
 
 #[cfg(test)]
@@ -140,13 +175,21 @@ mod tests {
         assert_eq!(read[1].labels["y"], "a \"b\\ }\n");
     }
 
+    #[test]
+    fn counters_are_named_with_or_without_labels() {
+        let names = ["a", "a:b_total", "a{b=\"c d\"}", "a{b=\"c\",d=\"e\"}"];
+        assert_eq!(names.map(is_name), [true; 4]);
+        assert_eq!(["", "a b", "a{b=c}", "a 1", "a{b=\"c\"} 7", "{a=\"b\"}", "a-b"].map(is_name), [false; 7]);
+    }
+
     proptest::proptest! {
         #[test]
         fn whatever_a_server_says_is_read_or_passed_over(text in r#"[a-c_]{0,3}[{]?[a-b="\\, }n]{0,12}[}]? ?[0-9.eE+-]{0,6}\n?.{0,20}"#) {
             for line in lines(&text) {
                 proptest::prop_assert!(line.value.is_finite());
             }
-            let _ = seen(&text, &BTreeMap::new(), Some("a"), 0);
+            let _ = seen(&text, &BTreeMap::new(), Named { calls: Some(&text), ..Named::default() }, 0);
+            let _ = is_name(&text);
         }
     }
 
@@ -166,7 +209,7 @@ container_memory_working_set_bytes{container="proxy",pod="a"} 1.048576e+06
 container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
 "#;
         let labels = [("container".to_owned(), "proxy".to_owned())].into();
-        let seen = seen(text, &labels, None, 7);
+        let seen = seen(text, &labels, Named::default(), 7);
         let expected = Sample {
             at_ms: 7,
             user_ms: 12_500,
@@ -185,8 +228,21 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
     #[test]
     fn a_program_tells_of_itself() {
         let text = "process_cpu_seconds_total 1.5\nprocess_resident_memory_bytes 4096\naccepted_total{l=\"a\"} 3\naccepted_total{l=\"b\"} 4\n";
-        let sample = seen(text, &BTreeMap::new(), Some("accepted_total"), 0).sample.unwrap();
+        let named = Named {
+            connections: Some("accepted_total"),
+            calls: Some("accepted_total{l=\"b\"}"),
+            handshakes: Some("no_such_total"),
+        };
+        let seen_here = |text| seen(text, &BTreeMap::new(), named, 0);
+        let Seen { sample, counters, .. } = seen_here(text);
+        let sample = sample.unwrap();
         assert_eq!((sample.user_ms, sample.rss_bytes, sample.connections_opened), (1500, 4096, Some(7)));
-        assert_eq!(seen("nothing_of_use 1\n", &BTreeMap::new(), None, 0), Seen::default());
+        assert_eq!((sample.calls_received, sample.tls_handshakes), (Some(4), None));
+        assert_eq!(
+            (counters.connections_opened, counters.calls_received, counters.user_ms),
+            (Some(7), Some(4), 0)
+        );
+        assert_eq!(seen_here("nothing_of_use 1\n"), Seen::default());
+        assert_eq!(seen_here("accepted_total{l=\"b\"} 4\n").sample, None, "its CPU is not known");
     }
 }

@@ -37,6 +37,9 @@ pub struct Run {
     /// Programs that took part, with their versions.
     #[serde(default)]
     pub peers: Vec<Peer>,
+    /// What counts per request depend on beside the code, such as the compiler; empty where nothing was counted.
+    #[serde(default)]
+    pub counting: BTreeMap<String, String>,
 }
 
 /// Who measured.

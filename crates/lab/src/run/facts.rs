@@ -24,6 +24,7 @@ pub(super) struct Facts {
     configuration: String,
     machine: Machine,
     peers: Vec<Peer>,
+    counting: BTreeMap<String, String>,
 }
 
 /// Asks the machine.
@@ -37,6 +38,7 @@ pub(super) fn gather(scenario: &Scenario, place: &Place, commit: Option<String>)
         configuration: digest(scenario),
         machine: machine(place),
         peers: peers(scenario, place),
+        counting: super::counts::depend_on(scenario, place),
     }
 }
 
@@ -55,6 +57,7 @@ impl Facts {
             partial,
             machines: vec![self.machine],
             peers: self.peers,
+            counting: self.counting,
         }
     }
 }
@@ -93,6 +96,9 @@ fn digest(scenario: &Scenario) -> String {
     for (name, load) in &scenario.loads {
         add(name);
         add(&format!("{load:?}"));
+    }
+    if let Some(counts) = &scenario.counts {
+        add(&format!("{counts:?}"));
     }
     for arrangement in &scenario.arrangements {
         add(&arrangement.name);

@@ -186,7 +186,7 @@ fn requests(
 
 /// A plan for each place where load enters, which has its part of the load.
 fn plans(up: &Up, load: &Load, rate: Option<f64>, seed: u64) -> Result<Vec<Plan>, Failed> {
-    let targets = up.running.targets()?;
+    let targets = up.running.targets(load.path.as_deref())?;
     let parts = targets.len();
     let all = targets.into_iter().enumerate();
     let plans = all.map(|(index, target)| {

@@ -4,9 +4,10 @@
 //! ([`crate::topology`]), loads ([`crate::load`]), and what follows from figures ([`crate::desk`]).
 //!
 //! Flow: [`Scenario`] → calibration where a rate depends on it → rounds, each over all arrangements in an order of its own (A B C, then
-//! shuffled by the seed) → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
+//! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
+mod counts;
 mod events;
 mod facts;
 mod flow;
@@ -110,6 +111,10 @@ enum Failed {
     Revocations(io::Error),
     #[error("nothing could be revoked: {0}")]
     NothingRevoked(String),
+    #[error("requests of load `{load}` did not all end alike while they were counted: {what}")]
+    Count { load: String, what: String },
+    #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
+    Profile { component: String, why: String },
 }
 
 /// Runs a scenario.
@@ -137,6 +142,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     };
     floor.progress.begin(scenario);
     floor.rounds();
+    floor.counts();
     floor.progress.end();
     let Floor { variants, failed, interrupted, .. } = floor;
     let failed: Vec<(String, String)> =
@@ -334,7 +340,7 @@ impl Floor<'_> {
             arrangement.loads.iter().filter_map(|load| Some(self.scenario.loads.get(load)?.tokens)).max();
         let start = || -> Result<Up, Failed> {
             let mut running = Running::start(&arrangement.topology, &arrangement.change, self.place, &label)?;
-            let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1) as usize)?;
+            let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1).max(1) as usize)?;
             running.check(tokens.first().map(String::as_str))?;
             let revokes =
                 |name: &String| self.scenario.loads.get(name).is_some_and(|load| load.revocations.is_some());
@@ -377,6 +383,7 @@ impl Floor<'_> {
                 arrivals: Arriving::Closed(workers),
                 stop: crate::load::Stop::After(length),
                 warmup: length / 4,
+                path: None,
                 tokens: 1,
                 zipf: None,
                 timeout: Duration::from_secs(10),

@@ -86,6 +86,10 @@ impl Progress {
         self.line(&format!("round {round} of {rounds}  {name}  {}", summary(iteration)));
     }
 
+    pub(super) fn counted(&self, name: &str, instructions: f64, allocations: f64) {
+        self.line(&format!("{name}  {instructions} instructions and {allocations} allocations per request"));
+    }
+
     /// Ends drawing.
     pub(super) fn end(&mut self) {
         self.view.lock().over = true;

@@ -1,7 +1,7 @@
 //! Looks at the components of a topology while load goes through it.
 //!
 //! Owns: the threads that look, every 100 ms at programs that run here (`/proc`, control groups, the kernel's table of connections), twice a
-//! second at metrics of what runs elsewhere. Does not own: what the looks mean. Counters of a component only grow: a look that says
+//! second at metrics of what runs elsewhere, and at counters that programs here have of themselves. Does not own: what the looks mean. Counters of a component only grow: a look that says
 //! less than the one before it (a thread with its switches is gone) keeps what was.
 
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::observe::process::Tree;
 use crate::observe::{Accepted, INTERVAL, prometheus};
 use crate::record::{Component, Sample};
 use crate::topology::{Metrics, Root, Started};
-use crate::units::nanos;
+use crate::units::{nanos, whole};
 
 /// Between two questions for metrics, and longest wait for an answer.
 const SCRAPE: Duration = Duration::from_millis(500);
@@ -31,6 +31,8 @@ const MOST: usize = 20_000;
 pub(super) struct Sampler {
     stop: Vec<mpsc::Sender<()>>,
     threads: Vec<JoinHandle<Vec<Component>>>,
+    /// Those that ask programs which are looked at here as well.
+    beside: Vec<JoinHandle<Vec<Component>>>,
     order: Vec<String>,
 }
 
@@ -40,19 +42,32 @@ impl Sampler {
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<Started>, Vec<Started>) =
             components.into_iter().partition(|component| component.root.is_some());
-        let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), order };
-        sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
+        let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), beside: Vec::new(), order };
+        for component in here.iter().filter(|component| component.metrics.is_some()) {
+            let asked = component.metrics.clone().map(|metrics| Asked::new(&component.name, metrics));
+            let thread = asked.and_then(|asked| sampler.spawn("ask", SCRAPE, origin, Box::new(asked)));
+            sampler.beside.extend(thread);
+        }
+        let local = sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
+        sampler.threads.extend(local);
         for component in elsewhere {
             if let Some(metrics) = component.metrics {
-                let remote = Remote::new(component.name, metrics, view.clone());
-                sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
+                let remote = Remote { asked: Asked::new(&component.name, metrics), view: view.clone() };
+                let remote = sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
+                sampler.threads.extend(remote);
             }
         }
         sampler
     }
 
     /// A thread that looks each `interval`.
-    fn spawn(&mut self, name: &str, interval: Duration, origin: Instant, mut looking: Box<dyn Looking>) {
+    fn spawn(
+        &mut self,
+        name: &str,
+        interval: Duration,
+        origin: Instant,
+        mut looking: Box<dyn Looking>,
+    ) -> Option<JoinHandle<Vec<Component>>> {
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
             let mut next = Instant::now();
@@ -68,17 +83,23 @@ impl Sampler {
             }
         });
         // A machine that gives no thread to watch with gives figures without CPU, and the report shows none.
-        if let Ok(thread) = thread {
-            self.stop.push(stop);
-            self.threads.push(thread);
-        }
+        let thread = thread.ok()?;
+        self.stop.push(stop);
+        Some(thread)
     }
 
     /// Takes a last look and ends; the components in the order of the topology.
     pub(super) fn stop(self) -> Vec<Component> {
         drop(self.stop);
-        let mut seen: Vec<Component> =
-            self.threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect();
+        let all = |threads: Vec<JoinHandle<Vec<Component>>>| -> Vec<Component> {
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect()
+        };
+        let mut seen = all(self.threads);
+        for told in all(self.beside) {
+            if let Some(component) = seen.iter_mut().find(|component| component.name == told.name) {
+                add_told(&mut component.samples, &told.samples);
+            }
+        }
         seen.sort_by_key(|component| self.order.iter().position(|name| *name == component.name));
         seen
     }
@@ -117,18 +138,46 @@ fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
     samples.push(sample);
 }
 
+/// Gives each look what the program has told of itself by then: between two answers as if counters had grown evenly, before the first
+/// one and after the last one what those say.
+fn add_told(samples: &mut [Sample], told: &[Sample]) {
+    let course = |counter: fn(&Sample) -> Option<u64>| -> Vec<(u64, u64)> {
+        told.iter().filter_map(|answer| Some((answer.at_ms, counter(answer)?))).collect()
+    };
+    let connections = course(|answer| answer.connections_opened);
+    let calls = course(|answer| answer.calls_received);
+    let handshakes = course(|answer| answer.tls_handshakes);
+    for sample in samples {
+        sample.connections_opened = between(&connections, sample.at_ms).or(sample.connections_opened);
+        sample.calls_received = between(&calls, sample.at_ms);
+        sample.tls_handshakes = between(&handshakes, sample.at_ms);
+    }
+}
+
+/// A counter at a moment, from what it was at others.
+fn between(course: &[(u64, u64)], at_ms: u64) -> Option<u64> {
+    let after = course.partition_point(|(at, _)| *at <= at_ms);
+    let Some(later) = course.get(after) else { return course.last().map(|(_, count)| *count) };
+    let Some(earlier) = after.checked_sub(1).map(|before| course[before]) else { return Some(later.1) };
+    let part = (at_ms - earlier.0) as f64 / (later.0 - earlier.0) as f64;
+    Some(earlier.1 + whole((later.1 - earlier.1) as f64 * part))
+}
+
 /// A program that runs here.
-struct Watched {
+struct Program {
     root: Root,
     tree: Tree,
     ports: Vec<u16>,
+    /// Counters of its CPU limit.
     counters: Option<PathBuf>,
+    /// Where it is counted what the kernel ended for want of memory.
+    memory_events: Option<PathBuf>,
     about: Component,
 }
 
 /// Programs that run here.
 struct Local {
-    programs: Vec<Watched>,
+    programs: Vec<Program>,
     accepted: Accepted,
     view: View,
     looks: u64,
@@ -146,8 +195,14 @@ impl Local {
                 memory_limit_bytes: started.limits.memory_bytes,
                 ..component(started.name)
             };
-            let tree = Tree::new(root.pid());
-            Some(Watched { root, tree, ports: started.ports, counters: started.counters, about })
+            Some(Program {
+                tree: Tree::new(root.pid()),
+                root,
+                ports: started.ports,
+                counters: started.counters,
+                memory_events: started.memory_events,
+                about,
+            })
         };
         let programs = components.into_iter().filter_map(program).collect();
         Self { programs, accepted, view, looks: 0, every: 1 }
@@ -161,17 +216,18 @@ impl Looking for Local {
             return;
         }
         self.accepted.look();
-        for Watched { root, tree, ports, counters, about } in &mut self.programs {
-            if tree.root() != root.pid() {
+        for program in &mut self.programs {
+            let about = &mut program.about;
+            if program.tree.root() != program.root.pid() {
                 // It was started anew.
-                tree.follow(root.pid());
+                program.tree.follow(program.root.pid());
                 about.ended = false;
             }
-            let Some(usage) = tree.read().filter(|_| !about.ended) else {
+            let Some(usage) = program.tree.read().filter(|_| !about.ended) else {
                 about.ended = true;
                 continue;
             };
-            let throttle = counters.as_deref().and_then(cgroup::throttle);
+            let throttle = program.counters.as_deref().and_then(cgroup::throttle);
             let sample = Sample {
                 at_ms,
                 user_ms: usage.user_ms,
@@ -180,7 +236,9 @@ impl Looking for Local {
                 threads: usage.threads,
                 voluntary_switches: usage.voluntary_switches,
                 involuntary_switches: usage.involuntary_switches,
-                connections_opened: self.accepted.count(ports),
+                connections_opened: self.accepted.count(&program.ports),
+                swap_bytes: Some(usage.swap_bytes),
+                oom_kills: program.memory_events.as_deref().and_then(cgroup::oom_kills),
                 periods: throttle.map(|throttle| throttle.periods),
                 throttled_periods: throttle.map(|throttle| throttle.throttled_periods),
                 throttled_ms: throttle.map(|throttle| throttle.throttled_ms),
@@ -188,12 +246,12 @@ impl Looking for Local {
             };
             add(&mut about.samples, sample);
         }
-        self.view.components(self.programs.iter().map(|watched| &watched.about));
-        if self.programs.iter().any(|watched| watched.about.samples.len() >= MOST) {
+        self.view.components(self.programs.iter().map(|program| &program.about));
+        if self.programs.iter().any(|program| program.about.samples.len() >= MOST) {
             self.every *= 2;
-            for watched in &mut self.programs {
+            for program in &mut self.programs {
                 let mut keep = false;
-                watched.about.samples.retain(|_| {
+                program.about.samples.retain(|_| {
                     keep = !keep;
                     keep
                 });
@@ -202,21 +260,20 @@ impl Looking for Local {
     }
 
     fn seen(self: Box<Self>) -> Vec<Component> {
-        self.programs.into_iter().map(|watched| watched.about).collect()
+        self.programs.into_iter().map(|program| program.about).collect()
     }
 }
 
-/// Something that runs elsewhere and tells its figures.
-struct Remote {
+/// Something that tells its figures.
+struct Asked {
     about: Component,
     metrics: Metrics,
     client: Option<Client>,
     token: Option<String>,
-    view: View,
 }
 
-impl Remote {
-    fn new(name: String, metrics: Metrics, view: View) -> Self {
+impl Asked {
+    fn new(name: &str, metrics: Metrics) -> Self {
         let trust = match &metrics.ca {
             _ if metrics.insecure => Some(Trust::Anything),
             ca => ca.clone().map(Trust::Authorities),
@@ -225,26 +282,28 @@ impl Remote {
         let client = target.and_then(|target| Client::new(target, MOST_METRICS).ok());
         let token = metrics.token_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned());
-        Self { about: component(name), metrics, client, token, view }
+        Self { about: component(name.to_owned()), metrics, client, token }
+    }
+
+    /// What it says now; `None` when it does not answer. One answer that is missing is a gap, not the end: the next one counts on.
+    fn ask(&mut self, at_ms: u64) -> Option<prometheus::Seen> {
+        let answer = self.client.as_mut()?.get(self.token.as_deref(), ANSWER).ok()?;
+        let text = String::from_utf8_lossy(&answer.content);
+        let named = prometheus::Named {
+            connections: self.metrics.connections.as_deref(),
+            calls: self.metrics.calls.as_deref(),
+            handshakes: self.metrics.handshakes.as_deref(),
+        };
+        (answer.status == 200).then(|| prometheus::seen(&text, &self.metrics.labels, named, at_ms))
     }
 }
 
-impl Looking for Remote {
+/// A program that runs here: what it uses is seen from outside, and only its counters are asked for.
+impl Looking for Asked {
     fn look(&mut self, at_ms: u64) {
-        let Some(client) = &mut self.client else { return };
-        // One answer that is missing is a gap, not the end: the next one counts on.
-        let Ok(answer) = client.get(self.token.as_deref(), ANSWER) else { return };
-        if answer.status != 200 {
-            return;
+        if let Some(seen) = self.ask(at_ms) {
+            add(&mut self.about.samples, seen.counters);
         }
-        let text = String::from_utf8_lossy(&answer.content);
-        let seen = prometheus::seen(&text, &self.metrics.labels, self.metrics.connections.as_deref(), at_ms);
-        if let Some(sample) = seen.sample {
-            add(&mut self.about.samples, sample);
-        }
-        self.about.cpu_limit_cores = seen.cpu_limit_cores.or(self.about.cpu_limit_cores);
-        self.about.memory_limit_bytes = seen.memory_limit_bytes.or(self.about.memory_limit_bytes);
-        self.view.components([&self.about]);
     }
 
     fn seen(self: Box<Self>) -> Vec<Component> {
@@ -252,9 +311,48 @@ impl Looking for Remote {
     }
 }
 
+/// Something that runs elsewhere.
+struct Remote {
+    asked: Asked,
+    view: View,
+}
+
+impl Looking for Remote {
+    fn look(&mut self, at_ms: u64) {
+        let Some(seen) = self.asked.ask(at_ms) else { return };
+        let about = &mut self.asked.about;
+        if let Some(sample) = seen.sample {
+            add(&mut about.samples, sample);
+        }
+        about.cpu_limit_cores = seen.cpu_limit_cores.or(about.cpu_limit_cores);
+        about.memory_limit_bytes = seen.memory_limit_bytes.or(about.memory_limit_bytes);
+        self.view.components([&*about]);
+    }
+
+    fn seen(self: Box<Self>) -> Vec<Component> {
+        vec![self.asked.about]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_program_tells_is_put_beside_each_look() {
+        let told = [(100, 10), (600, 60), (1100, 60)].map(|(at_ms, calls)| Sample {
+            at_ms,
+            calls_received: Some(calls),
+            ..Sample::default()
+        });
+        let look = |at_ms| Sample { at_ms, connections_opened: Some(3), ..Sample::default() };
+        let mut samples = [0, 100, 350, 600, 900, 1200].map(look);
+        add_told(&mut samples, &told);
+        let calls = samples.clone().map(|sample| sample.calls_received.unwrap());
+        assert_eq!(calls, [10, 10, 35, 60, 60, 60]);
+        assert!(samples.iter().all(|sample| sample.tls_handshakes.is_none()));
+        assert!(samples.iter().all(|sample| sample.connections_opened == Some(3)), "seen from outside");
+    }
 
     #[test]
     fn counters_of_a_component_only_grow() {

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::Arriving;
+use super::counts::Counts;
 use super::load::{Load, Rate};
 use super::table::{Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, SweepTable, Table};
 use super::target::TargetTable;
@@ -33,6 +34,8 @@ pub struct Scenario {
     pub loads: BTreeMap<String, Load>,
     /// What runs, and which loads go through it.
     pub arrangements: Vec<Arrangement>,
+    /// What is counted beside measuring.
+    pub counts: Option<Counts>,
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
@@ -122,6 +125,7 @@ impl Scenario {
             fresh_each_round: fresh == Fresh::Round,
             loads,
             arrangements,
+            counts: table.counts,
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
             ladders: table.ladder,
             sweeps: table.sweep,
@@ -185,6 +189,10 @@ impl Scenario {
             }
             Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
         };
+        if let Some(counts) = &self.counts {
+            let checked = counts.check(&self.arrangements, &self.loads);
+            checked.map_err(|(key, what)| reader.wrong(&format!("counts.{key}"), what))?;
+        }
         for ladder in &self.ladders {
             ladder
                 .rungs
@@ -375,6 +383,21 @@ mod tests {
     }
 
     #[test]
+    fn requests_to_one_place_are_counted_and_no_flows() {
+        let counted = |topology: &str, load: &str| {
+            let text = format!(
+                "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 2\n{load}\n[[variant]]\ntopology = '{topology}'\n\
+                 [counts]\ncomponent = 'gateway-a'\nrequests = [1, 2]\n"
+            );
+            read(&text, &Wish::default()).unwrap_err()
+        };
+        let several = counted("idp-multi", "requests = 10");
+        assert!(several.contains("counts.requests") && several.contains("at several"), "{several}");
+        let flow = counted("idp-single", "duration = '1s'\nflow = 'password'");
+        assert!(flow.contains("counts.requests") && flow.contains("`a` is a flow"), "{flow}");
+    }
+
+    #[test]
     fn targets_stand_for_every_mode_that_has_their_variants() {
         let target = "[[target]]\nsays = '@tokens@'\nfigure = 'p50'\nof = 'fused/@tokens@'\nover = 'direct'\nat_most = 9\n";
         let text = format!("{SOUND}{target}");
@@ -433,6 +456,18 @@ mod tests {
                 vec!["target `t`: component", "no component `x`", "backend"],
             ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
+            (("requests = 10", "requests = 10\npath = 'app'"), vec!["load.a.path", "begins with `/`"]),
+            (
+                ("'direct']", "'direct']\n[counts]\ncomponent = 'gateway'\nrequests = [1, 2]"),
+                vec![
+                    "counts.component",
+                    "topology `direct` starts no component `gateway`; it starts backend",
+                ],
+            ),
+            (
+                ("'direct']", "'direct']\n[counts]\ncomponent = 'backend'\nrequests = [600, 100]"),
+                vec!["counts.requests", "the second above the first"],
+            ),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
             (
                 ("[[variant]]", "[quick]\nvariants = ['3x']\n[[variant]]"),

@@ -39,7 +39,9 @@ pub struct Load {
     pub stop: Stop,
     /// Load that is not measured, before the window.
     pub warmup: Duration,
-    /// Different tokens.
+    /// Path and query in place of those of the topology's URL.
+    pub path: Option<String>,
+    /// Different tokens; 0 for requests without one.
     pub tokens: u32,
     /// Tokens are chosen with weight 1 / k^exponent; in turn when absent.
     pub zipf: Option<f64>,
@@ -99,6 +101,7 @@ pub(super) struct LoadTable {
     requests: Option<u64>,
     duration: Option<String>,
     warmup: Option<String>,
+    path: Option<String>,
     tokens: Option<u32>,
     zipf: Option<f64>,
     timeout: Option<String>,
@@ -155,6 +158,7 @@ impl LoadTable {
             requests: if ends { other.requests } else { self.requests },
             duration: if ends { other.duration } else { self.duration },
             warmup: other.warmup.or(self.warmup),
+            path: other.path.or(self.path),
             tokens: other.tokens.or(self.tokens),
             zipf: other.zipf.or(self.zipf),
             timeout: other.timeout.or(self.timeout),
@@ -193,6 +197,9 @@ impl LoadTable {
             }
             if self.tokens.is_some() || self.zipf.is_some() {
                 return wrong("tokens", "a flow gets its own from the provider");
+            }
+            if self.path.is_some() {
+                return wrong("path", "a flow goes to the endpoints of the provider");
             }
         }
         let arrivals = match self.arrivals {
@@ -235,8 +242,11 @@ impl LoadTable {
             return wrong("timeout", "of zero answers nothing");
         }
         let tokens = self.tokens.unwrap_or(1);
-        if !(1..=MOST_TOKENS).contains(&tokens) {
-            return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
+        if tokens > MOST_TOKENS {
+            return Err(("tokens", format!("is from 0 to {MOST_TOKENS}")));
+        }
+        if let Some(path) = self.path.as_ref().filter(|path| !path.starts_with('/')) {
+            return Err(("path", format!("`{path}` is none: it begins with `/`")));
         }
         let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
         let events = self.event.unwrap_or_default().into_iter().map(EventTable::planned);
@@ -247,6 +257,7 @@ impl LoadTable {
             arrivals,
             stop,
             warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
+            path: self.path,
             tokens,
             zipf: self.zipf,
             timeout,
@@ -361,12 +372,13 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nduration = '1s'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 0", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
-            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 0", "tokens"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 100001", "tokens"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
             ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
             ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
             ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nrequests = 1", "requests"),
             ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'\ntokens = 2", "tokens"),
+            ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'\npath = '/a'", "path"),
         ] {
             assert_eq!(load(text).unwrap_err().0, key, "{text}");
         }

@@ -5,11 +5,13 @@
 //!
 //! Flow: file → tables → quick or whole → arrangements (what has to run) with the loads that go through each → [`crate::run`].
 
+mod counts;
 mod description;
 mod load;
 mod table;
 mod target;
 
+pub use counts::Counts;
 pub use description::{Arrangement, Scenario, Wish};
 pub use load::{Arriving, Load, Planned, Rate};
 

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use super::counts::Counts;
 use super::description::{Arrangement, Wish};
 use super::load::{Load, LoadTable};
 use super::target::TargetTable;
@@ -24,6 +25,7 @@ pub(super) struct Table {
     pub(super) calibration: Option<String>,
     pub(super) load: BTreeMap<String, LoadTable>,
     pub(super) variant: Vec<VariantTable>,
+    pub(super) counts: Option<Counts>,
     pub(super) quick: Option<QuickTable>,
     #[serde(default)]
     pub(super) ladder: Vec<LadderTable>,

@@ -16,6 +16,7 @@ use super::table::{Gathered, Wire};
 use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
+use crate::observe::prometheus;
 use crate::provider::Scenario as Flow;
 
 /// Names that every text can use, beside ports, files, secrets and variables.
@@ -125,6 +126,10 @@ pub(crate) struct Metrics {
     pub(crate) labels: BTreeMap<String, String>,
     /// The counter of accepted connections, where it has one.
     pub(crate) connections: Option<String>,
+    /// The counter of requests that it has received, where it has one.
+    pub(crate) calls: Option<String>,
+    /// The counter of TLS handshakes, where it has one.
+    pub(crate) handshakes: Option<String>,
     /// Any certificate is believed.
     #[serde(default)]
     pub(crate) insecure: bool,
@@ -293,6 +298,22 @@ impl Topology {
         self.tokens.iter().flat_map(|tokens| tokens.mode.keys().map(String::as_str)).collect()
     }
 
+    /// Components in order, and what each is: the program that is started here, or the URL of what runs elsewhere.
+    pub fn places(&self) -> impl Iterator<Item = (&str, String)> {
+        self.components.iter().map(|component| {
+            let what = match &component.kind {
+                Kind::Program(program) => format!("program {}", program.name),
+                Kind::Remote { url } => format!("at {url}"),
+            };
+            (component.name.as_str(), what)
+        })
+    }
+
+    /// Where load enters, with the names in it as they stand in the file.
+    pub fn entries(&self) -> &[String] {
+        &self.load.urls
+    }
+
     pub(crate) fn component(&self, name: &str) -> Option<&Component> {
         self.components.iter().find(|component| component.name == name)
     }
@@ -389,6 +410,19 @@ impl Topology {
             let place = |key: &str| format!("component `{}`: {key}", component.name);
             if let Some(metrics) = &component.metrics {
                 filled(place("metrics.url"), &metrics.url, &shared)?;
+                let counters = [
+                    ("metrics.connections", &metrics.connections),
+                    ("metrics.calls", &metrics.calls),
+                    ("metrics.handshakes", &metrics.handshakes),
+                ];
+                for (key, name) in counters {
+                    if let Some(name) = name.as_ref().filter(|name| !prometheus::is_name(name)) {
+                        let what = format!(
+                            "`{name}` is not the name of a counter; write NAME, or NAME{{label=\"value\"}}"
+                        );
+                        return Err(TopologyError::value(file, place(key), what));
+                    }
+                }
             }
             let Kind::Program(program) = &component.kind else { continue };
             let mut own = shared.clone();
@@ -535,6 +569,10 @@ mod tests {
             (format!("{load}{a}cpu_limit = \"50\""), vec!["component `a`: cpu_limit", "50m"]),
             (format!("{load}{a}memory_limit = \"much\""), vec!["component `a`: memory_limit", "64MiB"]),
             (format!("{load}{a}url = \"http://x\""), vec!["either `program`"]),
+            (
+                format!("{load}{a}metrics = {{ url = \"http://x\", calls = \"a b\" }}"),
+                vec!["component `a`: metrics.calls", "NAME{label=\"value\"}"],
+            ),
             (format!("{load}{a}{a}"), vec!["two are called `a`"]),
             (
                 format!("{load}{a}arguments = [\"@b.http@\"]"),

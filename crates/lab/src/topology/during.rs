@@ -119,7 +119,7 @@ impl Running {
     ) -> Result<Vec<Place>, TopologyError> {
         let place = |place: &super::description::WatchedPlace| {
             let (target, question) = match (&place.url, &place.introspection) {
-                (Some(url), _) => (self.target(url, Protocol::Http1)?, Question::Request),
+                (Some(url), _) => (self.target(url, None, Protocol::Http1)?, Question::Request),
                 (None, url) => {
                     let client = revocations.introspecting_client.as_deref().unwrap_or_default();
                     let target = endpoint(url.as_ref().unwrap_or(&String::new()))?;

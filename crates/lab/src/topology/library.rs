@@ -38,6 +38,7 @@ const TEMPLATES: Texts = texts!("topologies/files":
 );
 const SCENARIOS: Texts = texts!(
     "scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "identity.toml", "coherence.toml",
+    "counts.toml",
 );
 
 /// A text and where it is from.

@@ -30,4 +30,4 @@ pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
 pub use running::{Change, Place, Running};
-pub(crate) use running::{Root, Started, cores};
+pub(crate) use running::{Root, Started, Under, cores};

@@ -24,8 +24,8 @@ use super::description::StopSignal;
 use crate::cgroup::Group;
 use crate::observe::process::{children, started_at};
 
-/// How long a program may take to end by itself.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a program may take to end by itself when nothing is said.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks at whether it has.
 const LOOK: Duration = Duration::from_millis(5);
 /// Most bytes of a log's end that are shown.
@@ -44,6 +44,8 @@ pub(super) struct Launch {
     pub(super) folder: PathBuf,
     pub(super) cores: Vec<u32>,
     pub(super) stop: StopSignal,
+    /// How long it may take to end by itself.
+    pub(super) patience: Duration,
     pub(super) group: Option<Group>,
     /// File that gets its standard output; the log otherwise.
     pub(super) output: Option<PathBuf>,
@@ -161,7 +163,7 @@ impl Process {
         let _ = kill_process(self.pid, signal);
         // Who was made to stand still hears it only then.
         let _ = self.signal(Signal::CONT, true);
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + self.launch.patience;
         while !is_zombie(self.pid()) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }

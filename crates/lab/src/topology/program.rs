@@ -16,7 +16,7 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Programs that the lab knows: how they tell their version, and how to get them.
-const KNOWN: [(&str, &[&str], &str); 8] = [
+const KNOWN: [(&str, &[&str], &str); 9] = [
     (
         "postern",
         &["--version"],
@@ -37,6 +37,11 @@ const KNOWN: [(&str, &[&str], &str); 8] = [
         "postgres",
         &["--version"],
         "install PostgreSQL (Debian: package postgresql, below /usr/lib/postgresql), or name it with --program postgres=PATH",
+    ),
+    (
+        "valgrind",
+        &["--version"],
+        "install the package valgrind (Debian, Fedora), or name it with --program valgrind=PATH",
     ),
     ("initdb", &["--version"], "it comes with PostgreSQL; name it with --program initdb=PATH"),
     (

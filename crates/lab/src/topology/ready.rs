@@ -10,8 +10,8 @@ use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust};
 
-/// Between two questions.
-const PAUSE: Duration = Duration::from_millis(20);
+/// Between two questions when nothing is said.
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// Longest wait for one answer.
 const ANSWER: Duration = Duration::from_secs(5);
 /// Most bytes of an answer.
@@ -27,10 +27,11 @@ pub(super) enum Waited {
     Interrupted,
 }
 
-/// Asks until the component is ready, it has `ended`, time is over, or the run is to end. `how` has no names in it any more.
+/// Asks, with a pause between two questions, until the component is ready, it has `ended`, time is over, or the run is to end. `how` has no names in it any more.
 pub(super) fn wait(
     how: &Ready,
     timeout: Duration,
+    pause: Duration,
     interrupt: &Interrupt,
     mut ended: impl FnMut() -> Option<String>,
 ) -> Waited {
@@ -46,7 +47,7 @@ pub(super) fn wait(
         if Instant::now() >= until {
             return Waited::Late(why);
         }
-        if interrupt.sleep(PAUSE) {
+        if interrupt.sleep(pause) {
             return Waited::Interrupted;
         }
     }

@@ -17,7 +17,7 @@ use super::description::{
     Component, Kind, Metrics, NUMBER, Program, Ready, file_name, folder_name, port_name, secret_names,
 };
 use super::ports::Ports;
-use super::process::{Launch, Process};
+use super::process::{Launch, PATIENCE, Process};
 use super::program::Programs;
 use super::template::{self, Values};
 use super::{Topology, TopologyError, provider, ready, tokens};
@@ -27,6 +27,10 @@ use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
 use crate::provider::Description;
 
+/// So many times as long a program may take under a tool: to become ready, and to end.
+const SLOWER: u32 = 20;
+/// Between two questions whether a program under a tool is ready: answers are work of its that is counted.
+const UNDER_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait until the way through the whole topology works.
 const THROUGH: Duration = Duration::from_secs(20);
 /// Between two tries, and longest wait for one answer.
@@ -57,6 +61,17 @@ pub struct Change {
     pub limits: BTreeMap<String, Limits>,
 }
 
+/// A tool that executes the program of one component, and takes its time: a profiler.
+#[derive(Debug, Clone)]
+pub(crate) struct Under {
+    /// Whose program.
+    pub(crate) component: String,
+    /// The tool.
+    pub(crate) program: String,
+    /// What stands before the path of the program.
+    pub(crate) arguments: Vec<String>,
+}
+
 /// A component that runs, for whoever watches it.
 #[derive(Debug, Clone)]
 pub(crate) struct Started {
@@ -68,6 +83,8 @@ pub(crate) struct Started {
     pub(crate) limits: Limits,
     /// File with the counters of its CPU limit.
     pub(crate) counters: Option<PathBuf>,
+    /// File that counts its programs that the kernel ended for want of memory.
+    pub(crate) memory_events: Option<PathBuf>,
     pub(crate) metrics: Option<Metrics>,
 }
 
@@ -90,11 +107,21 @@ impl Root {
     }
 }
 
+/// How it is known that a component is ready.
+#[derive(Default)]
+pub(super) struct Readiness {
+    /// What it is asked; absent where nothing is.
+    how: Option<Ready>,
+    /// Longest wait for it.
+    timeout: Duration,
+    /// Between two questions.
+    pause: Duration,
+}
+
 pub(super) struct Live {
     pub(super) about: Started,
     pub(super) process: Option<Process>,
-    /// How it is known that it is ready, and the longest wait for it.
-    pub(super) ready: (Option<Ready>, Duration),
+    pub(super) ready: Readiness,
     /// It was ended on purpose while load lasted.
     pub(super) put_down: bool,
 }
@@ -105,6 +132,7 @@ pub struct Running {
     pub(super) live: Vec<Live>,
     pub(super) values: Values,
     pub(super) interrupt: Interrupt,
+    under: Option<Under>,
     /// The checked answer told phases.
     tells_phases: bool,
     _ports: Ports,
@@ -132,6 +160,11 @@ impl Place {
         file("secret_file", "client.secret", &format!("{}\n", secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
+    }
+
+    /// Where files of the run go.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Programs as they are found here.
@@ -189,6 +222,17 @@ impl Running {
         place: &Place,
         label: &str,
     ) -> Result<Self, TopologyError> {
+        Self::start_under(topology, change, place, label, None)
+    }
+
+    /// The same, with the program of one component executed by a tool.
+    pub(crate) fn start_under(
+        topology: &Topology,
+        change: &Change,
+        place: &Place,
+        label: &str,
+        under: Option<Under>,
+    ) -> Result<Self, TopologyError> {
         let folder = place.folder.join(label);
         // What an earlier run kept here would be found by this one: a database, say.
         match fs::remove_dir_all(&folder) {
@@ -204,6 +248,7 @@ impl Running {
             live: Vec::new(),
             values,
             interrupt: place.interrupt.clone(),
+            under,
             tells_phases: false,
             _ports: ports,
         };
@@ -220,7 +265,7 @@ impl Running {
             match &component.kind {
                 Kind::Remote { .. } => {
                     let about = running.remote(component)?;
-                    let ready = (None, Duration::ZERO);
+                    let ready = Readiness::default();
                     running.live.push(Live { about, process: None, ready, put_down: false });
                 }
                 Kind::Program(program) => {
@@ -269,9 +314,10 @@ impl Running {
         self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
     }
 
-    /// Where load enters: at one place, or at several that share it.
-    pub fn targets(&self) -> Result<Vec<Target>, TopologyError> {
-        self.topology.load.urls.iter().map(|url| self.target(url, self.topology.load.protocol)).collect()
+    /// Where load enters: at one place, or at several that share it; `path` stands in place of those of the topology's URLs.
+    pub fn targets(&self, path: Option<&str>) -> Result<Vec<Target>, TopologyError> {
+        let target = |url: &String| self.target(url, path, self.topology.load.protocol);
+        self.topology.load.urls.iter().map(target).collect()
     }
 
     /// Whose certificates are believed where load enters, and by flows.
@@ -285,10 +331,20 @@ impl Running {
     }
 
     /// A URL that is reached as those are where load enters.
-    pub(super) fn target(&self, url: &str, protocol: Protocol) -> Result<Target, TopologyError> {
+    pub(super) fn target(
+        &self,
+        url: &str,
+        path: Option<&str>,
+        protocol: Protocol,
+    ) -> Result<Target, TopologyError> {
         let load = &self.topology.load;
         let trust = self.trust()?;
-        let url = self.fill(url)?;
+        let mut url = self.fill(url)?;
+        if let Some(path) = path {
+            let authority = url.find("://").map_or(0, |at| at + 3);
+            url.truncate(url[authority..].find(['/', '?']).map_or(url.len(), |at| authority + at));
+            url.push_str(path);
+        }
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
             .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
@@ -307,7 +363,7 @@ impl Running {
     /// Checks that a request with a token passes wherever load enters, and that one without does not where the topology is guarded.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
         for url in self.topology.load.urls.clone() {
-            let target = self.target(&url, Protocol::Http1)?;
+            let target = self.target(&url, None, Protocol::Http1)?;
             self.check_entry(target, token)?;
         }
         Ok(())
@@ -376,12 +432,15 @@ impl Running {
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
+            memory_events: None,
             metrics: self.metrics(component)?,
         })
     }
 
     fn metrics(&self, component: &Component) -> Result<Option<Metrics>, TopologyError> {
-        let Some(metrics) = &component.metrics else { return Ok(None) };
+        // Under a tool nobody asks: answers are work of its that is counted.
+        let asked = component.metrics.as_ref().filter(|_| self.under.is_none());
+        let Some(metrics) = asked else { return Ok(None) };
         Ok(Some(Metrics { url: self.fill(&metrics.url)?, ..metrics.clone() }))
     }
 
@@ -395,7 +454,7 @@ impl Running {
     ) -> Result<(), TopologyError> {
         let name = &component.name;
         let table = self.topology.programs.get(&program.name);
-        let path = place.programs.find(name, &program.name, table)?;
+        let mut path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
         let account = program.user.as_deref().map(|user| self.account(name, user)).transpose()?.flatten();
@@ -412,14 +471,24 @@ impl Running {
                 account.give(&path).map_err(failed("give away", &path))?;
             }
         }
+        let (mut ready_timeout, mut pause, mut patience) = (program.ready_timeout, ready::PAUSE, PATIENCE);
+        // What stands before the program's own arguments.
+        let mut before = Vec::new();
+        if let Some(under) = self.under.as_ref().filter(|under| under.component == *name) {
+            let tool = place.programs.find(name, &under.program, None)?;
+            before.clone_from(&under.arguments);
+            before.push(std::mem::replace(&mut path, tool).display().to_string());
+            (ready_timeout, pause, patience) = (ready_timeout * SLOWER, UNDER_PAUSE, patience * SLOWER);
+        }
         let start = |values: &Values| -> Result<Process, TopologyError> {
             let fill = |text: &String| self.fill_with(text, values, name);
             let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
             let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
             let output = program.stdout.as_ref().map(|file| folder.join(file));
+            let own = program.arguments.iter().map(fill);
             let launch = Launch {
                 program: path.clone(),
-                arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
+                arguments: before.iter().cloned().map(Ok).chain(own).collect::<Result<_, _>>()?,
                 environment: program
                     .environment
                     .iter()
@@ -428,6 +497,7 @@ impl Running {
                 folder: folder.clone(),
                 cores: program.cores.clone(),
                 stop: program.stop,
+                patience,
                 group,
                 output,
                 account: account.zip(change.clone()),
@@ -449,12 +519,13 @@ impl Running {
         let mut process = start(&filled)?;
         let fill = |text: &String| self.fill_with(text, &filled, name);
         let counters = process.group().and_then(crate::cgroup::Group::counters);
+        let memory_events = process.group().and_then(crate::cgroup::Group::memory_events);
         let how = match &program.ready {
             Some(Ready::Http(text, says)) => Some(Ready::Http(fill(text)?, says.clone())),
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
-        let ready = (how, program.ready_timeout);
+        let ready = Readiness { how, timeout: ready_timeout, pause };
         wait_until_ready(name, &ready, &mut process, &place.interrupt)?;
         // Who asks for health or metrics is no client.
         let ports = program.ports.iter().filter(|port| *port != "admin");
@@ -465,6 +536,7 @@ impl Running {
             ports: numbers.collect(),
             limits: process.group().map(crate::cgroup::Group::limits).unwrap_or_default(),
             counters,
+            memory_events,
             metrics: self.metrics(component)?,
         };
         self.live.push(Live { about, process: Some(process), ready, put_down: false });
@@ -536,7 +608,11 @@ impl Drop for Running {
     }
 }
 
-fn ended(name: &str, status: String, process: &Process) -> TopologyError {
+fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
+    let events = process.group().and_then(crate::cgroup::Group::memory_events);
+    if events.is_some_and(|events| crate::cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
+        status.push_str(", for want of memory: raise its memory limit");
+    }
     TopologyError::Ended {
         component: name.to_owned(),
         status,
@@ -548,16 +624,16 @@ fn ended(name: &str, status: String, process: &Process) -> TopologyError {
 /// Waits until a component that was started is ready.
 pub(super) fn wait_until_ready(
     name: &str,
-    (how, timeout): &(Option<Ready>, Duration),
+    ready: &Readiness,
     process: &mut Process,
     interrupt: &Interrupt,
 ) -> Result<(), TopologyError> {
-    let Some(how) = how else { return Ok(()) };
-    match ready::wait(how, *timeout, interrupt, || process.ended()) {
+    let Some(how) = &ready.how else { return Ok(()) };
+    match ready::wait(how, ready.timeout, ready.pause, interrupt, || process.ended()) {
         ready::Waited::Ready => Ok(()),
         ready::Waited::Interrupted => Err(TopologyError::Interrupted),
         ready::Waited::Ended(status) => Err(ended(name, status, process)),
-        ready::Waited::Late(why) => Err(unready(name, *timeout, why, process)),
+        ready::Waited::Late(why) => Err(unready(name, ready.timeout, why, process)),
     }
 }
 

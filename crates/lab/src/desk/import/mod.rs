@@ -218,6 +218,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
         partial: false,
         machines: Vec::new(),
         peers: Vec::new(),
+        counting: BTreeMap::new(),
     };
     let mut record = Record::new(run);
     record.variants.push(Variant {

@@ -75,6 +75,12 @@ fn a_gate_opens_and_closes() {
     let (ending, said) = gate(&[]).unwrap();
     assert_eq!(ending, Ending::No);
     assert!(said.contains("instructions per request of `direct`: 102 was 100"), "{said}");
+    assert!(said.contains("where this is wanted") && said.ends_with("--update\n"), "{said}");
+    record.run.counting.insert("compiler".to_owned(), "another".to_owned());
+    record.write(&run_file).unwrap();
+    let (ending, said) = gate(&[]).unwrap();
+    assert!(ending == Ending::No && said.contains("compiler: `another` was `rustc"), "{said}");
+    assert!(said.contains("run 13ef7b1 as it is here"), "{said}");
     gate(&["--update"]).unwrap();
     assert_eq!(gate(&[]).unwrap().0, Ending::Good);
 }

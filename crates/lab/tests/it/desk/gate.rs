@@ -1,8 +1,9 @@
 //! Baselines: what is kept, what is a breach, and how a baseline is written anew.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use lab::desk::gate::{Baseline, Check, Format, May, gate};
+use lab::desk::gate::{Baseline, Check, Format, May, changed_since, gate};
 use lab::record::{Measure, Outcome, Record};
 use serde_json::json;
 
@@ -18,7 +19,7 @@ fn record() -> Record {
 
 fn check(figure: Measure, value: f64, tolerance: f64, may: May) -> Baseline {
     let check = Check { variant: "fused/oidc".to_owned(), figure, over: None, value, tolerance, may };
-    Baseline { format: Format::V1, commit: None, checks: vec![check] }
+    Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] }
 }
 
 fn instructions(value: f64, tolerance: f64, may: May) -> Vec<String> {
@@ -130,6 +131,19 @@ fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
         assert!(said.contains(why) && said.contains("base.json"), "{said} is not about {why}");
     }
     assert!(error(&folder.path().join("missing")).contains("cannot read"));
+}
+
+#[test]
+fn what_counts_depend_on_is_compared_by_name() {
+    let baseline = Baseline::first(&record()).unwrap();
+    assert_eq!(changed_since(&record(), &baseline), Vec::<String>::new());
+    let mut other = record();
+    other.run.counting.insert("compiler".to_owned(), "rustc version 1.96.0".to_owned());
+    other.run.counting.insert("valgrind".to_owned(), "3.19".to_owned());
+    assert_eq!(
+        changed_since(&other, &baseline),
+        ["compiler: `rustc version 1.96.0` was `rustc version 1.95.0`", "valgrind: `3.19` was not known"]
+    );
 }
 
 #[test]

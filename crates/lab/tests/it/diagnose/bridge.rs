@@ -261,6 +261,7 @@ pub(crate) fn record(variants: Vec<Variant>) -> Record {
             cgroup: None,
         }],
         peers: Vec::new(),
+        counting: std::collections::BTreeMap::new(),
     });
     record.variants = variants;
     record

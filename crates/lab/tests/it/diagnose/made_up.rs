@@ -418,6 +418,22 @@ fn a_slow_iteration_is_told_with_what_else_was_different_and_a_quick_one_is_odd(
 }
 
 #[test]
+fn littles_law_is_held_to_requests_whose_latencies_were_kept() {
+    let slow = |in_flight: f64| {
+        let mut record = with(&[]);
+        each(&mut record, |iteration| iteration.mean_in_flight = Some(in_flight));
+        record
+    };
+    // 100 requests/s of a millisecond each are a tenth of a request in flight.
+    assert_eq!(names(&slow(0.1)), NONE);
+    assert_eq!(names(&slow(40.0)), ["little-law-broken"]);
+    // Of what ended in the window a third was due before it: what was in flight is theirs as well.
+    let mut backlog = slow(40.0);
+    each(&mut backlog, |iteration| iteration.timeline.iter_mut().for_each(|slice| slice.ok = 30));
+    assert_eq!(names(&backlog), NONE);
+}
+
+#[test]
 fn a_generator_that_never_rests_is_the_limit_even_when_it_shares_its_core() {
     let own = |running: f64, waiting: f64| {
         let mut record = with(&[]);

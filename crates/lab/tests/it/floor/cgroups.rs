@@ -77,3 +77,37 @@ fn a_limit_that_is_used_up_is_found_with_the_rate_that_it_implies() {
         found.evidence
     );
 }
+
+#[test]
+fn a_program_that_is_ended_for_want_of_memory_is_counted() {
+    let lab = Lab::new();
+    // What it started takes all the memory there is, and is ended; the server goes on.
+    let server = serving("front", "memory_limit = \"96MiB\"", "");
+    let server = server.replace("program = \"server\"", "program = \"/bin/sh\"").replace(
+        "arguments = [",
+        &format!("arguments = [\"-c\", \"(sleep 1; tail /dev/zero) & exec {} \\\"$@\\\"\", \"sh\", ", own()),
+    );
+    let topology =
+        lab.topology("hungry", &format!("[load]\nurl = \"http://127.0.0.1:@front.http@/\"\n{server}"));
+    let scenario = format!(
+        "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 20\nduration = '6s'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
+    );
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let ran = run(&scenario, lab.options(), &lab.interrupt);
+    let limits = Limits { cpu_millicores: None, memory_bytes: Some(96 << 20) };
+    if Hierarchy::find().group("probe", limits).is_err() {
+        assert!(ran.err().unwrap().to_string().contains("systemd-run"));
+        return;
+    }
+    let record = ran.unwrap().record;
+    let samples = &record.variants[0].iterations[0].components[0].samples;
+    assert_eq!(samples.first().unwrap().oom_kills, Some(0));
+    assert_eq!(samples.last().unwrap().oom_kills, Some(1), "{:?}", samples.last());
+    let findings = lab::diagnose::findings(&record);
+    let found = findings.iter().find(|finding| finding.name == "out-of-memory").expect("it is named");
+    assert!(found.evidence.contains("`front` 1 times"), "{}", found.evidence);
+}
+
+fn own() -> String {
+    std::env::current_exe().unwrap().display().to_string()
+}

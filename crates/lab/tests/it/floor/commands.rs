@@ -29,12 +29,34 @@ fn what_ships_is_listed() {
         "paths",
         "cpu-limit",
         "slow-backend",
+        "counts",
         "envoy-3x",
         "edge → authentication → authorization → backend",
         "(oauth, oidc)",
     ] {
         assert!(said.contains(word), "{word}\n{said}");
     }
+}
+
+#[test]
+fn what_would_run_is_told_without_running_it() {
+    let folder = Lab::new();
+    let topology = "[load]\nurl = \"@there.url@/app\"\n[tokens.mode.oidc]\nfile = \"no-such-file\"\n\
+        [[component]]\nname = \"there\"\nurl = \"http://192.0.2.1\"\n[[component]]\nname = \"here\"\nprogram = \"no-such-program\"\n";
+    let topology = folder.topology("both", topology);
+    let (ending, said) = lab(&["--check", "--topology", &topology]).unwrap();
+    assert_eq!(ending, Ending::Good);
+    for word in [
+        "there: at http://192.0.2.1",
+        "here: program no-such-program",
+        "@there.url@/app",
+        "both/oidc/open, 5 rounds",
+    ] {
+        assert!(said.contains(word), "{word}\n{said}");
+    }
+    fs::write(&topology, "[load]\nurl = \"@their.url@/app\"\n").unwrap();
+    let error = lab(&["--check", "--topology", &topology]).unwrap_err();
+    assert!(error.contains("their.url"), "{error}");
 }
 
 #[test]

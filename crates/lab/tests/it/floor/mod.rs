@@ -2,6 +2,7 @@
 
 mod cgroups;
 mod commands;
+mod counts;
 mod during;
 mod flows;
 mod remote;

@@ -1,10 +1,10 @@
-//! What runs elsewhere: a URL, and metrics in the Prometheus text format.
+//! Metrics in the Prometheus text format: of what runs elsewhere, and of what runs here and counts for itself.
 
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
 use lab::topology::{Change, Running};
 
-use super::{Lab, parse, serving};
+use super::{Lab, guarded, parse, serving};
 
 #[test]
 fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
@@ -35,4 +35,28 @@ fn a_remote_target_is_loaded_and_its_metrics_become_samples() {
         "{first:?} {last:?}"
     );
     assert!(last.connections_opened > first.connections_opened, "{first:?} {last:?}");
+}
+
+#[test]
+fn what_a_program_counts_of_itself_stands_beside_what_is_seen_of_it() {
+    let lab = Lab::new();
+    let metrics = "metrics = { url = \"http://127.0.0.1:@front.http@/metrics\", calls = 'requests_total{pod=\"a\"}' }\n";
+    let topology = lab.topology("front", &format!("{}{metrics}", guarded("")));
+    let scenario = format!(
+        "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 100\nduration = '1500ms'\nwarmup = '0s'\n[[variant]]\ntopology = '{topology}'\n"
+    );
+    let scenario = Scenario::from_text(&scenario, "mine.toml", &Wish::default()).unwrap();
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    let iteration = &record.variants[0].iterations[0];
+    assert_eq!(iteration.components.len(), 1, "one component, however many look at it");
+    let samples = &iteration.components[0].samples;
+    let (first, last) = (samples.first().unwrap(), samples.last().unwrap());
+    let calls = last.calls_received.unwrap() - first.calls_received.unwrap();
+    // The server counts questions about its metrics as well.
+    assert!((140..=170).contains(&calls), "{first:?} {last:?}");
+    assert!(
+        last.rss_bytes > 1 << 20 && last.swap_bytes.is_some() && last.tls_handshakes.is_none(),
+        "{last:?}"
+    );
+    assert!(samples.windows(2).all(|two| two[0].calls_received <= two[1].calls_received));
 }

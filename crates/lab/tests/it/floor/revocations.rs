@@ -1,5 +1,7 @@
 //! Credentials that are revoked while load lasts, at a server that is late by a known time.
 
+use std::collections::BTreeMap;
+
 use lab::desk::gate::{Baseline, Check, Format, May, gate};
 use lab::record::{Finding, Iteration, Measure, Outcome, Record};
 use lab::run::{RunError, run};
@@ -88,7 +90,8 @@ fn staleness_is_the_time_by_which_a_place_is_late() {
         may: May::Fall,
     };
     let checks = vec![check(Measure::StalenessMax, 350e3), check(Measure::StalenessP99, 500e3)];
-    let breaches = gate(&record, &Baseline { format: Format::V1, commit: None, checks });
+    let breaches =
+        gate(&record, &Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks });
     assert!(
         breaches.len() == 1 && breaches[0].contains("longest staleness (µs) of `a/oauth`"),
         "{breaches:?}"
@@ -118,7 +121,8 @@ fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
         tolerance: 0.0,
         may: May::Fall,
     };
-    let baseline = Baseline { format: Format::V1, commit: None, checks: vec![check] };
+    let baseline =
+        Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] };
     assert!(gate(&record, &baseline)[0].contains("endless"));
     assert!(baseline.renewed(&record).unwrap_err().contains("endless"));
 }

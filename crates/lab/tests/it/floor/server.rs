@@ -17,6 +17,8 @@ struct Behaviour {
     guarded: bool,
     /// Work for each request, in thousands of steps: CPU time, whatever the clock does meanwhile.
     work: u64,
+    /// Every seventh request to the application is refused after the first twenty.
+    moody: bool,
     /// Ends after so many requests.
     last: u64,
 }
@@ -37,6 +39,7 @@ fn serve() {
     let number = |name: &str| told(name).and_then(|text| text.parse().ok());
     let behaviour = Behaviour {
         guarded: told("LAB_TEST_GUARDED").is_some(),
+        moody: told("LAB_TEST_MOODY").is_some(),
         work: number("LAB_TEST_WORK").unwrap_or(0) * 1000,
         last: number("LAB_TEST_LAST").unwrap_or(u64::MAX),
     };
@@ -111,6 +114,7 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
         "/metrics" => with("200 OK", "", &metrics(number)),
         _ if behaviour.guarded && !bearer => with("401 Unauthorized", "", ""),
         "/other" => with("204 No Content", "", ""),
+        _ if behaviour.moody && number > 20 && number.is_multiple_of(7) => with("503 Busy", "", ""),
         _ if number >= behaviour.last => {
             eprintln!("that was the last one");
             std::process::exit(3);

@@ -1,0 +1,152 @@
+//! What a program did, counted instruction by instruction: the profile that valgrind's tool callgrind writes.
+//!
+//! Owns: how a program is started under it, and reading two figures out of a profile (format version 1). Does not own: which program,
+//! and under what load. Callgrind executes a program on a processor of its own making, one thread at a time: what it counts does not
+//! depend on how busy the machine is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The program.
+pub(crate) const VALGRIND: &str = "valgrind";
+
+/// Functions by which programs ask for memory: those of C, and mimalloc's own names of them. Rust's allocators end in one of these.
+const ALLOCATORS: [&str; 16] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "mi_malloc",
+    "mi_zalloc",
+    "mi_calloc",
+    "mi_realloc",
+    "mi_malloc_aligned",
+    "mi_zalloc_aligned",
+    "mi_calloc_aligned",
+    "mi_realloc_aligned",
+];
+
+/// Part of the names of functions that gather entropy from the jitter of timers (jitterentropy, which cryptographic libraries bring along):
+/// how many steps they take is what makes them random.
+const JITTER: &str = "jent_";
+
+/// What a profile says of a whole run of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// Instructions executed outside of the kernel, but for those that gather entropy from jitter.
+    pub(crate) instructions: u64,
+    /// Calls of functions that give memory; those that such a function makes to another are part of it.
+    pub(crate) allocations: u64,
+}
+
+/// The words between `valgrind` and the program, for a profile in this file.
+pub(crate) fn arguments(profile: &Path) -> Vec<String> {
+    vec!["--tool=callgrind".to_owned(), format!("--callgrind-out-file={}", profile.display())]
+}
+
+/// Reads a profile; `None` when it is none, or was cut off.
+pub(crate) fn read(text: &str) -> Option<Counts> {
+    let mut functions = Functions::default();
+    let (mut caller, mut called) = (Kind::Other, Kind::Other);
+    let (mut instructions, mut allocations, mut jitter) = (None, 0, 0);
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if let Some(name) = line.strip_prefix("fn=") {
+            caller = functions.kind(name);
+        } else if let Some(name) = line.strip_prefix("cfn=") {
+            called = functions.kind(name);
+        } else if let Some(call) = line.strip_prefix("calls=") {
+            // The next line has a position, and what the calls have cost with all that they called.
+            let cost = lines.next()?.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
+            let number = call.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
+            match called {
+                _ if called == caller => {}
+                Kind::Allocator => allocations += number,
+                Kind::Jitter => jitter += cost,
+                Kind::Other => {}
+            }
+        } else if let Some(events) = line.strip_prefix("events:") {
+            // The first column is counted; without being asked for others callgrind counts no other.
+            (events.split_ascii_whitespace().next()? == "Ir").then_some(())?;
+        } else if let Some(total) = line.strip_prefix("totals:") {
+            instructions = Some(total.split_ascii_whitespace().next()?.parse::<u64>().ok()?);
+        }
+    }
+    Some(Counts { instructions: instructions?.checked_sub(jitter)?, allocations })
+}
+
+/// What a function is counted as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Allocator,
+    Jitter,
+    Other,
+}
+
+/// Functions by the numbers that stand for their names.
+#[derive(Default)]
+struct Functions<'a>(BTreeMap<&'a str, Kind>);
+
+impl<'a> Functions<'a> {
+    /// `(7) malloc` the first time, `(7)` from then on, or a bare name.
+    fn kind(&mut self, said: &'a str) -> Kind {
+        let numbered = said.strip_prefix('(').and_then(|rest| rest.split_once(')'));
+        let Some((number, name)) = numbered.filter(|(number, _)| number.bytes().all(|b| b.is_ascii_digit()))
+        else {
+            return Kind::of(said);
+        };
+        match name.trim() {
+            "" => self.0.get(number).copied().unwrap_or(Kind::Other),
+            name => *self.0.entry(number).or_insert_with(|| Kind::of(name)),
+        }
+    }
+}
+
+impl Kind {
+    /// A function that calls itself has the depth behind its name: `realloc'2`.
+    fn of(name: &str) -> Self {
+        let plain = name.split_once('\'').map_or(name, |(plain, _)| plain);
+        if ALLOCATORS.contains(&plain) {
+            Self::Allocator
+        } else if plain.contains(JITTER) {
+            Self::Jitter
+        } else {
+            Self::Other
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILE: &str = "# callgrind format\nversion: 1\ncreator: callgrind-3.19.0\npid: 7\npositions: line\nevents: Ir\nsummary: 900\n\n\
+        ob=(1) /usr/lib/libc.so.6\nfl=(1) ???\nfn=(1) main\n10 5\ncob=(1)\ncfn=(2) malloc\ncalls=3 40\n11 300\ncfn=(3) work\ncalls=9 50\n12 90\n\n\
+        fn=(3)\n20 4\ncfi=(2) x.c\ncfn=(4) mi_malloc_aligned\ncalls=2 +3 \n21 30\ncfn=(2)\ncalls=1 40\n22 9\ncfn=(5) malloc_trim\ncalls=70 1\n23 9\n\n\
+        fn=(8) seed\n23 9\ncfn=(9) lib_7_jent_read\ncalls=2 40\n24 250\n\nfn=(9)\n25 50\ncfn=(10) jent_stir\ncalls=9 1\n26 200\n\n\
+        fn=(6) realloc\n30 4\ncfn=(2)\ncalls=8 40\n31 9\ncfn=(7) realloc'2\ncalls=5 40\n32 9\n\n\
+        totals: 900\n";
+
+    #[test]
+    fn calls_count_once_however_deep_they_go() {
+        assert_eq!(read(PROFILE), Some(Counts { instructions: 650, allocations: 6 }));
+    }
+
+    #[test]
+    fn a_profile_that_is_cut_off_or_counts_something_else_is_none() {
+        assert_eq!(read(&PROFILE.replace("totals: 900\n", "")), None);
+        assert_eq!(read(&PROFILE.replace("events: Ir", "events: Cy Ir")), None);
+        assert_eq!(read("total: 1\n"), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn whatever_stands_in_a_profile_is_read_or_refused(text in r"((fn|cfn|calls|totals|events)[=:]\(?[0-9]{0,3}\)? ?[a-z' ]{0,6}\n){0,9}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Which compiler made a program, as the program's file says.
+//!
+//! Owns: reading the section `.comment` of a 64-bit little-endian ELF file (System V ABI, chapter 4), into which compilers write their names.
+//! Does not own: what it means that two programs differ in it.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+/// Most bytes of a section that is read.
+const MOST: u64 = 1 << 20;
+/// Bytes of the file's header, and of a section's.
+const FILE_HEADER: usize = 64;
+const SECTION_HEADER: usize = 64;
+/// How compilers begin what they write, the most telling first: a program in Rust also has objects of a C compiler.
+const COMPILERS: [&str; 3] = ["rustc version", "clang version", "GCC:"];
+
+/// Name and version of the compiler; `None` when the file does not tell, or is none that can be read.
+pub(crate) fn of(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let mut read = |at: u64, length: u64| -> Option<Vec<u8>> {
+        file.seek(SeekFrom::Start(at)).ok()?;
+        let mut bytes = Vec::new();
+        file.by_ref().take(length.min(MOST)).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    let header = read(0, FILE_HEADER as u64)?;
+    // 64 bits, least significant byte first.
+    if !header.starts_with(&[0x7F, b'E', b'L', b'F', 2, 1]) {
+        return None;
+    }
+    let (sections, size) = (number(&header, 40, 8)?, number(&header, 58, 2)?);
+    let (many, names) = (number(&header, 60, 2)?, number(&header, 62, 2)?);
+    if size != SECTION_HEADER as u64 {
+        return None;
+    }
+    let table = read(sections, many * size)?;
+    let section = |index: u64| -> Option<(u64, u64, u64)> {
+        let at = usize::try_from(index).ok()?.checked_mul(SECTION_HEADER)?;
+        Some((number(&table, at, 4)?, number(&table, at + 24, 8)?, number(&table, at + 32, 8)?))
+    };
+    let (_, at, length) = section(names)?;
+    let names = read(at, length)?;
+    let named = |(name, ..): &(u64, u64, u64)| {
+        let name = usize::try_from(*name).ok().and_then(|at| names.get(at..));
+        name.is_some_and(|name| name.starts_with(b".comment\0"))
+    };
+    let (_, at, length) = (0..many).filter_map(section).find(named)?;
+    let comment = String::from_utf8_lossy(&read(at, length)?).into_owned();
+    let told = |compiler: &str| comment.split('\0').find(|line| line.starts_with(compiler));
+    let line = COMPILERS.iter().find_map(|compiler| told(compiler))?;
+    Some(line.chars().filter(|letter| !letter.is_control()).take(120).collect())
+}
+
+/// The number of so many bytes at this place.
+fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
+    let field = bytes.get(at..at.checked_add(length)?)?;
+    Some(field.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_was_made_by_rustc() {
+        let told = of(&std::env::current_exe().unwrap()).unwrap();
+        assert!(told.starts_with("rustc version 1."), "{told}");
+    }
+
+    #[test]
+    fn what_is_no_program_was_made_by_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x");
+        for content in [&b""[..], b"#!/bin/sh\n", b"\x7FELF\x02\x01", &[0xFF; 4096]] {
+            std::fs::write(&path, content).unwrap();
+            assert_eq!(of(&path), None);
+        }
+        // A table of sections that lies outside of the file.
+        let mut bytes = [0_u8; 64];
+        bytes[..6].copy_from_slice(&[0x7F, b'E', b'L', b'F', 2, 1]);
+        bytes[40..48].fill(0xFF);
+        (bytes[58], bytes[60], bytes[62]) = (64, 9, 3);
+        std::fs::write(&path, bytes).unwrap();
+        assert_eq!(of(&path), None);
+        assert_eq!(of(Path::new("/nowhere")), None);
+    }
+}

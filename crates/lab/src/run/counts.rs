@@ -1,0 +1,164 @@
+//! Counting what a request costs: instructions and allocations of one component, under a tool that executes its program step by step.
+//!
+//! Owns: the runs whose difference is taken, and what counts depend on beside the code. Does not own: reading a profile ([`callgrind`]).
+//!
+//! A program that is counted also starts, gets ready, is checked and ends. So it runs once with few requests of every load of an
+//! arrangement, and once for each load with many of that one: the difference is what the requests between few and many have cost, and
+//! nothing else. What a program does by itself each second is the same in both, because both last equally long. One request at a time,
+//! over one connection: who waits for whom does not depend on how busy the machine is. Latencies of
+//! such runs mean nothing and are not kept.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::measure::{self, Up};
+use super::{Failed, Floor};
+use crate::load::Stop;
+use crate::observe::{callgrind, compiler};
+use crate::record::Iteration;
+use crate::scenario::{Arriving, Counts, Load, Scenario};
+use crate::topology::{Place, Programs, Running, TopologyError, Under};
+
+/// Longest wait for an answer: a program under the tool is some fifty times as slow as alone.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a counted program is kept running after it is ready, or longer where requests take longer.
+const LASTS: Duration = Duration::from_secs(5);
+
+impl Floor<'_> {
+    /// Counts for every variant that was measured.
+    pub(super) fn counts(&mut self) {
+        let Some(counts) = &self.scenario.counts else { return };
+        for index in self.order(1) {
+            if let Err(failed) = self.arrangement(index, counts) {
+                self.fail(index, &failed);
+            }
+        }
+    }
+
+    fn arrangement(&mut self, index: usize, counts: &Counts) -> Result<(), Failed> {
+        let arrangement = &self.scenario.arrangements[index];
+        let (mut lasts, mut many) = (LASTS, Vec::new());
+        for load in &arrangement.loads {
+            let (counted, lasted) = self.counted(index, counts, Some(load), LASTS)?;
+            lasts = lasts.max(lasted);
+            many.push(counted);
+        }
+        let (few, _) = self.counted(index, counts, None, lasts)?;
+        for (load, many) in arrangement.loads.iter().zip(many) {
+            let per_request =
+                |few: u64, many: u64| many.saturating_sub(few) as f64 / counts.difference() as f64;
+            let instructions = per_request(few.instructions, many.instructions).round();
+            let allocations = (per_request(few.allocations, many.allocations) * 100.0).round() / 100.0;
+            let name = self.scenario.variant(arrangement, load);
+            self.progress.counted(&name, instructions, allocations);
+            if let Some(variant) = self.variants.get_mut(&name) {
+                variant.counters.insert("instructions".to_owned(), instructions);
+                variant.counters.insert("allocations".to_owned(), allocations);
+            }
+        }
+        Ok(())
+    }
+
+    /// One run under the tool from start to end: few requests of every load, but many of one. Also how long it was kept running.
+    fn counted(
+        &mut self,
+        index: usize,
+        counts: &Counts,
+        many: Option<&String>,
+        lasts: Duration,
+    ) -> Result<(callgrind::Counts, Duration), Failed> {
+        let arrangement = &self.scenario.arrangements[index];
+        self.progress.starting(&format!("{}, counted", arrangement.name));
+        self.started += 1;
+        let label = format!("{}-{}-counted", self.started, arrangement.topology.name);
+        let profile = self.place.folder().join(format!("{label}.callgrind"));
+        let under = Under {
+            component: counts.component.clone(),
+            program: callgrind::VALGRIND.to_owned(),
+            arguments: callgrind::arguments(&profile),
+        };
+        let (topology, change) = (&arrangement.topology, &arrangement.change);
+        let mut running = Running::start_under(topology, change, self.place, &label, Some(under))?;
+        let ready = Instant::now();
+        let most = arrangement.loads.iter().map(|load| self.scenario.loads[load].tokens).max().unwrap_or(1);
+        let tokens = running.tokens(arrangement.mode.as_deref(), most.max(1) as usize)?;
+        running.check(tokens.first().map(String::as_str))?;
+        let mut up = Up { running, tokens, site: None };
+        for name in &arrangement.loads {
+            let requests = counts.requests[usize::from(many == Some(name))];
+            let load = Load {
+                arrivals: Arriving::Closed(1),
+                stop: Stop::Count(requests),
+                warmup: Duration::ZERO,
+                timeout: TIMEOUT,
+                revocations: None,
+                events: Vec::new(),
+                ..self.scenario.loads[name].clone()
+            };
+            self.progress.measuring(
+                &format!("{}, counted", self.scenario.variant(arrangement, name)),
+                0,
+                None,
+            );
+            let (seed, interrupt) = (self.seed, self.interrupt);
+            let sent = measure::measure(&mut up, &load, None, seed, interrupt, &self.progress)?;
+            if sent.interrupted {
+                return Err(TopologyError::Interrupted.into());
+            }
+            alike(sent.iteration.as_ref(), requests)
+                .map_err(|what| Failed::Count { load: name.clone(), what })?;
+        }
+        if self.interrupt.sleep(lasts.saturating_sub(ready.elapsed())) {
+            return Err(TopologyError::Interrupted.into());
+        }
+        let lasted = ready.elapsed();
+        // The profile is written when the program ends.
+        drop(up);
+        let told = |why: String| Failed::Profile { component: counts.component.clone(), why };
+        let text = fs::read_to_string(&profile).map_err(|error| told(error.to_string()))?;
+        let read = callgrind::read(&text).ok_or_else(|| told("it is not whole".to_owned()))?;
+        // Megabytes that say nothing more.
+        let _ = fs::remove_file(&profile);
+        Ok((read, lasted))
+    }
+}
+
+/// Every request has to end alike: a mean of answers and refusals would be the cost of neither.
+fn alike(iteration: Option<&Iteration>, requests: u64) -> Result<(), String> {
+    let classes = iteration.map(|iteration| iteration.classes.as_slice()).unwrap_or_default();
+    match classes {
+        [class] if class.status.is_some() && class.count == requests => Ok(()),
+        classes => {
+            let words = |class: &crate::record::Class| {
+                let ending = class.status.map(|status| status.to_string()).or_else(|| class.fault.clone());
+                format!("{} × {}", class.count, ending.unwrap_or_default())
+            };
+            Err(classes.iter().map(words).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// What counts depend on beside the code and the load; empty where nothing is counted.
+pub(super) fn depend_on(scenario: &Scenario, place: &Place) -> BTreeMap<String, String> {
+    let Some(counts) = &scenario.counts else { return BTreeMap::new() };
+    let mut found = BTreeMap::from([("architecture".to_owned(), std::env::consts::ARCH.to_owned())]);
+    let mut add = |name: &str, what: Option<String>| found.extend(what.map(|what| (name.to_owned(), what)));
+    let tool = place.programs().find(&counts.component, callgrind::VALGRIND, None).ok();
+    add(callgrind::VALGRIND, tool.and_then(|path| Programs::version(callgrind::VALGRIND, &path, None)));
+    let programs = scenario.arrangements.iter().flat_map(|arrangement| arrangement.topology.programs());
+    let program = programs.into_iter().find(|(component, ..)| *component == counts.component);
+    let path =
+        program.and_then(|(component, name, table)| place.programs().find(component, name, table).ok());
+    add("compiler", path.and_then(|path| compiler::of(&path)));
+    add("C library", c_library());
+    found
+}
+
+/// Name and version of the C library of this machine; `None` where it does not tell.
+fn c_library() -> Option<String> {
+    let said = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
+    let text = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+    (said.status.success() && !text.is_empty()).then_some(text)
+}
