@@ -100,8 +100,8 @@ enum Failed {
     Load(#[from] crate::load::LoadError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
     ServesNothing(u32),
-    #[error("requests of load `{load}` did not all end alike while they were counted: {what}")]
-    Count { load: String, what: String },
+    #[error("requests of `{variant}` did not all end alike while they were counted: {what}")]
+    Count { variant: String, what: String },
     #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
     Profile { component: String, why: String },
 }
