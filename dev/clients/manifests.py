@@ -153,14 +153,15 @@ def references(applied: dict, report: Report) -> None:
                     expect(spec["selector"]["matchLabels"].items() <= labels.items(), f"budget {name} is nobody's")
                 if other == "NetworkPolicy":
                     expect(spec["podSelector"]["matchLabels"].items() <= labels.items(), f"policy {name} is nobody's")
-                    opened = {p["port"] for rule in spec["ingress"] for p in rule["ports"]}
+                    opened = {p["port"] for rule in spec.get("ingress", []) for p in rule["ports"]}
                     expect(opened <= ports, f"policy {name} opens ports of nobody")
             volumes = template["spec"]["volumes"]
             named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
             named |= {("Secret", v["secret"]["secretName"]) for v in volumes if "secret" in v}
             claims = [v["persistentVolumeClaim"] for v in volumes if "persistentVolumeClaim" in v]
             named |= {("PersistentVolumeClaim", claim["claimName"]) for claim in claims}
-            named.add(("ServiceAccount", template["spec"]["serviceAccountName"]))
+            account_name = template["spec"].get("serviceAccountName")
+            named |= {("ServiceAccount", account_name)} if account_name else set()
             expect(named <= set(beside), f"{named - set(beside)} is not in the file")
 
 

@@ -51,20 +51,20 @@ pub(crate) fn arguments(profile: &Path) -> Vec<String> {
 /// Reads a profile; `None` when it is none, or was cut off.
 pub(crate) fn read(text: &str) -> Option<Counts> {
     let mut functions = Functions::default();
-    let (mut caller, mut called) = (Kind::Other, Kind::Other);
+    let (mut caller, mut target) = (Kind::Other, Kind::Other);
     let (mut instructions, mut allocations, mut jitter) = (None, 0, 0);
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(name) = line.strip_prefix("fn=") {
             caller = functions.kind(name);
         } else if let Some(name) = line.strip_prefix("cfn=") {
-            called = functions.kind(name);
+            target = functions.kind(name);
         } else if let Some(call) = line.strip_prefix("calls=") {
             // The next line has a position, and what the calls have cost with all that they called.
             let cost = lines.next()?.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
             let number = call.split_ascii_whitespace().next()?.parse::<u64>().ok()?;
-            match called {
-                _ if called == caller => {}
+            match target {
+                _ if target == caller => {}
                 Kind::Allocator => allocations += number,
                 Kind::Jitter => jitter += cost,
                 Kind::Other => {}

@@ -41,11 +41,11 @@ pub(crate) fn of(path: &Path) -> Option<String> {
     };
     let (_, at, length) = section(names)?;
     let names = read(at, length)?;
-    let named = |(name, ..): &(u64, u64, u64)| {
+    let is_comment = |(name, ..): &(u64, u64, u64)| {
         let name = usize::try_from(*name).ok().and_then(|at| names.get(at..));
         name.is_some_and(|name| name.starts_with(b".comment\0"))
     };
-    let (_, at, length) = (0..many).filter_map(section).find(named)?;
+    let (_, at, length) = (0..many).filter_map(section).find(is_comment)?;
     let comment = String::from_utf8_lossy(&read(at, length)?).into_owned();
     let told = |compiler: &str| comment.split('\0').find(|line| line.starts_with(compiler));
     let line = COMPILERS.iter().find_map(|compiler| told(compiler))?;

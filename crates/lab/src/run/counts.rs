@@ -2,11 +2,10 @@
 //!
 //! Owns: the runs whose difference is taken, and what counts depend on beside the code. Does not own: reading a profile ([`callgrind`]).
 //!
-//! A program that is counted also starts, gets ready, is checked and ends. So it runs once with few requests of every load of an
-//! arrangement, and once for each load with many of that one: the difference is what the requests between few and many have cost, and
-//! nothing else. What a program does by itself each second is the same in both, because both last equally long. One request at a time,
-//! over one connection: who waits for whom does not depend on how busy the machine is. Latencies of
-//! such runs mean nothing and are not kept.
+//! A program that is counted also starts, gets ready, is checked and ends. So it runs twice for each load, with many requests and with few,
+//! and the difference is what the requests between the two have cost. What it does by itself each second is in both, because the second
+//! run is kept as long as the first one took. One request at a time, over one connection: who waits for whom does not depend on how busy
+//! the machine is. Latencies of such runs mean nothing and are not kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,9 +21,7 @@ use crate::scenario::{Arriving, Counts, Load, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError, Under};
 
 /// Longest wait for an answer: a program under the tool is some fifty times as slow as alone.
-const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a counted program is kept running after it is ready, or longer where requests take longer.
-const LASTS: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 impl Floor<'_> {
     /// Counts for every variant that was measured.
@@ -39,14 +36,10 @@ impl Floor<'_> {
 
     fn arrangement(&mut self, index: usize, counts: &Counts) -> Result<(), Failed> {
         let arrangement = &self.scenario.arrangements[index];
-        let (mut lasts, mut many) = (LASTS, Vec::new());
         for load in &arrangement.loads {
-            let (counted, lasted) = self.counted(index, counts, Some(load), LASTS)?;
-            lasts = lasts.max(lasted);
-            many.push(counted);
-        }
-        let (few, _) = self.counted(index, counts, None, lasts)?;
-        for (load, many) in arrangement.loads.iter().zip(many) {
+            let [few, many] = counts.requests;
+            let (many, lasted) = self.counted(index, counts, load, many, Duration::ZERO)?;
+            let (few, _) = self.counted(index, counts, load, few, lasted)?;
             let per_request =
                 |few: u64, many: u64| many.saturating_sub(few) as f64 / counts.difference() as f64;
             let instructions = per_request(few.instructions, many.instructions).round();
@@ -61,12 +54,13 @@ impl Floor<'_> {
         Ok(())
     }
 
-    /// One run under the tool from start to end: few requests of every load, but many of one. Also how long it was kept running.
+    /// One run under the tool from start to end, kept for no less than `lasts` after it was ready; how long it was kept.
     fn counted(
         &mut self,
         index: usize,
         counts: &Counts,
-        many: Option<&String>,
+        load: &str,
+        requests: u64,
         lasts: Duration,
     ) -> Result<(callgrind::Counts, Duration), Failed> {
         let arrangement = &self.scenario.arrangements[index];
@@ -82,34 +76,26 @@ impl Floor<'_> {
         let (topology, change) = (&arrangement.topology, &arrangement.change);
         let mut running = Running::start_under(topology, change, self.place, &label, Some(under))?;
         let ready = Instant::now();
-        let most = arrangement.loads.iter().map(|load| self.scenario.loads[load].tokens).max().unwrap_or(1);
-        let tokens = running.tokens(arrangement.mode.as_deref(), most.max(1) as usize)?;
+        let name = self.scenario.variant(arrangement, load);
+        let load = Load {
+            arrivals: Arriving::Closed(1),
+            stop: Stop::Count(requests),
+            warmup: Duration::ZERO,
+            timeout: TIMEOUT,
+            revocations: None,
+            events: Vec::new(),
+            ..self.scenario.loads[load].clone()
+        };
+        let tokens = running.tokens(arrangement.mode.as_deref(), load.tokens.max(1) as usize)?;
         running.check(tokens.first().map(String::as_str))?;
         let mut up = Up { running, tokens, site: None };
-        for name in &arrangement.loads {
-            let requests = counts.requests[usize::from(many == Some(name))];
-            let load = Load {
-                arrivals: Arriving::Closed(1),
-                stop: Stop::Count(requests),
-                warmup: Duration::ZERO,
-                timeout: TIMEOUT,
-                revocations: None,
-                events: Vec::new(),
-                ..self.scenario.loads[name].clone()
-            };
-            self.progress.measuring(
-                &format!("{}, counted", self.scenario.variant(arrangement, name)),
-                0,
-                None,
-            );
-            let (seed, interrupt) = (self.seed, self.interrupt);
-            let sent = measure::measure(&mut up, &load, None, seed, interrupt, &self.progress)?;
-            if sent.interrupted {
-                return Err(TopologyError::Interrupted.into());
-            }
-            alike(sent.iteration.as_ref(), requests)
-                .map_err(|what| Failed::Count { load: name.clone(), what })?;
+        self.progress.measuring(&format!("{name}, counted"), 0, None);
+        let (seed, interrupt) = (self.seed, self.interrupt);
+        let sent = measure::measure(&mut up, &load, None, seed, interrupt, &self.progress)?;
+        if sent.interrupted {
+            return Err(TopologyError::Interrupted.into());
         }
+        alike(sent.iteration.as_ref(), requests).map_err(|what| Failed::Count { variant: name, what })?;
         if self.interrupt.sleep(lasts.saturating_sub(ready.elapsed())) {
             return Err(TopologyError::Interrupted.into());
         }

@@ -111,8 +111,8 @@ enum Failed {
     Revocations(io::Error),
     #[error("nothing could be revoked: {0}")]
     NothingRevoked(String),
-    #[error("requests of load `{load}` did not all end alike while they were counted: {what}")]
-    Count { load: String, what: String },
+    #[error("requests of `{variant}` did not all end alike while they were counted: {what}")]
+    Count { variant: String, what: String },
     #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
     Profile { component: String, why: String },
 }

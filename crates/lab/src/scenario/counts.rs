@@ -17,7 +17,7 @@ const MOST: u64 = 1_000_000;
 pub struct Counts {
     /// Whose instructions and allocations.
     pub component: String,
-    /// Requests of the shorter and of the longer of the two runs whose difference is taken: what starting costs is in both of them.
+    /// Requests of the shorter and of the longer of the two runs whose difference is taken: what starting and ending cost is in both of them.
     pub requests: [u64; 2],
 }
 

@@ -67,5 +67,5 @@ fn requests_that_end_differently_have_no_cost_in_common() {
     let scenario = scenario(&lab, &[("moody", ", LAB_TEST_MOODY = \"yes\"")]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     let [(_, why)] = ran.failed.as_slice() else { panic!("{:?}", ran.failed) };
-    assert!(why.contains("load `known` did not all end alike") && why.contains("503"), "{why}");
+    assert!(why.contains("`moody/oauth/known` did not all end alike") && why.contains("503"), "{why}");
 }
