@@ -30,6 +30,8 @@ struct Table {
     #[serde(default)]
     path: Vec<String>,
     #[serde(default)]
+    flow_path: Vec<String>,
+    #[serde(default)]
     variables: BTreeMap<String, String>,
     #[serde(default)]
     programs: BTreeMap<String, ProgramTable>,
@@ -135,6 +137,7 @@ pub(super) struct Gathered {
     pub(super) provider: Option<toml::Table>,
     pub(super) load: Option<LoadTable>,
     pub(super) path: Vec<String>,
+    pub(super) flow_path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
 }
 
@@ -171,6 +174,9 @@ impl Gathered {
         self.load = table.load.or(self.load.take());
         if !table.path.is_empty() {
             self.path = table.path;
+        }
+        if !table.flow_path.is_empty() {
+            self.flow_path = table.flow_path;
         }
         Ok(table.title)
     }
