@@ -435,7 +435,10 @@ impl Floor<'_> {
                 self.progress.measured(&variant, round, &iteration);
                 let shape = measure::shape(arrangement, load, rate, up.tokens.len());
                 let entry = self.variants.entry(variant.clone());
-                let entry = entry.or_insert_with(|| new_variant(variant, name, arrangement, shape));
+                let topology = &arrangement.topology;
+                let path = if load.flow.is_some() { &topology.flow_path } else { &topology.path };
+                let new = || Variant { path: path.clone(), ..new_variant(variant, name, arrangement, shape) };
+                let entry = entry.or_insert_with(new);
                 entry.iterations.push(iteration);
             }
             Err(failed) => self.fail(index, &failed),
@@ -480,7 +483,7 @@ fn new_variant(
     Variant {
         name,
         topology: arrangement.topology.words(),
-        path: arrangement.topology.path.clone(),
+        path: Vec::new(),
         labels,
         load: shape,
         iterations: Vec::new(),

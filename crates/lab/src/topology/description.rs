@@ -47,6 +47,8 @@ pub struct Topology {
     pub(crate) revocations: Option<Revocations>,
     /// Components in the order in which a request meets them.
     pub(crate) path: Vec<String>,
+    /// The same for the requests of flows.
+    pub(crate) flow_path: Vec<String>,
     /// Every text that it is made of, by name: what its digest is taken over.
     pub(crate) sources: BTreeMap<String, String>,
 }
@@ -278,6 +280,7 @@ impl Topology {
             },
             revocations: gathered.revocations,
             path: gathered.path,
+            flow_path: gathered.flow_path,
             sources: gathered.sources,
         };
         topology.check(&file)?;
@@ -361,6 +364,7 @@ impl Topology {
             .path
             .iter()
             .map(|name| ("path", name))
+            .chain(self.flow_path.iter().map(|name| ("flow_path", name)))
             .chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
         {
             if !names.contains(name.as_str()) {
@@ -585,6 +589,7 @@ mod tests {
                 vec!["no template `nowhere.cfg`", "fused"],
             ),
             (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
+            (format!("flow_path = [\"b\"]\n{load}{a}"), vec!["flow_path: there is no component `b`"]),
             (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
             (

@@ -32,6 +32,8 @@ struct Table {
     #[serde(default)]
     path: Vec<String>,
     #[serde(default)]
+    flow_path: Vec<String>,
+    #[serde(default)]
     variables: BTreeMap<String, String>,
     #[serde(default)]
     programs: BTreeMap<String, ProgramTable>,
@@ -141,6 +143,7 @@ pub(super) struct Gathered {
     pub(super) load: Option<LoadTable>,
     pub(super) revocations: Option<Revocations>,
     pub(super) path: Vec<String>,
+    pub(super) flow_path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
 }
 
@@ -178,6 +181,9 @@ impl Gathered {
         self.revocations = table.revocations.or(self.revocations.take());
         if !table.path.is_empty() {
             self.path = table.path;
+        }
+        if !table.flow_path.is_empty() {
+            self.flow_path = table.flow_path;
         }
         Ok(table.title)
     }

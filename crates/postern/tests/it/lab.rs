@@ -155,6 +155,9 @@ fn a_provider_of_two_clusters_is_measured_by_its_flows() {
     assert_eq!(flows, ["code_consent", "password_revoke"]);
     for variant in variants {
         assert_eq!(variant["labels"]["connector"], "postgres");
+        // CPU per request is that of whom sign-ins meet, not of the gateway before the service.
+        let path = ["front", "node-a1", "node-a2", "node-b1", "node-b2", "postgres"];
+        assert_eq!(variant["path"], serde_json::json!(path));
         let iteration = &variant["iterations"][0];
         let classes = iteration["classes"].as_array().unwrap();
         let good =
