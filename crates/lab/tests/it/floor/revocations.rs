@@ -181,3 +181,17 @@ fn what_a_topology_does_not_say_is_told_before_anything_runs() {
         assert!(error.contains("load.open.revocations") && error.contains(words), "{error}");
     }
 }
+
+#[test]
+fn what_is_promised_is_asked_of_variants_that_the_scenario_has() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines/coherence.json");
+    let promised = Baseline::read(&path).unwrap();
+    let variants = Scenario::read("coherence", &Wish::default()).unwrap().variants();
+    for check in &promised.checks {
+        let named = [Some(&check.variant), check.over.as_ref()];
+        assert!(named.into_iter().flatten().all(|name| variants.contains(name)), "{check} of {variants:?}");
+    }
+    let held = |variant: &String| promised.checks.iter().any(|check| check.variant == *variant);
+    let free: Vec<&String> = variants.iter().filter(|variant| !held(variant)).collect();
+    assert_eq!(free, ["nobody follows/oidc/full"], "everything else is held to something");
+}
