@@ -36,6 +36,10 @@ pub enum Figure {
     Memory(String),
     /// Most memory of a component in the last third of the window, divided by that in the first.
     MemoryGrowth(String),
+    /// Memory of a component for each held connection: what it has more than before they were opened, bytes.
+    MemoryPerConnection(String),
+    /// Longest time after which a held connection was closed by the server, µs.
+    HeldLongest,
     /// A percentile of how long revoked credentials were still accepted, at the worst place, µs, by its share in units of 1/100 000. Infinite when
     /// so many were never refused.
     Staleness(u32),
@@ -56,7 +60,15 @@ impl Figure {
 
     /// It is a time in µs.
     pub fn is_latency(&self) -> bool {
-        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max | Self::Refused(_) | Self::Staleness(_))
+        matches!(
+            self,
+            Self::Mean
+                | Self::Percentile(_)
+                | Self::Max
+                | Self::Refused(_)
+                | Self::Staleness(_)
+                | Self::HeldLongest
+        )
     }
 
     /// The figure of an iteration; `None` when it is not known.
@@ -109,6 +121,13 @@ impl Figure {
                 let early = most_memory(iteration, name, 0.0, 1.0 / 3.0).filter(|bytes| *bytes > 0.0)?;
                 Some(most_memory(iteration, name, 2.0 / 3.0, 1.0)? / early)
             }
+            Self::MemoryPerConnection(name) => {
+                let held = iteration.held.as_ref().filter(|held| held.open_at_end > 0)?;
+                let before = *held.memory_before.get(name)? as f64;
+                let more = most_memory(iteration, name, 0.0, 1.0)? - before;
+                Some(more.max(0.0) / held.open_at_end as f64)
+            }
+            Self::HeldLongest => iteration.held.as_ref()?.lifetime_max_us,
             Self::Staleness(share) => {
                 let worst = |seen: &Staleness| staleness(seen, f64::from(*share) / 1e5);
                 iteration.staleness.iter().filter_map(worst).reduce(f64::max)
@@ -132,6 +151,8 @@ impl fmt::Display for Figure {
             Self::FailureShare => write!(f, "failures"),
             Self::Memory(name) => write!(f, "memory, {name}"),
             Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
+            Self::MemoryPerConnection(name) => write!(f, "memory per held connection, {name}"),
+            Self::HeldLongest => write!(f, "longest life of a held connection"),
             Self::Staleness(share) => write!(f, "P{} of staleness", f64::from(*share) / 1e3),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::PathCpu => Figure::CpuTogether(variant.before_service().to_vec()),
         Measure::Memory { component } => Figure::Memory(component.clone()),
         Measure::MemoryGrowth { component } => Figure::MemoryGrowth(component.clone()),
+        Measure::MemoryPerConnection { component } => Figure::MemoryPerConnection(component.clone()),
+        Measure::HeldLongest => Figure::HeldLongest,
         Measure::StalenessP50 => Figure::Staleness(50_000),
         Measure::StalenessP99 => Figure::Staleness(99_000),
         Measure::StalenessMax => Figure::Staleness(100_000),

@@ -49,6 +49,13 @@ pub enum Measure {
         /// Its name.
         component: String,
     },
+    /// Memory of a component for each connection that was held: what it has more than before they were opened, bytes.
+    MemoryPerConnection {
+        /// Its name.
+        component: String,
+    },
+    /// Longest time after which a held connection was closed by the server, µs.
+    HeldLongest,
     /// Median of how long revoked credentials were still accepted, at the worst place, µs.
     StalenessP50,
     /// 99th percentile of how long revoked credentials were still accepted, at the worst place, µs.
@@ -76,13 +83,14 @@ impl Measure {
         match self {
             Self::Count { .. } | Self::Throughput | Self::MemoryGrowth { .. } => Unit::Number,
             Self::Errors | Self::Failures => Unit::Share,
-            Self::Memory { .. } => Unit::Bytes,
+            Self::Memory { .. } | Self::MemoryPerConnection { .. } => Unit::Bytes,
             Self::P50
             | Self::P95
             | Self::P99
             | Self::RefusedP99
             | Self::Cpu { .. }
             | Self::PathCpu
+            | Self::HeldLongest
             | Self::StalenessP50
             | Self::StalenessP99
             | Self::StalenessMax => Unit::Time,
@@ -92,9 +100,10 @@ impl Measure {
     /// The component that it is about.
     pub fn component(&self) -> Option<&str> {
         match self {
-            Self::Cpu { component } | Self::Memory { component } | Self::MemoryGrowth { component } => {
-                Some(component)
-            }
+            Self::Cpu { component }
+            | Self::Memory { component }
+            | Self::MemoryGrowth { component }
+            | Self::MemoryPerConnection { component } => Some(component),
             _ => None,
         }
     }
@@ -115,6 +124,10 @@ impl fmt::Display for Measure {
             Self::PathCpu => f.write_str("CPU per request of the path"),
             Self::Memory { component } => write!(f, "memory of {component}"),
             Self::MemoryGrowth { component } => write!(f, "growth of the memory of {component}"),
+            Self::MemoryPerConnection { component } => {
+                write!(f, "memory of {component} per held connection")
+            }
+            Self::HeldLongest => f.write_str("longest life of a held connection"),
             Self::StalenessP50 => f.write_str("P50 of staleness"),
             Self::StalenessP99 => f.write_str("P99 of staleness"),
             Self::StalenessMax => f.write_str("longest staleness"),

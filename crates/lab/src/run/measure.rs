@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::Failed;
 use super::progress::Progress;
 use super::sampler::Sampler;
+use super::{Failed, beside};
 use crate::interrupt::Interrupt;
 use crate::load::{self, Choice, Fault, Flow, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop};
 use crate::record::{Arrivals, Class, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
@@ -74,6 +74,7 @@ pub(super) fn measure(
     progress: &Progress,
 ) -> Result<Measured, Failed> {
     let plan = plan(running, tokens, load, rate, seed)?;
+    let held = beside::open(running, tokens, load, interrupt)?;
     let timing = running.phases_of().map(str::to_owned);
     let width = slice_ms(load);
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
@@ -90,9 +91,11 @@ pub(super) fn measure(
     let measured = load::measure(&plan, probe, interrupt.wait());
     // Stopped whatever became of the load: nobody is watched any longer.
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
+    let held = held.map(beside::Open::close).transpose()?;
     let (report, mut outcome) = measured?;
     let mut iteration = iteration(&plan, &report, &mut outcome);
     iteration.components = components;
+    iteration.held = held;
     if let Some(component) = timing {
         let phases = std::mem::take(&mut outcome.recorder.phases).into_iter();
         iteration.phases = phases
@@ -130,7 +133,10 @@ fn plan(
     // HTTP/2 shares connections: as many requests in flight on fewer of them.
     let streams = match target.protocol {
         Protocol::Http1 => 1,
-        Protocol::Http2 => (1..=10).rev().find(|streams| slots % streams == 0).unwrap_or(1),
+        Protocol::Http2 => load.streams.map_or_else(
+            || (1..=10).rev().find(|streams| slots % streams == 0).unwrap_or(1),
+            |streams| streams as usize,
+        ),
     };
     Ok(Plan {
         target,

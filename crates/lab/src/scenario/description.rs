@@ -27,8 +27,8 @@ pub struct Scenario {
     pub quick: bool,
     /// How often everything is measured.
     pub rounds: u32,
-    /// Programs are started anew for each round.
-    pub fresh_each_round: bool,
+    /// When programs are started anew.
+    pub fresh: Fresh,
     /// Loads by name.
     pub loads: BTreeMap<String, Load>,
     /// What runs, and which loads go through it.
@@ -112,7 +112,7 @@ impl Scenario {
             name: stem,
             quick: wish.quick,
             rounds,
-            fresh_each_round: fresh == Fresh::Round,
+            fresh,
             loads,
             arrangements,
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
@@ -130,6 +130,19 @@ impl Scenario {
     /// The name of the variant that is this load on this arrangement.
     pub fn variant(&self, arrangement: &Arrangement, load: &str) -> String {
         if self.loads.len() == 1 { arrangement.name.clone() } else { format!("{}/{load}", arrangement.name) }
+    }
+
+    /// Names of all loads, in the order in which the variant with the most of them names them; what others have beside them comes last.
+    pub(crate) fn loads_in_order(&self) -> Vec<&String> {
+        let mut order: Vec<&String> = Vec::new();
+        let mut longest: Vec<&Arrangement> = self.arrangements.iter().collect();
+        longest.sort_by_key(|arrangement| std::cmp::Reverse(arrangement.loads.len()));
+        for load in longest.into_iter().flat_map(|arrangement| &arrangement.loads) {
+            if !order.contains(&load) {
+                order.push(load);
+            }
+        }
+        order
     }
 
     /// Names of all variants, in order.
@@ -214,13 +227,13 @@ impl Scenario {
 impl Scenario {
     /// Targets whose variants are all part of the scenario, once for each token mode and load that their names stand for.
     pub(crate) fn targets(&self) -> Vec<Target> {
-        let names = self.variants();
+        let variants = self.variants();
         let mut targets: Vec<Target> = Vec::new();
         for table in &self.targets {
             for (mode, load) in self.combinations() {
                 let Ok(target) = table.target(&mode, &load) else { continue };
                 let named = [Some(&target.of), target.minus.as_ref(), target.over.as_ref()];
-                let whole = named.into_iter().flatten().all(|name| names.contains(name));
+                let whole = named.into_iter().flatten().all(|name| variants.contains(name));
                 if whole && !targets.contains(&target) {
                     targets.push(target);
                 }
@@ -304,6 +317,18 @@ mod tests {
             (scenario.variants(), scenario.rounds),
             (vec!["direct/a".to_owned(), "direct/b".to_owned()], 7)
         );
+    }
+
+    #[test]
+    fn loads_come_in_the_order_of_the_variant_that_has_most() {
+        let loads = ["a", "b", "c", "d"]
+            .map(|name| format!("[load.{name}]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n"));
+        let variant = |name: &str, loads: &str| {
+            format!("[[variant]]\nname = '{name}'\ntopology = 'direct'\nload = [{loads}]\n")
+        };
+        let variants = [("x", "'b', 'd'"), ("y", "'c', 'a', 'b'")].map(|(name, loads)| variant(name, loads));
+        let text = ["rounds = 1\n", &loads.concat(), &variants.concat()].concat();
+        assert_eq!(read(&text, &Wish::default()).unwrap().loads_in_order(), ["c", "a", "b", "d"]);
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod table;
 mod target;
 
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Load, Rate};
+pub use load::{Arriving, Hold, Holding, Load, Rate};
+
+pub use table::Fresh;
 
 pub(crate) use description::stand_in;

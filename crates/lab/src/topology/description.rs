@@ -11,13 +11,16 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::library::{Library, Text};
-use super::table::{Gathered, Wire};
+use super::table::Gathered;
 use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
 
 /// Names that every text can use, beside ports, files and variables.
-const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
+const BUILT_IN: [&str; 8] =
+    ["run", "work", "secret_file", "certificate", "key", "certificate_and_key", "token_key", "token_keys"];
+/// Largest token that the lab makes, bytes: servers refuse longer heads.
+const MOST_TOKEN: usize = 16_384;
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
 
@@ -69,6 +72,8 @@ pub(crate) struct Program {
     pub(crate) ready: Option<Ready>,
     pub(crate) ready_timeout: Duration,
     pub(crate) limits: Limits,
+    /// Files that it may open; what the lab may where absent.
+    pub(crate) open_files: Option<u64>,
     pub(crate) cores: Vec<u32>,
     pub(crate) stop: StopSignal,
     /// It does its work and ends; the next component starts when it has.
@@ -140,6 +145,11 @@ pub(crate) struct TokenMode {
     pub(crate) client: Option<String>,
     /// A file with tokens, one a line, in place of asking.
     pub(crate) file: Option<PathBuf>,
+    /// Claims of JWTs that the lab signs itself, in place of asking.
+    pub(crate) claims: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Such a JWT is filled up to so many bytes.
+    #[serde(default)]
+    pub(crate) bytes: usize,
 }
 
 /// Where load enters.
@@ -199,10 +209,7 @@ impl Topology {
             tokens: gathered.tokens,
             load: Entry {
                 url: load.url,
-                protocol: match load.protocol {
-                    Wire::Http1 => Protocol::Http1,
-                    Wire::Http2 => Protocol::Http2,
-                },
+                protocol: load.protocol.protocol(),
                 ca: load.ca,
                 insecure: load.insecure,
                 connect: load.connect,
@@ -223,6 +230,11 @@ impl Topology {
         } else {
             format!("{}: {}", self.title, self.path.join(" → "))
         }
+    }
+
+    /// Its tokens are signed by the lab.
+    pub(crate) fn wants_signer(&self) -> bool {
+        self.tokens.iter().flat_map(|tokens| tokens.mode.values()).any(|mode| mode.claims.is_some())
     }
 
     /// Token modes it knows; empty without tokens.
@@ -350,17 +362,18 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
     }
     for (name, mode) in &tokens.mode {
         let place = format!("tokens.mode.{name}");
-        match (&mode.client, &mode.file) {
-            (Some(_), Some(_)) | (None, None) => {
-                return wrong(
-                    place,
-                    "takes either `client` (who asks the token endpoint) or `file` (tokens, one a line)",
-                );
-            }
-            (Some(_), None) if tokens.url.is_none() || tokens.secret_file.is_none() => {
-                return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
-            }
-            _ => {}
+        let sources = [mode.client.is_some(), mode.file.is_some(), mode.claims.is_some()];
+        if sources.into_iter().filter(|given| *given).count() != 1 {
+            return wrong(
+                place,
+                "takes either `client` (who asks the token endpoint), `file` (tokens, one a line) or `claims` (of JWTs that the lab signs)",
+            );
+        }
+        if mode.client.is_some() && (tokens.url.is_none() || tokens.secret_file.is_none()) {
+            return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
+        }
+        if mode.bytes > MOST_TOKEN || (mode.bytes > 0 && mode.claims.is_none()) {
+            return wrong(place, "`bytes` is the size of a token with `claims`, up to 16384");
         }
     }
     Ok(())
@@ -408,6 +421,14 @@ mod tests {
             (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
             (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
+            (
+                format!("{load}{a}[tokens.mode.oidc]\nfile = \"x\"\nclaims = {{ iss = \"y\" }}"),
+                vec!["tokens.mode.oidc", "either `client`", "`claims`"],
+            ),
+            (
+                format!("{load}{a}[tokens.mode.oidc]\nclaims = {{ iss = \"y\" }}\nbytes = 99999"),
+                vec!["tokens.mode.oidc", "16384"],
+            ),
             (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
         ] {
             let said = refuse(&text);

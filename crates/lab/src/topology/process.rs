@@ -29,8 +29,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const TAIL_BYTES: u64 = 4096;
 /// Most lines of them.
 const TAIL_LINES: usize = 12;
-/// Enters the groups, then becomes the program: nothing of it runs outside.
-const ENTER: &str = "n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
+/// Takes its limit of open files, enters the groups, then becomes the program: nothing of it runs outside.
+const ENTER: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
 
 /// What to start.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(super) struct Launch<'a> {
     pub(super) folder: &'a Path,
     pub(super) cores: &'a [u32],
     pub(super) stop: StopSignal,
+    /// Files that it may open; as many as the lab may where absent.
+    pub(super) open_files: Option<u64>,
     pub(super) group: Option<Group>,
 }
 
@@ -61,11 +63,17 @@ impl Process {
         let log = launch.folder.join("log");
         let file = File::options().create(true).append(true).open(&log)?;
         let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
-        let mut command = if doors.is_empty() {
+        let mut command = if doors.is_empty() && launch.open_files.is_none() {
             Command::new(launch.program)
         } else {
             let mut shell = Command::new("/bin/sh");
-            shell.args(["-c", ENTER, "lab"]).arg(doors.len().to_string()).args(&doors).arg(launch.program);
+            let files = launch.open_files.map_or_else(|| "-".to_owned(), |files| files.to_string());
+            shell
+                .args(["-c", ENTER, "lab"])
+                .arg(files)
+                .arg(doors.len().to_string())
+                .args(&doors)
+                .arg(launch.program);
             shell
         };
         command

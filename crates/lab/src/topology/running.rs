@@ -8,13 +8,14 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::description::{Component, Kind, Metrics, Program, Ready, file_name};
 use super::ports::Ports;
 use super::process::{Launch, Process};
 use super::program::Programs;
+use super::signer::{self, Signer};
 use super::template::{self, Values};
 use super::{Topology, TopologyError, ready, tokens};
 use crate::cgroup::{Hierarchy, Limits};
@@ -38,6 +39,7 @@ pub struct Place {
     programs: Programs,
     interrupt: Interrupt,
     hierarchy: OnceLock<Hierarchy>,
+    signer: OnceLock<Arc<Signer>>,
     /// Places every topology can use by name.
     values: Values,
 }
@@ -49,6 +51,8 @@ pub struct Change {
     pub variables: BTreeMap<String, String>,
     /// Limits by component, in place of the topology's.
     pub limits: BTreeMap<String, Limits>,
+    /// Files that a component may open, in place of the topology's.
+    pub open_files: BTreeMap<String, u64>,
 }
 
 /// A component that runs, for whoever watches it.
@@ -75,6 +79,7 @@ pub struct Running {
     topology: Topology,
     live: Vec<Live>,
     values: Values,
+    signer: Option<Arc<Signer>>,
     interrupt: Interrupt,
     /// The checked answer told phases.
     tells_phases: bool,
@@ -102,12 +107,31 @@ impl Place {
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
         file("secret_file", "client.secret", &secret())?;
         values.insert("cores".to_owned(), cores().to_string());
-        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
+        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
     }
 
     /// Programs as they are found here.
     pub(crate) fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// Who signs tokens in this run, with its public key in two files that topologies find by name: made when first asked for.
+    fn signer(&self, values: &mut Values) -> Result<Arc<Signer>, TopologyError> {
+        let path = |name: &str| self.folder.join(name);
+        let (key, keys) = (path("token-key.pem"), path("token-keys.json"));
+        let signer = match self.signer.get() {
+            Some(signer) => Arc::clone(signer),
+            None => {
+                let no_key = || failed("make", &key)(io::Error::other("no RSA key can be made"));
+                let signer = Signer::new().ok_or_else(no_key)?;
+                private(&key, &signer.public_pem().ok_or_else(no_key)?)?;
+                private(&keys, &signer.jwks())?;
+                Arc::clone(self.signer.get_or_init(|| Arc::new(signer)))
+            }
+        };
+        values.insert("token_key".to_owned(), key.display().to_string());
+        values.insert("token_keys".to_owned(), keys.display().to_string());
+        Ok(signer)
     }
 
     /// Control groups of this machine.
@@ -157,16 +181,18 @@ impl Running {
         let folder = place.folder.join(label);
         make_folder(&folder)?;
         let mut ports = Ports::default();
-        let values = values(topology, change, place, &folder, &mut ports)?;
+        let mut values = values(topology, change, place, &folder, &mut ports)?;
+        let signer = topology.wants_signer().then(|| place.signer(&mut values)).transpose()?;
         let mut running = Self {
             topology: topology.clone(),
             live: Vec::new(),
             values,
+            signer,
             interrupt: place.interrupt.clone(),
             tells_phases: false,
             _ports: ports,
         };
-        for name in change.limits.keys() {
+        for name in change.limits.keys().chain(change.open_files.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
                 let what = format!("no component `{name}` is started by it");
                 return Err(TopologyError::value(&topology.name, "limits", what));
@@ -181,8 +207,7 @@ impl Running {
                     running.live.push(Live { about: running.remote(component)?, process: None });
                 }
                 Kind::Program(program) => {
-                    let limits = change.limits.get(&component.name).copied().unwrap_or(program.limits);
-                    running.launch(component, program, limits, place, &folder)?;
+                    running.launch(component, program, change, place, &folder)?;
                 }
             }
         }
@@ -221,7 +246,8 @@ impl Running {
         self.target_over(self.topology.load.protocol)
     }
 
-    fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+    /// Where load enters, over another protocol.
+    pub(crate) fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
         let load = &self.topology.load;
         let trust = match &load.ca {
             _ if load.insecure => Some(Trust::Anything),
@@ -241,7 +267,7 @@ impl Running {
             let what = format!("there is no mode `{mode}`; there is {}", self.topology.modes().join(", "));
             return Err(TopologyError::value(&self.topology.name, "tokens", what));
         };
-        tokens::get(tokens, how, count, &self.values, &self.interrupt)
+        tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
 
     /// Checks that a request with a token passes, and that one without does not where the topology is guarded.
@@ -277,6 +303,16 @@ impl Running {
                     "answers {} to a request without a token, which should be refused (`guarded = false` under [load] if it should not)",
                     answer.status
                 )));
+            }
+            // Whoever believes any signature would look fast as well.
+            if let Some(forged) = token.and_then(signer::forged) {
+                let answer = client.get(Some(&forged), ANSWER).map_err(wrong)?;
+                if answer.status < 400 {
+                    return Err(wrong(format!(
+                        "answers {} to a token whose signature was changed, which should be refused",
+                        answer.status
+                    )));
+                }
             }
         }
         Ok(())
@@ -314,7 +350,7 @@ impl Running {
         &mut self,
         component: &Component,
         program: &Program,
-        limits: Limits,
+        change: &Change,
         place: &Place,
         folder: &Path,
     ) -> Result<(), TopologyError> {
@@ -325,6 +361,7 @@ impl Running {
         make_folder(&folder)?;
         let filled = self.own_values(component, program, &folder)?;
         let fill = |text: &String| self.fill_with(text, &filled, name);
+        let limits = change.limits.get(name).copied().unwrap_or(program.limits);
         let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
         let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
         let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
@@ -339,6 +376,7 @@ impl Running {
             folder: &folder,
             cores: &program.cores,
             stop: program.stop,
+            open_files: change.open_files.get(name).copied().or(program.open_files),
             group,
         };
         let mut process = Process::start(launch).map_err(|error| TopologyError::Start {

@@ -75,7 +75,7 @@ fn answer(head: &str, behaviour: Behaviour) -> String {
     if number == 40 {
         eprintln!("under load");
     }
-    let bearer = head.to_ascii_lowercase().contains("authorization: bearer token-");
+    let bearer = head.to_ascii_lowercase().contains("authorization: bearer ");
     match path {
         "/token" => with("200 OK", "", &format!("{{\"access_token\":\"token-{number}\"}}")),
         "/busy" => with("503 Busy", "", "not yet"),
