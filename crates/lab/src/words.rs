@@ -88,7 +88,6 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::Max
         | Figure::Percentile(_)
         | Figure::Refused(_)
-        | Figure::Staleness(_)
         | Figure::HeldLongest
         | Figure::CpuTogether(_)
         | Figure::CpuPerRequest(_) => time(value),

@@ -15,6 +15,7 @@ mod knee;
 mod little;
 mod measure;
 mod outlier;
+mod staleness;
 
 pub use attribution::{Attribution, Share, attribute};
 pub use bootstrap::{Interval, LEAST_PAIRS, Statistic, interval, median, paired_difference, paired_ratio};
@@ -25,3 +26,4 @@ pub use knee::{Knee, Load, find_knee};
 pub use little::{LittleCheck, little};
 pub use measure::measured;
 pub use outlier::{Outlier, outliers};
+pub use staleness::{StalePlace, staleness_by_place};

@@ -132,7 +132,7 @@ impl Check {
         broken.then(|| {
             let limit =
                 if above { format!("at most {}", number(high)) } else { format!("at least {}", number(low)) };
-            let percent = if self.value == 0.0 {
+            let percent = if self.value == 0.0 || is.is_infinite() {
                 String::new()
             } else {
                 format!(" ({:+.1} %)", (is / self.value - 1.0) * 100.0)
@@ -143,6 +143,9 @@ impl Check {
 }
 
 fn number(value: f64) -> String {
+    if value.is_infinite() {
+        return "endless".to_owned();
+    }
     let text = format!("{value:.6}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
@@ -184,8 +187,10 @@ impl Baseline {
 
     /// The same checks with the figures of another run. A check whose figure the run does not have stops it.
     pub fn renewed(&self, record: &Record) -> Result<Self, String> {
-        let checks =
-            self.checks.iter().map(|check| Ok(Check { value: check.measured(record)?, ..check.clone() }));
+        let checks = self.checks.iter().map(|check| match check.measured(record)? {
+            value if value.is_finite() => Ok(Check { value, ..check.clone() }),
+            _ => Err(format!("{check}: it is endless, which nothing can be held to")),
+        });
         Ok(Self {
             format: Format::V1,
             commit: record.run.commit.clone(),

@@ -194,6 +194,16 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             None => into.staleness.push(seen),
         }
     }
+    match (&mut into.revocations, from.revocations) {
+        (Some(own), Some(other)) => {
+            own.revoked += other.revoked;
+            own.failed += other.failed;
+            own.asked += other.asked;
+            own.example = own.example.take().or(other.example);
+            own.cpu_share = [own.cpu_share, other.cpu_share].into_iter().flatten().reduce(f64::max);
+        }
+        (own, other) => *own = own.take().or(other),
+    }
     if let (Some(own), Some(other)) = (&mut into.generator, &from.generator) {
         let worst = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
         own.cpu_share = worst(own.cpu_share, other.cpu_share);

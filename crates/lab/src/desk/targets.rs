@@ -102,7 +102,7 @@ fn hint(variant: &Variant, target: &Target) -> String {
 /// A value in the unit of the target.
 fn shown(target: &Target, value: f64) -> String {
     if value.is_infinite() {
-        return "never".to_owned();
+        return "endless".to_owned();
     }
     if target.over.is_some() {
         return format!("{} times", words::digits(value));

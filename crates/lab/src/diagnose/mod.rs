@@ -18,6 +18,7 @@ mod iterations;
 mod limits;
 mod paths;
 mod pauses;
+mod revocations;
 mod trust;
 mod view;
 
@@ -34,7 +35,7 @@ struct Subject<'a> {
 type Rule = fn(&Subject<'_>) -> Vec<Finding>;
 
 /// The rules over one variant. Of equal weight, what is earlier here is said first: causes before what follows from them.
-const RULES: [Rule; 26] = [
+const RULES: [Rule; 28] = [
     generator::bound,
     generator::late,
     endings::unsent,
@@ -42,6 +43,8 @@ const RULES: [Rule; 26] = [
     trust::summary_only,
     iterations::few,
     endings::errors,
+    revocations::beyond_bound,
+    revocations::failed,
     trust::law,
     iterations::odd,
     limits::throttled,

@@ -4,7 +4,8 @@
 //! shares a machine with what it measures; it says so when that thread is the bottleneck.
 //!
 //! Flow: [`Plan::check`] → connections are opened → the clock starts → [`feed`] hands arrivals of the [`schedule`] to
-//! free slots ([`h1`], [`h2`]) → [`recorder`]. The wait of a request for a free slot is part of its latency.
+//! free slots ([`h1`], [`h2`]) → [`recorder`]. The wait of a request for a free slot is part of its latency. Several targets at once have a
+//! session each, and one recorder.
 
 mod feed;
 mod flow;
@@ -22,6 +23,7 @@ mod slices;
 mod target;
 mod timer;
 
+use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -158,16 +160,13 @@ impl Plan {
 
 /// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
 pub fn run(plan: &Plan) -> Result<LoadReport, LoadError> {
-    plan.check()?;
-    let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
     let interrupted = async {
         // Where signals cannot be waited for, they end the process as ever.
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending::<()>().await;
         }
     };
-    let outcome = runtime.block_on(drive(plan, Probe::default(), interrupted))?;
-    Ok(LoadReport::new(plan, &outcome))
+    Ok(measure(std::slice::from_ref(plan), Probe::default(), interrupted)?.0)
 }
 
 /// What a run of the lab takes from a load beside its report.
@@ -183,88 +182,121 @@ pub(crate) struct Probe {
     pub(crate) started: Option<Box<dyn FnOnce(Instant)>>,
 }
 
-/// Runs the plan on the calling thread until its end, or until `interrupted`.
+/// Runs the plans at once on the calling thread until their end, or until `interrupted`: the same load on several targets, each with its own
+/// arrivals and connections, that is recorded as one. Windows and watched processes are those of the first plan.
 pub(crate) fn measure(
-    plan: &Plan,
+    plans: &[Plan],
     probe: Probe,
     interrupted: impl Future<Output = ()>,
 ) -> Result<(LoadReport, Outcome), LoadError> {
-    plan.check()?;
+    let Some(first) = plans.first() else {
+        return Err(LoadError::Plan("there is nothing to load".to_owned()));
+    };
+    plans.iter().try_for_each(Plan::check)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let outcome = runtime.block_on(drive(plan, probe, interrupted))?;
-    Ok((LoadReport::new(plan, &outcome), outcome))
+    let outcome = runtime.block_on(drive(plans, first, probe, interrupted))?;
+    let connections = plans.iter().map(|plan| plan.connections).sum();
+    let whole = Plan { connections, ..first.clone() };
+    Ok((LoadReport::new(&whole, &outcome), outcome))
 }
 
 async fn drive(
-    plan: &Plan,
+    plans: &[Plan],
+    first: &Plan,
     probe: Probe,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Outcome, LoadError> {
-    let window = plan.window();
+    let window = first.window();
     let planned_end = window.1;
     let mut recorder = Recorder::new(if probe.until_last_answer { (window.0, u64::MAX) } else { window });
     recorder.slices = probe.slices;
-    let mut session = Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder);
-    session.phases = probe.phases;
-    let session = Rc::new(session);
-    let timer = FineTimer::new()?;
-    let mut slots = JoinSet::new();
+    let recorder = Rc::new(RefCell::new(recorder));
+    let mut lanes = Vec::new();
+    for plan in plans {
+        let recorder = Rc::clone(&recorder);
+        let mut session = Session::new(plan.target.clone(), &plan.flow, plan.timeout, plan.feed(), recorder);
+        session.phases = probe.phases;
+        let session = Rc::new(session);
+        lanes.push((plan, Opened::open(plan, &session).await, session));
+    }
     // The clock starts when every connection is open: opening them is not what is measured.
-    match plan.target.protocol {
-        Protocol::Http1 => {
-            let requests: Rc<[Box<[u8]>]> = plan.flow.http1(&plan.target).into();
-            let connections = h1::open(&session, plan.connections).await;
-            session.clock.restart();
-            for (slot, connection) in connections.into_iter().enumerate() {
-                let closed = matches!(plan.schedule, Schedule::Closed { .. });
-                let work =
-                    h1::Worker { session: Rc::clone(&session), requests: Rc::clone(&requests), slot, closed };
-                slots.spawn_local(work.run(connection));
-            }
-        }
-        Protocol::Http2 => {
-            let requests: Rc<[http::Request<()>]> = plan.flow.http2(&plan.target).into();
-            let links = h2::open(&session, plan.connections).await;
-            session.clock.restart();
-            for slot in 0..plan.slots() {
-                let closed = matches!(plan.schedule, Schedule::Closed { .. });
-                let work = h2::Worker {
-                    session: Rc::clone(&session),
-                    link: Rc::clone(&links[slot % links.len()]),
-                    requests: Rc::clone(&requests),
-                    slot,
-                    closed,
-                };
-                slots.spawn_local(work.run());
-            }
-        }
+    let origin = Instant::now();
+    let mut slots = JoinSet::new();
+    let mut sessions = Vec::new();
+    for (plan, opened, session) in lanes {
+        session.clock.restart_at(origin);
+        opened.begin(plan, &session, &mut slots);
+        sessions.push(session);
     }
     if let Some(started) = probe.started {
-        started(session.clock.origin());
+        started(origin);
     }
-    let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
-    let (own, interrupted) = supervise(&session, timer, slots, interrupted).await?;
+    let watch = Watch::start(&first.watch, crate::observe::INTERVAL, Instant::now())?;
+    let (own, interrupted) = supervise(&sessions, slots, interrupted).await?;
     if probe.until_last_answer && !interrupted && planned_end != u64::MAX {
         // The last request may have ended before the time was over, with nothing due any more.
-        let mut recorder = session.recorder.borrow_mut();
+        let mut recorder = recorder.borrow_mut();
         recorder.window.1 = recorder.window.1.max(planned_end);
     }
-    Ok(Outcome::new(&session, own, watch.stop(), interrupted))
+    let recorder = recorder.replace(Recorder::new((0, 0)));
+    Ok(Outcome::new(&sessions, recorder, own, watch.stop(), interrupted))
+}
+
+/// The requests of a plan and its connections, before the first one is sent.
+enum Opened {
+    Http1(Rc<[Box<[u8]>]>, Vec<Option<h1::Connection>>),
+    Http2(Rc<[http::Request<()>]>, Vec<Rc<h2::Link>>),
+}
+
+impl Opened {
+    async fn open(plan: &Plan, session: &Rc<Session>) -> Self {
+        match plan.target.protocol {
+            Protocol::Http1 => {
+                Self::Http1(plan.flow.http1(&plan.target).into(), h1::open(session, plan.connections).await)
+            }
+            Protocol::Http2 => {
+                Self::Http2(plan.flow.http2(&plan.target).into(), h2::open(session, plan.connections).await)
+            }
+        }
+    }
+
+    /// Puts a worker on each slot.
+    fn begin(self, plan: &Plan, session: &Rc<Session>, slots: &mut JoinSet<()>) {
+        let closed = matches!(plan.schedule, Schedule::Closed { .. });
+        match self {
+            Self::Http1(requests, connections) => {
+                for (slot, connection) in connections.into_iter().enumerate() {
+                    let (session, requests) = (Rc::clone(session), Rc::clone(&requests));
+                    slots.spawn_local(h1::Worker { session, requests, slot, closed }.run(connection));
+                }
+            }
+            Self::Http2(requests, links) => {
+                for slot in 0..plan.slots() {
+                    let link = Rc::clone(&links[slot % links.len()]);
+                    let (session, requests) = (Rc::clone(session), Rc::clone(&requests));
+                    slots.spawn_local(h2::Worker { session, link, requests, slot, closed }.run());
+                }
+            }
+        }
+    }
 }
 
 /// Runs until every slot has ended; what the generator itself used in the measured window.
 async fn supervise(
-    session: &Rc<Session>,
-    timer: FineTimer,
+    sessions: &[Rc<Session>],
     mut slots: JoinSet<()>,
     interrupted: impl Future<Output = ()>,
 ) -> Result<(OwnUse, bool), LoadError> {
-    let ticking = tick(session, timer);
-    let keeping = keep_time(session);
-    let mut ticking = std::pin::pin!(ticking);
+    let session = &sessions[0];
+    let mut ticking = JoinSet::new();
+    for session in sessions {
+        let (session, timer) = (Rc::clone(session), FineTimer::new()?);
+        ticking.spawn_local(async move { tick(&session, timer).await });
+    }
+    let keeping = keep_time(sessions);
     let mut keeping = std::pin::pin!(keeping);
     let mut interrupted = std::pin::pin!(interrupted);
-    let (mut ticked, mut kept, mut stopped) = (false, None, false);
+    let (mut kept, mut stopped) = (None, false);
     loop {
         tokio::select! {
             biased;
@@ -272,14 +304,13 @@ async fn supervise(
                 Some(ended) => ended.map_err(io::Error::other)?,
                 None => break,
             },
-            result = &mut ticking, if !ticked => {
-                result?;
-                ticked = true;
-            }
+            Some(ticked) = ticking.join_next() => ticked.map_err(io::Error::other)??,
             own = &mut keeping, if kept.is_none() => kept = Some(own),
             () = &mut interrupted, if !stopped => {
                 stopped = true;
-                session.feed.borrow_mut().stop();
+                for session in sessions {
+                    session.feed.borrow_mut().stop();
+                }
             }
         }
     }
@@ -324,7 +355,8 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
 }
 
 /// Closes the timeline's rows and slices on time, and takes the generator's own use at both ends of the measured window.
-async fn keep_time(session: &Session) -> OwnUse {
+async fn keep_time(sessions: &[Rc<Session>]) -> OwnUse {
+    let session = &sessions[0];
     let (from, until) = session.recorder.borrow().window;
     let mut next = 1_000_000_000;
     let mut started = from == 0;
@@ -340,8 +372,12 @@ async fn keep_time(session: &Session) -> OwnUse {
         if at == next {
             next += 1_000_000_000;
             let now = session.clock.now();
-            let feed = session.feed.borrow();
-            session.recorder.borrow_mut().roll(now, feed.in_flight, feed.waiting(now));
+            let (mut in_flight, mut waiting) = (0, 0);
+            for feed in sessions.iter().map(|session| session.feed.borrow()) {
+                in_flight += feed.in_flight;
+                waiting = feed.waiting(now).max(waiting);
+            }
+            session.recorder.borrow_mut().roll(now, in_flight, waiting);
         }
         if at == until {
             return session.own_start.get().until(OwnUse::read());

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use super::recorder::{Fault, Recorder};
 use super::{OwnUse, Session};
@@ -21,17 +22,32 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Takes the figures out of a session whose slots have ended.
-    pub(crate) fn new(session: &Session, own: OwnUse, watched: Vec<Series>, interrupted: bool) -> Self {
-        Self {
-            recorder: session.recorder.replace(Recorder::new((0, 0))),
+    /// Takes the figures out of sessions whose slots have ended.
+    pub(crate) fn new(
+        sessions: &[Rc<Session>],
+        recorder: Recorder,
+        own: OwnUse,
+        watched: Vec<Series>,
+        interrupted: bool,
+    ) -> Self {
+        let mut outcome = Self {
+            recorder,
             own,
-            planned: session.feed.borrow().planned,
-            opened: session.opened.get(),
-            received: session.received.get(),
-            examples: session.examples.take(),
+            planned: 0,
+            opened: 0,
+            received: 0,
+            examples: BTreeMap::new(),
             watched,
             interrupted,
+        };
+        for session in sessions {
+            outcome.planned += session.feed.borrow().planned;
+            outcome.opened += session.opened.get();
+            outcome.received += session.received.get();
+            for (fault, example) in session.examples.take() {
+                outcome.examples.entry(fault).or_insert(example);
+            }
         }
+        outcome
     }
 }

@@ -1,4 +1,4 @@
-//! What all slots of a run share.
+//! What all slots of a target share.
 //!
 //! Owns: clock, feed and recorder together, and the vocabulary of failures. Does not own: protocols. One thread, so
 //! cells instead of locks; no borrow lives across an await.
@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
+use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,11 +49,12 @@ impl Failure {
     }
 }
 
-/// What all slots of a run share.
+/// What all slots of a target share.
 pub(crate) struct Session {
     pub(crate) clock: Clock,
     pub(crate) feed: RefCell<Feed>,
-    pub(crate) recorder: RefCell<Recorder>,
+    /// Shared with the sessions of other targets that are loaded at the same time.
+    pub(crate) recorder: Rc<RefCell<Recorder>>,
     pub(crate) target: Target,
     pub(crate) body: Bytes,
     pub(crate) head_only: bool,
@@ -76,12 +78,12 @@ impl Session {
         flow: &Flow,
         timeout: Duration,
         feed: Feed,
-        recorder: Recorder,
+        recorder: Rc<RefCell<Recorder>>,
     ) -> Self {
         Self {
             clock: Clock::start(),
             feed: RefCell::new(feed),
-            recorder: RefCell::new(recorder),
+            recorder,
             target,
             body: flow.body.clone(),
             head_only: flow.is_head(),

@@ -29,14 +29,9 @@ impl Clock {
         Self { origin: Cell::new(Instant::now()) }
     }
 
-    /// Makes now the start of the run.
-    pub(crate) fn restart(&self) {
-        self.origin.set(Instant::now());
-    }
-
-    /// The start of the run.
-    pub(crate) fn origin(&self) -> Instant {
-        self.origin.get()
+    /// Makes this moment the start of the run.
+    pub(crate) fn restart_at(&self, origin: Instant) {
+        self.origin.set(origin);
     }
 
     pub(crate) fn now(&self) -> u64 {

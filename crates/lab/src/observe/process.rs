@@ -93,6 +93,16 @@ impl Tree {
         Self { root, seen: BTreeMap::new() }
     }
 
+    /// From here on another process is the root, such as one that takes the place of the first; what that used stays counted.
+    pub(crate) fn follow(&mut self, root: u32) {
+        self.root = root;
+    }
+
+    /// The process at its root.
+    pub(crate) fn root(&self) -> u32 {
+        self.root
+    }
+
     /// The sum over the tree; `None` when the root is gone.
     pub(crate) fn read(&mut self) -> Option<Usage> {
         let now = Usage::read(self.root)?;

@@ -26,14 +26,15 @@ use tokio::task::JoinSet;
 
 use self::browser::Shared;
 use self::scenario::{INTROSPECTED, Place, Token, User};
-use self::tally::{Tally, Trouble};
-use crate::load::{Clock, OwnUse, Protocol, Random, Target, TargetError, Trust};
+use self::tally::Trouble;
+use crate::load::{Clock, OwnUse, Probe, Protocol, Random, Target, TargetError, Trust};
 use crate::observe::{ObserveError, Series, Watch, Watched};
 use crate::report::ProviderReport;
 use crate::units::nanos;
 
 pub use description::{Click, Client, Description, DescriptionError, Endpoints, Fields, Scopes, Users};
 pub use scenario::Scenario;
+pub(crate) use tally::Tally;
 pub use tally::{Class, Step};
 pub(crate) use url::escape;
 
@@ -109,10 +110,26 @@ pub(crate) struct Outcome {
     pub(crate) prepared_again: u64,
     pub(crate) everyone_warm: bool,
     pub(crate) watched: Vec<Series>,
+    pub(crate) interrupted: bool,
 }
 
 /// Runs the plan on the calling thread; an interrupt (Ctrl-C) ends it early and still reports.
 pub fn run(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
+    let interrupted = async {
+        // Where signals cannot be waited for, they end the process as ever.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    measure(plan, Probe::default(), interrupted).map(|(report, _)| report)
+}
+
+/// Runs the plan on the calling thread until its end, or until `interrupted`. A probe's slices are of transactions; phases nobody tells.
+pub(crate) fn measure(
+    plan: &ProviderPlan,
+    probe: Probe,
+    interrupted: impl Future<Output = ()>,
+) -> Result<(ProviderReport, Outcome), ProviderError> {
     plan.description.check(plan.scenario)?;
     if plan.concurrency == 0 {
         return Err(ProviderError::Plan("at least one virtual user is needed: --concurrency"));
@@ -123,8 +140,8 @@ pub fn run(plan: &ProviderPlan) -> Result<ProviderReport, ProviderError> {
     let origin = &plan.description.origin;
     let target = Target::new(origin, Protocol::Http1, plan.trust.as_ref(), plan.connect.as_deref(), None)?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    let outcome = runtime.block_on(drive(plan, target))?;
-    Ok(ProviderReport::new(plan, &outcome))
+    let outcome = runtime.block_on(drive(plan, target, probe, interrupted))?;
+    Ok((ProviderReport::new(plan, &outcome), outcome))
 }
 
 /// What tells virtual users how the run stands.
@@ -136,7 +153,12 @@ struct Course {
     prepared_again: Cell<u64>,
 }
 
-async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderError> {
+async fn drive(
+    plan: &ProviderPlan,
+    target: Target,
+    probe: Probe,
+    interrupted: impl Future<Output = ()>,
+) -> Result<Outcome, ProviderError> {
     let shared = Rc::new(Shared {
         clock: Clock::start(),
         target,
@@ -158,14 +180,19 @@ async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderE
     let users = prepare(plan.scenario, users.collect()).await?;
     let preparation = started.elapsed();
 
-    shared.clock.restart();
+    let origin = Instant::now();
+    shared.clock.restart_at(origin);
+    shared.tally.borrow_mut().slices = probe.slices;
+    if let Some(started) = probe.started {
+        started(origin);
+    }
     let watch = Watch::start(&plan.watch, crate::observe::INTERVAL, Instant::now())?;
     let course = Rc::new(Course::default());
     let mut working = JoinSet::new();
     for user in users {
         working.spawn_local(work(user, Rc::clone(&shared), Rc::clone(&course)));
     }
-    let (own, everyone_warm) = keep_time(plan, &shared, &course).await;
+    let kept = keep_time(plan, &shared, &course, interrupted).await;
     let watched = watch.stop();
     let draining = async { while working.join_next().await.is_some() {} };
     // Bounded: who does not answer by then is cut off.
@@ -173,13 +200,14 @@ async fn drive(plan: &ProviderPlan, target: Target) -> Result<Outcome, ProviderE
     drop(working);
     Ok(Outcome {
         tally: shared.tally.replace(Tally::new()),
-        own,
+        own: kept.own,
         opened: shared.opened.get(),
         received: shared.received.get(),
         preparation,
         prepared_again: course.prepared_again.get(),
-        everyone_warm,
+        everyone_warm: kept.everyone_warm,
         watched,
+        interrupted: kept.interrupted,
     })
 }
 
@@ -247,8 +275,21 @@ async fn work(mut user: User, shared: Rc<Shared>, course: Rc<Course>) {
     }
 }
 
-/// Opens and closes the measured window; the generator's own use in it, and whether everyone was warm.
-async fn keep_time(plan: &ProviderPlan, shared: &Shared, course: &Course) -> (OwnUse, bool) {
+/// How the window went.
+struct Kept {
+    /// The generator's own use in it.
+    own: OwnUse,
+    everyone_warm: bool,
+    interrupted: bool,
+}
+
+/// Opens and closes the measured window.
+async fn keep_time(
+    plan: &ProviderPlan,
+    shared: &Shared,
+    course: &Course,
+    interrupted: impl Future<Output = ()>,
+) -> Kept {
     let until = |at: u64| tokio::time::sleep_until(shared.clock.instant(at));
     let warming = async {
         until(nanos(plan.warmup)).await;
@@ -257,10 +298,10 @@ async fn keep_time(plan: &ProviderPlan, shared: &Shared, course: &Course) -> (Ow
             tokio::time::sleep(LOOK).await;
         }
     };
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    let stopped = tokio::select! {
+    let mut interrupted = std::pin::pin!(interrupted);
+    let mut stopped = tokio::select! {
         () = warming => false,
-        _ = &mut interrupted => true,
+        () = &mut interrupted => true,
     };
     let everyone_warm = course.warm.get() == plan.concurrency;
     let from = shared.clock.now();
@@ -270,7 +311,7 @@ async fn keep_time(plan: &ProviderPlan, shared: &Shared, course: &Course) -> (Ow
         let end = shared.tally.borrow().window.1;
         tokio::select! {
             () = until(end) => {}
-            _ = &mut interrupted => {}
+            () = &mut interrupted => stopped = true,
         }
     }
     let own = own.until(OwnUse::read());
@@ -279,5 +320,5 @@ async fn keep_time(plan: &ProviderPlan, shared: &Shared, course: &Course) -> (Ow
     tally.window.1 = tally.window.1.min(now);
     drop(tally);
     course.over.set(true);
-    (own, everyone_warm)
+    Kept { own, everyone_warm, interrupted: stopped }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::load::{Failure, Fault, Latencies};
+use crate::load::{Failure, Fault, Latencies, Slices};
 
 /// A kind of request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -78,10 +78,11 @@ pub(crate) struct Requests {
 }
 
 /// Transactions that failed in one way.
-#[derive(Debug)]
 pub(crate) struct Troubles {
     pub(crate) count: u64,
     pub(crate) example: String,
+    /// How long those took that ended in the window.
+    pub(crate) measured: Latencies,
 }
 
 /// Everything counted.
@@ -98,6 +99,8 @@ pub(crate) struct Tally {
     pub(crate) before: (u64, u64),
     /// Transactions that ended after the window, and that failed among them.
     pub(crate) after: (u64, u64),
+    /// Transactions over time, warm-up included, where somebody wants them.
+    pub(crate) slices: Option<Slices>,
 }
 
 impl Tally {
@@ -111,6 +114,7 @@ impl Tally {
             per_second: Vec::new(),
             before: (0, 0),
             after: (0, 0),
+            slices: None,
         }
     }
 
@@ -135,14 +139,24 @@ impl Tally {
     /// A transaction ended.
     pub(crate) fn transaction(&mut self, took: u64, ended: u64, ending: Result<(), Trouble>) {
         let failed = u64::from(ending.is_err());
+        let inside = self.inside(ended);
+        if ended < self.window.1
+            && let Some(slices) = &mut self.slices
+        {
+            slices.record(ended, (failed == 0).then_some(took));
+        }
         if let Err(trouble) = ending {
             // Failures of warm-up and end are told as well: they say what the figures rest on.
             let key = (trouble.step, trouble.class);
-            let seen = self.troubles.entry(key).or_insert(Troubles { count: 0, example: trouble.why });
+            let new = || Troubles { count: 0, example: trouble.why, measured: Latencies::new() };
+            let seen = self.troubles.entry(key).or_insert_with(new);
             seen.count += 1;
+            if inside {
+                seen.measured.record(took);
+            }
         }
         let outside = if ended < self.window.0 { &mut self.before } else { &mut self.after };
-        if !(self.window.0..self.window.1).contains(&ended) {
+        if !inside {
             outside.0 += 1;
             outside.1 += failed;
             return;
@@ -166,6 +180,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn slices_have_the_warm_up_and_end_with_the_window() {
+        let mut tally = Tally::new();
+        tally.slices = Some(Slices::new(100, None));
+        tally.transaction(5, 50_000_000, Ok(()));
+        tally.window = (100_000_000, 300_000_000);
+        tally.transaction(7000, 150_000_000, Ok(()));
+        tally.transaction(5, 160_000_000, Err(Trouble::content(Step::Token, "no token")));
+        tally.transaction(5, 300_000_000, Ok(()));
+        let mut slices = tally.slices.take().unwrap();
+        slices.finish(300_000_000);
+        let seen: Vec<_> = slices.take().iter().map(|slice| (slice.at_ms, slice.ok, slice.bad)).collect();
+        assert_eq!(seen, [(0, 1, 0), (100, 1, 1), (200, 0, 0)]);
+    }
+
+    #[test]
     fn only_what_ends_in_the_window_counts() {
         let mut tally = Tally::new();
         let bad = || Err(Trouble::content(Step::Token, "no token"));
@@ -182,6 +211,7 @@ mod tests {
         assert_eq!((tally.before, tally.after), ((2, 1), (1, 0)));
         assert_eq!(tally.per_second, [1, 1]);
         assert_eq!(tally.steps[&Step::Token].answered.count(), 1);
-        assert_eq!(tally.troubles[&(Step::Token, Class::Content)].count, 2);
+        let troubles = &tally.troubles[&(Step::Token, Class::Content)];
+        assert_eq!((troubles.count, troubles.measured.count()), (2, 1));
     }
 }

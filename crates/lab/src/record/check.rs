@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::parts::{Class, Component, Held, Iteration, Sample, Slice, Stated, Variant};
+use super::parts::{Class, Component, Held, Iteration, Revocations, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
@@ -138,6 +138,7 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     iteration.events.iter().try_for_each(|event| counted(place, event.at_ms))?;
     iteration.held.iter().try_for_each(|held| check_held(place, held))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
+    iteration.revocations.iter().try_for_each(|seen| check_revocations(place, seen))?;
     check_timeline(place, &iteration.timeline)
 }
 
@@ -150,6 +151,12 @@ fn check_held(place: &str, held: &Held) -> Checked {
     let counts = [held.asked, held.opened, held.open_at_end, held.closed_by_server];
     let rest = held.statuses.values().chain(held.memory_before.values()).copied();
     counts.into_iter().chain(rest).try_for_each(|whole| counted(place, whole))
+}
+
+fn check_revocations(place: &str, seen: &Revocations) -> Checked {
+    [seen.revoked, seen.failed, seen.asked].into_iter().try_for_each(|whole| counted(place, whole))?;
+    let figures = [Some(seen.patience_s), seen.bound_s, seen.cpu_share];
+    figures.into_iter().flatten().try_for_each(|figure| finite(place, "a figure of revocations", figure))
 }
 
 fn check_class(place: &str, class: &Class) -> Checked {

@@ -124,6 +124,11 @@ impl Distribution {
         self.buckets.first().map_or(0, |bucket| bucket.lowest)
     }
 
+    /// How many are longer than `nanos`, as far as the histogram tells them apart.
+    pub fn above(&self, nanos: u64) -> u64 {
+        self.buckets.iter().filter(|bucket| bucket.lowest > nanos).map(|bucket| bucket.count).sum()
+    }
+
     /// The cumulative distribution: share of values and the ns that they do not exceed, one point per bucket.
     pub fn curve(&self) -> impl Iterator<Item = (Quantile, u64)> {
         let mut seen = 0;

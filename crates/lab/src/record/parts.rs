@@ -76,6 +76,8 @@ pub struct Iteration {
     /// Connections that were held meanwhile; absent when there were none.
     #[serde(default)]
     pub held: Option<Held>,
+    /// The revocations that staleness was seen with; absent without any.
+    pub revocations: Option<Revocations>,
     /// What happened to the target meanwhile, such as a deployment or the rotation of a key.
     #[serde(default)]
     pub events: Vec<Event>,
@@ -266,6 +268,26 @@ pub struct Held {
     pub memory_before: BTreeMap<String, u64>,
 }
 
+/// Revocations while load lasted, and what watching them took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Revocations {
+    /// Credentials that were revoked.
+    pub revoked: u64,
+    /// Revocations that came to nothing: no credential was given, a good one was not accepted, or it could not be revoked.
+    pub failed: u64,
+    /// The first of them in words.
+    pub example: Option<String>,
+    /// Longest staleness that is allowed, seconds; absent when nobody says.
+    pub bound_s: Option<f64>,
+    /// How long a revoked credential was asked about at most, seconds.
+    pub patience_s: f64,
+    /// Requests with credentials that were or were to be revoked; they are not part of the load.
+    pub asked: u64,
+    /// Share of one core that revoking and asking used; absent where the kernel does not tell.
+    pub cpu_share: Option<f64>,
+}
+
 /// What another tool's summary says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -363,6 +385,7 @@ impl Iteration {
             phases: Vec::new(),
             staleness: Vec::new(),
             held: None,
+            revocations: None,
             events: Vec::new(),
             stated: None,
         }

@@ -57,7 +57,7 @@ pub(super) fn open(
         Holding::SlowLoris(interval) => Manner::SlowLoris { interval },
     };
     let plan = HoldPlan {
-        target: running.target_over(Protocol::Http1)?,
+        target: running.entry(Protocol::Http1)?,
         connections,
         manner,
         hold: FOREVER,

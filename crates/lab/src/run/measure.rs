@@ -1,18 +1,22 @@
 //! One load through one topology that runs: what becomes an iteration of the record.
 //!
-//! Owns: the plan of the load, watching the components meanwhile, and putting both on one time axis. Does not own: when it happens.
+//! Owns: the plans of the load, what happens beside it (watching components, revocations, events), and putting all on one time axis. Does
+//! not own: when a load is sent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use super::progress::Progress;
 use super::sampler::Sampler;
-use super::{Failed, beside};
+use super::{Failed, beside, events, flow};
 use crate::interrupt::Interrupt;
-use crate::load::{self, Choice, Fault, Flow, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop};
+use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
+use crate::provider::{ProviderPlan, Scenario as Flow};
 use crate::record::{Arrivals, Class, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
 use crate::report::LoadReport;
+use crate::revoke::{self, Site};
 use crate::scenario::{Arrangement, Arriving, Load};
 use crate::topology::Running;
 use crate::units::{count, nanos, seconds};
@@ -56,100 +60,194 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, t
         arrivals,
         concurrency: Some(concurrency),
         rate_per_s: rate,
-        flow: "request".to_owned(),
-        protocol: Some(if http2 { "h2" } else { "http/1.1" }.to_owned()),
-        tokens: Some(u64::from(load.tokens).min(count(tokens))),
+        flow: load.flow.map_or("request", Flow::name).to_owned(),
+        protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
+        // A flow gets new ones all the time.
+        tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),
         timeout_s: Some(load.timeout.as_secs_f64()),
     }
 }
 
-/// Sends a load through a topology and watches its components.
+/// An arrangement that runs, with what its loads need.
+pub(super) struct Up {
+    pub(super) running: Running,
+    pub(super) tokens: Vec<String>,
+    /// Where credentials are revoked and asked about; absent where the topology does not say.
+    pub(super) site: Option<Site>,
+}
+
+/// Sends a load through a topology, does to it what the load says, and watches its components.
 pub(super) fn measure(
-    running: &mut Running,
-    tokens: &[String],
+    up: &mut Up,
     load: &Load,
     rate: Option<f64>,
     seed: u64,
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, Failed> {
-    let plan = plan(running, tokens, load, rate, seed)?;
-    let held = beside::open(running, tokens, load, interrupt)?;
-    let timing = running.phases_of().map(str::to_owned);
-    let width = slice_ms(load);
+    let sending = match load.flow {
+        Some(flow) => Sending::Flow(Box::new(flow::plan(&up.running, load, flow, seed)?)),
+        None => Sending::Requests(plans(up, load, rate, seed)?),
+    };
+    let Up { running, site, .. } = up;
+    let watch = load.revocations.zip(site.as_ref());
+    let watch =
+        watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
+    let watch = watch.transpose().map_err(Failed::Revocations)?;
+    let held = beside::open(running, &up.tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());
-    let slices = view.clone();
+    let (slices, warmup) = (view.clone(), load.warmup);
+    let revoking = watch.as_ref().map(revoke::Watch::beginner);
+    let (beginning, begins) = mpsc::channel();
+    let acting = beginning.clone();
     let probe = Probe {
-        slices: Some(Slices::new(width, Some(Box::new(move |slice| slices.slice(slice))))),
-        phases: timing.is_some(),
+        slices: Some(Slices::new(slice_ms(load), Some(Box::new(move |slice| slices.slice(slice))))),
+        phases: running.phases_of().is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
             *begun.borrow_mut() = Some(Sampler::start(components, origin, &view));
+            // Somebody who is not there any more says why when it is asked.
+            let _ = acting.send(origin);
+            let _ = revoking.map(|revoking| revoking.send(origin + warmup));
         })),
     };
-    let measured = load::measure(&plan, probe, interrupt.wait());
-    // Stopped whatever became of the load: nobody is watched any longer.
+    let timing = running.phases_of().map(str::to_owned);
+    let (measured, events) = std::thread::scope(|scope| {
+        let running = &mut *running;
+        let acting = scope.spawn(move || events::act(running, &load.events, &begins));
+        let measured = sending.send(timing.as_deref(), probe, interrupt);
+        drop(beginning);
+        (measured, acting.join())
+    });
+    // Ended whatever became of the load: nobody is revoked or watched any longer.
+    let revoked = watch.map(revoke::Watch::finish).transpose();
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
     let held = held.map(beside::Open::close).transpose()?;
-    let (report, mut outcome) = measured?;
-    let mut iteration = iteration(&plan, &report, &mut outcome);
+    let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     iteration.held = held;
+    iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    if let Some(seen) = revoked.map_err(Failed::Revocations)? {
+        if let (0, Some(why)) = (seen.revocations.revoked, &seen.revocations.example) {
+            return Err(Failed::NothingRevoked(why.clone()));
+        }
+        iteration.staleness = seen.staleness;
+        iteration.revocations = Some(seen.revocations);
+    }
+    if !interrupted {
+        running.check_alive()?;
+    }
+    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
+    Ok(Measured { iteration: counted.then_some(iteration), interrupted })
+}
+
+/// What a load sends.
+enum Sending {
+    /// Requests, to each place where load enters.
+    Requests(Vec<Plan>),
+    /// Transactions with a provider.
+    Flow(Box<ProviderPlan>),
+}
+
+impl Sending {
+    /// Sends it; the iteration, and whether it was ended early. `timing` is the component whose phases the answers tell.
+    fn send(
+        &self,
+        timing: Option<&str>,
+        probe: Probe,
+        interrupt: &Interrupt,
+    ) -> Result<(Iteration, bool), Failed> {
+        match self {
+            Self::Requests(plans) => requests(plans, timing, probe, interrupt),
+            Self::Flow(plan) => flow::send(plan, probe, interrupt),
+        }
+    }
+}
+
+/// Sends requests to where load enters; the iteration, and whether it was ended early.
+fn requests(
+    plans: &[Plan],
+    timing: Option<&str>,
+    probe: Probe,
+    interrupt: &Interrupt,
+) -> Result<(Iteration, bool), Failed> {
+    let (report, mut outcome) = load::measure(plans, probe, interrupt.wait())?;
+    let mut iteration = iteration(&plans[0], &report, &mut outcome);
     if let Some(component) = timing {
         let phases = std::mem::take(&mut outcome.recorder.phases).into_iter();
         iteration.phases = phases
             .map(|(name, durations)| Phase {
-                component: component.clone(),
+                component: component.to_owned(),
                 name: name.into_string(),
                 duration: durations.distribution(),
             })
             .collect();
     }
-    if !outcome.interrupted {
-        running.check_alive()?;
+    Ok((iteration, outcome.interrupted))
+}
+
+/// A plan for each place where load enters, which has its part of the load.
+fn plans(up: &Up, load: &Load, rate: Option<f64>, seed: u64) -> Result<Vec<Plan>, Failed> {
+    let targets = up.running.targets()?;
+    let parts = targets.len();
+    let all = targets.into_iter().enumerate();
+    let plans = all.map(|(index, target)| {
+        let part = |whole: usize| whole / parts + usize::from(index < whole % parts);
+        plan(target, &up.tokens, load, rate.map(|rate| rate / parts as f64), seed ^ count(index) << 32, part)
+    });
+    let plans: Vec<Plan> = plans.collect();
+    if plans.iter().any(|plan| plan.connections == 0 || plan.stop == Stop::Count(0)) {
+        let what = format!("load enters at {parts} places: each needs a worker or connection, and a request");
+        return Err(Failed::Load(load::LoadError::Plan(what)));
     }
-    let counted = iteration.seconds > 0.0 && iteration.classes.iter().any(|class| class.count > 0);
-    Ok(Measured { iteration: counted.then_some(iteration), interrupted: outcome.interrupted })
+    Ok(plans)
 }
 
 fn plan(
-    running: &Running,
+    target: Target,
     tokens: &[String],
     load: &Load,
     rate: Option<f64>,
     seed: u64,
-) -> Result<Plan, Failed> {
-    let target = running.target()?;
+    part: impl Fn(usize) -> usize,
+) -> Plan {
     let population = tokens.iter().take(load.tokens as usize).cloned().collect();
     let choice = load.zipf.map_or(Choice::RoundRobin, Choice::Zipf);
     let (schedule, slots) = match load.arrivals {
-        Arriving::Closed(workers) => (Schedule::Closed { concurrency: workers as usize }, workers as usize),
+        Arriving::Closed(workers) => {
+            let workers = part(workers as usize);
+            (Schedule::Closed { concurrency: workers }, workers)
+        }
         Arriving::Open { spacing, connections, .. } => {
             let steps = vec![Step { rate: rate.unwrap_or(0.0), duration: Duration::ZERO }];
-            (Schedule::Open(Open { spacing, steps }), connections as usize)
+            (Schedule::Open(Open { spacing, steps }), part(connections as usize))
         }
     };
     // HTTP/2 shares connections: as many requests in flight on fewer of them.
     let streams = match target.protocol {
         Protocol::Http1 => 1,
-        Protocol::Http2 => load.streams.map_or_else(
+        Protocol::Http2 => load.streams.filter(|streams| slots % *streams as usize == 0).map_or_else(
             || (1..=10).rev().find(|streams| slots % streams == 0).unwrap_or(1),
             |streams| streams as usize,
         ),
     };
-    Ok(Plan {
+    let stop = match load.stop {
+        Stop::Count(requests) => Stop::Count(count(part(usize::try_from(requests).unwrap_or(usize::MAX)))),
+        stop @ Stop::After(_) => stop,
+    };
+    Plan {
         target,
-        flow: Flow { tokens: population, choice, ..Flow::get() },
+        flow: load::Flow { tokens: population, choice, ..load::Flow::get() },
         schedule,
-        stop: load.stop,
+        stop,
         warmup: load.warmup,
         connections: slots / streams,
         streams,
         timeout: load.timeout,
         seed,
         watch: Vec::new(),
-    })
+    }
 }
 
 fn slice_ms(load: &Load) -> u64 {

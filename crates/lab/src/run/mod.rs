@@ -8,7 +8,9 @@
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
 mod beside;
+mod events;
 mod facts;
+mod flow;
 mod measure;
 mod progress;
 mod sampler;
@@ -29,6 +31,7 @@ use crate::record::{
 use crate::scenario::{Arrangement, Arriving, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
+use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
 
@@ -102,8 +105,14 @@ enum Failed {
     Load(#[from] crate::load::LoadError),
     #[error("connections cannot be held: {0}")]
     Hold(#[from] crate::hold::HoldError),
+    #[error(transparent)]
+    Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
     ServesNothing(u32),
+    #[error("cannot watch revocations: {0}")]
+    Revocations(io::Error),
+    #[error("nothing could be revoked: {0}")]
+    NothingRevoked(String),
 }
 
 /// Runs a scenario.
@@ -259,12 +268,6 @@ struct Floor<'a> {
     started: u32,
 }
 
-/// An arrangement that runs, with tokens for its loads.
-struct Up {
-    running: Running,
-    tokens: Vec<String>,
-}
-
 impl Floor<'_> {
     fn rounds(&mut self) {
         let mut up: BTreeMap<usize, Up> = BTreeMap::new();
@@ -338,7 +341,11 @@ impl Floor<'_> {
             let mut running = Running::start(&arrangement.topology, &arrangement.change, self.place, &label)?;
             let tokens = running.tokens(arrangement.mode.as_deref(), most.unwrap_or(1) as usize)?;
             running.check(tokens.first().map(String::as_str))?;
-            Ok(Up { running, tokens })
+            let revokes =
+                |name: &String| self.scenario.loads.get(name).is_some_and(|load| load.revocations.is_some());
+            let mode = arrangement.mode.as_deref();
+            let site = if arrangement.loads.iter().any(revokes) { running.site(mode)? } else { None };
+            Ok(Up { running, tokens, site })
         };
         match start() {
             Ok(up) => Some(up),
@@ -371,6 +378,7 @@ impl Floor<'_> {
             let Some(mut one) = self.up(index) else { continue };
             let length = self.scenario.calibration;
             let load = Load {
+                flow: None,
                 arrivals: Arriving::Closed(workers),
                 stop: crate::load::Stop::After(length),
                 warmup: length / 4,
@@ -379,21 +387,15 @@ impl Floor<'_> {
                 timeout: Duration::from_secs(10),
                 streams,
                 hold: None,
+                revocations: None,
+                events: Vec::new(),
             };
             self.progress.measuring(
                 &format!("{}, how much it serves", arrangement.name),
                 0,
                 Some(length + load.warmup),
             );
-            let seen = measure::measure(
-                &mut one.running,
-                &one.tokens,
-                &load,
-                None,
-                self.seed,
-                self.interrupt,
-                &self.progress,
-            );
+            let seen = measure::measure(&mut one, &load, None, self.seed, self.interrupt, &self.progress);
             match seen {
                 Ok(seen) if seen.interrupted => self.interrupted = true,
                 Ok(seen) => match seen.per_s() {
@@ -424,8 +426,7 @@ impl Floor<'_> {
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
         // Another seed for each round, the same for all variants of a round: they get the same arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
-        let outcome =
-            measure::measure(&mut up.running, &up.tokens, load, rate, seed, self.interrupt, &self.progress);
+        let outcome = measure::measure(up, load, rate, seed, self.interrupt, &self.progress);
         match outcome {
             Ok(measured) => {
                 self.interrupted |= measured.interrupted;

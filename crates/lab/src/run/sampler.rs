@@ -16,7 +16,7 @@ use crate::load::{Protocol, Target, Trust};
 use crate::observe::process::Tree;
 use crate::observe::{Accepted, INTERVAL, prometheus};
 use crate::record::{Component, Sample};
-use crate::topology::{Metrics, Started};
+use crate::topology::{Metrics, Root, Started};
 use crate::units::nanos;
 
 /// Between two questions for metrics, and longest wait for an answer.
@@ -39,7 +39,7 @@ impl Sampler {
     pub(super) fn start(components: Vec<Started>, origin: Instant, view: &View) -> Self {
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<Started>, Vec<Started>) =
-            components.into_iter().partition(|component| component.watched.is_some());
+            components.into_iter().partition(|component| component.root.is_some());
         let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), order };
         sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
         for component in elsewhere {
@@ -117,9 +117,18 @@ fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
     samples.push(sample);
 }
 
+/// A program that runs here.
+struct Watched {
+    root: Root,
+    tree: Tree,
+    ports: Vec<u16>,
+    counters: Option<PathBuf>,
+    about: Component,
+}
+
 /// Programs that run here.
 struct Local {
-    programs: Vec<(Tree, Vec<u16>, Option<PathBuf>, Component)>,
+    programs: Vec<Watched>,
     accepted: Accepted,
     view: View,
     looks: u64,
@@ -131,13 +140,14 @@ impl Local {
     fn new(components: Vec<Started>, view: View) -> Self {
         let accepted = Accepted::at(components.iter().flat_map(|component| component.ports.clone()));
         let program = |started: Started| {
-            let watched = started.watched?;
+            let root = started.root?;
             let about = Component {
                 cpu_limit_cores: started.limits.cpu_millicores.map(|millicores| millicores as f64 / 1e3),
                 memory_limit_bytes: started.limits.memory_bytes,
                 ..component(started.name)
             };
-            Some((Tree::new(watched.pid), started.ports, started.counters, about))
+            let tree = Tree::new(root.pid());
+            Some(Watched { root, tree, ports: started.ports, counters: started.counters, about })
         };
         let programs = components.into_iter().filter_map(program).collect();
         Self { programs, accepted, view, looks: 0, every: 1 }
@@ -151,7 +161,12 @@ impl Looking for Local {
             return;
         }
         self.accepted.look();
-        for (tree, ports, counters, about) in &mut self.programs {
+        for Watched { root, tree, ports, counters, about } in &mut self.programs {
+            if tree.root() != root.pid() {
+                // It was started anew.
+                tree.follow(root.pid());
+                about.ended = false;
+            }
             let Some(usage) = tree.read().filter(|_| !about.ended) else {
                 about.ended = true;
                 continue;
@@ -173,12 +188,12 @@ impl Looking for Local {
             };
             add(&mut about.samples, sample);
         }
-        self.view.components(self.programs.iter().map(|(.., about)| about));
-        if self.programs.iter().any(|(.., about)| about.samples.len() >= MOST) {
+        self.view.components(self.programs.iter().map(|watched| &watched.about));
+        if self.programs.iter().any(|watched| watched.about.samples.len() >= MOST) {
             self.every *= 2;
-            for (.., about) in &mut self.programs {
+            for watched in &mut self.programs {
                 let mut keep = false;
-                about.samples.retain(|_| {
+                watched.about.samples.retain(|_| {
                     keep = !keep;
                     keep
                 });
@@ -187,7 +202,7 @@ impl Looking for Local {
     }
 
     fn seen(self: Box<Self>) -> Vec<Component> {
-        self.programs.into_iter().map(|(.., about)| about).collect()
+        self.programs.into_iter().map(|watched| watched.about).collect()
     }
 }
 

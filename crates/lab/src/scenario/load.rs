@@ -8,6 +8,9 @@ use serde::Deserialize;
 
 use crate::amount;
 use crate::load::{Spacing, Stop};
+use crate::provider::Scenario as Flow;
+use crate::revoke::Pace;
+use crate::topology::{Act, Signalled};
 
 /// Connections of an open loop when nothing is said.
 const CONNECTIONS: u32 = 64;
@@ -15,6 +18,11 @@ const CONNECTIONS: u32 = 64;
 const WARMUP: Duration = Duration::from_secs(1);
 /// Time after which an answer is not waited for any more, when nothing is said.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// One revocation in each such interval, and how long a revoked credential is asked about, when nothing is said.
+const EVERY: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Shortest of both.
+const LEAST_PACE: Duration = Duration::from_millis(1);
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Most connections that are held: what one address can have open to one port, and a little more.
@@ -25,6 +33,8 @@ const MOST_TOKENS: u32 = 100_000;
 /// How much is sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Load {
+    /// What a virtual user does over and over; absent when it is one request to where load enters.
+    pub flow: Option<Flow>,
     /// How requests arrive.
     pub arrivals: Arriving,
     /// When it ends.
@@ -41,6 +51,21 @@ pub struct Load {
     pub streams: Option<u32>,
     /// Connections that are held beside it.
     pub hold: Option<Hold>,
+    /// Credentials are revoked meanwhile.
+    pub revocations: Option<Pace>,
+    /// What is done to components meanwhile, by time.
+    pub events: Vec<Planned>,
+}
+
+/// Something that is done to a component while load lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Since the start of the iteration, warm-up included.
+    pub at: Duration,
+    /// Its name in the topology.
+    pub component: String,
+    /// What.
+    pub act: Act,
 }
 
 /// Connections that are opened before a load and held until it ends.
@@ -92,6 +117,7 @@ pub enum Rate {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
+    flow: Option<String>,
     arrivals: Option<Word>,
     concurrency: Option<u32>,
     connections: Option<u32>,
@@ -104,6 +130,17 @@ pub(super) struct LoadTable {
     timeout: Option<String>,
     streams: Option<u32>,
     hold: Option<HoldTable>,
+    revocations: Option<RevocationsTable>,
+    event: Option<Vec<EventTable>>,
+}
+
+/// Revocations while load lasts; every key may be left out.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RevocationsTable {
+    every: Option<String>,
+    patience: Option<String>,
+    bound: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -120,6 +157,16 @@ enum Manner {
     Idle,
     Silent,
     SlowLoris,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventTable {
+    at: String,
+    component: String,
+    signal: Option<Signalled>,
+    #[serde(default)]
+    restart: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -144,6 +191,7 @@ impl LoadTable {
         // An end by number and one by time exclude each other: whichever is given anew is meant.
         let ends = other.requests.is_some() || other.duration.is_some();
         Self {
+            flow: other.flow.or(self.flow),
             arrivals: other.arrivals.or(self.arrivals),
             concurrency: other.concurrency.or(self.concurrency),
             connections: other.connections.or(self.connections),
@@ -156,6 +204,15 @@ impl LoadTable {
             timeout: other.timeout.or(self.timeout),
             streams: other.streams.or(self.streams),
             hold: other.hold.or(self.hold),
+            revocations: match (self.revocations, other.revocations) {
+                (Some(whole), Some(other)) => Some(RevocationsTable {
+                    every: other.every.or(whole.every),
+                    patience: other.patience.or(whole.patience),
+                    bound: other.bound.or(whole.bound),
+                }),
+                (whole, other) => other.or(whole),
+            },
+            event: other.event.or(self.event),
         }
     }
 
@@ -168,6 +225,22 @@ impl LoadTable {
         let in_flight = |key, number: u32| {
             if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
         };
+        let flow = self.flow.as_deref().map(str::parse::<Flow>).transpose();
+        let flow = flow.map_err(|what| ("flow", what))?;
+        if flow.is_some() {
+            if !matches!(self.arrivals, None | Some(Word::Closed)) {
+                return wrong(
+                    "arrivals",
+                    "a flow has virtual users that each go through it over and over: \"closed\"",
+                );
+            }
+            if self.requests.is_some() {
+                return wrong("requests", "a flow lasts for a time: give `duration`");
+            }
+            if self.tokens.is_some() || self.zipf.is_some() {
+                return wrong("tokens", "a flow gets its own from the provider");
+            }
+        }
         let arrivals = match self.arrivals {
             None => {
                 return wrong(
@@ -220,7 +293,12 @@ impl LoadTable {
         if !(1..=MOST_TOKENS).contains(&tokens) {
             return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
         }
+        let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
+        let events = self.event.unwrap_or_default().into_iter().map(EventTable::planned);
+        let mut events = events.collect::<Result<Vec<_>, _>>().map_err(|what| ("event", what))?;
+        events.sort_by_key(|event| event.at);
         Ok(Load {
+            flow,
             arrivals,
             stop,
             warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
@@ -229,6 +307,8 @@ impl LoadTable {
             timeout,
             streams: self.streams,
             hold,
+            revocations: revocations.map_err(|what| ("revocations", what))?,
+            events,
         })
     }
 }
@@ -249,6 +329,39 @@ impl HoldTable {
             (Manner::Silent, None) => Holding::Silent,
         };
         Ok(Hold { manner, connections: self.connections })
+    }
+}
+
+impl RevocationsTable {
+    fn pace(&self) -> Result<Pace, String> {
+        let time = |key: &str, text: &Option<String>| {
+            let time = text.as_deref().map(amount::duration).transpose();
+            match time.map_err(|what| format!("{key}: {what}"))? {
+                Some(time) if time < LEAST_PACE => Err(format!("{key}: is at least 1ms")),
+                time => Ok(time),
+            }
+        };
+        Ok(Pace {
+            every: time("every", &self.every)?.unwrap_or(EVERY),
+            patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
+            bound: time("bound", &self.bound)?,
+        })
+    }
+}
+
+impl EventTable {
+    fn planned(self) -> Result<Planned, String> {
+        let at = amount::duration(&self.at).map_err(|what| format!("at: {what}"))?;
+        let act = match (self.signal, self.restart) {
+            (Some(signal), false) => Act::Signal(signal),
+            (None, true) => Act::Restart,
+            _ => {
+                return Err(
+                    "takes either `signal` (STOP, CONT, KILL, TERM, HUP) or `restart = true`".to_owned()
+                );
+            }
+        };
+        Ok(Planned { at, component: self.component, act })
     }
 }
 
@@ -290,6 +403,14 @@ mod tests {
         let load = whole.with(&quick).load().unwrap();
         assert_eq!((load.arrivals, load.stop), (Arriving::Closed(50), Stop::After(Duration::from_secs(3))));
         assert_eq!(load.warmup, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn a_load_can_be_a_flow() {
+        let text = "arrivals = 'closed'\nconcurrency = 5\nduration = '1s'";
+        assert_eq!(load(text).unwrap().flow, None);
+        let flow = load(&format!("flow = 'code_consent'\n{text}")).unwrap().flow;
+        assert_eq!(flow, Some(Flow::CodeConsent));
     }
 
     #[test]
@@ -335,6 +456,10 @@ mod tests {
                 "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 1, interval = '1s' }",
                 "hold",
             ),
+            ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
+            ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
+            ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nrequests = 1", "requests"),
+            ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'\ntokens = 2", "tokens"),
         ] {
             assert_eq!(load(text).unwrap_err().0, key, "{text}");
         }

@@ -11,7 +11,7 @@ mod table;
 mod target;
 
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Hold, Holding, Load, Rate};
+pub use load::{Arriving, Hold, Holding, Load, Planned, Rate};
 
 pub use table::Fresh;
 

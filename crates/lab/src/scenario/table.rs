@@ -194,7 +194,7 @@ impl Reader<'_> {
                 if !self.wish.topologies.is_empty() && !self.wish.topologies.contains(&name) {
                     continue;
                 }
-                let topology = Topology::read(&name)?;
+                let topology = Topology::read_with(&name, &table.variables)?;
                 sources.extend(topology.sources.clone());
                 arrangements.extend(self.of_topology(&table, &topology, loads)?);
             }
@@ -243,6 +243,14 @@ impl Reader<'_> {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
         }
+        for load in chosen.iter().filter_map(|name| loads.get(name)) {
+            self.fits(&place, load, topology)?;
+        }
+        for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
+            topology.takes(flow).map_err(|what| {
+                self.wrong(&place, format!("load `{name}` goes through topology `{}`: {what}", topology.name))
+            })?;
+        }
         let change = self.change(&place, table, topology)?;
         let mut topology = topology.clone();
         if let Some(wire) = table.protocol {
@@ -257,6 +265,29 @@ impl Reader<'_> {
             loads: chosen.clone(),
         };
         Ok(modes.into_iter().map(arrangement).collect())
+    }
+
+    /// What a load does beside sending can be done to this topology.
+    fn fits(&self, place: &str, load: &Load, topology: &Topology) -> Result<(), TopologyError> {
+        if load.revocations.is_some() && topology.revocations.is_none() {
+            let what = format!(
+                "topology `{}` does not say where credentials are revoked ([revocations])",
+                topology.name
+            );
+            return Err(self.wrong(place, what));
+        }
+        let started: BTreeSet<&str> = topology.programs().map(|(component, ..)| component).collect();
+        for event in &load.events {
+            if !started.contains(event.component.as_str()) {
+                let known = started.into_iter().collect::<Vec<_>>().join(", ");
+                let what = format!(
+                    "an event names component `{}`, which topology `{}` does not start; it starts {known}",
+                    event.component, topology.name
+                );
+                return Err(self.wrong(place, what));
+            }
+        }
+        Ok(())
     }
 
     fn change(

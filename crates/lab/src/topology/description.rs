@@ -11,18 +11,22 @@ use serde::Deserialize;
 
 use super::TopologyError;
 use super::library::{Library, Text};
+use super::provider;
 use super::table::Gathered;
 use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
+use crate::provider::Scenario as Flow;
 
-/// Names that every text can use, beside ports, files and variables.
+/// Names that every text can use, beside ports, files, secrets and variables.
 const BUILT_IN: [&str; 8] =
     ["run", "work", "secret_file", "certificate", "key", "certificate_and_key", "token_key", "token_keys"];
 /// Largest token that the lab makes, bytes: servers refuse longer heads.
 const MOST_TOKEN: usize = 16_384;
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
+/// Most places where load enters.
+const MOST_ENTRIES: usize = 64;
 
 /// A topology, checked.
 #[derive(Debug, Clone)]
@@ -34,8 +38,15 @@ pub struct Topology {
     pub(crate) components: Vec<Component>,
     pub(crate) programs: BTreeMap<String, ProgramTable>,
     pub(crate) variables: BTreeMap<String, String>,
+    /// Variables that named a part to include, with what they were then.
+    pub(crate) chosen: BTreeMap<String, String>,
+    /// Names of secrets that are made for each run.
+    pub(crate) secrets: Vec<String>,
     pub(crate) tokens: Option<Tokens>,
+    /// The provider that flows go through, with names in its texts.
+    pub(crate) provider: Option<toml::Table>,
     pub(crate) load: Entry,
+    pub(crate) revocations: Option<Revocations>,
     /// Components in the order in which a request meets them.
     pub(crate) path: Vec<String>,
     /// Every text that it is made of, by name: what its digest is taken over.
@@ -64,6 +75,8 @@ pub(crate) enum Kind {
 pub(crate) struct Program {
     /// Its name in the search path, or a path.
     pub(crate) name: String,
+    /// Programs in whose folders it finds what it needs.
+    pub(crate) needs: Vec<String>,
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: BTreeMap<String, String>,
     pub(crate) ports: Vec<String>,
@@ -76,15 +89,19 @@ pub(crate) struct Program {
     pub(crate) open_files: Option<u64>,
     pub(crate) cores: Vec<u32>,
     pub(crate) stop: StopSignal,
-    /// It does its work and ends; the next component starts when it has.
-    pub(crate) once: bool,
+    /// It does its work and ends, so many times one after the other; the next component starts when it has. 0: it serves.
+    pub(crate) times: u32,
+    /// The account it runs as when the lab runs as root.
+    pub(crate) user: Option<String>,
+    /// File in its folder that gets what it prints to standard output.
+    pub(crate) stdout: Option<String>,
 }
 
 /// How it is known that a component is ready.
 #[derive(Debug, Clone)]
 pub(crate) enum Ready {
-    /// This URL answers with a status below 400.
-    Http(String),
+    /// This URL answers with a status below 400, and, where that is given, with just this line.
+    Http(String, Option<String>),
     /// This port accepts connections.
     Tcp(String),
 }
@@ -152,10 +169,36 @@ pub(crate) struct TokenMode {
     pub(crate) bytes: usize,
 }
 
+/// Where credentials are revoked while load lasts, and who is asked about them; they are issued as those of the load are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Revocations {
+    /// Revocation endpoints (RFC 7009).
+    pub(crate) revoke: Vec<String>,
+    /// Token endpoints; that of `[tokens]` when there is none.
+    #[serde(default)]
+    pub(crate) issue: Vec<String>,
+    /// The client that introspects.
+    pub(crate) introspecting_client: Option<String>,
+    /// Who is asked.
+    pub(crate) place: Vec<WatchedPlace>,
+}
+
+/// Where a credential is accepted or not: asked by a request, or by introspection (RFC 7662).
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WatchedPlace {
+    pub(crate) node: String,
+    pub(crate) cluster: Option<String>,
+    pub(crate) url: Option<String>,
+    pub(crate) introspection: Option<String>,
+}
+
 /// Where load enters.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    pub(crate) url: String,
+    /// One, or several that share the load.
+    pub(crate) urls: Vec<String>,
     pub(crate) protocol: Protocol,
     pub(crate) ca: Option<String>,
     pub(crate) insecure: bool,
@@ -177,16 +220,22 @@ pub(crate) struct ProgramTable {
 impl Topology {
     /// Reads a topology that ships, or a file.
     pub fn read(name: &str) -> Result<Self, TopologyError> {
-        Self::parse(&Library::topology(name, None)?, name)
+        Self::read_with(name, &BTreeMap::new())
+    }
+
+    /// The same with these variables, on which the parts that it includes may depend.
+    pub fn read_with(name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
+        Self::parse(&Library::topology(name, None)?, name, variables)
     }
 
     /// Reads a topology from a text; `name` is what errors call it.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
-        Self::parse(&Text { name: name.to_owned(), content: content.to_owned(), folder: None }, name)
+        let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };
+        Self::parse(&text, name, &BTreeMap::new())
     }
 
-    fn parse(text: &Text, name: &str) -> Result<Self, TopologyError> {
-        let mut gathered = Gathered::default();
+    fn parse(text: &Text, name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
+        let mut gathered = Gathered { given: variables.clone(), ..Gathered::default() };
         let file = text.name.clone();
         let top = gathered.take(text, 0)?;
         let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
@@ -197,6 +246,16 @@ impl Topology {
             )
         })?;
         let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
+        let urls = match (load.url, load.urls) {
+            (Some(url), urls) if urls.is_empty() => vec![url],
+            (None, urls) if (1..=MOST_ENTRIES).contains(&urls.len()) => urls,
+            _ => {
+                return Err(missing(
+                    "load",
+                    "takes either `url` or `urls` (from 1 to 64, which share the load)",
+                ));
+            }
+        };
         let stem = PathBuf::from(name)
             .file_stem()
             .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
@@ -206,9 +265,12 @@ impl Topology {
             components: gathered.components,
             programs: gathered.programs,
             variables: gathered.variables,
+            chosen: gathered.chosen,
+            secrets: gathered.secrets,
             tokens: gathered.tokens,
+            provider: gathered.provider,
             load: Entry {
-                url: load.url,
+                urls,
                 protocol: load.protocol.protocol(),
                 ca: load.ca,
                 insecure: load.insecure,
@@ -216,6 +278,7 @@ impl Topology {
                 guarded,
                 timing: load.server_timing_of,
             },
+            revocations: gathered.revocations,
             path: gathered.path,
             sources: gathered.sources,
         };
@@ -257,6 +320,15 @@ impl Topology {
         })
     }
 
+    /// Whether its provider has everything that a flow needs.
+    pub(crate) fn takes(&self, flow: Flow) -> Result<(), String> {
+        let Some(provider) = &self.provider else {
+            return Err("it describes no provider for a flow: give [provider]".to_owned());
+        };
+        let described = provider::filled(provider, &self.names())?;
+        described.check(flow).map_err(|error| error.to_string())
+    }
+
     fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
         if self.components.len() > MOST_COMPONENTS {
@@ -293,14 +365,19 @@ impl Topology {
         if let Some(tokens) = &self.tokens {
             check_tokens(file, tokens)?;
         }
+        if let Some(revocations) = &self.revocations {
+            self.check_revocations(file, revocations)?;
+        }
         self.check_names(file)
     }
 
-    /// Every name in a text stands for something.
-    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
+    /// Names that every text can use, with something that looks like what they stand for.
+    fn names(&self) -> Values {
         let mut shared: Values = BUILT_IN.map(|name| (name.to_owned(), String::new())).into();
         shared.insert("cores".to_owned(), String::new());
         shared.extend(self.variables.keys().map(|name| (name.clone(), String::new())));
+        let secrets = self.secrets.iter().flat_map(|name| secret_names(name));
+        shared.extend(secrets.map(|name| (name, String::new())));
         for component in &self.components {
             match &component.kind {
                 Kind::Program(program) => shared.extend(
@@ -309,6 +386,12 @@ impl Topology {
                 Kind::Remote { .. } => drop(shared.insert(format!("{}.url", component.name), String::new())),
             }
         }
+        shared
+    }
+
+    /// Every name in a text stands for something.
+    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
+        let shared = self.names();
         let filled = |place: String, text: &str, values: &Values| {
             template::fill(text, values)
                 .map(drop)
@@ -322,6 +405,11 @@ impl Topology {
             let Kind::Program(program) = &component.kind else { continue };
             let mut own = shared.clone();
             own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
+            own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
+            own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
+            if program.times > 0 {
+                own.insert(NUMBER.to_owned(), "1".to_owned());
+            }
             for argument in &program.arguments {
                 filled(place("arguments"), argument, &own)?;
             }
@@ -332,7 +420,7 @@ impl Topology {
                 filled(place(&format!("file `{name}`")), text, &own)?;
             }
             match &program.ready {
-                Some(Ready::Http(text)) => filled(place("ready.http"), text, &own)?,
+                Some(Ready::Http(text, _)) => filled(place("ready.http"), text, &own)?,
                 Some(Ready::Tcp(text)) => filled(place("ready.tcp"), text, &own)?,
                 None => {}
             }
@@ -342,11 +430,46 @@ impl Topology {
             self.variables.keys().for_each(|variable| drop(built_in.remove(variable)));
             filled(format!("variables.{name}"), value, &built_in)?;
         }
+        if let Some(provider) = &self.provider {
+            provider::check(provider, &shared)
+                .map_err(|what| TopologyError::value(file, "provider", what))?;
+        }
         let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
+        let revocations = self.revocations.iter().flat_map(|revocations| {
+            let places =
+                revocations.place.iter().flat_map(|place| place.url.iter().chain(&place.introspection));
+            revocations.revoke.iter().chain(&revocations.issue).chain(places)
+        });
         tokens
             .map(|text| ("tokens", text))
-            .chain([("load.url", &self.load.url)])
+            .chain(self.load.urls.iter().map(|text| ("load.url", text)))
+            .chain(revocations.map(|text| ("revocations", text)))
             .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
+    }
+
+    fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
+        let wrong = |what: &str| Err(TopologyError::value(file, "revocations", what));
+        if revocations.revoke.is_empty() || revocations.place.is_empty() {
+            return wrong("needs `revoke` (revocation endpoints) and a [[revocations.place]] that is asked");
+        }
+        let asks = self.tokens.as_ref().is_some_and(|tokens| {
+            tokens.secret_file.is_some() && (tokens.url.is_some() || !revocations.issue.is_empty())
+        });
+        if !asks {
+            return wrong("needs a client: give `url`, `secret_file` and a mode with `client` in [tokens]");
+        }
+        for place in &revocations.place {
+            let name = &place.node;
+            if place.url.is_some() == place.introspection.is_some() {
+                let what =
+                    format!("place `{name}` takes either `url` (a request) or `introspection` (an endpoint)");
+                return wrong(&what);
+            }
+            if place.introspection.is_some() && revocations.introspecting_client.is_none() {
+                return wrong(&format!("place `{name}` is introspected: name the `introspecting_client`"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -354,6 +477,24 @@ impl Topology {
 pub(super) fn file_name(name: &str) -> String {
     format!("file.{}", name.to_ascii_lowercase())
 }
+
+/// What a component's own port is called in its texts.
+pub(super) fn port_name(name: &str) -> String {
+    format!("port.{name}")
+}
+
+/// What the folder of a program is called in the texts of a component that needs it.
+pub(super) fn folder_name(program: &str) -> String {
+    format!("folder.{program}")
+}
+
+/// What a secret and the file that holds it are called.
+pub(super) fn secret_names(name: &str) -> [String; 2] {
+    [format!("secret.{name}"), format!("secret_file.{name}")]
+}
+
+/// What stands for the number of the time, where a program does its work several times.
+pub(super) const NUMBER: &str = "n";
 
 fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
     let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
@@ -429,10 +570,39 @@ mod tests {
                 format!("{load}{a}[tokens.mode.oidc]\nclaims = {{ iss = \"y\" }}\nbytes = 99999"),
                 vec!["tokens.mode.oidc", "16384"],
             ),
+            (
+                format!("include = [\"b-@kind@\"]\n{load}{a}"),
+                vec!["include: nothing is called `@kind@`", "a variable of the same file"],
+            ),
+            (format!("secrets = [\"A b\"]\n{load}{a}"), vec!["secrets: `A b` is not made of"]),
+            (format!("{load}{a}arguments = [\"@secret.b@\"]"), vec!["nothing is called `@secret.b@`"]),
+            (format!("{load}{a}arguments = [\"@port.tls@\"]"), vec!["nothing is called `@port.tls@`"]),
+            (format!("{load}{a}arguments = [\"@n@\"]"), vec!["nothing is called `@n@`"]),
+            (format!("{load}{a}times = 3"), vec!["component `a`: times", "once = true"]),
+            (format!("{load}{a}once = true\ntimes = 0"), vec!["component `a`: times", "from 1"]),
+            (format!("{load}{a}stdout = \"../x\""), vec!["component `a`: stdout", "`../x` is not"]),
+            (format!("{load}{a}ready = {{ tcp = \"1\", says = \"y\" }}"), vec!["`says`", "`http`"]),
+            (format!("{load}{a}[provider]\nname = \"x\""), vec!["provider: missing field"]),
             (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
         ] {
             let said = refuse(&text);
             assert!(words.iter().all(|word| said.contains(word)), "{text}\n{said}");
         }
+    }
+
+    #[test]
+    fn a_variable_chooses_a_part() {
+        let with = |connector: &str| {
+            let variables = BTreeMap::from([("connector".to_owned(), connector.to_owned())]);
+            Topology::read_with("idp-single", &variables).map_err(|error| error.to_string())
+        };
+        let broker = |topology: &Topology| topology.component("broker").is_some();
+        assert!(!broker(&Topology::read("idp-single").unwrap()), "by itself it has no connector");
+        assert!(!broker(&with("postgres").unwrap()) && broker(&with("nats").unwrap()));
+        let error = with("pigeons").unwrap_err();
+        assert!(
+            error.contains("no part `connector-pigeons.toml`") && error.contains("connector-nats"),
+            "{error}"
+        );
     }
 }

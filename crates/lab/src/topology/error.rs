@@ -20,7 +20,7 @@ pub enum TopologyError {
     /// A file cannot be read or written.
     #[error("cannot {action} `{path}`: {error}")]
     File {
-        /// `read`, `write` or `make`.
+        /// `read`, `write`, `make`, `remove` or `give away`.
         action: &'static str,
         /// Which.
         path: String,
@@ -116,6 +116,14 @@ pub enum TopologyError {
         url: String,
         /// What it did.
         what: String,
+    },
+    /// Something was to be done to a component while load lasted, and could not be.
+    #[error("{what} failed: {error}")]
+    Act {
+        /// What, with the component.
+        what: String,
+        /// The system's words.
+        error: std::io::Error,
     },
     /// The run was asked to end.
     #[error("ended by request")]

@@ -8,12 +8,15 @@
 //! of the topology's own provider → one request that has to pass and one that must not → load → dropped: everything is ended.
 //! Only for Unix: processes are ended by group, and watched over `/proc`.
 
+mod account;
 mod description;
+mod during;
 mod error;
 mod library;
 mod ports;
 mod process;
 mod program;
+mod provider;
 mod ready;
 mod running;
 mod signer;
@@ -23,9 +26,10 @@ mod tokens;
 
 pub(crate) use description::Metrics;
 pub use description::Topology;
+pub use during::{Act, Signalled};
 pub use error::TopologyError;
 pub use library::Library;
 pub use program::Programs;
 pub use running::{Change, Place, Running};
-pub(crate) use running::{Started, cores};
+pub(crate) use running::{Root, Started, cores};
 pub(crate) use table::Wire;

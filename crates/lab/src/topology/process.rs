@@ -7,8 +7,10 @@
 //! program is asked to end, and what is in its control group is ended too. Nothing else is ever sent a signal.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -17,6 +19,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::account::Account;
 use super::description::StopSignal;
 use crate::cgroup::Group;
 use crate::observe::process::{children, started_at};
@@ -34,59 +37,64 @@ const ENTER: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1
 
 /// What to start.
 #[derive(Debug)]
-pub(super) struct Launch<'a> {
-    pub(super) program: &'a Path,
+pub(super) struct Launch {
+    pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) environment: Vec<(String, String)>,
-    pub(super) folder: &'a Path,
-    pub(super) cores: &'a [u32],
+    pub(super) folder: PathBuf,
+    pub(super) cores: Vec<u32>,
     pub(super) stop: StopSignal,
     /// Files that it may open; as many as the lab may where absent.
     pub(super) open_files: Option<u64>,
     pub(super) group: Option<Group>,
+    /// File that gets its standard output; the log otherwise.
+    pub(super) output: Option<PathBuf>,
+    /// Whom it runs as, when not as the lab does, and the program that changes that.
+    pub(super) account: Option<(Account, PathBuf)>,
 }
 
 /// A program that was started.
 #[derive(Debug)]
 pub(super) struct Process {
+    launch: Launch,
     child: Child,
     pid: Pid,
     log: PathBuf,
-    stop: StopSignal,
-    pub(super) group: Option<Group>,
     ended: bool,
 }
 
 impl Process {
     /// Starts a program; what it prints goes to `log` in its folder.
-    pub(super) fn start(launch: Launch<'_>) -> io::Result<Self> {
+    pub(super) fn start(launch: Launch) -> io::Result<Self> {
         let log = launch.folder.join("log");
-        let file = File::options().create(true).append(true).open(&log)?;
-        let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
-        let mut command = if doors.is_empty() && launch.open_files.is_none() {
-            Command::new(launch.program)
-        } else {
-            let mut shell = Command::new("/bin/sh");
-            let files = launch.open_files.map_or_else(|| "-".to_owned(), |files| files.to_string());
-            shell
-                .args(["-c", ENTER, "lab"])
-                .arg(files)
-                .arg(doors.len().to_string())
-                .args(&doors)
-                .arg(launch.program);
-            shell
-        };
-        command
-            .args(&launch.arguments)
-            .envs(launch.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(launch.folder)
-            .stdin(Stdio::null())
-            .stdout(file.try_clone()?)
-            .stderr(file)
-            .process_group(0);
-        let child = on_cores(launch.cores, || command.spawn())?;
+        let child = spawn(&launch, &log)?;
         let pid = Pid::from_child(&child);
-        Ok(Self { child, pid, log, stop: launch.stop, group: launch.group, ended: false })
+        Ok(Self { launch, child, pid, log, ended: false })
+    }
+
+    /// Ends it where it still runs, and starts it anew: the same program with the same arguments and limits.
+    pub(super) fn restart(&mut self) -> io::Result<()> {
+        self.end_all();
+        self.child = spawn(&self.launch, &self.log)?;
+        self.pid = Pid::from_child(&self.child);
+        self.ended = false;
+        Ok(())
+    }
+
+    /// Sends a signal to it, or to it and everything that it started and that still runs.
+    pub(super) fn signal(&self, signal: Signal, everybody: bool) -> io::Result<()> {
+        kill_process(self.pid, signal)?;
+        let family = if everybody { family(self.pid()) } else { BTreeSet::new() };
+        for pid in family.into_iter().filter_map(|(pid, _)| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // Who has ended in between needs none.
+            let _ = kill_process(pid, signal);
+        }
+        Ok(())
+    }
+
+    /// Its control group.
+    pub(super) fn group(&self) -> Option<&Group> {
+        self.launch.group.as_ref()
     }
 
     /// Its number.
@@ -137,31 +145,37 @@ impl Process {
 
     /// Ends it and everything it started: asks first, then insists.
     pub(super) fn end(&mut self) {
+        self.end_all();
+        // Removed now, not when somebody forgets about it.
+        self.launch.group = None;
+    }
+
+    fn end_all(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         let family = family(self.pid());
-        let signal = match self.stop {
+        let signal = match self.launch.stop {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
             StopSignal::Quit => Signal::QUIT,
         };
         let _ = kill_process(self.pid, signal);
+        // Who was made to stand still hears it only then.
+        let _ = self.signal(Signal::CONT, true);
         let until = Instant::now() + PATIENCE;
         while !is_zombie(self.pid()) && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
         self.kill_rest(&family);
         let _ = self.child.wait();
-        // Removed now, not when somebody forgets about it.
-        self.group = None;
     }
 
     /// Ends what is left of its group and of what it started. It has not been waited for, so that its number is its own still.
     fn kill_rest(&self, family: &BTreeSet<(u32, u64)>) {
         let _ = kill_process_group(self.pid, Signal::KILL);
         let same = family.iter().filter(|(pid, start)| started_at(*pid) == Some(*start)).map(|(pid, _)| *pid);
-        let grouped = self.group.iter().flat_map(Group::processes);
+        let grouped = self.launch.group.iter().flat_map(Group::processes);
         for pid in same.chain(grouped).filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = kill_process(pid, Signal::KILL);
         }
@@ -172,6 +186,39 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
+    let file = File::options().create(true).append(true).open(log)?;
+    let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
+    // The account is left behind last: only root may write into the groups.
+    let mut words: Vec<OsString> = Vec::new();
+    if !doors.is_empty() || launch.open_files.is_some() {
+        words.extend(["/bin/sh", "-c", ENTER, "lab"].map(OsString::from));
+        words.push(launch.open_files.map_or_else(|| "-".to_owned(), |files| files.to_string()).into());
+        words.push(doors.len().to_string().into());
+        words.extend(doors.into_iter().map(OsString::from));
+    }
+    if let Some((account, change)) = &launch.account {
+        words.push(change.into());
+        words.extend(account.arguments().map(OsString::from));
+    }
+    words.push(launch.program.clone().into());
+    let output = match &launch.output {
+        Some(path) => File::options().create(true).append(true).mode(0o600).open(path)?,
+        None => file.try_clone()?,
+    };
+    let mut command = Command::new(&words[0]);
+    command
+        .args(&words[1..])
+        .args(&launch.arguments)
+        .envs(launch.environment.iter().map(|(name, value)| (name, value)))
+        .current_dir(&launch.folder)
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(file)
+        .process_group(0);
+    on_cores(&launch.cores, || command.spawn())
 }
 
 /// Everything that a process started and that still runs, with start times: numbers are given again, but not both.

@@ -16,7 +16,7 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Programs that the lab knows: how they tell their version, and how to get them.
-const KNOWN: [(&str, &[&str], &str); 6] = [
+const KNOWN: [(&str, &[&str], &str); 8] = [
     (
         "postern",
         &["--version"],
@@ -39,6 +39,16 @@ const KNOWN: [(&str, &[&str], &str); 6] = [
         "install PostgreSQL (Debian: package postgresql, below /usr/lib/postgresql), or name it with --program postgres=PATH",
     ),
     ("initdb", &["--version"], "it comes with PostgreSQL; name it with --program initdb=PATH"),
+    (
+        "setpriv",
+        &["--version"],
+        "it comes with util-linux; root needs it for programs that refuse to run as root",
+    ),
+    (
+        "nats-server",
+        &["--version"],
+        "install the package nats-server (Debian), download it from the NATS project's releases, or name it with --program nats-server=PATH",
+    ),
 ];
 
 /// Where programs are.
@@ -92,7 +102,13 @@ impl Programs {
             return absolute(Path::new(name)).ok_or_else(|| missing("not there".to_owned()));
         }
         let paths = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::env::split_paths(&paths).chain(SYSTEM.map(PathBuf::from)).chain(databases());
+        // What Debian has in the search path changes to another account, and loses the environment.
+        let before = (name == "rabbitmq-server").then(|| PathBuf::from("/usr/lib/rabbitmq/bin"));
+        let folders = before
+            .into_iter()
+            .chain(std::env::split_paths(&paths))
+            .chain(SYSTEM.map(PathBuf::from))
+            .chain(databases());
         folders
             .map(|folder| folder.join(name))
             .find(|path| is_program(path))

@@ -61,12 +61,13 @@ fn ask(how: &Ready) -> Result<(), String> {
                 .map(drop)
                 .map_err(|error| format!("port {port}: {error}"))
         }
-        Ready::Http(url) => {
+        Ready::Http(url, says) => {
             let target = Target::new(url, Protocol::Http1, Some(&Trust::Anything), None, None);
             let mut client =
                 Client::new(target.map_err(|error| error.to_string())?, MOST).map_err(|e| e.to_string())?;
             let answer = client.get(None, ANSWER).map_err(|why| format!("{url}: {why}"))?;
-            if answer.status < 400 {
+            let told = |line: &str| String::from_utf8_lossy(&answer.content).trim() == line;
+            if answer.status < 400 && says.as_deref().is_none_or(told) {
                 return Ok(());
             }
             Err(format!("{url} answers {}: {}", answer.status, answer.beginning()))

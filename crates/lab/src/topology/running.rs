@@ -8,27 +8,33 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::description::{Component, Kind, Metrics, Program, Ready, file_name};
+use super::account::Account;
+use super::description::{
+    Component, Kind, Metrics, NUMBER, Program, Ready, file_name, folder_name, port_name, secret_names,
+};
 use super::ports::Ports;
 use super::process::{Launch, Process};
 use super::program::Programs;
 use super::signer::{self, Signer};
 use super::template::{self, Values};
-use super::{Topology, TopologyError, ready, tokens};
+use super::{Topology, TopologyError, provider, ready, tokens};
 use crate::cgroup::{Hierarchy, Limits};
 use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
-use crate::observe::Watched;
+use crate::provider::Description;
 
 /// Longest wait until the way through the whole topology works.
 const THROUGH: Duration = Duration::from_secs(20);
 /// Between two tries, and longest wait for one answer.
 const PAUSE: Duration = Duration::from_millis(50);
 const ANSWER: Duration = Duration::from_secs(10);
+/// Between two looks at whether a program has done its work.
+const LOOK: Duration = Duration::from_millis(10);
 /// Most bytes of an answer.
 const MOST: usize = 1 << 22;
 
@@ -60,7 +66,7 @@ pub struct Change {
 pub(crate) struct Started {
     pub(crate) name: String,
     /// Absent for what runs elsewhere.
-    pub(crate) watched: Option<Watched>,
+    pub(crate) root: Option<Root>,
     /// Ports that it listens on.
     pub(crate) ports: Vec<u16>,
     pub(crate) limits: Limits,
@@ -69,18 +75,41 @@ pub(crate) struct Started {
     pub(crate) metrics: Option<Metrics>,
 }
 
-struct Live {
-    about: Started,
-    process: Option<Process>,
+/// The process of a component; another one after it was started anew.
+#[derive(Debug, Clone)]
+pub(crate) struct Root(Arc<AtomicU32>);
+
+impl Root {
+    fn new(pid: u32) -> Self {
+        Self(Arc::new(AtomicU32::new(pid)))
+    }
+
+    /// Its number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set(&self, pid: u32) {
+        self.0.store(pid, Ordering::Relaxed);
+    }
+}
+
+pub(super) struct Live {
+    pub(super) about: Started,
+    pub(super) process: Option<Process>,
+    /// How it is known that it is ready, and the longest wait for it.
+    pub(super) ready: (Option<Ready>, Duration),
+    /// It was ended on purpose while load lasted.
+    pub(super) put_down: bool,
 }
 
 /// A topology that runs; ended when dropped.
 pub struct Running {
-    topology: Topology,
-    live: Vec<Live>,
-    values: Values,
+    pub(super) topology: Topology,
+    pub(super) live: Vec<Live>,
+    pub(super) values: Values,
     signer: Option<Arc<Signer>>,
-    interrupt: Interrupt,
+    pub(super) interrupt: Interrupt,
     /// The checked answer told phases.
     tells_phases: bool,
     _ports: Ports,
@@ -105,7 +134,7 @@ impl Place {
         file("certificate", "certificate.pem", &certificate)?;
         file("key", "key.pem", &key)?;
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
-        file("secret_file", "client.secret", &secret())?;
+        file("secret_file", "client.secret", &format!("{}\n", secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
         Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
     }
@@ -162,12 +191,18 @@ fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
         .map_err(failed("write", path))
 }
 
-/// A new secret for the clients of a run.
+/// A new secret: 32 random bytes in base64, of those only ones that need neither `+` nor `/`, so that it fits into a URL, a command line
+/// and a file of any form as it is.
 fn secret() -> String {
     use base64::Engine as _;
-    let mut bytes = [0; 32];
-    aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
-    format!("{}\n", base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes))
+    loop {
+        let mut bytes = [0; 32];
+        aws_lc_rs::rand::fill(&mut bytes).expect("the system gives random bytes");
+        let text = base64::engine::general_purpose::STANDARD.encode(bytes);
+        if !text.contains(['+', '/']) {
+            return text;
+        }
+    }
 }
 
 impl Running {
@@ -179,7 +214,13 @@ impl Running {
         label: &str,
     ) -> Result<Self, TopologyError> {
         let folder = place.folder.join(label);
-        make_folder(&folder)?;
+        // What an earlier run kept here would be found by this one: a database, say.
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", &folder)(error));
+            }
+            _ => make_folder(&folder)?,
+        }
         let mut ports = Ports::default();
         let mut values = values(topology, change, place, &folder, &mut ports)?;
         let signer = topology.wants_signer().then(|| place.signer(&mut values)).transpose()?;
@@ -204,7 +245,9 @@ impl Running {
             }
             match &component.kind {
                 Kind::Remote { .. } => {
-                    running.live.push(Live { about: running.remote(component)?, process: None });
+                    let about = running.remote(component)?;
+                    let ready = (None, Duration::ZERO);
+                    running.live.push(Live { about, process: None, ready, put_down: false });
                 }
                 Kind::Program(program) => {
                     running.launch(component, program, change, place, &folder)?;
@@ -225,10 +268,20 @@ impl Running {
             .map_err(|unknown| TopologyError::value(&self.topology.name, text, unknown.words(&self.values)))
     }
 
+    /// The provider that flows go through; absent where the topology describes none.
+    pub(crate) fn provider(&self) -> Result<Option<Description>, TopologyError> {
+        let Some(table) = &self.topology.provider else { return Ok(None) };
+        let described = provider::filled(table, &self.values);
+        described.map(Some).map_err(|what| TopologyError::value(&self.topology.name, "provider", what))
+    }
+
     /// Process ids of the components that were started here, by name.
     pub fn processes(&self) -> Vec<(String, u32)> {
-        let ids = self.live.iter().filter_map(|live| live.about.watched.clone());
-        ids.map(|watched| (watched.name, watched.pid)).collect()
+        let ids = self
+            .live
+            .iter()
+            .filter_map(|live| Some((live.about.name.clone(), live.about.root.as_ref()?.pid())));
+        ids.collect()
     }
 
     /// What whoever watches has to know of each component.
@@ -241,20 +294,31 @@ impl Running {
         self.topology.load.timing.as_deref().filter(|_| self.tells_phases)
     }
 
-    /// Where load enters.
-    pub fn target(&self) -> Result<Target, TopologyError> {
-        self.target_over(self.topology.load.protocol)
+    /// Where load enters: at one place, or at several that share it.
+    pub fn targets(&self) -> Result<Vec<Target>, TopologyError> {
+        self.topology.load.urls.iter().map(|url| self.target(url, self.topology.load.protocol)).collect()
     }
 
-    /// Where load enters, over another protocol.
-    pub(crate) fn target_over(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+    /// The first place where load enters, over another protocol.
+    pub(crate) fn entry(&self, protocol: Protocol) -> Result<Target, TopologyError> {
+        self.target(&self.topology.load.urls[0], protocol)
+    }
+
+    /// Whose certificates are believed where load enters, and by flows.
+    pub(crate) fn trust(&self) -> Result<Option<Trust>, TopologyError> {
         let load = &self.topology.load;
-        let trust = match &load.ca {
+        Ok(match &load.ca {
             _ if load.insecure => Some(Trust::Anything),
             Some(file) => Some(Trust::Authorities(PathBuf::from(self.fill(file)?))),
             None => None,
-        };
-        let url = self.fill(&load.url)?;
+        })
+    }
+
+    /// A URL that is reached as those are where load enters.
+    pub(super) fn target(&self, url: &str, protocol: Protocol) -> Result<Target, TopologyError> {
+        let load = &self.topology.load;
+        let trust = self.trust()?;
+        let url = self.fill(url)?;
         let connect = load.connect.as_deref().map(|connect| self.fill(connect)).transpose()?;
         Target::new(&url, protocol, trust.as_ref(), connect.as_deref(), None)
             .map_err(|error| TopologyError::value(&self.topology.name, "load", error.to_string()))
@@ -270,9 +334,16 @@ impl Running {
         tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
 
-    /// Checks that a request with a token passes, and that one without does not where the topology is guarded.
+    /// Checks that a request with a token passes wherever load enters, and that one without does not where the topology is guarded.
     pub fn check(&mut self, token: Option<&str>) -> Result<(), TopologyError> {
-        let target = self.target_over(Protocol::Http1)?;
+        for url in self.topology.load.urls.clone() {
+            let target = self.target(&url, Protocol::Http1)?;
+            self.check_entry(target, token)?;
+        }
+        Ok(())
+    }
+
+    fn check_entry(&mut self, target: Target, token: Option<&str>) -> Result<(), TopologyError> {
         let url = target.url.clone();
         let wrong = |what: String| TopologyError::Check { url: url.clone(), what };
         let mut client = Client::new(target, MOST).map_err(|error| wrong(error.to_string()))?;
@@ -318,9 +389,9 @@ impl Running {
         Ok(())
     }
 
-    /// Fails when a component has ended.
+    /// Fails when a component has ended, other than on purpose.
     pub fn check_alive(&mut self) -> Result<(), TopologyError> {
-        for live in &mut self.live {
+        for live in self.live.iter_mut().filter(|live| !live.put_down) {
             if let Some(process) = &mut live.process
                 && let Some(status) = process.ended()
             {
@@ -330,10 +401,18 @@ impl Running {
         Ok(())
     }
 
+    /// The account that a component runs as, where the lab can change to it.
+    fn account(&self, component: &str, user: &str) -> Result<Option<Account>, TopologyError> {
+        Account::find(user).map_err(|error| {
+            let place = format!("component `{component}`: user");
+            TopologyError::value(&self.topology.name, place, error.to_string())
+        })
+    }
+
     fn remote(&self, component: &Component) -> Result<Started, TopologyError> {
         Ok(Started {
             name: component.name.clone(),
-            watched: None,
+            root: None,
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
@@ -359,59 +438,79 @@ impl Running {
         let path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
-        let filled = self.own_values(component, program, &folder)?;
-        let fill = |text: &String| self.fill_with(text, &filled, name);
         let limits = change.limits.get(name).copied().unwrap_or(program.limits);
-        let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
-        let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
-        let counters = group.as_ref().and_then(crate::cgroup::Group::counters);
-        let launch = Launch {
-            program: &path,
-            arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
-            environment: program
-                .environment
-                .iter()
-                .map(|(name, value)| Ok((name.clone(), fill(value)?)))
-                .collect::<Result<_, TopologyError>>()?,
-            folder: &folder,
-            cores: &program.cores,
-            stop: program.stop,
-            open_files: change.open_files.get(name).copied().or(program.open_files),
-            group,
-        };
-        let mut process = Process::start(launch).map_err(|error| TopologyError::Start {
-            component: name.clone(),
-            program: path.display().to_string(),
-            error,
-        })?;
-        if program.once {
-            return self.wait_for_end(name, program, &mut process);
+        let open_files = change.open_files.get(name).copied().or(program.open_files);
+        let account = program.user.as_deref().map(|user| self.account(name, user)).transpose()?.flatten();
+        let setpriv = account.map(|_| place.programs.find(name, "setpriv", None)).transpose()?;
+        let mut filled = self.own_values(component, program, &folder)?;
+        for need in &program.needs {
+            let found = place.programs.find(name, need, self.topology.programs.get(need))?;
+            let folder = found.parent().unwrap_or(Path::new("/"));
+            filled.insert(folder_name(need), folder.display().to_string());
         }
+        if let Some(account) = account {
+            let files = program.files.keys().map(|file| folder.join(file));
+            for path in files.chain([folder.clone()]) {
+                account.give(&path).map_err(failed("give away", &path))?;
+            }
+        }
+        let start = |values: &Values| -> Result<Process, TopologyError> {
+            let fill = |text: &String| self.fill_with(text, values, name);
+            let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
+            let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
+            let output = program.stdout.as_ref().map(|file| folder.join(file));
+            let launch = Launch {
+                program: path.clone(),
+                arguments: program.arguments.iter().map(fill).collect::<Result<_, _>>()?,
+                environment: program
+                    .environment
+                    .iter()
+                    .map(|(name, value)| Ok((name.clone(), fill(value)?)))
+                    .collect::<Result<_, TopologyError>>()?,
+                folder: folder.clone(),
+                cores: program.cores.clone(),
+                stop: program.stop,
+                open_files,
+                group,
+                output,
+                account: account.zip(setpriv.clone()),
+            };
+            Process::start(launch).map_err(|error| TopologyError::Start {
+                component: name.clone(),
+                program: path.display().to_string(),
+                error,
+            })
+        };
+        for time in 1..=program.times {
+            let mut values = filled.clone();
+            values.insert(NUMBER.to_owned(), time.to_string());
+            self.wait_for_end(name, program, &mut start(&values)?)?;
+        }
+        if program.times > 0 {
+            return Ok(());
+        }
+        let mut process = start(&filled)?;
+        let fill = |text: &String| self.fill_with(text, &filled, name);
+        let counters = process.group().and_then(crate::cgroup::Group::counters);
         let how = match &program.ready {
-            Some(Ready::Http(text)) => Some(Ready::Http(fill(text)?)),
+            Some(Ready::Http(text, says)) => Some(Ready::Http(fill(text)?, says.clone())),
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
-        if let Some(how) = how {
-            match ready::wait(&how, program.ready_timeout, &place.interrupt, || process.ended()) {
-                ready::Waited::Ready => {}
-                ready::Waited::Interrupted => return Err(TopologyError::Interrupted),
-                ready::Waited::Ended(status) => return Err(ended(name, status, &process)),
-                ready::Waited::Late(why) => return Err(unready(name, program, why, &process)),
-            }
-        }
+        let ready = (how, program.ready_timeout);
+        wait_until_ready(name, &ready, &mut process, &place.interrupt)?;
         // Who asks for health or metrics is no client.
         let ports = program.ports.iter().filter(|port| *port != "admin");
         let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
             name: name.clone(),
-            watched: Some(Watched { name: name.clone(), pid: process.pid() }),
+            root: Some(Root::new(process.pid())),
             ports: numbers.collect(),
-            limits: process.group.as_ref().map(crate::cgroup::Group::limits).unwrap_or_default(),
+            limits: process.group().map(crate::cgroup::Group::limits).unwrap_or_default(),
             counters,
             metrics: self.metrics(component)?,
         };
-        self.live.push(Live { about, process: Some(process) });
+        self.live.push(Live { about, process: Some(process), ready, put_down: false });
         Ok(())
     }
 
@@ -428,9 +527,9 @@ impl Running {
                 Some(status) if status == "exit code 0" => return Ok(()),
                 Some(status) => return Err(ended(name, status, process)),
                 None if Instant::now() >= until => {
-                    return Err(unready(name, program, "it has not ended".to_owned(), process));
+                    return Err(unready(name, program.ready_timeout, "it has not ended".to_owned(), process));
                 }
-                None if self.interrupt.sleep(PAUSE) => return Err(TopologyError::Interrupted),
+                None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
                 None => {}
             }
         }
@@ -445,6 +544,10 @@ impl Running {
     ) -> Result<Values, TopologyError> {
         let mut values = self.values.clone();
         values.insert("work".to_owned(), folder.display().to_string());
+        for port in &program.ports {
+            let number = self.values.get(&format!("{}.{port}", component.name)).cloned();
+            values.insert(port_name(port), number.unwrap_or_default());
+        }
         let places =
             program.files.keys().map(|name| (file_name(name), folder.join(name).display().to_string()));
         values.extend(places);
@@ -485,10 +588,26 @@ fn ended(name: &str, status: String, process: &Process) -> TopologyError {
     }
 }
 
-fn unready(name: &str, program: &Program, why: String, process: &Process) -> TopologyError {
+/// Waits until a component that was started is ready.
+pub(super) fn wait_until_ready(
+    name: &str,
+    (how, timeout): &(Option<Ready>, Duration),
+    process: &mut Process,
+    interrupt: &Interrupt,
+) -> Result<(), TopologyError> {
+    let Some(how) = how else { return Ok(()) };
+    match ready::wait(how, *timeout, interrupt, || process.ended()) {
+        ready::Waited::Ready => Ok(()),
+        ready::Waited::Interrupted => Err(TopologyError::Interrupted),
+        ready::Waited::Ended(status) => Err(ended(name, status, process)),
+        ready::Waited::Late(why) => Err(unready(name, *timeout, why, process)),
+    }
+}
+
+fn unready(name: &str, timeout: Duration, why: String, process: &Process) -> TopologyError {
     TopologyError::Unready {
         component: name.to_owned(),
-        seconds: program.ready_timeout.as_secs_f64(),
+        seconds: timeout.as_secs_f64(),
         why,
         log: process.log().to_path_buf(),
         tail: process.tail(),
@@ -517,6 +636,22 @@ fn values(
                 }
             }
         }
+    }
+    for name in &topology.secrets {
+        let (text, path) = (secret(), folder.join(format!("{name}.secret")));
+        private(&path, &format!("{text}\n"))?;
+        let [own, file] = secret_names(name);
+        values.insert(own, text);
+        values.insert(file, path.display().to_string());
+    }
+    // Parts were chosen when the topology was read: another choice now would not be the topology that runs.
+    let other = topology
+        .chosen
+        .iter()
+        .find(|(name, chosen)| change.variables.get(*name).is_some_and(|value| value != *chosen));
+    if let Some((name, chosen)) = other {
+        let what = format!("`{name}` chooses parts and was `{chosen}` when the topology was read");
+        return Err(TopologyError::value(&topology.name, "variables", what));
     }
     let mut filled = Values::new();
     for (name, value) in &topology.variables {

@@ -8,7 +8,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::TopologyError;
-use super::description::{Component, Kind, Metrics, Program, ProgramTable, Ready, StopSignal, Tokens};
+use super::description::{
+    Component, Kind, Metrics, Program, ProgramTable, Ready, Revocations, StopSignal, Tokens,
+};
 use super::library::{Library, Text};
 use super::template;
 use crate::amount;
@@ -19,6 +21,8 @@ use crate::load::Protocol;
 const READY: Duration = Duration::from_secs(30);
 /// Parts that include parts, at most.
 const DEPTH: usize = 4;
+/// Most times that a program does its work: each is a start of it.
+const MOST_TIMES: u32 = 10_000;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,8 +36,12 @@ struct Table {
     variables: BTreeMap<String, String>,
     #[serde(default)]
     programs: BTreeMap<String, ProgramTable>,
+    #[serde(default)]
+    secrets: Vec<String>,
     tokens: Option<Tokens>,
+    provider: Option<toml::Table>,
     load: Option<LoadTable>,
+    revocations: Option<Revocations>,
     #[serde(default)]
     component: Vec<ComponentTable>,
 }
@@ -41,7 +49,9 @@ struct Table {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LoadTable {
-    pub(super) url: String,
+    pub(super) url: Option<String>,
+    #[serde(default)]
+    pub(super) urls: Vec<String>,
     #[serde(default)]
     pub(super) protocol: Wire,
     pub(super) ca: Option<String>,
@@ -77,6 +87,8 @@ impl Wire {
 struct ComponentTable {
     name: String,
     program: Option<String>,
+    #[serde(default)]
+    needs: Vec<String>,
     url: Option<String>,
     #[serde(default)]
     arguments: Vec<String>,
@@ -96,6 +108,9 @@ struct ComponentTable {
     stop_signal: StopSignal,
     #[serde(default)]
     once: bool,
+    times: Option<u32>,
+    user: Option<String>,
+    stdout: Option<String>,
     metrics: Option<Metrics>,
 }
 
@@ -103,18 +118,41 @@ struct ComponentTable {
 #[serde(deny_unknown_fields)]
 struct ReadyTable {
     http: Option<String>,
+    says: Option<String>,
     tcp: Option<String>,
     timeout: Option<String>,
+}
+
+/// A name of a component, a port or a secret.
+fn letters(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !name.is_empty() && name.bytes().all(known)
+}
+
+/// A name of a file in a component's folder; what it prints by itself is in `log`.
+fn is_file_name(name: &str) -> bool {
+    !(name.is_empty() || name.contains('/') || name.starts_with('.') || name == "log")
+}
+
+fn not_a_file_name(name: &str) -> String {
+    format!("`{name}` is not the name of a file in the component's folder")
 }
 
 /// What a topology and the parts that it includes say together.
 #[derive(Default)]
 pub(super) struct Gathered {
+    /// Variables that are given from outside, in place of those that stand here.
+    pub(super) given: BTreeMap<String, String>,
+    /// Variables that named a part.
+    pub(super) chosen: BTreeMap<String, String>,
     pub(super) components: Vec<Component>,
     pub(super) programs: BTreeMap<String, ProgramTable>,
     pub(super) variables: BTreeMap<String, String>,
+    pub(super) secrets: Vec<String>,
     pub(super) tokens: Option<Tokens>,
+    pub(super) provider: Option<toml::Table>,
     pub(super) load: Option<LoadTable>,
+    pub(super) revocations: Option<Revocations>,
     pub(super) path: Vec<String>,
     pub(super) sources: BTreeMap<String, String>,
 }
@@ -129,7 +167,8 @@ impl Gathered {
         }
         self.sources.insert(text.name.clone(), text.content.clone());
         for part in &table.include {
-            self.take(&Library::part(part, text.folder.as_deref())?, depth + 1)?;
+            let part = self.chosen(part, &table.variables, text)?;
+            self.take(&Library::part(&part, text.folder.as_deref())?, depth + 1)?;
         }
         for component in table.component {
             let component = self.component(component, text)?;
@@ -137,22 +176,48 @@ impl Gathered {
         }
         self.programs.extend(table.programs);
         self.variables.extend(table.variables);
+        for name in table.secrets {
+            if !letters(&name) {
+                let what = format!("`{name}` is not made of lower-case letters, digits and `-`");
+                return Err(TopologyError::value(&text.name, "secrets", what));
+            }
+            if !self.secrets.contains(&name) {
+                self.secrets.push(name);
+            }
+        }
+        self.provider = table.provider.or(self.provider.take());
         self.tokens = table.tokens.or(self.tokens.take());
         self.load = table.load.or(self.load.take());
+        self.revocations = table.revocations.or(self.revocations.take());
         if !table.path.is_empty() {
             self.path = table.path;
         }
         Ok(table.title)
     }
 
+    /// The name of a part, in which a variable of the same text may stand: `connector-@connector@.toml`.
+    fn chosen(
+        &mut self,
+        part: &str,
+        variables: &BTreeMap<String, String>,
+        text: &Text,
+    ) -> Result<String, TopologyError> {
+        let mut values = variables.clone();
+        let given = self.given.iter().filter(|(name, _)| variables.contains_key(*name));
+        values.extend(given.map(|(name, value)| (name.clone(), value.clone())));
+        let filled = template::fill(part, &values).map_err(|unknown| {
+            let what = format!("{}: a part is chosen by a variable of the same file", unknown.words(&values));
+            TopologyError::value(&text.name, "include", what)
+        })?;
+        let named = values.into_iter().filter(|(name, _)| part.contains(&format!("@{name}@")));
+        self.chosen.extend(named);
+        Ok(filled)
+    }
+
     fn component(&mut self, table: ComponentTable, text: &Text) -> Result<Component, TopologyError> {
         let file = &text.name;
         let place = |key: &str| format!("component `{}`: {key}", table.name);
         let wrong = |key: &str, what: &str| Err(TopologyError::value(file, place(key), what));
-        let letters = |name: &str| {
-            !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        };
         if !letters(&table.name) {
             return wrong("name", "is made of lower-case letters, digits and `-`");
         }
@@ -184,25 +249,43 @@ impl Gathered {
                         let timeout = timeout
                             .map_err(|what| TopologyError::value(file, place("ready.timeout"), what))?;
                         let how = match (ready.http, ready.tcp) {
-                            (Some(url), None) => Ready::Http(url),
-                            (None, Some(port)) => Ready::Tcp(port),
+                            // One that ends by itself is ready when it has.
+                            (None, None) if table.once && ready.says.is_none() => None,
+                            (Some(url), None) => Some(Ready::Http(url, ready.says)),
+                            (None, Some(_)) if ready.says.is_some() => {
+                                return wrong(
+                                    "ready",
+                                    "`says` is what a URL (`http`) answers; a port says nothing",
+                                );
+                            }
+                            (None, Some(port)) => Some(Ready::Tcp(port)),
                             _ => return wrong("ready", "takes either `http` (a URL) or `tcp` (a port)"),
                         };
-                        (Some(how), timeout.unwrap_or(READY))
+                        (how, timeout.unwrap_or(READY))
                     }
                 };
                 let mut files = BTreeMap::new();
                 for (name, template) in table.files {
-                    if name.contains('/') || name.starts_with('.') || name.is_empty() {
-                        return wrong(
-                            "files",
-                            &format!("`{name}` is not the name of a file in the component's folder"),
-                        );
+                    if !is_file_name(&name) {
+                        return wrong("files", &not_a_file_name(&name));
                     }
                     files.insert(name, self.template(&template, text)?);
                 }
+                let times = match (table.once, table.times) {
+                    (false, None) => 0,
+                    (true, None) => 1,
+                    (true, Some(times)) if (1..=MOST_TIMES).contains(&times) => times,
+                    (true, Some(_)) => return wrong("times", &format!("is from 1 to {MOST_TIMES}")),
+                    (false, Some(_)) => {
+                        return wrong("times", "is for a component that ends by itself: `once = true`");
+                    }
+                };
+                if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
+                    return wrong("stdout", &not_a_file_name(name));
+                }
                 Kind::Program(Box::new(Program {
                     name: program,
+                    needs: table.needs,
                     arguments: table.arguments,
                     environment: table.environment,
                     ports: table.ports,
@@ -213,7 +296,9 @@ impl Gathered {
                     open_files: table.open_files,
                     cores: table.cores,
                     stop: table.stop_signal,
-                    once: table.once,
+                    times,
+                    user: table.user,
+                    stdout: table.stdout,
                 }))
             }
             (None, Some(url)) => {

@@ -7,30 +7,18 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue};
-use serde::Deserialize;
-
 use super::TopologyError;
 use super::description::{TokenMode, Tokens};
 use super::signer::Signer;
 use super::template::{self, Values};
-use crate::fetch::Client;
+use crate::fetch::{Client, access_token, client_fields};
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust};
-use crate::provider::escape;
 
 /// Longest wait for one token.
 const ANSWER: Duration = Duration::from_secs(20);
 /// Most bytes of an answer of the token endpoint.
 const MOST: usize = 1 << 20;
-
-#[derive(Deserialize)]
-struct Granted {
-    access_token: String,
-}
 
 /// `count` different tokens of a mode.
 pub(super) fn get(
@@ -59,15 +47,7 @@ pub(super) fn get(
     let secret =
         fs::read_to_string(&secret_file).map_err(|error| refused(format!("`{secret_file}`: {error}")))?;
     let client = mode.client.as_deref().unwrap_or_default();
-    // RFC 6749 §2.3.1 has both halves form-encoded before they are joined.
-    let mut basic = String::new();
-    escape(&mut basic, client);
-    basic.push(':');
-    escape(&mut basic, secret.trim());
-    let mut headers = HeaderMap::new();
-    let value = HeaderValue::from_str(&format!("Basic {}", STANDARD.encode(basic)));
-    headers.insert(AUTHORIZATION, value.map_err(|error| refused(error.to_string()))?);
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    let headers = client_fields(client, &secret).map_err(refused)?;
     let trust = tokens.insecure.then_some(Trust::Anything);
     let target = Target::new(&url, Protocol::Http1, trust.as_ref(), None, None);
     let target = target.map_err(|error| refused(error.to_string()))?;
@@ -87,14 +67,13 @@ pub(super) fn get(
                 answer.beginning()
             )));
         }
-        let granted: Granted = serde_json::from_slice(&answer.content)
-            .map_err(|error| refused(format!("the answer holds no token: {error}")))?;
-        if !given.insert(granted.access_token.clone()) {
+        let token = access_token(&answer).map_err(refused)?;
+        if !given.insert(token.clone()) {
             return Err(refused(
                 "the same token was given twice: a population of tokens has different ones".to_owned(),
             ));
         }
-        ordered.push(granted.access_token);
+        ordered.push(token);
     }
     Ok(ordered)
 }

@@ -1,10 +1,10 @@
 //! What hops cost, where the knee is, what phases take, and how long revoked credentials lived.
 
-use crate::analyse::{Attribution, Figure, Load, attribute, find_knee};
+use crate::analyse::{Attribution, Figure, Load, attribute, find_knee, staleness_by_place};
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::diagnose::points;
-use crate::record::{Distribution, Ladder, Record, Variant};
+use crate::record::{Distribution, Ladder, Record, Revocations, Variant};
 
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
@@ -180,62 +180,73 @@ pub(super) fn staleness(record: &Record) -> Section {
     let mut table =
         Table::new("", ["variant", "where", "revocations", "P50", "P99", "longest", "never refused"]);
     for variant in &record.variants {
-        let places = places(variant);
-        for (place, delay, never) in &places {
+        for place in staleness_by_place(variant) {
             table.row(vec![
                 variant.name.clone(),
-                place.clone(),
-                words::count(delay.count() + never),
-                words::time(delay.micros(0.5)),
-                words::time(delay.micros(0.99)),
-                words::time(delay.max() as f64 / 1e3),
-                words::count(*never),
+                place.name,
+                words::count(place.delay.count() + place.never),
+                words::time(place.delay.micros(0.5)),
+                words::time(place.delay.micros(0.99)),
+                words::time(place.delay.max() as f64 / 1e3),
+                words::count(place.never),
             ]);
         }
     }
     section.table(table);
+    section.table(revocations(record));
     for variant in &record.variants {
-        let shown: Vec<_> =
-            places(variant).into_iter().filter(|place| !place.1.is_empty()).take(COLOURS).collect();
-        let longest = shown.iter().map(|place| place.1.max()).max().unwrap_or(0);
+        let shown: Vec<_> = staleness_by_place(variant)
+            .into_iter()
+            .filter(|place| !place.delay.is_empty())
+            .take(COLOURS)
+            .collect();
+        let longest = shown.iter().map(|place| place.delay.max()).max().unwrap_or(0);
         if shown.is_empty() {
             continue;
         }
         section.chart(Chart::columns(
             format!("{}: revocations by staleness", variant.name),
-            shown.iter().map(|place| place.0.clone()).collect(),
-            shown.iter().map(|place| place.1.bins(BINS, longest)).collect(),
+            shown.iter().map(|place| place.name.clone()).collect(),
+            shown.iter().map(|place| place.delay.bins(BINS, longest)).collect(),
             (longest as f64 / 1e3, Unit::Time),
         ));
     }
     section
 }
 
-/// Every cluster, then every node, with all iterations together.
-fn places(variant: &Variant) -> Vec<(String, Distribution, u64)> {
-    let mut nodes: Vec<(String, Distribution, u64)> = Vec::new();
-    let mut clusters: Vec<(String, Distribution, u64)> = Vec::new();
-    let add =
-        |to: &mut Vec<(String, Distribution, u64)>, name: String, delay: &Distribution, never: u64| match to
-            .iter_mut()
-            .find(|place| place.0 == name)
-        {
-            Some(place) => {
-                place.1.add(delay);
-                place.2 += never;
-            }
-            None => to.push((name, delay.clone(), never)),
-        };
-    for seen in variant.iterations.iter().flat_map(|iteration| &iteration.staleness) {
-        let node = seen
-            .cluster
-            .as_ref()
-            .map_or_else(|| seen.node.clone(), |cluster| format!("{cluster}, {}", seen.node));
-        add(&mut nodes, format!("node {node}"), &seen.delay, seen.never);
-        if let Some(cluster) = &seen.cluster {
-            add(&mut clusters, format!("cluster {cluster}"), &seen.delay, seen.never);
+/// What was revoked, and what watching it took.
+fn revocations(record: &Record) -> Table {
+    let caption = "Revocations, and what asking about them took";
+    let mut table = Table::new(
+        caption,
+        [
+            "variant",
+            "revoked",
+            "came to nothing",
+            "asked",
+            "allowed",
+            "cores used",
+            "the first that came to nothing",
+        ],
+    );
+    for variant in &record.variants {
+        let all: Vec<&Revocations> =
+            variant.iterations.iter().filter_map(|i| i.revocations.as_ref()).collect();
+        if all.is_empty() {
+            continue;
         }
+        let sum = |of: fn(&Revocations) -> u64| words::count(all.iter().map(|seen| of(seen)).sum());
+        let bound = all.iter().filter_map(|seen| seen.bound_s).reduce(f64::min);
+        let cpu = all.iter().filter_map(|seen| seen.cpu_share).reduce(f64::max);
+        table.row(vec![
+            variant.name.clone(),
+            sum(|seen| seen.revoked),
+            sum(|seen| seen.failed),
+            sum(|seen| seen.asked),
+            bound.map_or_else(|| "–".to_owned(), |bound| words::time(bound * 1e6)),
+            cpu.map_or_else(|| "–".to_owned(), words::digits),
+            all.iter().find_map(|seen| seen.example.clone()).unwrap_or_default(),
+        ]);
     }
-    clusters.extend(nodes);
-    clusters
+    table
 }

@@ -3,7 +3,9 @@
 mod beside;
 mod cgroups;
 mod commands;
+mod during;
 mod remote;
+mod revocations;
 mod runs;
 mod server;
 mod topologies;

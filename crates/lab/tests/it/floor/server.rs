@@ -1,10 +1,16 @@
 //! This test program as a server: started by the lab as a component, with the test below as its main function.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// When tokens were revoked.
+static REVOKED: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy)]
 struct Behaviour {
@@ -62,12 +68,21 @@ fn connection(mut stream: &TcpStream, behaviour: Behaviour) -> std::io::Result<(
         }
         let mut body = vec![0; length];
         std::io::Read::read_exact(&mut reader, &mut body)?;
-        stream.write_all(answer(&head, behaviour).as_bytes())?;
+        let form = String::from_utf8_lossy(&body);
+        stream.write_all(answer(&head, &form, behaviour).as_bytes())?;
     }
 }
 
-fn answer(head: &str, behaviour: Behaviour) -> String {
-    let path = head.split(' ').nth(1).unwrap_or_default();
+/// Whether a token is revoked as a place sees it that is `?stale=MILLISECONDS` late, or `never` hears of it.
+fn is_revoked(token: &str, query: &str) -> bool {
+    let stale = query.strip_prefix("stale=").unwrap_or("0");
+    let Ok(late) = stale.parse().map(Duration::from_millis) else { return false };
+    REVOKED.lock().unwrap().get(token).is_some_and(|at| at.elapsed() >= late)
+}
+
+fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
+    let target = head.split(' ').nth(1).unwrap_or_default();
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let with = |status: &str, fields: &str, content: &str| {
         format!("HTTP/1.1 {status}\r\n{fields}content-length: {}\r\n\r\n{content}", content.len())
     };
@@ -75,12 +90,24 @@ fn answer(head: &str, behaviour: Behaviour) -> String {
     if number == 40 {
         eprintln!("under load");
     }
-    let bearer = head.to_ascii_lowercase().contains("authorization: bearer ");
+    let sent = head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
+    let bearer = !sent.is_empty() && !is_revoked(sent, query);
+    let named = form.strip_prefix("token=").unwrap_or_default();
     match path {
+        "/revoke" => {
+            REVOKED.lock().unwrap().insert(named.to_owned(), Instant::now());
+            with("200 OK", "", "")
+        }
+        "/introspect" => with(
+            "200 OK",
+            "",
+            &format!("{{\"active\":{}}}", named.starts_with("token-") && !is_revoked(named, query)),
+        ),
         "/token" => with("200 OK", "", &format!("{{\"access_token\":\"token-{number}\"}}")),
         "/busy" => with("503 Busy", "", "not yet"),
         "/metrics" => with("200 OK", "", &metrics(number)),
         _ if behaviour.guarded && !bearer => with("401 Unauthorized", "", ""),
+        "/other" => with("204 No Content", "", ""),
         _ if number >= behaviour.last => {
             eprintln!("that was the last one");
             std::process::exit(3);

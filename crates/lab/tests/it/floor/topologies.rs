@@ -208,3 +208,74 @@ fn an_interrupt_ends_the_wait_for_readiness() {
     });
     assert_eq!(error, "ended by request");
 }
+
+#[test]
+fn a_component_can_work_several_times_keep_what_it_prints_and_share_secrets() {
+    let lab = Lab::new();
+    let text = format!(
+        "secrets = [\"one\"]\n{NOWHERE}[[component]]\nname = \"first\"\nprogram = \"/bin/sh\"\nonce = true\ntimes = 3\n\
+         stdout = \"said\"\narguments = [\"-c\", \"echo @n@ @secret.one@ @port.x@; echo aside >&2\"]\nports = [\"x\"]\n"
+    );
+    let running = start(&lab, &text).unwrap();
+    let fill = |name: &str| running.fill(name).unwrap();
+    let (secret, port) = (fill("@secret.one@"), fill("@first.x@"));
+    let expected: String = (1..=3).map(|time| format!("{time} {secret} {port}\n")).collect();
+    assert_eq!(read(&lab.path("work/run/first/said")), expected);
+    assert_eq!(read(&lab.path("work/run/first/log")), "aside\naside\naside\n");
+    assert_eq!(read(std::path::Path::new(&fill("@secret_file.one@"))).trim(), secret);
+    // 32 bytes, and no sign that a URL or a configuration would read as something else.
+    assert!(secret.len() == 44 && !secret.contains(['+', '/']), "{secret}");
+    assert!(running.processes().is_empty(), "it has ended");
+    drop(running);
+    // Another run in the same place begins with nothing, and with another secret.
+    let again = start(&lab, &text).unwrap();
+    assert_ne!(again.fill("@secret.one@").unwrap(), secret);
+    assert_eq!(read(&lab.path("work/run/first/said")).lines().count(), 3);
+}
+
+#[test]
+fn root_gives_a_component_the_account_that_it_wants() {
+    let lab = Lab::new();
+    let component = "[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\nonce = true\nuser = \"nobody\"\nstdout = \"who\"\n\
+                     files = { \"own.cfg\" = \"own.cfg\" }\narguments = [\"-c\", \"id -un; cat @file.own.cfg@ && echo mine >@work@/mine\"]\n";
+    std::fs::write(lab.path("own.cfg"), "its file\n").unwrap();
+    // Everybody may come this far, as the lab's own folders are.
+    std::fs::set_permissions(lab.path("."), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let topology = Topology::read(&lab.topology("mine", &[NOWHERE, component].concat())).unwrap();
+    let _running = Running::start(&topology, &Change::default(), &lab.place(), "run").unwrap();
+    let me = String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout).unwrap();
+    let who = if me.trim() == "root" { "nobody" } else { me.trim() };
+    assert_eq!(read(&lab.path("work/run/a/who")), format!("{who}\nits file\n"));
+    assert_eq!(read(&lab.path("work/run/a/mine")), "mine\n");
+    if me.trim() == "root" {
+        let unknown = component.replace("nobody", "nobody-at-all");
+        let error = start(
+            &lab,
+            &[
+                NOWHERE,
+                &unknown
+                    .replace("files = { \"own.cfg\" = \"own.cfg\" }\n", "")
+                    .replace("@file.own.cfg@", "x"),
+            ]
+            .concat(),
+        );
+        let error = error.err().unwrap();
+        assert!(
+            error.contains("component `a`: user") && error.contains("no account `nobody-at-all`"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn readiness_can_be_a_word() {
+    let lab = Lab::new();
+    let ready = |says: &str| {
+        let keys = format!(
+            "ready = {{ http = \"http://127.0.0.1:@front.http@/\", says = \"{says}\", timeout = \"2s\" }}"
+        );
+        start(&lab, &[NOWHERE, &serving("front", &keys, "")].concat())
+    };
+    let error = ready("something else").err().unwrap();
+    assert!(error.contains("component `front` was not ready within 2 s"), "{error}");
+}

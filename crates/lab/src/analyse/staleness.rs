@@ -1,0 +1,76 @@
+//! How long revoked credentials were accepted, put together over iterations.
+//!
+//! Owns: what is one place. Does not own: which staleness is too long.
+
+use crate::record::{Distribution, Variant};
+
+/// A cluster or a node, over all iterations of a variant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StalePlace {
+    /// `cluster a`, or `node a, gateway-a`.
+    pub name: String,
+    /// It is a cluster: the sum of its nodes.
+    pub cluster: bool,
+    /// From the revocation to the last request that was accepted.
+    pub delay: Distribution,
+    /// Credentials that were still accepted when watching ended.
+    pub never: u64,
+}
+
+impl StalePlace {
+    /// The staleness that a share of all revocations does not exceed, µs; infinite where too many were never refused.
+    pub fn micros(&self, share: f64) -> f64 {
+        let refused = self.delay.count() as f64;
+        let of_refused = share * (refused + self.never as f64) / refused;
+        // What was never refused is longer than anything that was.
+        if of_refused <= 1.0 { self.delay.micros(of_refused) } else { f64::INFINITY }
+    }
+}
+
+/// Every cluster, then every node; empty where nothing was revoked.
+pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
+    let mut places: Vec<StalePlace> = Vec::new();
+    let mut add = |name: String, cluster: bool, delay: &Distribution, never: u64| match places
+        .iter_mut()
+        .find(|place| (&place.name, place.cluster) == (&name, cluster))
+    {
+        Some(place) => {
+            place.delay.add(delay);
+            place.never += never;
+        }
+        None => places.push(StalePlace { name, cluster, delay: delay.clone(), never }),
+    };
+    for seen in variant.iterations.iter().flat_map(|iteration| &iteration.staleness) {
+        let node = match &seen.cluster {
+            Some(cluster) => format!("{cluster}, {}", seen.node),
+            None => seen.node.clone(),
+        };
+        add(format!("node {node}"), false, &seen.delay, seen.never);
+        if let Some(cluster) = &seen.cluster {
+            add(format!("cluster {cluster}"), true, &seen.delay, seen.never);
+        }
+    }
+    places.sort_by_key(|place| !place.cluster);
+    places.retain(|place| !place.delay.is_empty() || place.never > 0);
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_never_refused_is_longer_than_anything_that_was() {
+        let place = |never| StalePlace {
+            name: "node a".to_owned(),
+            cluster: false,
+            delay: Distribution::of((1..=99).map(|ms| ms * 1_000_000), 3),
+            never,
+        };
+        assert!((place(0).micros(1.0) - 99_000.0).abs() < 100.0);
+        assert!((place(1).micros(0.99) - 99_000.0).abs() < 100.0);
+        assert!(place(1).micros(1.0).is_infinite() && place(2).micros(0.99).is_infinite());
+        let none = StalePlace { delay: Distribution::of([], 3), ..place(3) };
+        assert!(none.micros(0.5).is_infinite());
+    }
+}

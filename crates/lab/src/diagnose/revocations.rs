@@ -1,0 +1,69 @@
+//! Revoked credentials that were accepted, and revocations that came to nothing.
+//!
+//! Owns: what is too long: what the run was told to allow, and where it was told nothing, what never ended.
+
+use super::Subject;
+use crate::analyse::staleness_by_place;
+use crate::record::{Doubt, Finding, Revocations};
+use crate::words;
+
+/// A credential was accepted for longer after its revocation than is allowed.
+pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
+    let iterations =
+        || subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
+    let bound = iterations().filter_map(|seen| seen.bound_s).reduce(f64::min);
+    let patience = iterations().map(|seen| seen.patience_s).reduce(f64::min);
+    let told =
+        staleness_by_place(subject.variant).into_iter().filter(|place| !place.cluster).filter_map(|place| {
+            let above = bound.map_or(0, |bound| place.delay.above(crate::units::nanos_of_seconds(bound)));
+            if above + place.never == 0 {
+                return None;
+            }
+            let all = words::count(place.delay.count() + place.never);
+            let mut parts = Vec::new();
+            if above > 0 {
+                let longest = words::time(place.delay.max() as f64 / 1e3);
+                parts.push(format!("{} of {all}, the longest for {longest}", words::count(above)));
+            }
+            if place.never > 0 {
+                let end =
+                    patience.map_or_else(|| "the end".to_owned(), |patience| words::time(patience * 1e6));
+                parts.push(format!("{} of {all} still after {end}", words::count(place.never)));
+            }
+            Some(format!("{} accepted {}", place.name, parts.join(" and ")))
+        });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() {
+        return Vec::new();
+    }
+    let allowed =
+        bound.map_or_else(String::new, |bound| format!("; {} are allowed", words::time(bound * 1e6)));
+    vec![subject.finding(
+        Doubt::Careful,
+        "stale-beyond-bound",
+        format!("revoked credentials: {}{allowed}", told.join("; ")),
+        "a cache there hears too late of what is revoked, or not at all: look at how news reach it, and at how long it trusts what it knows without any",
+    )]
+}
+
+/// Revocations whose staleness could not be seen.
+pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
+    let all: Vec<&Revocations> =
+        subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref()).collect();
+    let failed: u64 = all.iter().map(|seen| seen.failed).sum();
+    if failed == 0 {
+        return Vec::new();
+    }
+    let revoked: u64 = all.iter().map(|seen| seen.revoked).sum();
+    let example = all.iter().find_map(|seen| seen.example.as_deref()).unwrap_or_default();
+    vec![subject.finding(
+        Doubt::Careful,
+        "revocations-failed",
+        format!(
+            "{} of {} revocations came to nothing, the first because {example}",
+            words::count(failed),
+            words::count(failed + revoked)
+        ),
+        "staleness is that of the others: look at who issues, accepts and revokes credentials",
+    )]
+}

@@ -1,0 +1,61 @@
+//! Another account for programs that refuse to run as root, such as PostgreSQL.
+//!
+//! Owns: looking the account up, and giving it files. Does not own: changing to it, which `setpriv` does just before the program begins, so
+//! that no code of the lab runs between fork and exec.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+/// Accounts of this machine.
+const ACCOUNTS: &str = "/etc/passwd";
+
+/// An account and its first group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Account {
+    user: u32,
+    group: u32,
+}
+
+impl Account {
+    /// The account of this name; `None` where the lab does not run as root: it cannot change, and need not.
+    pub(super) fn find(name: &str) -> io::Result<Option<Self>> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(None);
+        }
+        Self::among(&fs::read_to_string(ACCOUNTS)?, name).map(Some).ok_or_else(|| {
+            let what = format!("root may not run it, and there is no account `{name}` in {ACCOUNTS}");
+            io::Error::new(io::ErrorKind::NotFound, what)
+        })
+    }
+
+    fn among(accounts: &str, name: &str) -> Option<Self> {
+        let line = accounts.lines().find(|line| line.split(':').next() == Some(name))?;
+        let number = |at: usize| line.split(':').nth(at)?.parse().ok();
+        Some(Self { user: number(2)?, group: number(3)? })
+    }
+
+    /// What `setpriv` is told.
+    pub(super) fn arguments(self) -> [String; 3] {
+        [format!("--reuid={}", self.user), format!("--regid={}", self.group), "--clear-groups".to_owned()]
+    }
+
+    /// Makes it the owner of a file or a folder.
+    pub(super) fn give(self, path: &Path) -> io::Result<()> {
+        chown(path, Some(self.user), Some(self.group))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_account_is_found_by_its_whole_name() {
+        let accounts = "root:x:0:0::/root:/bin/sh\npostgres-old:x:7:8::/:/bin/sh\npostgres:x:101:104:a,b:/:/bin/sh\nbroken:x:y:1\n";
+        assert_eq!(Account::among(accounts, "postgres"), Some(Account { user: 101, group: 104 }));
+        assert_eq!(Account::among(accounts, "postgre"), None);
+        assert_eq!(Account::among(accounts, "broken"), None);
+    }
+}

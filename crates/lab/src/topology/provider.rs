@@ -1,0 +1,32 @@
+//! The provider of a topology: what flows are told of it.
+//!
+//! Owns: names in its texts, and its check before anything runs. Does not own: its keys ([`crate::provider::Description`]).
+
+use toml::{Table, Value};
+
+use super::template::{self, Values};
+use crate::provider::Description;
+
+/// The description with names replaced; otherwise the key and why.
+pub(super) fn filled(table: &Table, values: &Values) -> Result<Description, String> {
+    let mut whole = Value::Table(table.clone());
+    fill(&mut whole, values)?;
+    whole.try_into().map_err(|error: toml::de::Error| error.message().to_owned())
+}
+
+/// Every name stands for something, and the description has the keys that it must have.
+pub(super) fn check(table: &Table, names: &Values) -> Result<(), String> {
+    filled(table, names).map(drop)
+}
+
+fn fill(value: &mut Value, values: &Values) -> Result<(), String> {
+    match value {
+        Value::String(text) => {
+            *text = template::fill(text, values).map_err(|unknown| unknown.words(values))?;
+        }
+        Value::Array(list) => list.iter_mut().try_for_each(|one| fill(one, values))?,
+        Value::Table(table) => table.iter_mut().try_for_each(|(_, one)| fill(one, values))?,
+        _ => {}
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Credentials that are revoked while load lasts, at a server that is late by a known time.
+
+use lab::desk::gate::{Baseline, Check, Format, May, gate};
+use lab::record::{Finding, Iteration, Measure, Outcome, Record};
+use lab::run::{RunError, run};
+use lab::scenario::{Scenario, Wish};
+
+use super::{Lab, guarded};
+
+/// A server, and who is asked about its tokens: a name and a URL each.
+fn revoking(endpoints: &str, places: &[(&str, &str)]) -> String {
+    let place = |(name, url): &(&str, &str)| {
+        let key = if url.starts_with("introspect") { "introspection" } else { "url" };
+        format!(
+            "[[revocations.place]]\nnode = \"{name}\"\ncluster = \"a\"\n{key} = \"http://127.0.0.1:@front.http@/{url}\"\n"
+        )
+    };
+    format!(
+        "{}[revocations]\nrevoke = [{endpoints}]\nintrospecting_client = \"tester\"\n{}",
+        guarded(""),
+        places.iter().map(place).collect::<String>()
+    )
+}
+
+const REVOKE: &str = "\"http://127.0.0.1:@front.http@/revoke\"";
+const FAIL: &str = "\"http://127.0.0.1:@front.http@/busy\"";
+
+fn scenario(lab: &Lab, topology: &str, keys: &str) -> Result<Scenario, String> {
+    let topology = lab.topology("a", topology);
+    let text = format!(
+        "rounds = 1\n[load.open]\narrivals = 'constant'\nrate = 50\nduration = '2s'\nwarmup = '0s'\n\
+         [load.open.revocations]\nevery = '100ms'\n{keys}\n[[variant]]\ntopology = '{topology}'\n"
+    );
+    Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+}
+
+fn measured(lab: &Lab, topology: &str, keys: &str) -> Record {
+    let scenario = scenario(lab, topology, keys).unwrap();
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(ran.failed, []);
+    ran.record
+}
+
+fn iteration(record: &Record) -> &Iteration {
+    &record.variants[0].iterations[0]
+}
+
+fn finding(record: &Record, name: &str) -> Option<Finding> {
+    lab::diagnose::findings(record).into_iter().find(|finding| finding.name == name)
+}
+
+#[test]
+fn staleness_is_the_time_by_which_a_place_is_late() {
+    let lab = Lab::new();
+    let places = [
+        ("prompt", "app"),
+        ("late", "app?stale=300"),
+        ("later", "introspect?stale=400"),
+        ("now", "introspect"),
+    ];
+    let record = measured(&lab, &revoking(REVOKE, &places), "bound = '350ms'");
+    let seen = iteration(&record);
+    assert_eq!(seen.count(Outcome::Ok), 100, "the load has nothing to do with it");
+    let revocations = seen.revocations.as_ref().unwrap();
+    assert_eq!((revocations.failed, &revocations.example), (0, &None));
+    assert!(revocations.revoked > 0 && revocations.asked >= 8 * revocations.revoked, "{revocations:?}");
+    assert!(revocations.cpu_share.is_some());
+    assert_eq!((revocations.bound_s, revocations.patience_s), (Some(0.35), 30.0));
+    let names: Vec<&str> = seen.staleness.iter().map(|place| place.node.as_str()).collect();
+    assert_eq!(names, ["prompt", "late", "later", "now"]);
+    for (place, late_ms) in seen.staleness.iter().zip([0, 300, 400, 0]) {
+        assert_eq!((place.delay.count(), place.never), (revocations.revoked, 0), "{}", place.node);
+        // The last request that is accepted begins before the place refuses, however slow everything is; the histogram rounds up.
+        assert!(place.delay.max() <= late_ms * 1_002_000 + 1_000, "{}: {}", place.node, place.delay.max());
+        assert!(place.delay.max() >= late_ms * 500_000, "{}: {}", place.node, place.delay.max());
+    }
+    let found = finding(&record, "stale-beyond-bound").expect("400 ms are more than 350 ms");
+    assert!(
+        found.evidence.contains("node a, later accepted") && found.evidence.contains("350 ms are allowed")
+    );
+    assert!(!found.evidence.contains("late accepted"), "{}", found.evidence);
+    let check = |figure: Measure, value: f64| Check {
+        variant: "a/oauth".to_owned(),
+        figure,
+        over: None,
+        value,
+        tolerance: 0.0,
+        may: May::Fall,
+    };
+    let checks = vec![check(Measure::StalenessMax, 350e3), check(Measure::StalenessP99, 500e3)];
+    let breaches = gate(&record, &Baseline { format: Format::V1, commit: None, checks });
+    assert!(breaches.len() == 1 && breaches[0].contains("longest staleness of `a/oauth`"), "{breaches:?}");
+}
+
+#[test]
+fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
+    let lab = Lab::new();
+    let places = [("deaf", "app?stale=never"), ("prompt", "app")];
+    let record = measured(&lab, &revoking(REVOKE, &places), "patience = '300ms'");
+    let seen = iteration(&record);
+    let revoked = seen.revocations.as_ref().unwrap().revoked;
+    assert_eq!((seen.staleness[0].never, seen.staleness[0].delay.count()), (revoked, 0));
+    assert_eq!((seen.staleness[1].never, seen.staleness[1].delay.count()), (0, revoked));
+    let found = finding(&record, "stale-beyond-bound").expect("it never ends");
+    assert!(
+        found.evidence.contains("node a, deaf accepted") && found.evidence.contains("still after 300 ms"),
+        "{found:?}"
+    );
+    assert!(!found.evidence.contains("prompt"), "{found:?}");
+    let check = Check {
+        variant: "a/oauth".to_owned(),
+        figure: Measure::StalenessMax,
+        over: None,
+        value: 1e9,
+        tolerance: 0.0,
+        may: May::Fall,
+    };
+    let baseline = Baseline { format: Format::V1, commit: None, checks: vec![check] };
+    assert!(gate(&record, &baseline)[0].contains("endless"));
+    assert!(baseline.renewed(&record).unwrap_err().contains("endless"));
+}
+
+#[test]
+fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
+    let lab = Lab::new();
+    let record = measured(&lab, &revoking(&format!("{REVOKE}, {FAIL}"), &[("prompt", "app")]), "");
+    let seen = iteration(&record);
+    let revocations = seen.revocations.as_ref().unwrap();
+    assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
+    assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
+    let found = finding(&record, "revocations-failed").unwrap();
+    assert!(found.evidence.contains("/busy answers 503: not yet"), "{}", found.evidence);
+
+    let failed = |topology: &str, keys: &str| {
+        let scenario = scenario(&lab, topology, keys).unwrap();
+        match run(&scenario, lab.options(), &lab.interrupt) {
+            Err(RunError::Nothing { failed }) => failed[0].1.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let said = failed(&revoking(FAIL, &[("prompt", "app")]), "");
+    assert!(said.contains("nothing could be revoked") && said.contains("/busy answers 503"), "{said}");
+    // A place that accepts nobody shows no staleness.
+    let said = failed(&revoking(REVOKE, &[("closed", "busy")]), "patience = '200ms'");
+    assert!(said.contains("`closed` does not accept a credential that is good: answers 503"), "{said}");
+}
+
+#[test]
+fn what_a_topology_does_not_say_is_told_before_anything_runs() {
+    let lab = Lab::new();
+    let error = scenario(&lab, &guarded(""), "").unwrap_err();
+    assert!(error.contains("does not say where credentials are revoked ([revocations])"), "{error}");
+    for (change, words) in [
+        (("url = \"http://127.0.0.1:@front.http@/x\"", ""), "either `url` (a request) or `introspection`"),
+        (
+            ("url = \"http://127.0.0.1:@front.http@/x\"", "introspection = \"http://127.0.0.1:1/\""),
+            "introspecting_client",
+        ),
+        (("@front.http@/x", "@back.http@/x"), "nothing is called `@back.http@`"),
+        (
+            ("[revocations]\nrevoke = ", "[revocations]\nissue = [\"http://127.0.0.1:@a.b@/\"]\nrevoke = "),
+            "@a.b@",
+        ),
+    ] {
+        let sound = revoking(REVOKE, &[("x", "x")]).replace("introspecting_client = \"tester\"\n", "");
+        assert!(scenario(&lab, &sound, "").is_ok() && sound.contains(change.0));
+        let error = scenario(&lab, &sound.replace(change.0, change.1), "").unwrap_err();
+        assert!(error.contains("revocations") && error.contains(words), "{error}");
+    }
+    for (keys, words) in
+        [("patience = 'soon'", "patience: `soon`"), ("bound = '0s'", "bound: is at least 1ms")]
+    {
+        let error = scenario(&lab, &revoking(REVOKE, &[("x", "x")]), keys).unwrap_err();
+        assert!(error.contains("load.open.revocations") && error.contains(words), "{error}");
+    }
+}
