@@ -11,9 +11,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-use super::brokers::{Broker, Kind, PASSWORD, USER, free_port};
+use super::brokers::{Broker, Kind, PASSWORD, USER};
 use super::promises::{self, Server};
 use super::proxy::{Network, Proxy};
+use super::servers::free_port;
 use super::strict::Strict;
 
 /// Longer than a broker takes to start.

@@ -1,7 +1,6 @@
 //! Real brokers on free ports of loopback, each in a folder of its own that goes with it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use tempfile::TempDir;
+
+use super::servers::free_port;
 
 pub(crate) const USER: &str = "postern";
 pub(crate) const PASSWORD: &str = "a broker's password";
@@ -71,10 +72,6 @@ fn installed(path: PathBuf) -> PathBuf {
 
 fn cached(name: &str) -> PathBuf {
     installed(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.cache").join(name))
-}
-
-pub(crate) fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 impl Broker {

@@ -2,9 +2,11 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -33,10 +35,20 @@ pub(crate) fn program(name: &str, part: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is not installed; run dev/setup {part}"))
 }
 
-/// A port that nobody listens on.
+/// A port that nobody listens on, nor was told of before. It lies below those that connections are given theirs from (Linux: 32768
+/// and above): none takes it before whoever is to listen there does.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    const PORTS: Range<u32> = 10_000..18_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Several runs at a time begin at different places.
+    let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
+    loop {
+        let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (PORTS.end - PORTS.start);
+        let port = u16::try_from(PORTS.start + at).unwrap();
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A process, killed when dropped.

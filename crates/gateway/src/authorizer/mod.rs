@@ -183,7 +183,11 @@ impl Authorizer {
         };
         for _ in 0..ROUNDS {
             match self.cache.lookup(question.key(), worker.clock.refresh()) {
-                cache::Lookup::Hit(said) => return Ok(said),
+                // Found out by another since this request looked.
+                cache::Lookup::Hit(said) => {
+                    counts.answered(&worker.metrics, Consulted::Hit);
+                    return Ok(said);
+                }
                 // Whoever waits for what cannot be shared in the end waits twice.
                 cache::Lookup::Pending(_) if !self.keeps.load(Relaxed) => return alone().await,
                 cache::Lookup::Pending(flight) => match flight.land().await {

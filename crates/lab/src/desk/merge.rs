@@ -102,8 +102,8 @@ fn agree(a: &Record, b: &Record) -> Result<(), String> {
     if names(a) != names(b) {
         return Err(format!("its variants are {:?}, not {:?}", names(b), names(a)));
     }
-    if a.ladders != b.ladders || a.sweeps != b.sweeps {
-        return Err("its ladders or sweeps are others".to_owned());
+    if a.ladders != b.ladders || a.sweeps != b.sweeps || a.comparisons != b.comparisons {
+        return Err("its ladders, sweeps or comparisons are others".to_owned());
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ use crate::diagnose;
 use crate::interrupt::Interrupt;
 use crate::load::Random;
 use crate::record::{
-    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Run, Rung, Sweep, Variant,
+    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
 };
 use crate::scenario::{Arrangement, Arriving, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
@@ -174,10 +174,10 @@ fn record(
     record.targets = scenario.targets();
     let published = Tables::shipped()?;
     for reference in &scenario.references {
-        let beside = reference.beside.as_deref().filter(|name| record.variant(name).is_some());
-        if beside.is_some() || reference.beside.is_none() {
-            record.reference.extend(published.reference(&reference.id, beside));
-        }
+        let rows = published.references(&reference.id, reference.beside.as_deref());
+        let shown = |row: &Reference| row.beside.as_ref().is_none_or(|name| record.variant(name).is_some());
+        let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
+        record.reference.extend(rows);
     }
     record.findings.extend(failed.iter().map(|(name, why)| {
         Finding {
@@ -234,18 +234,20 @@ fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
     sweeps
 }
 
-/// The scenario's baseline under each load, with every other variant under that load.
+/// Each baseline of the scenario under each load, with every other variant under that load.
 fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
     let mut comparisons: Vec<Comparison> = Vec::new();
-    for (mode, load) in scenario.combinations() {
-        let name = scenario.baseline.as_deref().map(|name| crate::scenario::stand_in(name, &mode, &load));
-        let Some(baseline) = name.and_then(|name| record.variant(&name)) else { continue };
-        let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
-        let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
-        let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
-        let comparison = Comparison { baseline: baseline.name.clone(), variants };
-        if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
-            comparisons.push(comparison);
+    for named in &scenario.baselines {
+        for (mode, load) in scenario.combinations() {
+            let name = crate::scenario::stand_in(named, &mode, &load);
+            let Some(baseline) = record.variant(&name) else { continue };
+            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+            let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
+            let comparison = Comparison { baseline: baseline.name.clone(), variants };
+            if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
+                comparisons.push(comparison);
+            }
         }
     }
     comparisons

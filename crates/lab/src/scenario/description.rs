@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Arriving;
 use super::load::{Load, Rate};
-use super::table::{Fresh, LadderTable, Reader, ReferenceTable, SweepTable, Table};
+use super::table::{Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, SweepTable, Table};
 use super::target::TargetTable;
 use crate::amount;
 use crate::desk::audit::Tables;
@@ -36,8 +36,10 @@ pub struct Scenario {
     pub(crate) calibration: Duration,
     pub(crate) ladders: Vec<LadderTable>,
     pub(crate) sweeps: Vec<SweepTable>,
+    /// Some of it was left out: it may speak of variants that are not there.
+    partly: bool,
     pub(crate) references: Vec<ReferenceTable>,
-    pub(crate) baseline: Option<String>,
+    pub(crate) baselines: Vec<String>,
     pub(crate) targets: Vec<TargetTable>,
     /// Every text that it is made of, by name.
     pub(crate) sources: BTreeMap<String, String>,
@@ -105,8 +107,13 @@ impl Scenario {
         let calibration = calibration.map_or(Ok(Duration::from_secs(2)), |text| amount::duration(text));
         let fresh = quick.and_then(|quick| quick.fresh).unwrap_or(table.fresh);
         let mut sources = BTreeMap::from([(file.to_owned(), content.to_owned())]);
-        let loads = reader.loads(&table, quick)?;
-        let arrangements = reader.arrangements(table.variant, &loads, &mut sources)?;
+        let mut loads = reader.loads(&table, quick)?;
+        let mut arrangements = reader.arrangements(table.variant, &loads, &mut sources)?;
+        let partly = !wish.topologies.is_empty()
+            || quick.is_some_and(|quick| quick.variants.is_some() || quick.loads.is_some());
+        if let Some(quick) = quick {
+            shorten(&reader, quick, &mut loads, &mut arrangements)?;
+        }
         let scenario = Self {
             title: table.title.unwrap_or_else(|| stem.clone()),
             name: stem,
@@ -118,8 +125,9 @@ impl Scenario {
             calibration: calibration.map_err(|what| reader.wrong("calibration", what))?,
             ladders: table.ladder,
             sweeps: table.sweep,
+            partly,
             references: table.reference,
-            baseline: table.baseline,
+            baselines: table.baseline.map_or_else(Vec::new, Names::list),
             targets: table.target,
             sources,
         };
@@ -180,14 +188,12 @@ impl Scenario {
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
             return Err(reader.wrong("variant", format!("two are called `{twice}`; give one a `name`")));
         }
-        // A scenario of which some topologies are left out may speak of variants that are not there.
-        let whole = reader.wish.topologies.is_empty();
         let known = |place: &str, name: &str| {
             let any = self
                 .combinations()
                 .into_iter()
                 .any(|(mode, load)| seen.contains(stand_in(name, &mode, &load).as_str()));
-            if any || !whole {
+            if any || self.partly {
                 return Ok(());
             }
             Err(reader.wrong(place, format!("there is no variant `{name}`; there is {}", names.join(", "))))
@@ -201,18 +207,17 @@ impl Scenario {
         for sweep in &self.sweeps {
             sweep.variants.iter().try_for_each(|name| known(&format!("sweep `{}`", sweep.name), name))?;
         }
-        if let Some(baseline) = &self.baseline {
-            known("baseline", baseline)?;
-        }
+        self.baselines.iter().try_for_each(|name| known("baseline", name))?;
         for table in &self.targets {
             self.check_target(table, &known, reader)?;
         }
         let published = Tables::shipped().map_err(|error| reader.wrong("reference", error.to_string()))?;
         for reference in &self.references {
-            if let Some(beside) = &reference.beside {
-                known("reference", beside)?;
-            }
-            if published.reference(&reference.id, None).is_none() {
+            let rows = published.references(&reference.id, reference.beside.as_deref());
+            rows.iter()
+                .filter_map(|row| row.beside.as_ref())
+                .try_for_each(|beside| known("reference", beside))?;
+            if rows.is_empty() {
                 let what = format!(
                     "no published row is called `{}`; `postern lab audit --example` has all",
                     reference.id
@@ -222,6 +227,52 @@ impl Scenario {
         }
         Ok(())
     }
+}
+
+/// Leaves the variants and loads that the short form names.
+fn shorten(
+    reader: &Reader<'_>,
+    quick: &QuickTable,
+    loads: &mut BTreeMap<String, Load>,
+    arrangements: &mut Vec<Arrangement>,
+) -> Result<(), TopologyError> {
+    let base = |arrangement: &Arrangement| -> String {
+        let mode = arrangement.mode.as_ref().map_or_else(String::new, |mode| format!("/{mode}"));
+        arrangement.name.strip_suffix(mode.as_str()).unwrap_or(&arrangement.name).to_owned()
+    };
+    if let Some(names) = &quick.variants {
+        let known: BTreeSet<String> = arrangements.iter().map(base).collect();
+        // With --topology some of them may be left out already.
+        if let Some(unknown) =
+            names.iter().find(|name| reader.wish.topologies.is_empty() && !known.contains(*name))
+        {
+            let known = known.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(
+                reader.wrong("quick.variants", format!("there is no variant `{unknown}`; there is {known}"))
+            );
+        }
+        let stays = |arrangement: &Arrangement| names.contains(&base(arrangement));
+        if arrangements.iter().any(stays) {
+            arrangements.retain(stays);
+        }
+    }
+    if let Some(names) = &quick.loads {
+        if let Some(unknown) = names.iter().find(|name| !loads.contains_key(*name)) {
+            let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return Err(
+                reader.wrong("quick.loads", format!("there is no load `{unknown}`; there is {known}"))
+            );
+        }
+        loads.retain(|name, _| names.contains(name));
+        for arrangement in arrangements.iter_mut() {
+            arrangement.loads.retain(|name| names.contains(name));
+        }
+        arrangements.retain(|arrangement| !arrangement.loads.is_empty());
+        if arrangements.is_empty() {
+            return Err(reader.wrong("quick.loads", "none of them goes through a variant that stays"));
+        }
+    }
+    Ok(())
 }
 
 impl Scenario {
@@ -332,6 +383,23 @@ mod tests {
     }
 
     #[test]
+    fn a_quick_form_can_leave_variants_and_loads_out() {
+        let text = SOUND.replace(
+            "[[variant]]",
+            "[load.b]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n[load.c]\narrivals = 'constant'\nrate = 5\nduration = '1s'\n\
+             [quick]\nvariants = ['fused']\nloads = ['a', 'c']\n[[variant]]",
+        );
+        let quick = Wish { quick: true, ..Wish::default() };
+        let names = read(&text, &quick).unwrap().variants();
+        assert_eq!(names, ["fused/oauth/a", "fused/oauth/c", "fused/oidc/a", "fused/oidc/c"]);
+        assert_eq!(read(&text, &Wish::default()).unwrap().variants().len(), 9);
+        // What speaks of a variant that is left out is no mistake then.
+        let text =
+            text.replace("rounds = 2", "rounds = 2\nbaseline = ['direct/@load@', 'fused/@tokens@/@load@']");
+        assert!(read(&text, &quick).is_ok());
+    }
+
+    #[test]
     fn targets_stand_for_every_mode_that_has_their_variants() {
         let target = "[[target]]\nsays = '@tokens@'\nfigure = 'p50'\nof = 'fused/@tokens@'\nover = 'direct'\nat_most = 9\n";
         let text = format!("{SOUND}{target}");
@@ -391,6 +459,18 @@ mod tests {
             ),
             (("requests = 10", ""), vec!["load.a.duration", "either"]),
             (("[[variant]]", "[quick.load.b]\nrequests = 1\n[[variant]]"), vec!["quick.load.b"]),
+            (
+                ("[[variant]]", "[quick]\nvariants = ['3x']\n[[variant]]"),
+                vec!["quick.variants", "no variant `3x`; there is direct, fused"],
+            ),
+            (
+                ("[[variant]]", "[quick]\nloads = ['b']\n[[variant]]"),
+                vec!["quick.loads", "no load `b`; there is a"],
+            ),
+            (
+                ("requests = 10", "duration = '1s'\nflow = 'password'"),
+                vec!["load `a` goes through topology `fused`", "[provider]"],
+            ),
         ] {
             assert!(SOUND.contains(change.0));
             let said = read(&SOUND.replace(change.0, change.1), &Wish { quick: true, ..Wish::default() })

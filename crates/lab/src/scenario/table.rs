@@ -34,8 +34,8 @@ pub(super) struct Table {
     pub(super) sweep: Vec<SweepTable>,
     #[serde(default)]
     pub(super) reference: Vec<ReferenceTable>,
-    /// The variant that the others under its load are divided by.
-    pub(super) baseline: Option<String>,
+    /// The variant that the others under its load are divided by, or several.
+    pub(super) baseline: Option<Names>,
     #[serde(default)]
     pub(super) target: Vec<TargetTable>,
 }
@@ -59,6 +59,10 @@ pub(super) struct QuickTable {
     pub(super) rounds: Option<u32>,
     pub(super) fresh: Option<Fresh>,
     pub(super) calibration: Option<String>,
+    /// Variants that stay, by the name before their token mode; all when absent.
+    pub(super) variants: Option<Vec<String>>,
+    /// Loads that stay; all when absent.
+    pub(super) loads: Option<Vec<String>>,
     #[serde(default)]
     pub(super) load: BTreeMap<String, LoadTable>,
 }
@@ -123,12 +127,12 @@ pub(crate) struct SweepTable {
 pub(crate) struct ReferenceTable {
     /// Its id among the published tables.
     pub(crate) id: String,
-    /// The variant it stands beside.
+    /// The variant it stands beside; of a sweep, with `@concurrency@` for the workers of each of its rows.
     pub(crate) beside: Option<String>,
 }
 
 impl Names {
-    fn list(self) -> Vec<String> {
+    pub(super) fn list(self) -> Vec<String> {
         match self {
             Self::One(name) => vec![name],
             Self::Many(names) => names,

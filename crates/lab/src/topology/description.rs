@@ -225,7 +225,7 @@ impl Topology {
 
     /// The same with these variables, on which the parts that it includes may depend.
     pub fn read_with(name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
-        Self::parse(&Library::topology(name, None)?, name, variables)
+        Self::parse(&Library::topology(name)?, name, variables)
     }
 
     /// Reads a topology from a text; `name` is what errors call it.

@@ -1,7 +1,8 @@
 //! Topologies, scenarios and templates that ship with the lab, and files beside them.
 //!
-//! Owns: where a name leads. A file of the caller's comes before one that ships; a text that includes another finds it beside itself
-//! first, so that a topology of one's own can use the parts that ship, or replace one of them.
+//! Owns: where a name leads. A file of the caller's comes before one that ships; a file that includes another finds it beside itself
+//! first, so that a topology of one's own can use the parts that ship, or replace one of them. What ships includes only what ships, whatever
+//! lies in the current folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ const TEMPLATES: Texts = texts!("topologies/files":
 );
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
-    "overload.toml",
+    "overload.toml", "identity.toml", "coherence.toml",
 );
 
 /// A text and where it is from.
@@ -69,28 +70,31 @@ impl Library {
         SCENARIOS.iter().filter_map(|(name, _)| name.strip_suffix(".toml"))
     }
 
-    pub(crate) fn topology(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
-        find("topology", name, TOPOLOGIES, beside)
+    pub(crate) fn topology(name: &str) -> Result<Text, TopologyError> {
+        find("topology", name, TOPOLOGIES, named(name))
     }
 
     pub(crate) fn scenario(name: &str) -> Result<Text, TopologyError> {
-        find("scenario", name, SCENARIOS, None)
+        find("scenario", name, SCENARIOS, named(name))
     }
 
     pub(super) fn part(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
-        find("part", name, PARTS, beside)
+        find("part", name, PARTS, beside.map(|folder| folder.join(name)))
     }
 
     pub(super) fn template(name: &str, beside: Option<&Path>) -> Result<Text, TopologyError> {
-        find("template", name, TEMPLATES, beside)
+        find("template", name, TEMPLATES, beside.map(|folder| folder.join(name)))
     }
 }
 
-/// A file of this path, beside `beside` or the caller; otherwise what ships under this name.
-fn find(kind: &'static str, name: &str, texts: Texts, beside: Option<&Path>) -> Result<Text, TopologyError> {
-    let path = beside.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
-    // A bare word is a name that ships, even where a folder of that name stands in the current one.
-    if path.is_file() && (beside.is_some() || name.contains(['/', '.'])) {
+/// The file that the caller means. A bare word is a name that ships, even where a folder of that name stands in the current one.
+fn named(name: &str) -> Option<PathBuf> {
+    name.contains(['/', '.']).then(|| PathBuf::from(name))
+}
+
+/// The file, where there is one; otherwise what ships under this name.
+fn find(kind: &'static str, name: &str, texts: Texts, file: Option<PathBuf>) -> Result<Text, TopologyError> {
+    if let Some(path) = file.filter(|path| path.is_file()) {
         return read(&path);
     }
     let shipped = texts.iter().find(|(known, _)| *known == name || known.strip_suffix(".toml") == Some(name));

@@ -1,14 +1,13 @@
 //! `postern admin`, from the command line to the database, beside a provider that serves.
 
 use std::io::Write as _;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, said};
+use crate::support::{Folder, Running, exchange, free, said};
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const PASSWORD: &str = "violet-umbrella-orbit";
@@ -21,7 +20,7 @@ struct Place {
 
 impl Place {
     fn new(name: &str) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = free();
         let folder = Folder::new(&format!("admin-{name}"));
         folder.write("desk.secret", SECRET);
         let place = Self { folder, address };
@@ -33,7 +32,7 @@ impl Place {
 
     fn configure(&self, file: &str, database: &str, secret: &str) -> PathBuf {
         let address = &self.address;
-        let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let admin = free();
         let text = format!(
             "[server]\nreload_on_change = false\n[admin]\naddress = \"{admin}\"\n\
              [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\

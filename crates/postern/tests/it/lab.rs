@@ -173,3 +173,80 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
         assert_eq!(record["variants"][0]["iterations"].as_array().unwrap().len(), 1);
     }
 }
+
+/// A provider with its database, in two clusters, under whole sign-ins.
+const SIGN_INS: &str = r#"
+title = "sign-ins"
+rounds = 1
+
+[load.code]
+flow = "code_consent"
+arrivals = "closed"
+concurrency = 4
+duration = "2s"
+warmup = "100ms"
+timeout = "60s"
+
+[load.password]
+flow = "password_revoke"
+arrivals = "closed"
+concurrency = 4
+duration = "2s"
+warmup = "100ms"
+timeout = "60s"
+
+[[variant]]
+topology = "idp-multi"
+tokens = "oidc"
+variables = { connector = "postgres" }
+"#;
+
+#[test]
+fn a_provider_of_two_clusters_is_measured_by_its_flows() {
+    let folder = Folder::new("lab-run-identity");
+    let (scenario, out) = (folder.write("sign-ins.toml", SIGN_INS), folder.0.join("out"));
+    let done = postern(&["lab", "run", "--scenario", text(&scenario), "--keep", "--out", text(&out)]);
+    let words = said(&done);
+    assert_eq!(done.status.code(), Some(0), "{words}");
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let variants = record["variants"].as_array().unwrap();
+    let flows: Vec<_> = variants.iter().map(|variant| variant["load"]["flow"].as_str().unwrap()).collect();
+    assert_eq!(flows, ["code_consent", "password_revoke"]);
+    for variant in variants {
+        assert_eq!(variant["labels"]["connector"], "postgres");
+        let iteration = &variant["iterations"][0];
+        let classes = iteration["classes"].as_array().unwrap();
+        let good =
+            classes.len() == 1 && classes[0]["outcome"] == "ok" && classes[0]["count"].as_u64() > Some(0);
+        assert!(good, "{}: {classes:?}", variant["name"]);
+        let components = iteration["components"].as_array().unwrap();
+        let names: Vec<_> = components.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            names,
+            [
+                "backend",
+                "postgres",
+                "node-a1",
+                "node-a2",
+                "node-b1",
+                "node-b2",
+                "front",
+                "gateway-a",
+                "gateway-b"
+            ]
+        );
+        let used = |name: &str| {
+            let component = components.iter().find(|one| one["name"] == name).unwrap();
+            let samples = component["samples"].as_array().unwrap();
+            let cpu = |at: usize| {
+                samples[at]["user_ms"].as_u64().unwrap() + samples[at]["system_ms"].as_u64().unwrap()
+            };
+            cpu(samples.len() - 1) - cpu(0)
+        };
+        // Everybody signs somebody in, and the database works for them.
+        assert!(["node-a1", "node-a2", "node-b1", "node-b2", "postgres"].iter().all(|name| used(name) > 0));
+    }
+    // Gateways were ready when they followed.
+    let log = std::fs::read_to_string(out.join("work/1-idp-multi/gateway-b/gateway.toml")).unwrap();
+    assert!(log.contains("follow_secret_file = "), "{log}");
+}

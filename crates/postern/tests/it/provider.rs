@@ -1,6 +1,5 @@
 //! `postern serve` with a `[provider]`: over HTTP, from its file to its sockets.
 
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,7 +7,7 @@ use std::time::{Duration, Instant};
 use auth::time::Timestamp;
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, get, postern, said};
+use crate::support::{Folder, Running, exchange, free, get, postern, said};
 
 /// What `billing` proves itself with, and its digest.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -33,7 +32,6 @@ struct Served {
 impl Served {
     /// Writes a configuration; `more` goes into `[provider]`.
     fn new(name: &str, more: &str) -> Self {
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let (address, admin) = (free(), free());
         let folder = Folder::new(&format!("provider-{name}"));
         folder.write("billing.secret", SECRET);
@@ -350,7 +348,7 @@ fn a_drain_waits_for_nobody_who_rests() {
 #[test]
 fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
     let served = Served::new("signed", "");
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listener = free();
     let issuer = format!("http://{}", served.address);
     let gateway = |signer: &str| {
         format!(
@@ -372,7 +370,7 @@ fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
         let head = format!(
             "GET /x HTTP/1.1\r\nHost: app\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\r\n"
         );
-        exchange(&listener.to_string(), &head)
+        exchange(&listener, &head)
     };
     let answer = ask();
     assert_eq!(status(&answer), 200, "{answer}");

@@ -2,7 +2,7 @@
 //! afterwards, and what it was refused was not done by half, on either database.
 
 use std::io::{Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, database_of_its_own, psql, told};
+use crate::support::{Folder, Running, database_of_its_own, free, psql, told};
 
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -27,7 +27,7 @@ struct Served {
 
 impl Served {
     fn new(name: &str, database: &str) -> Self {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let address = free();
         let folder = Folder::new(&format!("crash-{name}"));
         folder.write("app.secret", SECRET);
         let secret = folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::support::{Folder, Running, address_in, get, sources};
+use crate::support::{Folder, Running, address_in, free, get, sources};
 
 /// A gateway on free ports, and what it was started from.
 struct Served {
@@ -20,7 +20,7 @@ impl Served {
     }
 
     fn start_by(name: &str, more: &str, start: impl FnOnce(&[&str]) -> Running) -> Self {
-        let admin = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let admin = free();
         let folder = Folder::new(name);
         let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
         let text = text.replace("127.0.0.1:8080", "127.0.0.1:0")

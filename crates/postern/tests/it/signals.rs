@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::{Folder, Running, database_of_its_own, exchange, get, psql, said};
+use crate::support::{Folder, Running, database_of_its_own, exchange, free, get, psql, said};
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 const BEARER: &str = "what-they-show-each-other";
@@ -24,10 +24,6 @@ struct Town {
     admins: [String; 2],
     serving: Option<Running>,
     running: [Option<Running>; 2],
-}
-
-fn free() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 fn until(mut what: impl FnMut() -> bool, name: &str) {

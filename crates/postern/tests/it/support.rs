@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,22 @@ pub(crate) fn sources() -> PathBuf {
 /// The repository.
 pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// An address that nobody listens on, nor was told of before. Its port lies below those that connections are given theirs from (Linux:
+/// 32768 and above): none takes it before whoever is to listen there does.
+pub(crate) fn free() -> String {
+    const PORTS: std::ops::Range<u32> = 10_000..18_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Several runs at a time begin at different places.
+    let begin = std::process::id().wrapping_mul(0x9E37_79B1) >> 16;
+    loop {
+        let at = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let address = format!("127.0.0.1:{}", PORTS.start + at % (PORTS.end - PORTS.start));
+        if TcpListener::bind(&address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// A folder of its own for a test, removed afterwards.

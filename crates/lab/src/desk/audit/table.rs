@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::AuditError;
+use crate::desk::render::words;
 use crate::record::{Arrivals, Reference, read_bounded};
 
 /// The figures that were published about paths and identity servers of the kind Postern replaces.
@@ -337,21 +338,41 @@ impl RunTable {
 }
 
 impl Tables {
-    /// A run of these tables as a row that stands beside the measured variant `beside`, means over iterations; `None` when there is no
-    /// run of this id.
-    pub fn reference(&self, id: &str, beside: Option<&str>) -> Option<Reference> {
-        let run = self.run(id)?;
-        let us = |column| run.mean_of(column).map(|seconds| seconds * 1e6);
-        Some(Reference {
-            beside: beside.map(str::to_owned),
-            label: run.title.clone(),
-            provenance: self.provenance.clone(),
-            p50_us: us(Column::P50S),
-            p95_us: us(Column::P95S),
-            p99_us: us(Column::P99S),
-            per_s: run.mean_of(Column::PerS),
-            cpu_cores: run.cpu_cores.clone(),
-        })
+    /// A run of these tables as a row that stands beside the measured variant `beside`, means over iterations; or a sweep, a row for each
+    /// load, where `@concurrency@` in `beside` stands for its workers. None when there is neither of this id.
+    pub fn references(&self, id: &str, beside: Option<&str>) -> Vec<Reference> {
+        if let Some(run) = self.run(id) {
+            let us = |column| run.mean_of(column).map(|seconds| seconds * 1e6);
+            return vec![Reference {
+                beside: beside.map(str::to_owned),
+                label: run.title.clone(),
+                provenance: self.provenance.clone(),
+                p50_us: us(Column::P50S),
+                p95_us: us(Column::P95S),
+                p99_us: us(Column::P99S),
+                per_s: run.mean_of(Column::PerS),
+                cpu_cores: run.cpu_cores.clone(),
+            }];
+        }
+        let Some(sweep) = self.sweep(id) else { return Vec::new() };
+        let row = |row: &SweepRow| {
+            let workers = row.concurrency.to_string();
+            let failed = row.error_pct.filter(|share| *share > 0.0);
+            let failed = failed
+                .map_or_else(String::new, |share| format!(", {} failed", words::percent(share / 100.0)));
+            let mean = words::time(row.mean_ms * 1e3);
+            Reference {
+                beside: beside.map(|name| name.replace("@concurrency@", &workers)),
+                label: format!("{}, {workers} users: mean {mean}{failed}", sweep.title),
+                provenance: self.provenance.clone(),
+                p50_us: None,
+                p95_us: None,
+                p99_us: None,
+                per_s: Some(row.per_s),
+                cpu_cores: BTreeMap::new(),
+            }
+        };
+        sweep.rows.iter().map(row).collect()
     }
 
     /// The tables that ship with the lab.

@@ -1,7 +1,9 @@
 //! What a scenario wants of its figures and whether it is so, and figures divided by those of one variant.
 
-use crate::analyse::{Figure, median, paired};
-use crate::desk::render::{Section, Table};
+use std::fmt::Write as _;
+
+use crate::analyse::{Figure, LEAST_PAIRS, median, paired};
+use crate::desk::render::{Section, Table, words};
 use crate::desk::targets::judge;
 use crate::record::{Comparison, Record, Variant};
 
@@ -37,8 +39,14 @@ pub(super) fn comparisons(record: &Record) -> Section {
 }
 
 fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table {
-    let caption =
+    let rounds = baseline.iterations.len();
+    let mut caption =
         format!("Divided by `{}` in the same round: median (minimum – maximum)", comparison.baseline);
+    if rounds >= LEAST_PAIRS {
+        let sure = 1.0 - 2.0_f64.powf(1.0 - rounds as f64);
+        let _ =
+            write!(caption, "; between least and most the true median lies with {}", words::percent(sure));
+    }
     let mut table = Table::new(&caption, ["variant", "throughput", "CPU per request", "P50", "P99"]);
     for name in comparison.variants.iter().filter(|name| **name != comparison.baseline) {
         let Some(variant) = record.variant(name) else { continue };

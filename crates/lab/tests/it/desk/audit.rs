@@ -70,7 +70,7 @@ fn the_published_reports_hold_what_is_known_to_be_wrong() {
 fn published_runs_stand_beside_measured_ones() {
     let tables = Tables::shipped().unwrap();
     let mut record = sample::record(1);
-    record.reference = vec![tables.reference("3x-opaque-limited", Some("3x/50m")).unwrap()];
+    record.reference = tables.references("3x-opaque-limited", Some("3x/50m"));
     let row = &record.reference[0];
     assert!(
         (row.p50_us.unwrap() - 1_618_000.0).abs() < 1.0 && (row.per_s.unwrap() - 29.05).abs() < 1e-6,
@@ -78,7 +78,21 @@ fn published_runs_stand_beside_measured_ones() {
     );
     let text = lab::desk::report::sheet(&record, 1).markdown();
     assert!(text.contains("auth proxy limited to 0.05 cores (published, other hardware"), "{text}");
-    assert_eq!(tables.reference("nothing", None), None);
+    assert_eq!(tables.references("nothing", None), []);
+    // A sweep stands beside several variants, a row beside each.
+    let rows = tables.references("code/off/1", Some("off/code-@concurrency@"));
+    let beside: Vec<_> =
+        rows.iter().map(|row| (row.beside.as_deref().unwrap(), row.per_s.unwrap())).collect();
+    assert_eq!(
+        beside,
+        [
+            ("off/code-50", 451.27),
+            ("off/code-150", 480.13),
+            ("off/code-300", 470.31),
+            ("off/code-500", 473.3)
+        ]
+    );
+    assert!(rows[3].label.ends_with("500 users: mean 993 ms, 1.79 % failed"), "{}", rows[3].label);
 }
 
 #[test]

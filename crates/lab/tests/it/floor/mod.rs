@@ -4,6 +4,7 @@ mod beside;
 mod cgroups;
 mod commands;
 mod during;
+mod flows;
 mod remote;
 mod revocations;
 mod runs;

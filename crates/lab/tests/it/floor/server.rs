@@ -103,7 +103,10 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             "",
             &format!("{{\"active\":{}}}", named.starts_with("token-") && !is_revoked(named, query)),
         ),
-        "/token" => with("200 OK", "", &format!("{{\"access_token\":\"token-{number}\"}}")),
+        "/token" => {
+            let token = format!("{{\"access_token\":\"token-{number}\",\"token_type\":\"Bearer\"}}");
+            with("200 OK", "", &token)
+        }
         "/busy" => with("503 Busy", "", "not yet"),
         "/metrics" => with("200 OK", "", &metrics(number)),
         _ if behaviour.guarded && !bearer => with("401 Unauthorized", "", ""),

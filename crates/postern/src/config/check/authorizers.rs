@@ -150,6 +150,12 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
     good.then(|| raw.request_headers.iter().map(|FieldName(name)| Shown::new(name)).collect())
 }
 
+/// A token that the authorizer has for the service, in place of the client's (as oauth2-proxy gives it with `--set-authorization-header`).
+/// Whether the client's own passes is said by each route.
+pub(super) fn is_token_of_its_own(name: &str) -> bool {
+    name.eq_ignore_ascii_case("authorization")
+}
+
 /// What the service is given of its answers.
 fn given(
     raw: &raw::Authorizer,
@@ -175,11 +181,14 @@ fn given(
     let mut good = true;
     for (index, FieldName(name)) in wanted.iter().enumerate() {
         let ours = assertion.filter(|own| is_same(own, name));
-        let fault = match ours {
-            Some(_) => {
-                Some("the gateway's own assertion is in it; name another with `assertion.header`".to_owned())
-            }
-            None => HeaderFault::of(name, names.iter().copied()).map(|fault| fault.to_string()),
+        let others = || names.iter().copied();
+        let fault = if ours.is_some() {
+            Some("the gateway's own assertion is in it; name another with `assertion.header`".to_owned())
+        } else if is_token_of_its_own(name) {
+            let alias = others().find(|other| is_same(other, name));
+            alias.map(|other| HeaderFault::Alias(other.into(), name.clone()).to_string())
+        } else {
+            HeaderFault::of(name, others()).map(|fault| fault.to_string())
         };
         if let Some(hint) = fault {
             context.faults.add(&path.index(index), format!("{name:?} cannot be given to services"), hint);

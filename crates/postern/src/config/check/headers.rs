@@ -11,6 +11,7 @@ use super::super::fault::{Faults, KeyPath};
 use super::super::raw::HeaderStyle;
 use super::super::scalar::Timespan;
 use super::super::sound::Sound;
+use super::authorizers::is_token_of_its_own;
 use super::{Context, issuers, routes};
 
 /// Longest life of an assertion: it cannot be taken back.
@@ -63,6 +64,7 @@ pub(super) fn check(
     let assertion = sound.file.assertion.as_ref().map(|a| a.header.0.as_str());
     // What an authorizer says, nobody else does.
     let given = authorizers.iter().flat_map(|authorizer| &authorizer.given).map(|name| &**name);
+    let given = given.filter(|name| !is_token_of_its_own(name));
     let removed = raw.remove.iter().map(|name| name.0.as_str());
     let strip = headers.strip_set(removed.chain(assertion).chain(given));
     Some((headers, strip))

@@ -9,6 +9,7 @@ use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
 use super::super::scalar::Name;
 use super::super::sound::Sound;
+use super::authorizers::is_token_of_its_own;
 use super::rules::{self, Policies};
 use super::{Context, known_names, kubernetes, names, unique};
 
@@ -325,6 +326,17 @@ fn authorizer(
     if at.is_none() && !sound.may_be_unfit("authorizer", name) {
         let hint = known_names(name, &known, sound, "authorizer");
         context.faults.add(&path, format!("there is no authorizer {name:?}"), hint);
+    }
+    let given = at.and_then(|at| sound.file.authorizer[at].response_headers.as_ref());
+    if raw.forward_authorization && given.is_some_and(|names| names.iter().any(|n| is_token_of_its_own(&n.0)))
+    {
+        let what = format!(
+            "the service would get two `Authorization`: the client's and that of the authorizer {name:?}"
+        );
+        let hint =
+            "take `forward_authorization` out, or `Authorization` out of the authorizer's `response_headers`";
+        context.faults.add(&path, what, hint);
+        return Err(());
     }
     at.map(Some).ok_or(())
 }

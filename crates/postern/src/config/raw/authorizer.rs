@@ -36,7 +36,8 @@ pub struct Authorizer {
     pub request_headers: Vec<FieldName>,
     /// Headers of its answer that the service is given, in place of whatever the client sent; no client's pass under these
     /// names on any route. Absent: those of both styles of `[identity_headers]`, those configured there, and
-    /// `X-Postern-Assertion` where this gateway makes none itself.
+    /// `X-Postern-Assertion` where this gateway makes none itself. `Authorization` may be among them: a token that the authorizer
+    /// has for the service, in place of the client's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response_headers: Option<Vec<FieldName>>,
     /// How long an answer is kept at most. Kept is only what says so itself (`Cache-Control: max-age`), under all that the

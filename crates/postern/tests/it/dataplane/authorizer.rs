@@ -9,6 +9,7 @@ use std::time::Duration;
 use auth::token::jws::{Signer, SigningAlgorithm};
 
 use super::harness::{Fixture, Issuer, Response, Seen, Setup, Upstream, until};
+use crate::support::free;
 
 /// Answers with a status line's rest and field lines, and a body.
 fn say(socket: &mut TcpStream, status: &str, fields: &[&str], body: &str) -> bool {
@@ -166,6 +167,31 @@ fn what_is_given_is_configured_and_comes_from_nobody_else() {
     assert!(!f.upstream.seen()[1].head.contains("red"), "on no route");
 }
 
+#[test]
+fn a_token_for_the_service_stands_in_place_of_the_clients() {
+    let authorizer = Upstream::answering(|seen, socket| {
+        let fields: &[&str] = match seen.values("authorization")[..] {
+            ["Bearer known"] => &["Authorization: Bearer for-the-service", "Authorization_: x"],
+            _ => &[],
+        };
+        say(socket, "200 OK", fields, "")
+    });
+    let f = asking(&authorizer, "response_headers = [\"Authorization\"]");
+    for (shown, given) in [("known", vec!["Bearer for-the-service"]), ("other", vec![])] {
+        let fields = format!("Authorization: Bearer {shown}\r\nConnection: authorization\r\n");
+        assert_eq!(get(&f, &fields).status, 200);
+        let served = f.upstream.seen().pop().unwrap();
+        assert_eq!(served.values("authorization"), given, "{}", served.head);
+        assert!(!served.head.contains("uthorization_"), "{}", served.head);
+    }
+    // Where nobody is asked, the route alone says whether the client's passes.
+    let more = tables(&format!("http://{}", authorizer.address), "response_headers = [\"Authorization\"]");
+    let more = more.replace("[[route]]", "[[route]]\nname = \"own\"\npath = { prefix = \"/own\" }\nupstream = \"backend\"\npublic = true\nforward_authorization = true\n[[route]]");
+    let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
+    assert_eq!(f.send(head("GET /own", "Authorization: Bearer mine\r\n")).status, 200);
+    assert_eq!(f.upstream.only().values("authorization"), ["Bearer mine"]);
+}
+
 /// What the gateway answers for want of an answer.
 fn is_unavailable(f: &Fixture, result: &str) {
     let answer = get(f, "");
@@ -173,15 +199,13 @@ fn is_unavailable(f: &Fixture, result: &str) {
     assert!(answer.text().contains("authorizer_unavailable"), "{}", answer.text());
     assert!(f.upstream.seen().is_empty());
     assert_eq!(counted(f, result), 1.0, "{result}");
-    assert_eq!(
-        f.counted("postern_requests_total{route=\"asked\",outcome=\"auth_unavailable\",class=\"5xx\"}"),
-        1.0
-    );
+    let series = "postern_requests_total{route=\"asked\",outcome=\"auth_unavailable\",class=\"5xx\"}";
+    assert_eq!(f.counted(series), 1.0, "{result}");
 }
 
 #[test]
 fn an_authorizer_that_cannot_be_reached_lets_nobody_in() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free().parse().unwrap();
     is_unavailable(&asking_at(gone, ""), "unreachable");
     is_unavailable(&asking(&Upstream::answering(|_, _| false), ""), "unreachable");
 }

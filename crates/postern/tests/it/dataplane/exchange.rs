@@ -2,10 +2,12 @@
 
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::harness::{Fixture, Setup, Upstream};
+use super::harness::{Fixture, PATIENCE, Setup, Upstream};
+use crate::support::free;
 
 fn answering(bytes: &'static [u8]) -> Upstream {
     Upstream::answering(move |_, s| s.write_all(bytes).is_ok())
@@ -161,32 +163,33 @@ fn expect_continue_goes_end_to_end() {
 
 #[test]
 fn events_arrive_one_by_one() {
+    let (seen, next) = channel();
+    let next = Mutex::new(next);
     let f = Fixture::with(
         Setup::default(),
-        Upstream::answering(|_, s| {
+        Upstream::answering(move |_, s| {
             s.write_all(
                 b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n",
             )
             .unwrap();
-            let mut ask = [0];
             for n in 0..3 {
                 s.write_all(format!("9\r\ndata: {n}\n\n\r\n").as_bytes()).unwrap();
-                // The next event waits for the client to have seen this one: a request of its own says so.
-                if n < 2 {
-                    let _ = s.set_read_timeout(Some(Duration::from_millis(300)));
-                    let _ = s.read(&mut ask);
+                // The next event waits for the client to have seen this one.
+                if next.lock().unwrap().recv_timeout(PATIENCE).is_err() {
+                    return false;
                 }
             }
             s.write_all(b"0\r\n\r\n").is_ok()
         }),
     );
     let mut client = f.connect();
-    let sent = Instant::now();
     client.send(f.request("/", ""));
     assert_eq!(client.head().status, 200);
-    assert_eq!(client.bytes(14), b"9\r\ndata: 0\n\n\r\n");
-    assert!(sent.elapsed() < Duration::from_millis(290), "the first event is not held back for the second");
-    assert_eq!(client.bytes(28), b"9\r\ndata: 1\n\n\r\n9\r\ndata: 2\n\n\r\n");
+    for n in 0..3 {
+        assert_eq!(client.bytes(14), format!("9\r\ndata: {n}\n\n\r\n").as_bytes());
+        seen.send(()).unwrap();
+    }
+    assert_eq!(client.bytes(5), b"0\r\n\r\n");
 }
 
 #[test]
@@ -257,7 +260,7 @@ fn a_request_is_sent_again_only_when_nothing_was_sent() {
 fn endpoints_share_the_load_and_failing_ones_rest() {
     let (one, two) = (Upstream::start(), Upstream::start());
     // Nobody listens here.
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = free();
     let setup = Setup {
         upstream: format!(
             "endpoints = [\"http://{}\", \"http://{dead}\", \"http://{}\"]",
@@ -277,7 +280,7 @@ fn endpoints_share_the_load_and_failing_ones_rest() {
 
 #[test]
 fn no_endpoint_is_502_and_overload_is_a_fast_503() {
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = free();
     let f = Fixture::with(
         Setup { upstream: format!("endpoints = [\"http://{dead}\"]"), ..Setup::default() },
         Upstream::start(),

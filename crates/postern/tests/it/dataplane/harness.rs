@@ -382,8 +382,18 @@ impl Fixture {
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }
 
-    /// The value of a series as it is now; 0 when there is none.
+    /// The value of a series; 0 when there is none. A request is counted when its answer has been written, which a client may see
+    /// sooner: whatever is under way is waited for, unless it lasts.
     pub(crate) fn counted(&self, series: &str) -> f64 {
+        const UNDER_WAY: &str = "postern_requests_in_flight";
+        let began = Instant::now();
+        while series != UNDER_WAY && self.value(UNDER_WAY) > 0.5 && began.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.value(series)
+    }
+
+    fn value(&self, series: &str) -> f64 {
         let text = self.metrics.render(Format::Text);
         let value = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         value.map_or(0.0, |value| value.parse().expect("number"))

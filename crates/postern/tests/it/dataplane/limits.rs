@@ -124,7 +124,7 @@ fn http_an_upstream_that_stops_in_mid_answer_is_cut_off() {
     let setup = Setup { upstream: "timeouts = { stall = \"300ms\" }".into(), ..Setup::default() };
     let stopping = Upstream::answering(|_, s| {
         let _ = s.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\npart");
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(30));
         false
     });
     let f = Fixture::with(setup, stopping);
@@ -133,7 +133,7 @@ fn http_an_upstream_that_stops_in_mid_answer_is_cut_off() {
     assert_eq!(client.head().status, 200);
     let started = Instant::now();
     assert!(client.rest().len() < 100);
-    assert!(started.elapsed() < Duration::from_secs(2));
+    assert!(started.elapsed() < Duration::from_secs(9));
 }
 
 #[test]

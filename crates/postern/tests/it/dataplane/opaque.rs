@@ -135,13 +135,13 @@ fn an_authority_that_is_down_or_slow_is_not_waited_for_long() {
     );
     assert_eq!(with(&f, "opaque").status, 503);
     let silent = Upstream::answering(|_, _| {
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(30));
         false
     });
     let f = introspecting(&silent, "timeout = \"100ms\"");
     let began = std::time::Instant::now();
     assert_eq!(with(&f, "opaque").status, 503);
-    assert!(began.elapsed() < Duration::from_secs(3), "the authority itself takes 5 s");
+    assert!(began.elapsed() < Duration::from_secs(9), "the authority itself takes 30 s");
     let cut = Upstream::answering(|_, socket| {
         let _ = socket.write_all(b"HTTP/1.1 200 X\r\ncontent-length: 500\r\n\r\n{\"active\":true");
         false

@@ -12,7 +12,8 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use gateway::clock::ManualClock;
 
-use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now};
+use super::harness::{AUDIENCE, Client, Fixture, ISSUER, Issuer, Response, Setup, Upstream, now, until};
+use crate::support::free;
 
 fn answer(socket: &mut TcpStream, status: u16, body: &str) -> bool {
     let length = body.len();
@@ -85,7 +86,7 @@ fn who_leaves_a_group_or_is_cut_off_is_out_after_the_ttl() {
 /// kube-rbac-proxy, kube-auth-proxy: without an API server clients hang, or hear 403, and nobody counts it.
 #[test]
 fn an_api_server_that_is_gone_is_503_at_once_and_counted_as_such() {
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let gone = free();
     let (f, _) = with_more(&format!(
         r#"
 [[route]]
@@ -108,7 +109,7 @@ token_file = "token"
     for response in [with(&f, "opaque"), f.get("/reviewed"), with(&f, "opaque"), f.get("/reviewed")] {
         assert_eq!((response.status, response.value("retry-after")), (503, Some("1")), "{}", response.text());
     }
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     assert_eq!(f.get("/a").status, 200, "who needs nobody else goes on");
     let authority = f.gateway().authenticator().authorities().remove(0);
     assert_eq!((authority.good, authority.refused, authority.failed), (0, 0, 2));
@@ -120,11 +121,8 @@ token_file = "token"
         let ours = lines.filter(|line| line.contains(&format!("outcome=\"{outcome}\"")));
         ours.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
     };
-    assert!(
-        (of("auth_unavailable") - 4.0).abs() < 0.1 && of("forbidden") < 0.1,
-        "{}",
-        of("auth_unavailable")
-    );
+    until("all four are counted", || (of("auth_unavailable") - 4.0).abs() < 0.1);
+    assert!(of("forbidden") < 0.1);
     assert_eq!(f.upstream.seen().len(), 1);
 }
 

@@ -148,13 +148,13 @@ fn a_cluster_that_does_not_answer_lets_nobody_in() {
         assert!(f.upstream.seen().is_empty());
     }
     let slow = Upstream::answering(|_, _| {
-        std::thread::sleep(Duration::from_secs(5));
+        std::thread::sleep(Duration::from_secs(30));
         false
     });
     let f = asking(&slow, "timeout = \"100ms\"");
     let began = std::time::Instant::now();
     assert_eq!(f.get("/notebook/team-a/mine").status, 503);
-    assert!(began.elapsed() < Duration::from_secs(3), "the cluster itself takes 5 s");
+    assert!(began.elapsed() < Duration::from_secs(9), "the cluster itself takes 30 s");
 }
 
 #[test]

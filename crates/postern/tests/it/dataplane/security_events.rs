@@ -2,7 +2,7 @@
 //! tokens, sessions and streams that they are about.
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::harness::{Upstream, now};
 use super::login_provider::{Browser, Played};
-use crate::support::{Folder, Running, exchange, get};
+use crate::support::{Folder, Running, exchange, free, get};
 
 const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 const BEARER: &str = "what-the-transmitter-shows";
@@ -30,10 +30,6 @@ struct Town {
     folder: Folder,
     process: Running,
     _service: Upstream,
-}
-
-fn free() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
 }
 
 /// A service that answers at once; on `/events` it goes on for ever.

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::harness::{Fixture, Issuer, Setup, Upstream, now};
+use crate::support::free;
 
 fn with_token(f: &Fixture, token: &str) -> super::harness::Response {
     f.send(format!("GET / HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n\r\n"))
@@ -130,7 +131,7 @@ fn tokens_auth_dependency_down_is_503_with_retry_after() {
     let issuer = Issuer::new();
     issuer.write_jwks(&dir.path().join("jwks.json"));
     let upstream = Upstream::start();
-    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let dead = free();
     let text = Setup::default().file(dir.path(), upstream.address).replace(
         &format!("jwks_file = \"{}\"", dir.path().join("jwks.json").display()),
         &format!("jwks_uri = \"https://{dead}/jwks\""),

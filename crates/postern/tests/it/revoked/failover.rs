@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::town::{BOUND, Town, free, until};
+use super::town::{BOUND, Town, until};
+use crate::support::free;
 
 /// A server of the test's own; `kill -9` when it is dropped.
 struct Server {

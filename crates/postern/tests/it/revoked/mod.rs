@@ -10,8 +10,8 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use self::sieve::Sieve;
-use self::town::{BOUND, CUT, Town, free, until};
-use crate::support::{Running, database_of_its_own, exchange, get, postern, psql, said};
+use self::town::{BOUND, CUT, Town, until};
+use crate::support::{Running, database_of_its_own, exchange, free, get, postern, psql, said};
 
 /// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
 fn revoke_everywhere(town: &Town) {
@@ -213,10 +213,10 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     let mut elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
     until(|| !get(&elsewhere.admin, "/readyz").contains("way for messages"), "connected");
     until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
-    let times: Vec<_> = (0..10).map(|_| town.revoke_and_watch(&elsewhere)).collect();
-    // Without a broker it would be a quarter of a second in the mean.
-    let mean = times.iter().sum::<Duration>() / 10;
-    assert!(mean < Duration::from_millis(150), "{times:?}");
+    let mut times: Vec<_> = (0..11).map(|_| town.revoke_and_watch(&elsewhere)).collect();
+    times.sort_unstable();
+    // Without a broker it would be a quarter of a second.
+    assert!(times[5] < Duration::from_millis(150), "{times:?}");
     drop(broker);
     elsewhere.process.wait_for("NATS");
     for _ in 0..3 {

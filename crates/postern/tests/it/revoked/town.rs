@@ -1,16 +1,14 @@
 //! A provider's nodes with a gateway each, and gateways elsewhere that follow them.
 
-use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, exchange, get, postern, said};
+use crate::support::{Folder, Running, exchange, free, get, postern, said};
 
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -32,17 +30,6 @@ pub(super) struct Node {
     pub(super) process: Running,
     /// Its configuration, in the town's folder.
     pub(super) file: String,
-}
-
-/// An address that nobody has, nor was told to be free before.
-pub(super) fn free() -> String {
-    static TOLD: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
-    loop {
-        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        if TOLD.lock().unwrap().insert(address) {
-            return address.to_string();
-        }
-    }
 }
 
 /// A service that answers, and on `/events` never comes to an end.

@@ -1,0 +1,120 @@
+//! Flows of a provider as the load of a run.
+
+use lab::record::{Arrivals, Outcome, Record};
+use lab::run::run;
+use lab::scenario::{Scenario, Wish};
+
+use super::{Lab, guarded, read};
+
+const LOADS: &str = "rounds = 5\nfresh = 'run'\nbaseline = 'a/oauth/@load@'\n\
+    [load.few]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 2\nduration = '300ms'\nwarmup = '100ms'\n\
+    [load.many]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 6\nduration = '300ms'\nwarmup = '100ms'\n";
+
+/// A server that gives tokens to everybody and takes them back at `revoke`.
+fn provider(revoke: &str) -> String {
+    let provider = format!(
+        "[provider]\nname = 'tiny'\norigin = 'http://127.0.0.1:@front.http@'\n\
+         endpoints = {{ token = '/token', revoke = '{revoke}' }}\n\
+         clients = [{{ id = 'one', secret = '@secret.client@' }}, {{ id = 'other', secret = '@secret.client@' }}]\n\
+         users = {{ pattern = 'user{{n}}', count = 3, password = '@secret.person@' }}\n"
+    );
+    format!("secrets = ['client', 'person']\n{}{provider}", guarded(""))
+}
+
+fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {
+    let variants = topologies.iter().map(|(name, text)| {
+        format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, text))
+    });
+    let text = [LOADS, more, &variants.collect::<Vec<_>>().concat()].concat();
+    Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn whole_transactions_fill_the_record() {
+    let lab = Lab::new();
+    let more = "[[reference]]\nid = 'password-revoke/off/1'\n";
+    let scenario = scenario(&lab, more, &[("a", &provider("/revoke")), ("b", &provider("/revoke"))]);
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+    assert_eq!(ran.failed, []);
+    let record = ran.record;
+    assert_eq!(record.variants.len(), 4);
+    for variant in &record.variants {
+        let load = &variant.load;
+        let many = variant.name.ends_with("/many");
+        assert_eq!((load.arrivals, load.concurrency), (Arrivals::Closed, Some(if many { 6 } else { 2 })));
+        assert_eq!((load.flow.as_str(), load.tokens), ("password_revoke", None));
+        assert_eq!(variant.iterations.len(), 5);
+        for iteration in &variant.iterations {
+            let ok = iteration.count(Outcome::Ok);
+            assert!(ok > 0 && iteration.classes.len() == 1, "{:?}", iteration.classes);
+            assert_eq!(iteration.latency(Outcome::Ok).unwrap().count(), ok);
+            assert!(iteration.warmup_s >= 0.1 && iteration.seconds >= 0.3, "{iteration:?}");
+            let on_the_line: u64 = iteration.timeline.iter().map(|slice| slice.ok).sum();
+            assert!(on_the_line >= ok, "the timeline has the warm-up too: {on_the_line} {ok}");
+            assert!(iteration.generator.as_ref().unwrap().cpu_share.is_some());
+            let component = &iteration.components[0];
+            assert_eq!(component.name, "front");
+            let (first, last) = (component.samples.first().unwrap(), component.samples.last().unwrap());
+            let answered = last.connections_opened.unwrap() - first.connections_opened.unwrap();
+            assert!(answered <= 6, "virtual users keep their connections: {answered}");
+        }
+    }
+    let over: Vec<&str> = record.comparisons.iter().map(|comparison| comparison.baseline.as_str()).collect();
+    assert_eq!(over, ["a/oauth/few", "a/oauth/many"]);
+    assert_eq!(record.reference.len(), 4, "one row for each published load");
+    let paths = lab::desk::report::write(&record, &lab.path("out"), 1).unwrap();
+    assert_eq!(Record::read(&paths[0]).unwrap().comparisons, record.comparisons);
+    let report = read(&paths[1]);
+    let words = "Divided by `a/oauth/many` in the same round: median (minimum – maximum); between least and most the true median lies with 93.75 %";
+    assert!(report.contains(words), "{report}");
+}
+
+#[test]
+fn a_transaction_that_is_refused_is_counted_by_its_step() {
+    let lab = Lab::new();
+    let scenario = scenario(&lab, "", &[("a", &provider("/busy"))]);
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    for iteration in record.variants.iter().flat_map(|variant| &variant.iterations) {
+        assert_eq!(iteration.count(Outcome::Ok), 0);
+        let class = &iteration.classes[0];
+        assert_eq!((class.outcome, class.fault.as_deref()), (Outcome::Refused, Some("revoke: status")));
+        assert!(class.count > 0 && class.latency.as_ref().unwrap().count() == class.count);
+        assert!(class.example.as_ref().unwrap().contains("status 503: not yet"), "{class:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
+    let lab = Lab::new();
+    let text = LOADS.replace("duration = '300ms'", "duration = '1h'");
+    let topology = lab.topology("a", &provider("/revoke"));
+    let text = format!("{text}[[variant]]\nname = 'a'\ntopology = '{topology}'\n");
+    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let (interrupter, log) = (lab.interrupter.clone(), lab.path("work/1-a/front/log"));
+    let asking = std::thread::spawn(move || {
+        super::until("load has begun", || read(&log).contains("under load"));
+        interrupter.interrupt();
+    });
+    let ran = run(&scenario, lab.options(), &lab.interrupt);
+    asking.join().unwrap();
+    match ran {
+        Ok(ran) => assert!(ran.record.run.partial && ran.record.variants.len() == 1),
+        // Nobody had finished anything: nothing was measured, and that is what it says.
+        Err(error) => assert!(error.to_string().contains("ended by request"), "{error}"),
+    }
+}
+
+#[test]
+fn what_a_flow_needs_and_a_topology_lacks_is_told_before_anything_runs() {
+    let lab = Lab::new();
+    for (topology, words) in [
+        (guarded(""), vec!["load `few`", "topology `a`", "describes no provider"]),
+        (provider("revoke"), vec!["`endpoints.revoke`", "a path that begins with /"]),
+        (provider("/revoke").replace("count = 3", "count = 0"), vec!["`users.count`"]),
+    ] {
+        let topology = lab.topology("a", &topology);
+        let text = format!("{LOADS}[[variant]]\nname = 'a'\ntopology = '{topology}'\n");
+        let error = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}

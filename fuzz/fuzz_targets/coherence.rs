@@ -1,0 +1,61 @@
+//! Messages about what was revoked, and statements beside answers: nothing makes reading them panic, nobody is believed without the key, and
+//! what is read is written as it was.
+//!
+//! The first byte says what follows: `m`, a message as it is; `k`, kind and body of one, which the harness vouches for, so that what
+//! stands behind the code is reached; `s`, a statement.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use aws_lc_rs::hmac;
+use coherence::statement::Statement;
+use coherence::wire::{Body, Keys, MAX, MAX_TAGS, VERSION, WireError};
+use libfuzzer_sys::fuzz_target;
+
+const NUMBER: u8 = 7;
+const SECRET: [u8; 32] = [NUMBER; 32];
+const MAC: usize = 16;
+
+static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::one(NUMBER, &SECRET));
+static KEY: LazyLock<hmac::Key> = LazyLock::new(|| hmac::Key::new(hmac::HMAC_SHA256, &SECRET));
+
+/// A message of this kind with this body, made as the format says.
+fn vouched(kind: u8, body: &[u8]) -> Vec<u8> {
+    let prefix = [VERSION, kind, NUMBER];
+    let mut context = hmac::Context::with_key(&KEY);
+    for part in [b"postern coherence message\0".as_slice(), &prefix, body] {
+        context.update(part);
+    }
+    [&prefix, &context.sign().as_ref()[..MAC], body].concat()
+}
+
+fn check(bytes: &[u8], made_here: bool) {
+    match KEYS.read(bytes) {
+        Ok(message) => {
+            assert!(made_here, "nobody else has the key");
+            assert!(bytes.len() <= MAX);
+            if let Body::Event { event, .. } = &message.body {
+                assert!(event.seq > 0 && event.tags.len() <= MAX_TAGS);
+            }
+            let written = KEYS.write(&message).expect("what was read can be told");
+            assert_eq!(KEYS.read(&written).as_ref(), Ok(&message));
+            assert!(Keys::one(NUMBER, &[0; 32]).read(bytes) == Err(WireError::Mac), "another cluster's");
+        }
+        Err(error) => assert!(!made_here || error != WireError::Mac, "the format is another one"),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    match data {
+        [b'm', bytes @ ..] => check(bytes, false),
+        [b'k', kind, body @ ..] => check(&vouched(*kind, body), true),
+        [b's', text @ ..] => {
+            let Ok(text) = std::str::from_utf8(text) else { return };
+            if let Some(statement) = Statement::parse(text) {
+                assert!(!statement.tags.is_empty());
+                assert_eq!(Statement::parse(&statement.to_string()), Some(statement));
+            }
+        }
+        _ => {}
+    }
+});
