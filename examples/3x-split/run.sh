@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The three boxes of a 3.x path as three processes: the edge asks the second, by external authorization, who is calling, and forwards to
 # the third beside the service, which looks again and decides whether they may. Over Unix sockets, which are closed to everybody else.
-# What it costs beside one process (examples/fused) is what dev/bench-paths measures.
+# What it costs beside one process (examples/fused) is what `postern lab run --scenario path-costs` measures.
 #
 #   examples/3x-split/run.sh           start everything, say where it is, stay until Ctrl-C
 #   examples/3x-split/run.sh --check   take the tour on free ports, print what was expected and seen, end

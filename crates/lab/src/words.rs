@@ -67,7 +67,9 @@ pub(crate) fn percent(share: f64) -> String {
 /// Bytes.
 pub(crate) fn bytes(bytes: f64) -> String {
     const MIB: f64 = 1_048_576.0;
-    if bytes >= 1024.0 * MIB {
+    if bytes < 0.1 * MIB {
+        format!("{} KiB", digits(bytes / 1024.0))
+    } else if bytes >= 1024.0 * MIB {
         format!("{} GiB", digits(bytes / 1024.0 / MIB))
     } else {
         format!("{} MiB", digits(bytes / MIB))
@@ -80,13 +82,13 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         Figure::PerSecond => format!("{}/s", digits(value)),
         Figure::BadShare | Figure::FailureShare => percent(value),
         Figure::Cores(_) => format!("{} cores", digits(value)),
-        Figure::Memory(_) => self::bytes(value),
+        Figure::Memory(_) | Figure::MemoryPerConnection(_) => self::bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)
         | Figure::Refused(_)
-        | Figure::Staleness(_)
+        | Figure::HeldLongest
         | Figure::CpuTogether(_)
         | Figure::CpuPerRequest(_) => time(value),
     }

@@ -61,10 +61,10 @@ def reload(setting: Setting, options: Options) -> Scenario:
     """Many reloads during a minute of traffic; every second configuration is another one."""
     scenario = Scenario("reload")
     with ThreadPoolExecutor(1) as pool:
-        backend = subjects.start_backend(setting, "echo", None)
+        backend = subjects.start_backend(setting)
         server = None
         try:
-            server = subjects.start(subjects.BY_NAME["postern"], setting)
+            server = subjects.start(setting)
             config = _config(server)
             admin, text = _admin(config), config.read_text()
             before = _metric(admin, r'postern_config_reloads_total\{.*result="success"')
@@ -105,10 +105,10 @@ def replacement(setting: Setting, options: Options) -> Scenario:
     """Another process takes the port over while the first one drains under load."""
     scenario = Scenario("sigterm")
     with ThreadPoolExecutor(1) as pool:
-        backend = subjects.start_backend(setting, "echo", None)
+        backend = subjects.start_backend(setting)
         servers: list[Server] = []
         try:
-            first = subjects.start(subjects.BY_NAME["postern"], setting)
+            first = subjects.start(setting)
             servers.append(first)
             config = _config(first)
             second_config = config.with_name("second.toml")

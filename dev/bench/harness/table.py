@@ -22,11 +22,6 @@ def divided(mine: dict[int, float], theirs: dict[int, float]) -> list[float]:
     return [value / theirs[index] for index, value in mine.items() if theirs.get(index)]
 
 
-def less(mine: dict[int, float], theirs: dict[int, float]) -> list[float]:
-    """What was seen less what was seen of another in the same round."""
-    return [value - theirs[index] for index, value in mine.items() if index in theirs]
-
-
 def number(value: float | None, digits: int = 1) -> str:
     """A figure, with thin thousands; a dash where there is none."""
     return "–" if value is None else f"{value:,.{digits}f}".replace(",", " ")

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::record::{Component, Distribution, Iteration, Outcome, Staleness, Variant};
+use crate::record::{Component, Distribution, Iteration, Outcome, Variant};
 use crate::units::whole;
 
 /// A figure of an iteration.
@@ -36,9 +36,10 @@ pub enum Figure {
     Memory(String),
     /// Most memory of a component in the last third of the window, divided by that in the first.
     MemoryGrowth(String),
-    /// A percentile of how long revoked credentials were still accepted, at the worst place, µs, by its share in units of 1/100 000. Infinite when
-    /// so many were never refused.
-    Staleness(u32),
+    /// Memory of a component for each held connection: what it has more than before they were opened, bytes.
+    MemoryPerConnection(String),
+    /// Longest time after which a held connection was closed by the server, µs.
+    HeldLongest,
 }
 
 impl Figure {
@@ -56,7 +57,7 @@ impl Figure {
 
     /// It is a time in µs.
     pub fn is_latency(&self) -> bool {
-        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max | Self::Refused(_) | Self::Staleness(_))
+        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max | Self::Refused(_) | Self::HeldLongest)
     }
 
     /// The figure of an iteration; `None` when it is not known.
@@ -109,10 +110,13 @@ impl Figure {
                 let early = most_memory(iteration, name, 0.0, 1.0 / 3.0).filter(|bytes| *bytes > 0.0)?;
                 Some(most_memory(iteration, name, 2.0 / 3.0, 1.0)? / early)
             }
-            Self::Staleness(share) => {
-                let worst = |seen: &Staleness| staleness(seen, f64::from(*share) / 1e5);
-                iteration.staleness.iter().filter_map(worst).reduce(f64::max)
+            Self::MemoryPerConnection(name) => {
+                let held = iteration.held.as_ref().filter(|held| held.open_at_end > 0)?;
+                let before = *held.memory_before.get(name)? as f64;
+                let more = most_memory(iteration, name, 0.0, 1.0)? - before;
+                Some(more.max(0.0) / held.open_at_end as f64)
             }
+            Self::HeldLongest => iteration.held.as_ref()?.lifetime_max_us,
         }
     }
 }
@@ -132,7 +136,8 @@ impl fmt::Display for Figure {
             Self::FailureShare => write!(f, "failures"),
             Self::Memory(name) => write!(f, "memory, {name}"),
             Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
-            Self::Staleness(share) => write!(f, "P{} of staleness", f64::from(*share) / 1e3),
+            Self::MemoryPerConnection(name) => write!(f, "memory per held connection, {name}"),
+            Self::HeldLongest => write!(f, "longest life of a held connection"),
         }
     }
 }
@@ -147,17 +152,6 @@ fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Opti
     let at = |share: f64| whole((iteration.warmup_s + iteration.seconds * share) * 1e3);
     let inside = component.samples.iter().filter(|sample| (at(from)..=at(until)).contains(&sample.at_ms));
     inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
-}
-
-/// A percentile of the staleness at one place, credentials that were never refused included.
-fn staleness(seen: &Staleness, share: f64) -> Option<f64> {
-    let refused = seen.delay.count() as f64;
-    let all = refused + seen.never as f64;
-    if all == 0.0 {
-        return None;
-    }
-    let place = share * all / refused.max(1.0);
-    Some(if refused > 0.0 && place <= 1.0 { seen.delay.micros(place) } else { f64::INFINITY })
 }
 
 fn cores(iteration: &Iteration, name: &str) -> Option<f64> {
@@ -299,22 +293,6 @@ mod tests {
             looks.map(|(at_ms, rss_bytes)| Sample { at_ms, rss_bytes, ..Sample::default() }).to_vec();
         let of = |figure: fn(String) -> Figure| figure("gateway".to_owned()).of(&iteration);
         assert_eq!((of(Figure::Memory), of(Figure::MemoryGrowth)), (Some(70.0), Some(2.0)));
-    }
-
-    #[test]
-    fn the_worst_place_counts_and_what_was_never_refused_is_worse_than_anything() {
-        let place = |typical: u64, never| Staleness {
-            node: String::new(),
-            cluster: None,
-            delay: Distribution::of((1..=98).map(|at| at * typical), 3),
-            never,
-        };
-        let mut iteration = iteration();
-        iteration.staleness = vec![place(1_000_000, 0), place(3_000_000, 2)];
-        let at = |share| Figure::Staleness(share).of(&iteration);
-        assert!((at(50_000).unwrap() / 150_000.0 - 1.0).abs() < 1e-2, "{:?}", at(50_000));
-        assert_eq!(at(99_000), Some(f64::INFINITY));
-        assert_eq!(Figure::Staleness(99_000).of(&Iteration::new(1, 1.0)), None);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What a scenario wants of its figures, judged.
 //!
 //! Owns: the verdict on each target of a record, and its words. Does not own: the targets ([`crate::record::Target`]) and the figures
-//! ([`crate::analyse`]). What is held to the bound is the median over the rounds; a difference and a ratio are taken within a round, because a machine
+//! ([`crate::analyse`]). What is held to the bound is the median over the rounds, and the worst round where a promise is for every single time
+//! ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)); a difference and a ratio are taken within a round, because a machine
 //! drifts between two. A figure that was not measured does not meet its target: nobody knows.
 
 use crate::analyse::{measured, median};
@@ -50,12 +51,12 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
     let within = |value: f64| {
         target.at_most.is_none_or(|most| value <= most) && target.at_least.is_none_or(|least| value >= least)
     };
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let middle = median(&values);
-    let met = within(middle);
+    let met = if target.figure.holds_each_round() { within(least) && within(most) } else { within(middle) };
     let mut seen = show(middle);
     if values.len() > 1 {
-        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         seen = format!("{seen} ({} … {})", show(least), show(most));
         let kept = values.iter().filter(|value| within(**value)).count();
         if kept > 0 && kept < values.len() {
@@ -102,7 +103,7 @@ fn hint(variant: &Variant, target: &Target) -> String {
 /// A value in the unit of the target.
 fn shown(target: &Target, value: f64) -> String {
     if value.is_infinite() {
-        return "never".to_owned();
+        return "endless".to_owned();
     }
     if target.over.is_some() {
         return format!("{} times", words::digits(value));

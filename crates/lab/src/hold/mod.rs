@@ -9,12 +9,15 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
+use crate::interrupt::Interrupt;
 use crate::load::{Clock, Failure, Fault, Flow, FlowError, Latencies, Protocol, Target};
 use crate::observe::{INTERVAL, ObserveError, Watch, Watched};
 use crate::report::{FaultCount, HoldReport};
@@ -81,6 +84,8 @@ pub enum HoldError {
     Runtime(#[from] io::Error),
 }
 
+/// How often whoever waits for the connections looks whether it is to end.
+const LOOK: Duration = Duration::from_millis(20);
 /// Descriptors beside the connections: standard streams, event queue, files of `/proc`.
 const SPARE_FILES: u64 = 32;
 
@@ -104,7 +109,7 @@ impl HoldPlan {
 }
 
 /// The soft limit of open files; `None` when unlimited or not told.
-fn open_files_limit() -> Option<u64> {
+pub(crate) fn open_files_limit() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -172,10 +177,55 @@ impl Shared {
 pub fn hold(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
     plan.check()?;
     let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
-    runtime.block_on(drive(plan, held))
+    let interrupted = async {
+        // Where signals cannot be waited for, they end the process as ever.
+        if tokio::signal::ctrl_c().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    runtime.block_on(drive(plan, held, interrupted))
 }
 
-async fn drive(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, HoldError> {
+/// Connections that a thread of its own holds while something else goes on.
+pub(crate) struct Beside {
+    stop: oneshot::Sender<()>,
+    thread: JoinHandle<Result<HoldReport, HoldError>>,
+}
+
+impl Beside {
+    /// Opens the connections, and comes back when all have been tried once, or when it was asked to end.
+    pub(crate) fn open(plan: HoldPlan, interrupt: &Interrupt) -> Result<Self, HoldError> {
+        let (stop, stopped) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        let thread = std::thread::Builder::new().name("hold".to_owned()).spawn(move || {
+            plan.check()?;
+            let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+            let stopped = async { drop(stopped.await) };
+            let held = move |open| {
+                let _ = tell.send(open);
+            };
+            runtime.block_on(drive(plan, held, stopped))
+        })?;
+        // Who cannot begin drops the sender, and says why when it is asked.
+        while matches!(told.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) && !interrupt.is_set() {}
+        Ok(Self { stop, thread })
+    }
+
+    /// Closes them; what became of them.
+    pub(crate) fn close(self) -> Result<HoldReport, HoldError> {
+        drop(self.stop);
+        let ended = self.thread.join();
+        ended.unwrap_or_else(|_| {
+            Err(HoldError::Plan("the thread that held connections has failed".to_owned()))
+        })
+    }
+}
+
+async fn drive(
+    plan: HoldPlan,
+    held: impl FnOnce(u64),
+    stopped: impl Future<Output = ()>,
+) -> Result<HoldReport, HoldError> {
     let watch = Watch::start(&plan.watch, INTERVAL, Instant::now())?;
     let tally = Tally {
         opened: 0,
@@ -210,7 +260,7 @@ async fn drive(plan: HoldPlan, held: impl FnOnce(u64)) -> Result<HoldReport, Hol
     };
     let opened_at = tokio::select! {
         at = work => at,
-        _ = tokio::signal::ctrl_c() => shared.clock.now(),
+        () = stopped => shared.clock.now(),
     };
     let report = report(&shared, opened_at, watch);
     connections.abort_all();

@@ -19,6 +19,8 @@ pub(crate) struct Accepted {
 #[derive(Debug, Default)]
 struct Port {
     count: u64,
+    /// Somebody was seen to listen: where a program uses a Unix socket instead, 0 would say that nobody came.
+    listens: bool,
     /// Ends that were there at the last look. One that is gone and comes back is another connection.
     known: BTreeSet<(Box<str>, u16)>,
 }
@@ -41,6 +43,11 @@ impl Accepted {
     fn take(&mut self, tables: &[String]) {
         let mut seen: BTreeMap<u16, BTreeSet<(Box<str>, u16)>> = BTreeMap::new();
         for (local, remote) in tables.iter().flat_map(|table| table.lines().skip(1).filter_map(row)) {
+            if remote.1 == 0
+                && let Some(port) = self.ports.get_mut(&local.1)
+            {
+                port.listens = true;
+            }
             // Of a connection on one machine both ends are in the table.
             for ((_, port), (address, client)) in [(local, remote), (remote, local)] {
                 if client != 0 && self.ports.contains_key(&port) {
@@ -58,9 +65,10 @@ impl Accepted {
         }
     }
 
-    /// Connections so far at these ports; `None` when none of them is watched.
+    /// Connections so far at these ports; `None` when none of them is watched, or listened at.
     pub(crate) fn count(&self, ports: &[u16]) -> Option<u64> {
-        let counts: Vec<u64> = ports.iter().filter_map(|port| Some(self.ports.get(port)?.count)).collect();
+        let listening = ports.iter().filter_map(|port| self.ports.get(port)).filter(|port| port.listens);
+        let counts: Vec<u64> = listening.map(|port| port.count).collect();
         (!counts.is_empty()).then(|| counts.iter().sum())
     }
 }
@@ -95,6 +103,8 @@ mod tests {
         let mut accepted = Accepted::at([80, 81]);
         let (one, back) = ("0100007F:0050 0100007F:9000", "0100007F:9000 0100007F:0050");
         accepted.take(&table(&["0100007F:0050 00000000:0000", one, back]));
+        assert_eq!(accepted.count(&[81]), None, "nobody listens there");
+        accepted.take(&table(&["0100007F:0051 00000000:0000", one, back]));
         assert_eq!(accepted.count(&[80]), Some(1), "both ends of one, and nobody's listening socket");
         accepted.take(&table(&[back, "0100007F:0050 0100007F:9001", "0100007F:1234 0100007F:5678"]));
         assert_eq!(
@@ -112,11 +122,13 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let mut accepted = Accepted::at([port]);
         accepted.look();
+        // Whoever had this port before, as a client, may still wait for stray packets.
+        let before = accepted.count(&[port]).unwrap();
         let connections: Vec<_> =
             (0..3).map(|_| std::net::TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
         accepted.look();
         drop(connections);
         accepted.look();
-        assert_eq!(accepted.count(&[port]), Some(3));
+        assert_eq!(accepted.count(&[port]), Some(before + 3));
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::parts::{Class, Component, Iteration, Revocations, Sample, Slice, Stated, Variant};
+use super::parts::{Class, Component, Held, Iteration, Revocations, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
@@ -136,9 +136,21 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     iteration.classes.iter().try_for_each(|class| check_class(place, class))?;
     iteration.components.iter().try_for_each(|component| check_component(place, component))?;
     iteration.events.iter().try_for_each(|event| counted(place, event.at_ms))?;
+    iteration.held.iter().try_for_each(|held| check_held(place, held))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;
     iteration.revocations.iter().try_for_each(|seen| check_revocations(place, seen))?;
     check_timeline(place, &iteration.timeline)
+}
+
+fn check_held(place: &str, held: &Held) -> Checked {
+    let lives = [held.lifetime_p50_us, held.lifetime_max_us].into_iter().flatten();
+    lives.into_iter().try_for_each(|life| finite(place, "a lifetime of a held connection", life))?;
+    if held.open_at_end + held.closed_by_server > held.opened {
+        return no(place, "more held connections are open or closed than were opened");
+    }
+    let counts = [held.asked, held.opened, held.open_at_end, held.closed_by_server];
+    let rest = held.statuses.values().chain(held.memory_before.values()).copied();
+    counts.into_iter().chain(rest).try_for_each(|whole| counted(place, whole))
 }
 
 fn check_revocations(place: &str, seen: &Revocations) -> Checked {

@@ -73,6 +73,9 @@ pub struct Iteration {
     /// How long revoked credentials were still accepted.
     #[serde(default)]
     pub staleness: Vec<Staleness>,
+    /// Connections that were held meanwhile; absent when there were none.
+    #[serde(default)]
+    pub held: Option<Held>,
     /// The revocations that staleness was seen with; absent without any.
     pub revocations: Option<Revocations>,
     /// What happened to the target meanwhile, such as a deployment or the rotation of a key.
@@ -239,6 +242,32 @@ pub struct Staleness {
     pub never: u64,
 }
 
+/// Connections that were held beside a load: opened before it, closed after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Held {
+    /// What they did: `idle` (one request, then nothing), `silent` (nothing), `slow-loris` (a request head that does not end).
+    pub manner: String,
+    /// So many were wanted at once.
+    pub asked: u64,
+    /// Opened, those that took the place of closed ones included.
+    pub opened: u64,
+    /// Still open at the end.
+    pub open_at_end: u64,
+    /// Closed by the server.
+    pub closed_by_server: u64,
+    /// Median of how long those had lived, µs; absent when there were none.
+    pub lifetime_p50_us: Option<f64>,
+    /// Longest of those, µs; absent when there were none.
+    pub lifetime_max_us: Option<f64>,
+    /// Statuses that they were answered with, and how often.
+    #[serde(default)]
+    pub statuses: BTreeMap<u16, u64>,
+    /// Resident memory of each component before they were opened, bytes.
+    #[serde(default)]
+    pub memory_before: BTreeMap<String, u64>,
+}
+
 /// Revocations while load lasted, and what watching them took.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -355,6 +384,7 @@ impl Iteration {
             components: Vec::new(),
             phases: Vec::new(),
             staleness: Vec::new(),
+            held: None,
             revocations: None,
             events: Vec::new(),
             stated: None,

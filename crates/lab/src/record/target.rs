@@ -49,6 +49,13 @@ pub enum Measure {
         /// Its name.
         component: String,
     },
+    /// Memory of a component for each connection that was held: what it has more than before they were opened, bytes.
+    MemoryPerConnection {
+        /// Its name.
+        component: String,
+    },
+    /// Longest time after which a held connection was closed by the server, µs.
+    HeldLongest,
     /// Median of how long revoked credentials were still accepted, at the worst place, µs.
     StalenessP50,
     /// 99th percentile of how long revoked credentials were still accepted, at the worst place, µs.
@@ -76,25 +83,32 @@ impl Measure {
         match self {
             Self::Count { .. } | Self::Throughput | Self::MemoryGrowth { .. } => Unit::Number,
             Self::Errors | Self::Failures => Unit::Share,
-            Self::Memory { .. } => Unit::Bytes,
+            Self::Memory { .. } | Self::MemoryPerConnection { .. } => Unit::Bytes,
             Self::P50
             | Self::P95
             | Self::P99
             | Self::RefusedP99
             | Self::Cpu { .. }
             | Self::PathCpu
+            | Self::HeldLongest
             | Self::StalenessP50
             | Self::StalenessP99
             | Self::StalenessMax => Unit::Time,
         }
     }
 
+    /// A bound holds in each round, not for the median over them: what is promised of every request or credential is broken by one.
+    pub fn holds_each_round(&self) -> bool {
+        matches!(self, Self::Errors | Self::Failures | Self::StalenessMax)
+    }
+
     /// The component that it is about.
     pub fn component(&self) -> Option<&str> {
         match self {
-            Self::Cpu { component } | Self::Memory { component } | Self::MemoryGrowth { component } => {
-                Some(component)
-            }
+            Self::Cpu { component }
+            | Self::Memory { component }
+            | Self::MemoryGrowth { component }
+            | Self::MemoryPerConnection { component } => Some(component),
             _ => None,
         }
     }
@@ -115,6 +129,10 @@ impl fmt::Display for Measure {
             Self::PathCpu => f.write_str("CPU per request of the path"),
             Self::Memory { component } => write!(f, "memory of {component}"),
             Self::MemoryGrowth { component } => write!(f, "growth of the memory of {component}"),
+            Self::MemoryPerConnection { component } => {
+                write!(f, "memory of {component} per held connection")
+            }
+            Self::HeldLongest => f.write_str("longest life of a held connection"),
             Self::StalenessP50 => f.write_str("P50 of staleness"),
             Self::StalenessP99 => f.write_str("P99 of staleness"),
             Self::StalenessMax => f.write_str("longest staleness"),
@@ -122,7 +140,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What a scenario wants of a figure: the median over the rounds is held to it.
+/// What a scenario wants of a figure: the median over the rounds is held to it; every round where it is a share of errors or the longest staleness.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {

@@ -83,6 +83,7 @@ impl Floor<'_> {
             warmup: Duration::ZERO,
             timeout: TIMEOUT,
             revocations: None,
+            hold: None,
             events: Vec::new(),
             ..self.scenario.loads[load].clone()
         };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::progress::Progress;
 use super::sampler::Sampler;
-use super::{Failed, events, flow};
+use super::{Failed, beside, events, flow};
 use crate::interrupt::Interrupt;
 use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
 use crate::provider::{ProviderPlan, Scenario as Flow};
@@ -94,6 +94,7 @@ pub(super) fn measure(
     let watch =
         watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
     let watch = watch.transpose().map_err(Failed::Revocations)?;
+    let held = beside::open(running, &up.tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());
     let (slices, warmup) = (view.clone(), load.warmup);
@@ -122,8 +123,10 @@ pub(super) fn measure(
     // Ended whatever became of the load: nobody is revoked or watched any longer.
     let revoked = watch.map(revoke::Watch::finish).transpose();
     let components = sampler.take().map(Sampler::stop).unwrap_or_default();
+    let held = held.map(beside::Open::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
+    iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if let Some(seen) = revoked.map_err(Failed::Revocations)? {
         if let (0, Some(why)) = (seen.revocations.revoked, &seen.revocations.example) {
@@ -224,7 +227,10 @@ fn plan(
     // HTTP/2 shares connections: as many requests in flight on fewer of them.
     let streams = match target.protocol {
         Protocol::Http1 => 1,
-        Protocol::Http2 => (1..=10).rev().find(|streams| slots % streams == 0).unwrap_or(1),
+        Protocol::Http2 => load.streams.filter(|streams| slots % *streams as usize == 0).map_or_else(
+            || (1..=10).rev().find(|streams| slots % streams == 0).unwrap_or(1),
+            |streams| streams as usize,
+        ),
     };
     let stop = match load.stop {
         Stop::Count(requests) => Stop::Count(count(part(usize::try_from(requests).unwrap_or(usize::MAX)))),

@@ -7,6 +7,7 @@
 //! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
 //! An interrupt ends the load, then the programs, and what was measured until then is reported as partial.
 
+mod beside;
 mod counts;
 mod events;
 mod facts;
@@ -28,7 +29,7 @@ use crate::load::Random;
 use crate::record::{
     Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
 };
-use crate::scenario::{Arrangement, Arriving, Load, Rate, Scenario};
+use crate::scenario::{Arrangement, Arriving, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
 use self::measure::Up;
@@ -103,6 +104,8 @@ enum Failed {
     Topology(#[from] TopologyError),
     #[error(transparent)]
     Load(#[from] crate::load::LoadError),
+    #[error("connections cannot be held: {0}")]
+    Hold(#[from] crate::hold::HoldError),
     #[error(transparent)]
     Provider(#[from] crate::provider::ProviderError),
     #[error("served nothing to {0} workers: there is no rate that it can serve")]
@@ -125,6 +128,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     };
     let folder =
         options.keep.as_deref().or(temporary.as_ref().map(tempfile::TempDir::path)).unwrap_or(Path::new("."));
+    beside::allow_files();
     let place = Place::new(folder, options.programs, interrupt.clone())?;
     let facts = facts::gather(scenario, &place, options.commit.clone());
     let mut floor = Floor {
@@ -279,7 +283,10 @@ impl Floor<'_> {
             self.calibrate(&mut up);
         }
         for round in 1..=self.scenario.rounds {
-            if self.scenario.fresh_each_round {
+            if self.scenario.fresh == Fresh::Together {
+                up.clear();
+            }
+            if self.scenario.fresh == Fresh::Round {
                 for index in self.order(round) {
                     if let Some(mut one) = self.up(index) {
                         let loads = self.scenario.arrangements[index].loads.clone();
@@ -290,7 +297,7 @@ impl Floor<'_> {
                 }
             } else {
                 // Who is compared under a load is measured one right after the other.
-                for load in self.scenario.loads.keys() {
+                for load in self.scenario.loads_in_order() {
                     for index in self.order(round) {
                         let takes_part = self.scenario.arrangements[index].loads.contains(load);
                         if takes_part && !up.contains_key(&index) {
@@ -369,11 +376,11 @@ impl Floor<'_> {
 
     /// Finds out what the slowest arrangement serves to a closed loop.
     fn calibrate(&mut self, up: &mut BTreeMap<usize, Up>) {
-        let workers = self.scenario.loads.values().find_map(|load| match load.arrivals {
-            Arriving::Closed(workers) => Some(workers),
+        let closed = self.scenario.loads.values().find_map(|load| match load.arrivals {
+            Arriving::Closed(workers) => Some((workers, load.streams)),
             Arriving::Open { .. } => None,
         });
-        let workers = workers.unwrap_or(CALIBRATING);
+        let (workers, streams) = closed.unwrap_or((CALIBRATING, None));
         for index in self.order(1) {
             let arrangement = &self.scenario.arrangements[index];
             let Some(mut one) = self.up(index) else { continue };
@@ -387,6 +394,8 @@ impl Floor<'_> {
                 tokens: 1,
                 zipf: None,
                 timeout: Duration::from_secs(10),
+                streams,
+                hold: None,
                 revocations: None,
                 events: Vec::new(),
             };
@@ -407,7 +416,7 @@ impl Floor<'_> {
                 },
                 Err(failed) => self.fail(index, &failed),
             }
-            if !self.scenario.fresh_each_round && !self.failed.contains_key(&index) {
+            if self.scenario.fresh == Fresh::Run && !self.failed.contains_key(&index) {
                 up.insert(index, one);
             }
         }

@@ -28,8 +28,8 @@ pub struct Scenario {
     pub quick: bool,
     /// How often everything is measured.
     pub rounds: u32,
-    /// Programs are started anew for each round.
-    pub fresh_each_round: bool,
+    /// When programs are started anew.
+    pub fresh: Fresh,
     /// Loads by name.
     pub loads: BTreeMap<String, Load>,
     /// What runs, and which loads go through it.
@@ -122,7 +122,7 @@ impl Scenario {
             name: stem,
             quick: wish.quick,
             rounds,
-            fresh_each_round: fresh == Fresh::Round,
+            fresh,
             loads,
             arrangements,
             counts: table.counts,
@@ -142,6 +142,19 @@ impl Scenario {
     /// The name of the variant that is this load on this arrangement.
     pub fn variant(&self, arrangement: &Arrangement, load: &str) -> String {
         if self.loads.len() == 1 { arrangement.name.clone() } else { format!("{}/{load}", arrangement.name) }
+    }
+
+    /// Names of all loads, in the order in which the variant with the most of them names them; what others have beside them comes last.
+    pub(crate) fn loads_in_order(&self) -> Vec<&String> {
+        let mut order: Vec<&String> = Vec::new();
+        let mut longest: Vec<&Arrangement> = self.arrangements.iter().collect();
+        longest.sort_by_key(|arrangement| std::cmp::Reverse(arrangement.loads.len()));
+        for load in longest.into_iter().flat_map(|arrangement| &arrangement.loads) {
+            if !order.contains(&load) {
+                order.push(load);
+            }
+        }
+        order
     }
 
     /// Names of all variants, in order.
@@ -327,6 +340,7 @@ pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Measure;
 
     const SOUND: &str = "rounds = 2\n[load.a]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n[[variant]]\ntopology = ['fused', 'direct']\n";
 
@@ -366,6 +380,18 @@ mod tests {
     }
 
     #[test]
+    fn loads_come_in_the_order_of_the_variant_that_has_most() {
+        let loads = ["a", "b", "c", "d"]
+            .map(|name| format!("[load.{name}]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n"));
+        let variant = |name: &str, loads: &str| {
+            format!("[[variant]]\nname = '{name}'\ntopology = 'direct'\nload = [{loads}]\n")
+        };
+        let variants = [("x", "'b', 'd'"), ("y", "'c', 'a', 'b'")].map(|(name, loads)| variant(name, loads));
+        let text = ["rounds = 1\n", &loads.concat(), &variants.concat()].concat();
+        assert_eq!(read(&text, &Wish::default()).unwrap().loads_in_order(), ["c", "a", "b", "d"]);
+    }
+
+    #[test]
     fn a_quick_form_can_leave_variants_and_loads_out() {
         let text = SOUND.replace(
             "[[variant]]",
@@ -395,6 +421,26 @@ mod tests {
         assert!(several.contains("counts.requests") && several.contains("at several"), "{several}");
         let flow = counted("idp-single", "duration = '1s'\nflow = 'password'");
         assert!(flow.contains("counts.requests") && flow.contains("`a` is a flow"), "{flow}");
+    }
+
+    #[test]
+    fn what_is_promised_about_revoked_tokens_is_asked_of_every_variant() {
+        let scenario = Scenario::read("coherence", &Wish::default()).unwrap();
+        let targets = scenario.targets();
+        let held = |name: &String, figure: &Measure| {
+            targets.iter().any(|target| target.of == *name && target.figure == *figure)
+        };
+        for variant in scenario.variants() {
+            let revoked = !variant.ends_with("/full");
+            for figure in [Measure::StalenessMax, Measure::Errors] {
+                assert_eq!(held(&variant, &figure), revoked, "{figure} of {variant}");
+            }
+            // A frozen broker, or one without help, is allowed more than 25 ms.
+            let well = variant.ends_with("/well") && !variant.contains(" alone/");
+            assert_eq!(held(&variant, &Measure::StalenessP99), well, "{variant}");
+        }
+        let ratio = targets.iter().find(|target| target.figure == Measure::Throughput).unwrap();
+        assert_eq!(ratio.over.as_deref(), Some("nobody follows/oidc/full"));
     }
 
     #[test]

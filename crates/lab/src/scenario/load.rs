@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LEAST_PACE: Duration = Duration::from_millis(1);
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
+/// Most connections that are held: what one address can have open to one port, and a little more.
+const MOST_HELD: u32 = 100_000;
 /// Most tokens of a population.
 const MOST_TOKENS: u32 = 100_000;
 
@@ -47,6 +49,10 @@ pub struct Load {
     pub zipf: Option<f64>,
     /// Time after which an answer is not waited for any more.
     pub timeout: Duration,
+    /// Requests in flight at once on one connection of HTTP/2; as many as fit, up to 10, when absent.
+    pub streams: Option<u32>,
+    /// Connections that are held beside it.
+    pub hold: Option<Hold>,
     /// Credentials are revoked meanwhile.
     pub revocations: Option<Pace>,
     /// What is done to components meanwhile, by time.
@@ -62,6 +68,26 @@ pub struct Planned {
     pub component: String,
     /// What.
     pub act: Act,
+}
+
+/// Connections that are opened before a load and held until it ends.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hold {
+    /// What they do.
+    pub manner: Holding,
+    /// How many.
+    pub connections: u32,
+}
+
+/// What held connections do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holding {
+    /// Nothing, after one request each.
+    Idle,
+    /// Nothing at all.
+    Silent,
+    /// A request head that does not end: a line each time.
+    SlowLoris(Duration),
 }
 
 /// How requests arrive.
@@ -105,6 +131,8 @@ pub(super) struct LoadTable {
     tokens: Option<u32>,
     zipf: Option<f64>,
     timeout: Option<String>,
+    streams: Option<u32>,
+    hold: Option<HoldTable>,
     revocations: Option<RevocationsTable>,
     event: Option<Vec<EventTable>>,
 }
@@ -116,6 +144,22 @@ struct RevocationsTable {
     every: Option<String>,
     patience: Option<String>,
     bound: Option<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HoldTable {
+    manner: Manner,
+    connections: u32,
+    interval: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Manner {
+    Idle,
+    Silent,
+    SlowLoris,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -162,6 +206,8 @@ impl LoadTable {
             tokens: other.tokens.or(self.tokens),
             zipf: other.zipf.or(self.zipf),
             timeout: other.timeout.or(self.timeout),
+            streams: other.streams.or(self.streams),
+            hold: other.hold.or(self.hold),
             revocations: match (self.revocations, other.revocations) {
                 (Some(whole), Some(other)) => Some(RevocationsTable {
                     every: other.every.or(whole.every),
@@ -241,6 +287,15 @@ impl LoadTable {
         if timeout.is_zero() {
             return wrong("timeout", "of zero answers nothing");
         }
+        let slots = match arrivals {
+            Arriving::Closed(workers) => workers,
+            Arriving::Open { connections, .. } => connections,
+        };
+        if self.streams.is_some_and(|streams| streams == 0 || slots % streams != 0) {
+            let what = format!("is a number that {slots} requests in flight can be divided by");
+            return Err(("streams", what));
+        }
+        let hold = self.hold.as_ref().map(HoldTable::hold).transpose().map_err(|what| ("hold", what))?;
         let tokens = self.tokens.unwrap_or(1);
         if tokens > MOST_TOKENS {
             return Err(("tokens", format!("is from 0 to {MOST_TOKENS}")));
@@ -261,9 +316,30 @@ impl LoadTable {
             tokens,
             zipf: self.zipf,
             timeout,
+            streams: self.streams,
+            hold,
             revocations: revocations.map_err(|what| ("revocations", what))?,
             events,
         })
+    }
+}
+
+impl HoldTable {
+    fn hold(&self) -> Result<Hold, String> {
+        if !(1..=MOST_HELD).contains(&self.connections) {
+            return Err(format!("`connections` is from 1 to {MOST_HELD}"));
+        }
+        let interval = self.interval.as_deref().map(amount::duration).transpose()?;
+        let manner = match (self.manner, interval) {
+            (Manner::SlowLoris, Some(interval)) if !interval.is_zero() => Holding::SlowLoris(interval),
+            (Manner::SlowLoris, _) => {
+                return Err("slow-loris needs an `interval` above 0, in which it sends a line".to_owned());
+            }
+            (_, Some(_)) => return Err("only slow-loris has an `interval`".to_owned()),
+            (Manner::Idle, None) => Holding::Idle,
+            (Manner::Silent, None) => Holding::Silent,
+        };
+        Ok(Hold { manner, connections: self.connections })
     }
 }
 
@@ -303,7 +379,7 @@ impl EventTable {
 impl RateTable {
     fn rate(&self) -> Result<Rate, (&'static str, String)> {
         let wrong = || {
-            let what = "is a number of requests per second (up to 10000000), or a share from 1% to 100% of what the slowest variant serves";
+            let what = "is a number of requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
             ("rate", what.to_owned())
         };
         match self {
@@ -312,7 +388,11 @@ impl RateTable {
             Self::Text(text) => {
                 let share: f64 =
                     text.strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wrong)?;
-                if (1.0..=100.0).contains(&share) { Ok(Rate::OfSlowest(share / 100.0)) } else { Err(wrong()) }
+                if (1.0..=1000.0).contains(&share) {
+                    Ok(Rate::OfSlowest(share / 100.0))
+                } else {
+                    Err(wrong())
+                }
             }
         }
     }
@@ -355,7 +435,7 @@ mod tests {
             (rate("250"), rate("0.5"), rate("'60%'")),
             (Ok(Rate::PerSecond(250.0)), Ok(Rate::PerSecond(0.5)), Ok(Rate::OfSlowest(0.6)))
         );
-        for text in ["0", "-1", "nan", "1e9", "'60'", "'0%'", "'200%'", "'x%'"] {
+        for text in ["0", "-1", "nan", "1e9", "'60'", "'0%'", "'2000%'", "'x%'"] {
             assert_eq!(rate(text).unwrap_err().0, "rate", "{text}");
         }
     }
@@ -374,6 +454,19 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 100001", "tokens"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
+            ("arrivals = 'closed'\nconcurrency = 50\nrequests = 1\nstreams = 4", "streams"),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 0 }",
+                "hold",
+            ),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'slow-loris', connections = 1 }",
+                "hold",
+            ),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 1, interval = '1s' }",
+                "hold",
+            ),
             ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
             ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
             ("flow = 'refresh'\narrivals = 'closed'\nconcurrency = 1\nrequests = 1", "requests"),

@@ -13,6 +13,8 @@ mod target;
 
 pub use counts::Counts;
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Load, Planned, Rate};
+pub use load::{Arriving, Hold, Holding, Load, Planned, Rate};
+
+pub use table::Fresh;
 
 pub(crate) use description::stand_in;

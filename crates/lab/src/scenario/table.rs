@@ -13,7 +13,10 @@ use super::load::{Load, LoadTable};
 use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
-use crate::topology::{Change, Topology, TopologyError};
+use crate::topology::{Change, Topology, TopologyError, Wire};
+
+/// Fewest files that a component may be allowed to open.
+const LEAST_FILES: u64 = 32;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,14 +42,17 @@ pub(super) struct Table {
     pub(super) target: Vec<TargetTable>,
 }
 
+/// When programs are started anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Fresh {
+pub enum Fresh {
     /// Programs start anew for each round.
     #[default]
     Round,
     /// Programs run through the whole run.
     Run,
+    /// Programs of all variants start anew for each round and run side by side.
+    Together,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,6 +83,10 @@ pub(super) struct VariantTable {
     pub(super) topology: Option<Names>,
     pub(super) tokens: Option<Names>,
     pub(super) load: Option<Names>,
+    /// In place of the topology's.
+    pub(super) protocol: Option<Wire>,
+    /// In place of the topology's.
+    pub(super) guarded: Option<bool>,
     #[serde(default)]
     pub(super) variables: BTreeMap<String, String>,
     #[serde(default)]
@@ -88,6 +98,7 @@ pub(super) struct VariantTable {
 pub(super) struct LimitTable {
     pub(super) cpu: Option<String>,
     pub(super) memory: Option<String>,
+    pub(super) open_files: Option<u64>,
 }
 
 /// A ladder; `@tokens@` and `@load@` in its names stand for each token mode and each load.
@@ -247,6 +258,11 @@ impl Reader<'_> {
             })?;
         }
         let change = self.change(&place, table, topology)?;
+        let mut topology = topology.clone();
+        if let Some(wire) = table.protocol {
+            topology.load.protocol = wire.protocol();
+        }
+        topology.load.guarded = table.guarded.unwrap_or(topology.load.guarded);
         let arrangement = |mode: Option<String>| Arrangement {
             name: mode.as_ref().map_or_else(|| base.clone(), |mode| format!("{base}/{mode}")),
             topology: topology.clone(),
@@ -291,7 +307,7 @@ impl Reader<'_> {
             let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
             return Err(self.wrong(place, what));
         }
-        let mut limits = BTreeMap::new();
+        let (mut limits, mut open_files) = (BTreeMap::new(), BTreeMap::new());
         for (name, limit) in &table.limits {
             if topology.component(name).is_none() {
                 let known =
@@ -311,8 +327,16 @@ impl Reader<'_> {
                 cpu_millicores: parse(&limit.cpu, amount::millicores)?,
                 memory_bytes: parse(&limit.memory, amount::bytes)?,
             };
-            limits.insert(name.clone(), limits_of);
+            // A component of which only the files are limited keeps what its topology says.
+            if !limits_of.is_empty() {
+                limits.insert(name.clone(), limits_of);
+            }
+            if limit.open_files.is_some_and(|files| files < LEAST_FILES) {
+                let what = format!("no program starts with fewer than {LEAST_FILES} open files");
+                return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), what));
+            }
+            open_files.extend(limit.open_files.map(|files| (name.clone(), files)));
         }
-        Ok(Change { variables: table.variables.clone(), limits })
+        Ok(Change { variables: table.variables.clone(), limits, open_files })
     }
 }

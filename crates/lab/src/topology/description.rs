@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::TopologyError;
 use super::library::{Library, Text};
 use super::provider;
-use super::table::{Gathered, Wire};
+use super::table::Gathered;
 use super::template::{self, Values};
 use crate::cgroup::Limits;
 use crate::load::Protocol;
@@ -20,7 +20,10 @@ use crate::observe::prometheus;
 use crate::provider::Scenario as Flow;
 
 /// Names that every text can use, beside ports, files, secrets and variables.
-const BUILT_IN: [&str; 6] = ["run", "work", "secret_file", "certificate", "key", "certificate_and_key"];
+const BUILT_IN: [&str; 8] =
+    ["run", "work", "secret_file", "certificate", "key", "certificate_and_key", "token_key", "token_keys"];
+/// Largest token that the lab makes, bytes: servers refuse longer heads.
+const MOST_TOKEN: usize = 16_384;
 /// Most components, with room for every topology anybody has drawn.
 const MOST_COMPONENTS: usize = 64;
 /// Most places where load enters.
@@ -85,6 +88,8 @@ pub(crate) struct Program {
     pub(crate) ready: Option<Ready>,
     pub(crate) ready_timeout: Duration,
     pub(crate) limits: Limits,
+    /// Files that it may open; what the lab may where absent.
+    pub(crate) open_files: Option<u64>,
     pub(crate) cores: Vec<u32>,
     pub(crate) stop: StopSignal,
     /// It does its work and ends, so many times one after the other; the next component starts when it has. 0: it serves.
@@ -164,6 +169,11 @@ pub(crate) struct TokenMode {
     pub(crate) client: Option<String>,
     /// A file with tokens, one a line, in place of asking.
     pub(crate) file: Option<PathBuf>,
+    /// Claims of JWTs that the lab signs itself, in place of asking.
+    pub(crate) claims: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Such a JWT is filled up to so many bytes.
+    #[serde(default)]
+    pub(crate) bytes: usize,
 }
 
 /// Where credentials are revoked while load lasts, and who is asked about them; they are issued as those of the load are.
@@ -268,10 +278,7 @@ impl Topology {
             provider: gathered.provider,
             load: Entry {
                 urls,
-                protocol: match load.protocol {
-                    Wire::Http1 => Protocol::Http1,
-                    Wire::Http2 => Protocol::Http2,
-                },
+                protocol: load.protocol.protocol(),
                 ca: load.ca,
                 insecure: load.insecure,
                 connect: load.connect,
@@ -294,6 +301,11 @@ impl Topology {
         } else {
             format!("{}: {}", self.title, self.path.join(" → "))
         }
+    }
+
+    /// Its tokens are signed by the lab.
+    pub(crate) fn wants_signer(&self) -> bool {
+        self.tokens.iter().flat_map(|tokens| tokens.mode.values()).any(|mode| mode.claims.is_some())
     }
 
     /// Token modes it knows; empty without tokens.
@@ -529,17 +541,18 @@ fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
     }
     for (name, mode) in &tokens.mode {
         let place = format!("tokens.mode.{name}");
-        match (&mode.client, &mode.file) {
-            (Some(_), Some(_)) | (None, None) => {
-                return wrong(
-                    place,
-                    "takes either `client` (who asks the token endpoint) or `file` (tokens, one a line)",
-                );
-            }
-            (Some(_), None) if tokens.url.is_none() || tokens.secret_file.is_none() => {
-                return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
-            }
-            _ => {}
+        let sources = [mode.client.is_some(), mode.file.is_some(), mode.claims.is_some()];
+        if sources.into_iter().filter(|given| *given).count() != 1 {
+            return wrong(
+                place,
+                "takes either `client` (who asks the token endpoint), `file` (tokens, one a line) or `claims` (of JWTs that the lab signs)",
+            );
+        }
+        if mode.client.is_some() && (tokens.url.is_none() || tokens.secret_file.is_none()) {
+            return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
+        }
+        if mode.bytes > MOST_TOKEN || (mode.bytes > 0 && mode.claims.is_none()) {
+            return wrong(place, "`bytes` is the size of a token with `claims`, up to 16384");
         }
     }
     Ok(())
@@ -592,6 +605,14 @@ mod tests {
             (format!("flow_path = [\"b\"]\n{load}{a}"), vec!["flow_path: there is no component `b`"]),
             (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
             (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
+            (
+                format!("{load}{a}[tokens.mode.oidc]\nfile = \"x\"\nclaims = {{ iss = \"y\" }}"),
+                vec!["tokens.mode.oidc", "either `client`", "`claims`"],
+            ),
+            (
+                format!("{load}{a}[tokens.mode.oidc]\nclaims = {{ iss = \"y\" }}\nbytes = 99999"),
+                vec!["tokens.mode.oidc", "16384"],
+            ),
             (
                 format!("include = [\"b-@kind@\"]\n{load}{a}"),
                 vec!["include: nothing is called `@kind@`", "a variable of the same file"],

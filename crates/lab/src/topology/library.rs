@@ -22,12 +22,14 @@ type Texts = &'static [(&'static str, &'static str)];
 
 const TOPOLOGIES: Texts = texts!("topologies":
     "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml", "idp-single.toml",
-    "idp-multi.toml",
+    "idp-multi.toml", "row.toml", "peer-direct.toml", "peer-postern.toml", "peer-haproxy.toml",
+    "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml",
 );
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
     "idp-gateway-b.toml", "connector-off.toml", "connector-postgres.toml", "connector-nats.toml", "connector-artemis.toml",
     "connector-ibm-mq-profile.toml", "connector-activemq.toml", "connector-rabbitmq.toml", "artemis.toml",
+    "signed.toml",
 );
 const TEMPLATES: Texts = texts!("topologies/files":
     "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
@@ -35,10 +37,12 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "envoy.yaml", "auth-request.toml", "nginx.conf", "idp-node.toml", "idp-clients.toml", "front.toml",
     "idp-gateway.toml", "artemis.xml", "artemis-bootstrap.xml", "artemis-login.config", "artemis-management.xml",
     "artemis-users.properties", "artemis-roles.properties", "activemq.java", "rabbitmq.conf", "rabbitmq-plugins",
+    "peer-postern.toml", "peer-haproxy.cfg", "peer-haproxy-tcp.cfg", "peer-haproxy-jwt.cfg", "peer-nginx.conf",
+    "peer-envoy.yaml", "row-edge.toml", "row-authentication.toml", "row-authorization.toml",
 );
-const SCENARIOS: Texts = texts!(
-    "scenarios": "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "identity.toml", "coherence.toml",
-    "counts.toml",
+const SCENARIOS: Texts = texts!("scenarios":
+    "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
+    "overload.toml", "identity.toml", "coherence.toml", "counts.toml",
 );
 
 /// A text and where it is from.

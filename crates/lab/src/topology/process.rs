@@ -32,8 +32,8 @@ const LOOK: Duration = Duration::from_millis(5);
 const TAIL_BYTES: u64 = 4096;
 /// Most lines of them.
 const TAIL_LINES: usize = 12;
-/// Enters the groups, then becomes the program: nothing of it runs outside.
-const ENTER: &str = "n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
+/// Takes its limit of open files, enters the groups, then becomes the program: nothing of it runs outside.
+const ENTER: &str = "[ \"$1\" = - ] || ulimit -n \"$1\" || exit 126; shift; n=$1; shift; while [ \"$n\" -gt 0 ]; do echo $$ >\"$1\" || exit 126; shift; n=$((n-1)); done; exec \"$@\"";
 
 /// What to start.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub(super) struct Launch {
     pub(super) stop: StopSignal,
     /// How long it may take to end by itself.
     pub(super) patience: Duration,
+    /// Files that it may open; as many as the lab may where absent.
+    pub(super) open_files: Option<u64>,
     pub(super) group: Option<Group>,
     /// File that gets its standard output; the log otherwise.
     pub(super) output: Option<PathBuf>,
@@ -193,8 +195,9 @@ fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
     let doors: Vec<PathBuf> = launch.group.iter().flat_map(Group::doors).collect();
     // The account is left behind last: only root may write into the groups.
     let mut words: Vec<OsString> = Vec::new();
-    if !doors.is_empty() {
+    if !doors.is_empty() || launch.open_files.is_some() {
         words.extend(["/bin/sh", "-c", ENTER, "lab"].map(OsString::from));
+        words.push(launch.open_files.map_or_else(|| "-".to_owned(), |files| files.to_string()).into());
         words.push(doors.len().to_string().into());
         words.extend(doors.into_iter().map(OsString::from));
     }

@@ -19,6 +19,7 @@ use super::description::{
 use super::ports::Ports;
 use super::process::{Launch, PATIENCE, Process};
 use super::program::Programs;
+use super::signer::{self, Signer};
 use super::template::{self, Values};
 use super::{Topology, TopologyError, provider, ready, tokens};
 use crate::cgroup::{Hierarchy, Limits};
@@ -48,6 +49,7 @@ pub struct Place {
     programs: Programs,
     interrupt: Interrupt,
     hierarchy: OnceLock<Hierarchy>,
+    signer: OnceLock<Arc<Signer>>,
     /// Places every topology can use by name.
     values: Values,
 }
@@ -59,6 +61,8 @@ pub struct Change {
     pub variables: BTreeMap<String, String>,
     /// Limits by component, in place of the topology's.
     pub limits: BTreeMap<String, Limits>,
+    /// Files that a component may open, in place of the topology's.
+    pub open_files: BTreeMap<String, u64>,
 }
 
 /// A tool that executes the program of one component, and takes its time: a profiler.
@@ -131,6 +135,7 @@ pub struct Running {
     pub(super) topology: Topology,
     pub(super) live: Vec<Live>,
     pub(super) values: Values,
+    signer: Option<Arc<Signer>>,
     pub(super) interrupt: Interrupt,
     under: Option<Under>,
     /// The checked answer told phases.
@@ -159,7 +164,7 @@ impl Place {
         file("certificate_and_key", "certificate-and-key.pem", &format!("{certificate}{key}"))?;
         file("secret_file", "client.secret", &format!("{}\n", secret()))?;
         values.insert("cores".to_owned(), cores().to_string());
-        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), values })
+        Ok(Self { folder, programs, interrupt, hierarchy: OnceLock::new(), signer: OnceLock::new(), values })
     }
 
     /// Where files of the run go.
@@ -170,6 +175,25 @@ impl Place {
     /// Programs as they are found here.
     pub(crate) fn programs(&self) -> &Programs {
         &self.programs
+    }
+
+    /// Who signs tokens in this run, with its public key in two files that topologies find by name: made when first asked for.
+    fn signer(&self, values: &mut Values) -> Result<Arc<Signer>, TopologyError> {
+        let path = |name: &str| self.folder.join(name);
+        let (key, keys) = (path("token-key.pem"), path("token-keys.json"));
+        let signer = match self.signer.get() {
+            Some(signer) => Arc::clone(signer),
+            None => {
+                let no_key = || failed("make", &key)(io::Error::other("no RSA key can be made"));
+                let signer = Signer::new().ok_or_else(no_key)?;
+                private(&key, &signer.public_pem().ok_or_else(no_key)?)?;
+                private(&keys, &signer.jwks())?;
+                Arc::clone(self.signer.get_or_init(|| Arc::new(signer)))
+            }
+        };
+        values.insert("token_key".to_owned(), key.display().to_string());
+        values.insert("token_keys".to_owned(), keys.display().to_string());
+        Ok(signer)
     }
 
     /// Control groups of this machine.
@@ -242,17 +266,19 @@ impl Running {
             _ => make_folder(&folder)?,
         }
         let mut ports = Ports::default();
-        let values = values(topology, change, place, &folder, &mut ports)?;
+        let mut values = values(topology, change, place, &folder, &mut ports)?;
+        let signer = topology.wants_signer().then(|| place.signer(&mut values)).transpose()?;
         let mut running = Self {
             topology: topology.clone(),
             live: Vec::new(),
             values,
+            signer,
             interrupt: place.interrupt.clone(),
             under,
             tells_phases: false,
             _ports: ports,
         };
-        for name in change.limits.keys() {
+        for name in change.limits.keys().chain(change.open_files.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
                 let what = format!("no component `{name}` is started by it");
                 return Err(TopologyError::value(&topology.name, "limits", what));
@@ -269,8 +295,7 @@ impl Running {
                     running.live.push(Live { about, process: None, ready, put_down: false });
                 }
                 Kind::Program(program) => {
-                    let limits = change.limits.get(&component.name).copied().unwrap_or(program.limits);
-                    running.launch(component, program, limits, place, &folder)?;
+                    running.launch(component, program, change, place, &folder)?;
                 }
             }
         }
@@ -320,6 +345,11 @@ impl Running {
         self.topology.load.urls.iter().map(target).collect()
     }
 
+    /// The first place where load enters, over another protocol; `path` stands in place of that of its URL.
+    pub(crate) fn entry(&self, path: Option<&str>, protocol: Protocol) -> Result<Target, TopologyError> {
+        self.target(&self.topology.load.urls[0], path, protocol)
+    }
+
     /// Whose certificates are believed where load enters, and by flows.
     pub(crate) fn trust(&self) -> Result<Option<Trust>, TopologyError> {
         let load = &self.topology.load;
@@ -357,7 +387,7 @@ impl Running {
             let what = format!("there is no mode `{mode}`; there is {}", self.topology.modes().join(", "));
             return Err(TopologyError::value(&self.topology.name, "tokens", what));
         };
-        tokens::get(tokens, how, count, &self.values, &self.interrupt)
+        tokens::get(tokens, how, count, &self.values, self.signer.as_deref(), &self.interrupt)
     }
 
     /// Checks that a request with a token passes wherever load enters, and that one without does not where the topology is guarded.
@@ -400,6 +430,16 @@ impl Running {
                     "answers {} to a request without a token, which should be refused (`guarded = false` under [load] if it should not)",
                     answer.status
                 )));
+            }
+            // Whoever believes any signature would look fast as well.
+            if let Some(forged) = token.and_then(signer::forged) {
+                let answer = client.get(Some(&forged), ANSWER).map_err(wrong)?;
+                if answer.status < 400 {
+                    return Err(wrong(format!(
+                        "answers {} to a token whose signature was changed, which should be refused",
+                        answer.status
+                    )));
+                }
             }
         }
         Ok(())
@@ -448,7 +488,7 @@ impl Running {
         &mut self,
         component: &Component,
         program: &Program,
-        limits: Limits,
+        change: &Change,
         place: &Place,
         folder: &Path,
     ) -> Result<(), TopologyError> {
@@ -457,8 +497,10 @@ impl Running {
         let mut path = place.programs.find(name, &program.name, table)?;
         let folder = folder.join(name);
         make_folder(&folder)?;
+        let limits = change.limits.get(name).copied().unwrap_or(program.limits);
+        let open_files = change.open_files.get(name).copied().or(program.open_files);
         let account = program.user.as_deref().map(|user| self.account(name, user)).transpose()?.flatten();
-        let change = account.map(|_| place.programs.find(name, "setpriv", None)).transpose()?;
+        let setpriv = account.map(|_| place.programs.find(name, "setpriv", None)).transpose()?;
         let mut filled = self.own_values(component, program, &folder)?;
         for need in &program.needs {
             let found = place.programs.find(name, need, self.topology.programs.get(need))?;
@@ -498,9 +540,10 @@ impl Running {
                 cores: program.cores.clone(),
                 stop: program.stop,
                 patience,
+                open_files,
                 group,
                 output,
-                account: account.zip(change.clone()),
+                account: account.zip(setpriv.clone()),
             };
             Process::start(launch).map_err(|error| TopologyError::Start {
                 component: name.clone(),

@@ -15,6 +15,7 @@ use super::library::{Library, Text};
 use super::template;
 use crate::amount;
 use crate::cgroup::Limits;
+use crate::load::Protocol;
 
 /// Longest wait for readiness when nothing is said.
 const READY: Duration = Duration::from_secs(30);
@@ -63,13 +64,24 @@ pub(super) struct LoadTable {
     pub(super) server_timing_of: Option<String>,
 }
 
+/// A protocol as files name it.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
-pub(super) enum Wire {
+pub(crate) enum Wire {
     #[default]
     #[serde(rename = "http/1.1")]
     Http1,
     #[serde(rename = "h2")]
     Http2,
+}
+
+impl Wire {
+    /// The protocol.
+    pub(crate) fn protocol(self) -> Protocol {
+        match self {
+            Self::Http1 => Protocol::Http1,
+            Self::Http2 => Protocol::Http2,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -91,6 +103,7 @@ struct ComponentTable {
     ready: Option<ReadyTable>,
     cpu_limit: Option<String>,
     memory_limit: Option<String>,
+    open_files: Option<u64>,
     #[serde(default)]
     cores: Vec<u32>,
     #[serde(default)]
@@ -286,6 +299,7 @@ impl Gathered {
                     ready,
                     ready_timeout,
                     limits,
+                    open_files: table.open_files,
                     cores: table.cores,
                     stop: table.stop_signal,
                     times,
@@ -295,7 +309,11 @@ impl Gathered {
             }
             (None, Some(url)) => {
                 let local = !table.arguments.is_empty() || !table.ports.is_empty() || !table.files.is_empty();
-                if local || table.cpu_limit.is_some() || table.memory_limit.is_some() {
+                if local
+                    || table.cpu_limit.is_some()
+                    || table.memory_limit.is_some()
+                    || table.open_files.is_some()
+                {
                     return wrong("url", "what runs elsewhere has no arguments, ports, files or limits here");
                 }
                 Kind::Remote { url }

@@ -1,4 +1,4 @@
-//! Tokens for the load: from the topology's own provider, or a file.
+//! Tokens for the load: from the topology's own provider, a file, or signed by the lab.
 //!
 //! Owns: asking (RFC 6749 §4.4) and the population. Does not own: which token a request carries. Tokens are secrets and are printed nowhere.
 
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::TopologyError;
 use super::description::{TokenMode, Tokens};
+use super::signer::Signer;
 use super::template::{self, Values};
 use crate::fetch::{Client, access_token, client_fields};
 use crate::interrupt::Interrupt;
@@ -25,8 +26,14 @@ pub(super) fn get(
     mode: &TokenMode,
     count: usize,
     values: &Values,
+    signer: Option<&Signer>,
     interrupt: &Interrupt,
 ) -> Result<Vec<String>, TopologyError> {
+    if let Some(claims) = &mode.claims {
+        let all = signer.and_then(|signer| signer.tokens(claims, mode.bytes, count));
+        let why = || "it could not sign them: the system gives no random numbers".to_owned();
+        return all.ok_or_else(|| TopologyError::Token { url: "the lab".to_owned(), why: why() });
+    }
     if let Some(file) = &mode.file {
         return from_file(file, count);
     }

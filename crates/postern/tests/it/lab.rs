@@ -89,6 +89,65 @@ fn a_scenario_is_measured_and_reported() {
     assert!(std::fs::read_to_string(out.join("report.md")).unwrap().contains("fused/oidc/open"));
 }
 
+/// The gateway as it stands beside its peers, over each protocol; of its two targets one cannot be met.
+const PEER: &str = r#"
+rounds = 2
+baseline = "plain/oidc"
+
+[load.closed]
+arrivals = "closed"
+concurrency = 4
+streams = 2
+requests = 100
+warmup = "100ms"
+hold = { manner = "idle", connections = 10 }
+
+[[variant]]
+name = "plain"
+topology = "peer-postern"
+
+[[variant]]
+name = "h2"
+topology = "peer-postern"
+protocol = "h2"
+variables = { entry = "https://127.0.0.1:@gateway.tls@/" }
+
+[[target]]
+says = "no request fails"
+figure = "errors"
+of = "h2/@tokens@"
+at_most = 0
+
+[[target]]
+says = "nothing takes any time"
+figure = "p50"
+of = "plain/@tokens@"
+at_most = "0ms"
+"#;
+
+#[test]
+fn a_target_that_is_missed_ends_the_run_with_1() {
+    let folder = Folder::new("lab-targets");
+    let (scenario, out) = (folder.write("peer.toml", PEER), folder.0.join("out"));
+    let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out)]);
+    let words = said(&done);
+    assert_eq!(done.status.code(), Some(1), "{words}");
+    assert!(words.contains("nothing takes any time (P50 of `plain/oidc`)"), "{words}");
+    assert!(words.contains("1 of 2 targets are met") && !words.contains("no request fails ("), "{words}");
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    for (variant, protocol) in record["variants"].as_array().unwrap().iter().zip(["http/1.1", "h2"]) {
+        assert_eq!(variant["load"]["protocol"], protocol);
+        for iteration in variant["iterations"].as_array().unwrap() {
+            let classes = iteration["classes"].as_array().unwrap();
+            assert_eq!((classes.len(), &classes[0]["count"]), (1, &100.into()), "{classes:?}");
+            assert_eq!(iteration["held"]["open_at_end"], 10);
+            assert_eq!(iteration["held"]["statuses"], serde_json::json!({ "200": 10 }));
+        }
+    }
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(report.contains("Divided by `plain/oidc` in the same round"), "{report}");
+}
+
 #[test]
 fn a_signal_ends_everything_and_what_was_measured_is_reported() {
     for signal in ["-INT", "-TERM"] {

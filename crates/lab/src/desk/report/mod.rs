@@ -7,6 +7,7 @@
 mod costs;
 mod facts;
 mod figures;
+mod held;
 mod over_time;
 mod targets;
 
@@ -37,6 +38,7 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet.section(costs::sweeps(record));
     sheet.section(costs::phases(record));
     sheet.section(costs::staleness(record));
+    sheet.section(held::held(record));
     sheet.section(facts::facts(record, seed));
     sheet.section(facts::reading());
     sheet

@@ -15,7 +15,7 @@ pub(super) fn targets(record: &Record) -> Section {
     let caption = format!("{met} of {} are met; seen: the median over rounds, least and most", judged.len());
     let mut table = Table::new(&caption, ["target", "figure", "wanted", "seen", ""]);
     for judged in judged {
-        let verdict = if judged.met { "met" } else { "**missed**" };
+        let verdict = if judged.met { "met" } else { "missed" };
         table.row(vec![
             judged.target.says.clone(),
             judged.target.to_string(),

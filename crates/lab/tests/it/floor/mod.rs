@@ -1,5 +1,6 @@
 //! Topologies, scenarios and runs, with real programs: shells, and this test program itself as a server.
 
+mod beside;
 mod cgroups;
 mod commands;
 mod counts;

@@ -1,0 +1,110 @@
+//! What a load can have beside it, and what a variant can change: held connections, open files, tokens that the lab signs, programs side by side.
+
+use std::collections::BTreeMap;
+
+use lab::desk::report::sheet;
+use lab::run::run;
+use lab::scenario::{Scenario, Wish};
+use lab::topology::{Change, Running};
+
+use super::{Lab, guarded, parse, read, serving, until};
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::from_text(text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them() {
+    let lab = Lab::new();
+    let topology = lab.topology("a", &guarded(""));
+    let load = "arrivals = 'closed'\nconcurrency = 2\nrequests = 100\nwarmup = '0s'";
+    let text = format!(
+        "rounds = 2\n[load.alone]\n{load}\n[load.idle]\n{load}\nhold = {{ manner = 'idle', connections = 20 }}\n\
+         [load.slow]\n{load}\nhold = {{ manner = 'slow-loris', connections = 10, interval = '50ms' }}\n\
+         [[variant]]\ntopology = '{topology}'\n"
+    );
+    let record = run(&scenario(&text), lab.options(), &lab.interrupt).unwrap().record;
+    let held = |variant: &str| record.variant(variant).unwrap().iterations[1].held.clone();
+    assert_eq!(held("a/oauth/alone"), None);
+    let idle = held("a/oauth/idle").unwrap();
+    assert_eq!(
+        (idle.manner.as_str(), idle.asked, idle.opened, idle.open_at_end, idle.closed_by_server),
+        ("idle", 20, 20, 20, 0)
+    );
+    assert_eq!((idle.statuses, idle.lifetime_max_us), (BTreeMap::from([(200, 20)]), None));
+    assert!(idle.memory_before["front"] > 1 << 20);
+    let slow = held("a/oauth/slow").unwrap();
+    assert_eq!((slow.open_at_end, slow.statuses.len()), (10, 0));
+    let text = sheet(&record, 1).markdown();
+    let section = text.split("## Held connections").nth(1).unwrap();
+    assert!(section.contains("| a/oauth/idle | idle | 20 | 20 | 20 | 0 |"), "{section}");
+    assert!(section.contains("| a/oauth/slow | front | 10 |"), "{section}");
+}
+
+#[test]
+fn programs_that_run_together_are_new_in_each_round_and_a_load_goes_through_all_in_turn() {
+    let lab = Lab::new();
+    let names = ["a", "b"].map(|name| lab.topology(name, &guarded("")));
+    let load = "arrivals = 'constant'\nrate = 50\nrequests = 5\nwarmup = '0s'\n";
+    let text = format!(
+        "rounds = 2\nfresh = 'together'\n[load.first]\n{load}[load.second]\n{load}[[variant]]\ntopology = ['{}', '{}']\nload = ['second', 'first']\n",
+        names[0], names[1]
+    );
+    let record = run(&scenario(&text), lab.options(), &lab.interrupt).unwrap().record;
+    for round in 0..2 {
+        let mut starts: Vec<(u64, &str)> = record
+            .variants
+            .iter()
+            .map(|v| (v.iterations[round].start_ms, v.labels["load"].as_str()))
+            .collect();
+        starts.sort_unstable();
+        let loads: Vec<&str> = starts.into_iter().map(|(_, load)| load).collect();
+        assert_eq!(loads, ["second", "second", "first", "first"]);
+    }
+    let started = (1..).take_while(|number| {
+        ["a", "b"].iter().any(|name| lab.path(&format!("work/{number}-{name}")).is_dir())
+    });
+    assert_eq!(started.count(), 4);
+}
+
+#[test]
+fn a_component_may_open_as_many_files_as_is_said() {
+    let lab = Lab::new();
+    let text = "[load]\nurl = \"http://127.0.0.1:1/\"\n[[component]]\nname = \"a\"\nprogram = \"/bin/sh\"\nopen_files = 99\n\
+        arguments = [\"-c\", \"ulimit -n >@run@/files; while :; do sleep 0.05; done\"]\n";
+    let limit = |name: &str, change: &Change| {
+        let running = Running::start(&parse(text), change, &lab.place(), name).unwrap();
+        let file = lab.path(&format!("work/{name}/files"));
+        until("it has told its limit", || read(&file).ends_with('\n'));
+        drop(running);
+        read(&file)
+    };
+    assert_eq!(limit("topology", &Change::default()), "99\n");
+    let change = Change { open_files: BTreeMap::from([("a".to_owned(), 77)]), ..Change::default() };
+    assert_eq!(limit("scenario", &change), "77\n");
+}
+
+#[test]
+fn whoever_believes_any_signature_is_not_measured() {
+    let lab = Lab::new();
+    let text = |environment: &str| {
+        format!(
+            "[load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n[tokens.mode.oidc]\nbytes = 700\n\
+             claims = {{ iss = \"https://issuer.test\" }}\n{}",
+            serving("front", "", environment)
+        )
+    };
+    let checked = |environment: &str| {
+        let started = Running::start(&parse(&text(environment)), &Change::default(), &lab.place(), "run");
+        let mut running = started.unwrap();
+        let tokens = running.tokens(Some("oidc"), 2).unwrap();
+        assert!(tokens[0] != tokens[1] && tokens[0].matches('.').count() == 2);
+        let keys = running.fill("@token_keys@").unwrap();
+        assert!(read(keys.as_ref()).contains("\"RS256\""));
+        running.check(Some(&tokens[0])).map_err(|error| error.to_string())
+    };
+    let said = checked(", LAB_TEST_GUARDED = \"yes\"").unwrap_err();
+    assert!(said.contains("answers 200 to a token whose signature was changed"), "{said}");
+    let said = checked("").unwrap_err();
+    assert!(said.contains("answers 200 to a request without a token"), "{said}");
+}
