@@ -1,6 +1,7 @@
-//! Numbers in words: as many digits as mean something, with their unit.
+//! Numbers in words: as many digits as mean something, with their unit; and what happened when.
 
 use crate::analyse::{Figure, Interval, Verdict};
+use crate::record::Event;
 
 /// A time in µs: `845 µs`, `12.3 ms`, `2.98 s`.
 pub(crate) fn time(us: f64) -> String {
@@ -52,6 +53,26 @@ pub(crate) fn count(value: u64) -> String {
     grouped(value as f64)
 }
 
+/// What was done and when, each in one line however often it was done; in the order in which each was done first.
+pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<String> {
+    let mut all: Vec<(&str, Vec<u64>)> = Vec::new();
+    for event in events {
+        match all.iter_mut().find(|(what, _)| *what == event.what) {
+            Some((_, times)) => times.push(event.at_ms),
+            None => all.push((&event.what, vec![event.at_ms])),
+        }
+    }
+    let at = |ms: u64| digits(ms as f64 / 1e3);
+    let told = |(what, times): (&str, Vec<u64>)| match times[..] {
+        [once] => format!("{what} at {} s", at(once)),
+        [first, .., last] => {
+            format!("{what}, {} times from {} to {} s", times.len(), at(first), at(last))
+        }
+        [] => what.to_owned(),
+    };
+    all.into_iter().map(told).collect()
+}
+
 /// A share as per cent: never rounded to all or nothing when it is not.
 pub(crate) fn percent(share: f64) -> String {
     let rounded = format!("{:.2}", share * 100.0);
@@ -84,6 +105,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         Figure::Cores(_) => format!("{} cores", digits(value)),
         Figure::Memory(_) | Figure::MemoryPerConnection(_) => self::bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
+        Figure::Counter(..) => grouped(value),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)
@@ -145,6 +167,13 @@ mod tests {
         assert_eq!(digits(1_234_567.0), "1\u{202f}234\u{202f}567");
         assert_eq!(digits(0.0334), "0.0334");
         assert_eq!(count(50_000), "50\u{202f}000");
+    }
+
+    #[test]
+    fn what_happens_again_and_again_is_told_once() {
+        let event = |at_ms, what: &str| Event { at_ms, what: what.to_owned() };
+        let all = [event(1000, "a"), event(1300, "b"), event(1600, "a"), event(61_000, "a")];
+        assert_eq!(events(&all), ["a, 3 times from 1.00 to 61.0 s", "b at 1.30 s"]);
     }
 
     #[test]

@@ -1,15 +1,11 @@
-"""What dev/bench-gateway, dev/bench-paths, dev/bench-provider, dev/bench-overload, dev/bench-lifecycle and dev/bench-generator share; dev/test-clients
-takes processes and keys.
+"""What dev/bench-provider, dev/bench-provider-size and dev/bench-generator share; dev/test-clients takes processes and keys.
 
-credentials  one key, token and certificate that every subject verifies
+credentials  keys and tokens
 process      starting and stopping what is measured, whatever ends the script; CPU and memory from /proc
-subjects     the servers that are compared, each with its configuration template
-drivers      wrk, h2load and postern-load, each as a function that returns figures
+drivers      postern-load and other load drivers, as functions that return figures
 generators   wrk, hey, h2load, oha, k6 and postern-load beside each other
 providers    what the compared OpenID providers have in common; keycloak, postern_provider   each of them
-topology     which processes a request passes on its way; paths_report   tables and targets of what paths measures
-authority    who gives the tokens of the paths, and is asked about the opaque ones
-gateway, paths, provider, overload, lifecycle, generator   what each script measures
+provider, generator   what each script measures
 scenario     scenarios with checks
 facts        machine, versions, commit
 machine      how much of the machine others used meanwhile

@@ -40,6 +40,8 @@ pub enum Figure {
     MemoryPerConnection(String),
     /// Longest time after which a held connection was closed by the server, µs.
     HeldLongest,
+    /// By how much a counter that a component has of itself grew: the component, and the counter's name.
+    Counter(String, String),
 }
 
 impl Figure {
@@ -117,6 +119,10 @@ impl Figure {
                 Some(more.max(0.0) / held.open_at_end as f64)
             }
             Self::HeldLongest => iteration.held.as_ref()?.lifetime_max_us,
+            Self::Counter(component, name) => {
+                let component = iteration.components.iter().find(|known| known.name == *component)?;
+                component.counters.get(name).map(|grown| *grown as f64)
+            }
         }
     }
 }
@@ -138,6 +144,7 @@ impl fmt::Display for Figure {
             Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
             Self::MemoryPerConnection(name) => write!(f, "memory per held connection, {name}"),
             Self::HeldLongest => write!(f, "longest life of a held connection"),
+            Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }
     }
 }
@@ -200,6 +207,8 @@ pub fn pooled(variant: &Variant, outcome: Outcome) -> Option<Distribution> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::record::{Class, Printed, Sample, Stated};
 
@@ -222,6 +231,7 @@ mod tests {
                 cpu_limit_cores: None,
                 memory_limit_bytes: None,
                 samples: vec![look(0, 0), look(1000, 500), look(3000, 1500), look(9000, 9000)],
+                counters: BTreeMap::new(),
                 ended: false,
             }],
             ..Iteration::new(1, 2.0)

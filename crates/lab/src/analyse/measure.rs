@@ -36,6 +36,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::Count { .. } | Measure::StalenessP50 | Measure::StalenessP99 | Measure::StalenessMax => {
             return None;
         }
+        Measure::Counter { component, name } => Figure::Counter(component.clone(), name.clone()),
         Measure::Errors => Figure::BadShare,
         Measure::Failures => Figure::FailureShare,
         Measure::P50 => Figure::P50,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::Subject;
 use super::view::{middle, slices};
 use crate::analyse::pooled;
-use crate::record::{Distribution, Doubt, Finding, Iteration, Outcome, Slice, Variant};
+use crate::record::{Distribution, Doubt, Event, Finding, Iteration, Outcome, Slice, Variant};
 use crate::words;
 
 /// Timeouts as people set them, ms.
@@ -206,12 +206,8 @@ fn in_iteration(iteration: &Iteration) -> Option<String> {
     if (inside as f64) < DENSE * ended as f64 {
         return None;
     }
-    let events: Vec<String> = iteration
-        .events
-        .iter()
-        .filter(|event| event.at_ms + AFTER_MS >= begin && event.at_ms < end)
-        .map(|event| format!("{} at {} s", event.what, words::digits(event.at_ms as f64 / 1e3)))
-        .collect();
+    let near = |event: &&Event| event.at_ms + AFTER_MS >= begin && event.at_ms < end;
+    let events = words::events(iteration.events.iter().filter(near));
     let mut kinds: Vec<(u64, String)> = iteration
         .classes
         .iter()

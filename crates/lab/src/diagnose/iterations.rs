@@ -116,9 +116,6 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
         let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
         tell(&format!("memory of `{name}`"), &memory, words::bytes);
     }
-    let events = &variant.iterations[place].events;
-    told.extend(
-        events.iter().map(|event| format!("{} at {} s", event.what, words::digits(event.at_ms as f64 / 1e3))),
-    );
+    told.extend(words::events(&variant.iterations[place].events));
     told.into_iter().map(|what| format!("{what} in iteration {number}")).collect()
 }

@@ -148,7 +148,7 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'
 }
 
 /// The sum of the series of a counter that have all labels of the component and of its name; `None` when there is none.
-fn counter(text: &str, wanted: &BTreeMap<String, String>, name: &str) -> Option<u64> {
+pub(crate) fn counter(text: &str, wanted: &BTreeMap<String, String>, name: &str) -> Option<u64> {
     let selector = format!("{name} 0");
     let selector = line(&selector)?;
     let meant = |line: &Line<'_>| {

@@ -177,6 +177,7 @@ fn check_class(place: &str, class: &Class) -> Checked {
 fn check_component(place: &str, component: &Component) -> Checked {
     let place = format!("{place}.components[{}]", component.name);
     component.cpu_limit_cores.iter().try_for_each(|limit| finite(&place, "cpu_limit_cores", *limit))?;
+    component.counters.values().try_for_each(|grown| counted(&place, *grown))?;
     for sample in &component.samples {
         let plain = [sample.at_ms, sample.user_ms, sample.system_ms, sample.rss_bytes, sample.threads];
         let switches = [sample.voluntary_switches, sample.involuntary_switches];

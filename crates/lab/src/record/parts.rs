@@ -171,7 +171,10 @@ pub struct Component {
     pub memory_limit_bytes: Option<u64>,
     /// Looks at it, by time. Counters only grow.
     pub samples: Vec<Sample>,
-    /// It ended while it was watched.
+    /// Counters that it has of itself: by how much each grew while load lasted.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
+    /// It ended while it was watched, and was not made to.
     #[serde(default)]
     pub ended: bool,
 }

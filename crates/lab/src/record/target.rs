@@ -18,6 +18,13 @@ pub enum Measure {
         /// Its name.
         name: String,
     },
+    /// By how much a counter that a component has of itself grew while load lasted.
+    Counter {
+        /// The component's name.
+        component: String,
+        /// The counter's name.
+        name: String,
+    },
     /// Share of requests that did not end well.
     Errors,
     /// Share of requests without an answer, or with a status from 500 other than 503, by which a server says that it has too much to do.
@@ -81,7 +88,9 @@ impl Measure {
     /// What its numbers are.
     pub fn unit(&self) -> Unit {
         match self {
-            Self::Count { .. } | Self::Throughput | Self::MemoryGrowth { .. } => Unit::Number,
+            Self::Count { .. } | Self::Counter { .. } | Self::Throughput | Self::MemoryGrowth { .. } => {
+                Unit::Number
+            }
             Self::Errors | Self::Failures => Unit::Share,
             Self::Memory { .. } | Self::MemoryPerConnection { .. } => Unit::Bytes,
             Self::P50
@@ -97,15 +106,17 @@ impl Measure {
         }
     }
 
-    /// A bound holds in each round, not for the median over them: what is promised of every request or credential is broken by one.
+    /// A bound holds in each round, not for the median over them: what is promised of every request, credential
+    /// or change is broken by one.
     pub fn holds_each_round(&self) -> bool {
-        matches!(self, Self::Errors | Self::Failures | Self::StalenessMax)
+        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures | Self::StalenessMax)
     }
 
     /// The component that it is about.
     pub fn component(&self) -> Option<&str> {
         match self {
-            Self::Cpu { component }
+            Self::Counter { component, .. }
+            | Self::Cpu { component }
             | Self::Memory { component }
             | Self::MemoryGrowth { component }
             | Self::MemoryPerConnection { component } => Some(component),
@@ -118,6 +129,7 @@ impl fmt::Display for Measure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Count { name } => write!(f, "{name} per request"),
+            Self::Counter { component, name } => write!(f, "{name} of {component}"),
             Self::Errors => f.write_str("share of errors"),
             Self::Failures => f.write_str("share of failures"),
             Self::P50 => f.write_str("P50"),

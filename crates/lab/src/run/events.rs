@@ -12,7 +12,7 @@ use crate::topology::{Act, Running, Signalled, TopologyError};
 use crate::units::nanos;
 
 /// Does what is planned, each at its time after the moment that `begun` tells, until nobody holds the other end any more. Who was made to
-/// stand still goes on then.
+/// stand still goes on then, and files are as they were.
 pub(super) fn act(
     running: &mut Running,
     planned: &[Planned],
@@ -23,6 +23,7 @@ pub(super) fn act(
     for component in standing {
         running.act(&component, Act::Signal(Signalled::Cont))?;
     }
+    running.write_back()?;
     done
 }
 
@@ -34,21 +35,30 @@ fn all(
 ) -> Result<Vec<Event>, TopologyError> {
     let mut done = Vec::new();
     let Ok(origin) = begun.recv() else { return Ok(done) };
+    let at_ms = || nanos(origin.elapsed()) / 1_000_000;
     for plan in planned {
         let wait = (origin + plan.at).saturating_duration_since(Instant::now());
         if matches!(begun.recv_timeout(wait), Err(RecvTimeoutError::Disconnected)) {
             return Ok(done);
         }
-        let at_ms = nanos(origin.elapsed()) / 1_000_000;
-        running.act(&plan.component, plan.act)?;
-        match plan.act {
-            Act::Signal(Signalled::Stop) => drop(standing.insert(plan.component.clone())),
-            Act::Signal(Signalled::Cont | Signalled::Kill) | Act::Restart => {
-                standing.remove(&plan.component);
-            }
-            Act::Signal(Signalled::Term | Signalled::Hup) => {}
+        let component = &plan.component;
+        done.push(Event { at_ms: at_ms(), what: plan.words() });
+        if let Some(anew) = &plan.anew {
+            running.write_anew(component, anew)?;
         }
-        done.push(Event { at_ms, what: plan.act.words(&plan.component) });
+        let Some(act) = plan.act else { continue };
+        running.act(component, act)?;
+        match act {
+            Act::Signal(Signalled::Stop) => drop(standing.insert(component.clone())),
+            Act::Signal(Signalled::Cont | Signalled::Kill) | Act::Restart => {
+                standing.remove(component);
+            }
+            Act::End(_) => {
+                standing.remove(component);
+                done.push(Event { at_ms: at_ms(), what: format!("`{component}` ended") });
+            }
+            Act::Start | Act::Signal(Signalled::Term | Signalled::Hup) => {}
+        }
     }
     // Until load is over.
     let _ = begun.recv();

@@ -96,7 +96,8 @@ pub(super) fn measure(
     let watch = watch.transpose().map_err(Failed::Revocations)?;
     let held = beside::open(running, &up.tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
-    let (begun, components, view) = (Rc::clone(&sampler), running.started(), progress.view());
+    let (begun, view) = (Rc::clone(&sampler), progress.view());
+    let prepared = Sampler::prepare(running.started());
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::Watch::beginner);
     let (beginning, begins) = mpsc::channel();
@@ -106,7 +107,7 @@ pub(super) fn measure(
         phases: running.phases_of().is_some(),
         until_last_answer: true,
         started: Some(Box::new(move |origin| {
-            *begun.borrow_mut() = Some(Sampler::start(components, origin, &view));
+            *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
             // Somebody who is not there any more says why when it is asked.
             let _ = acting.send(origin);
             let _ = revoking.map(|revoking| revoking.send(origin + warmup));
@@ -126,6 +127,9 @@ pub(super) fn measure(
     let held = held.map(beside::Open::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
+    for component in &mut iteration.components {
+        component.ended &= !running.is_put_down(&component.name);
+    }
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if let Some(seen) = revoked.map_err(Failed::Revocations)? {

@@ -249,6 +249,8 @@ fn cut(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::record::{Component, Sample, Slice};
 
@@ -281,6 +283,7 @@ mod tests {
             cpu_limit_cores: Some(0.05),
             memory_limit_bytes: None,
             samples: vec![look(0, 0, 0), look(500, 25, 4), look(1000, 50, 9)],
+            counters: BTreeMap::new(),
             ended: false,
         }]);
         let mut seen = view.lock();

@@ -4,6 +4,7 @@
 //! second at metrics of what runs elsewhere, and at counters that programs here have of themselves. Does not own: what the looks mean. Counters of a component only grow: a look that says
 //! less than the one before it (a thread with its switches is gone) keeps what was.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
@@ -37,25 +38,38 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
+    /// Asks components that have metrics for the first time, before load: what is done to them at its beginning counts.
+    pub(super) fn prepare(components: Vec<Started>) -> Prepared {
+        let metrics = components.iter().filter_map(|component| {
+            let metrics = component.metrics.clone()?;
+            let mut asked = Asked::new(&component.name, metrics);
+            asked.stood_by = component.root.as_ref().is_some_and(|root| root.pid().is_none());
+            if !asked.stood_by {
+                let _ = asked.ask(0);
+            }
+            Some((component.name.clone(), asked))
+        });
+        let asked = metrics.collect();
+        Prepared { components, asked }
+    }
+
     /// Begins to look; times count from `origin`.
-    pub(super) fn start(components: Vec<Started>, origin: Instant, view: &View) -> Self {
+    pub(super) fn start(prepared: Prepared, origin: Instant, view: &View) -> Self {
+        let Prepared { components, mut asked } = prepared;
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<Started>, Vec<Started>) =
             components.into_iter().partition(|component| component.root.is_some());
         let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), beside: Vec::new(), order };
-        for component in here.iter().filter(|component| component.metrics.is_some()) {
-            let asked = component.metrics.clone().map(|metrics| Asked::new(&component.name, metrics));
-            let thread = asked.and_then(|asked| sampler.spawn("ask", SCRAPE, origin, Box::new(asked)));
+        for asked in here.iter().filter_map(|component| asked.remove(&component.name)) {
+            let thread = sampler.spawn("ask", SCRAPE, origin, Box::new(asked));
             sampler.beside.extend(thread);
         }
         let local = sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
         sampler.threads.extend(local);
-        for component in elsewhere {
-            if let Some(metrics) = component.metrics {
-                let remote = Remote { asked: Asked::new(&component.name, metrics), view: view.clone() };
-                let remote = sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
-                sampler.threads.extend(remote);
-            }
+        for asked in elsewhere.iter().filter_map(|component| asked.remove(&component.name)) {
+            let remote = Remote { asked, view: view.clone() };
+            let remote = sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
+            sampler.threads.extend(remote);
         }
         sampler
     }
@@ -98,11 +112,18 @@ impl Sampler {
         for told in all(self.beside) {
             if let Some(component) = seen.iter_mut().find(|component| component.name == told.name) {
                 add_told(&mut component.samples, &told.samples);
+                component.counters = told.counters;
             }
         }
         seen.sort_by_key(|component| self.order.iter().position(|name| *name == component.name));
         seen
     }
+}
+
+/// Who is looked at, and those of them that were asked already.
+pub(super) struct Prepared {
+    components: Vec<Started>,
+    asked: BTreeMap<String, Asked>,
 }
 
 fn at(origin: Instant) -> u64 {
@@ -116,7 +137,14 @@ trait Looking: Send {
 }
 
 fn component(name: String) -> Component {
-    Component { name, cpu_limit_cores: None, memory_limit_bytes: None, samples: Vec::new(), ended: false }
+    Component {
+        name,
+        cpu_limit_cores: None,
+        memory_limit_bytes: None,
+        samples: Vec::new(),
+        counters: BTreeMap::new(),
+        ended: false,
+    }
 }
 
 /// Adds a look; counters that are less than before stay as they were.
@@ -196,7 +224,7 @@ impl Local {
                 ..component(started.name)
             };
             Some(Program {
-                tree: Tree::new(root.pid()),
+                tree: Tree::new(root.pid().unwrap_or(0)),
                 root,
                 ports: started.ports,
                 counters: started.counters,
@@ -218,9 +246,11 @@ impl Looking for Local {
         self.accepted.look();
         for program in &mut self.programs {
             let about = &mut program.about;
-            if program.tree.root() != program.root.pid() {
+            // Who stands by is not looked at.
+            let Some(root) = program.root.pid() else { continue };
+            if program.tree.root() != root {
                 // It was started anew.
-                program.tree.follow(program.root.pid());
+                program.tree.follow(root);
                 about.ended = false;
             }
             let Some(usage) = program.tree.read().filter(|_| !about.ended) else {
@@ -270,6 +300,10 @@ struct Asked {
     metrics: Metrics,
     client: Option<Client>,
     token: Option<String>,
+    /// It did not run when it was asked first: its counters begin with 0.
+    stood_by: bool,
+    /// What its counters said last.
+    last: BTreeMap<String, u64>,
 }
 
 impl Asked {
@@ -282,13 +316,31 @@ impl Asked {
         let client = target.and_then(|target| Client::new(target, MOST_METRICS).ok());
         let token = metrics.token_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned());
-        Self { about: component(name.to_owned()), metrics, client, token }
+        let about = component(name.to_owned());
+        Self { about, metrics, client, token, stood_by: false, last: BTreeMap::new() }
+    }
+
+    /// Adds up how much its counters have grown. One that says less than before belongs to a program that was started anew.
+    fn count(&mut self, text: &str) {
+        for (name, series) in &self.metrics.counters {
+            let Some(now) = prometheus::counter(text, &self.metrics.labels, series) else { continue };
+            let before = self.last.insert(name.clone(), now);
+            let grown = match before {
+                Some(before) => now.checked_sub(before).unwrap_or(now),
+                None if self.stood_by => now,
+                None => 0,
+            };
+            *self.about.counters.entry(name.clone()).or_default() += grown;
+        }
     }
 
     /// What it says now; `None` when it does not answer. One answer that is missing is a gap, not the end: the next one counts on.
     fn ask(&mut self, at_ms: u64) -> Option<prometheus::Seen> {
         let answer = self.client.as_mut()?.get(self.token.as_deref(), ANSWER).ok()?;
         let text = String::from_utf8_lossy(&answer.content);
+        if answer.status == 200 {
+            self.count(&text);
+        }
         let named = prometheus::Named {
             connections: self.metrics.connections.as_deref(),
             calls: self.metrics.calls.as_deref(),
@@ -337,6 +389,24 @@ impl Looking for Remote {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counters_grow_from_the_first_answer_or_from_the_start_of_who_stood_by() {
+        let metrics = Metrics {
+            url: "http://127.0.0.1:1/".to_owned(),
+            counters: [("seen".to_owned(), "seen_total".to_owned())].into(),
+            ..Metrics::default()
+        };
+        let grown = |stood_by| {
+            let mut asked = Asked { stood_by, ..Asked::new("a", metrics.clone()) };
+            // After the third answer it was started anew.
+            for said in ["seen_total 7", "seen_total 9", "other_total 1", "seen_total 2"] {
+                asked.count(said);
+            }
+            asked.about.counters["seen"]
+        };
+        assert_eq!((grown(false), grown(true)), (4, 11));
+    }
 
     #[test]
     fn what_a_program_tells_is_put_beside_each_look() {

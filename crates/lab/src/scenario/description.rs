@@ -14,8 +14,8 @@ use super::table::{Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable
 use super::target::TargetTable;
 use crate::amount;
 use crate::desk::audit::Tables;
-use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Target};
-use crate::topology::{Change, Library, Topology, TopologyError};
+use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
+use crate::topology::{Act, Change, Library, Topology, TopologyError};
 
 /// A scenario, checked: what runs, what goes through it, how often.
 #[derive(Debug, Clone)]
@@ -192,6 +192,7 @@ impl Scenario {
         if let Some(twice) = names.iter().find(|name| !seen.insert(name.as_str())) {
             return Err(reader.wrong("variant", format!("two are called `{twice}`; give one a `name`")));
         }
+        self.check_starts(reader)?;
         let known = |place: &str, name: &str| {
             let any = self
                 .combinations()
@@ -301,6 +302,30 @@ impl Scenario {
         targets
     }
 
+    /// Who stands by is started once in the life of the programs beside it.
+    fn check_starts(&self, reader: &Reader<'_>) -> Result<(), TopologyError> {
+        for arrangement in &self.arrangements {
+            let mut started = BTreeSet::new();
+            let loads = arrangement.loads.iter().filter_map(|name| Some((name, self.loads.get(name)?)));
+            let events = loads.flat_map(|(name, load)| load.events.iter().map(move |event| (name, event)));
+            for (load, event) in events.filter(|(_, event)| event.act == Some(Act::Start)) {
+                let place = format!("load.{load}.event");
+                let component = &event.component;
+                if !started.insert(component) {
+                    let what = format!("`{component}` is started twice in variant `{}`", arrangement.name);
+                    return Err(reader.wrong(&place, what));
+                }
+                if self.fresh == Fresh::Run && self.rounds > 1 {
+                    let what = format!(
+                        "`{component}` would run already in the second round: programs have to be new in each, `fresh = \"round\"`"
+                    );
+                    return Err(reader.wrong(&place, what));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn check_target(
         &self,
         table: &TargetTable,
@@ -326,6 +351,19 @@ impl Scenario {
                     has.join(", ")
                 );
                 return Err(wrong(("component", what)));
+            }
+            if let (Measure::Counter { component, name }, Some(topology)) = (&target.figure, topology) {
+                let metrics = topology.component(component).and_then(|known| known.metrics.as_ref());
+                let has: Vec<&str> =
+                    metrics.iter().flat_map(|metrics| metrics.counters.keys()).map(String::as_str).collect();
+                if !has.contains(&name.as_str()) {
+                    let what = format!(
+                        "component `{component}` of topology `{}` has no counter `{name}`; it has {}",
+                        topology.name,
+                        if has.is_empty() { "none".to_owned() } else { has.join(", ") }
+                    );
+                    return Err(wrong(("name", what)));
+                }
             }
         }
         table.names().try_for_each(|name| known(&place, name))

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::event::{self, EventTable, Planned};
 use crate::amount;
 use crate::load::{Spacing, Stop};
 use crate::provider::Scenario as Flow;
 use crate::revoke::Pace;
-use crate::topology::{Act, Signalled};
 
 /// Connections of an open loop when nothing is said.
 const CONNECTIONS: u32 = 64;
@@ -57,17 +57,6 @@ pub struct Load {
     pub revocations: Option<Pace>,
     /// What is done to components meanwhile, by time.
     pub events: Vec<Planned>,
-}
-
-/// Something that is done to a component while load lasts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
-    /// Since the start of the iteration, warm-up included.
-    pub at: Duration,
-    /// Its name in the topology.
-    pub component: String,
-    /// What.
-    pub act: Act,
 }
 
 /// Connections that are opened before a load and held until it ends.
@@ -160,16 +149,6 @@ enum Manner {
     Idle,
     Silent,
     SlowLoris,
-}
-
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct EventTable {
-    at: String,
-    component: String,
-    signal: Option<Signalled>,
-    #[serde(default)]
-    restart: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -304,14 +283,13 @@ impl LoadTable {
             return Err(("path", format!("`{path}` is none: it begins with `/`")));
         }
         let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
-        let events = self.event.unwrap_or_default().into_iter().map(EventTable::planned);
-        let mut events = events.collect::<Result<Vec<_>, _>>().map_err(|what| ("event", what))?;
-        events.sort_by_key(|event| event.at);
+        let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
+        let events = event::planned(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
             flow,
             arrivals,
             stop,
-            warmup: time("warmup", &self.warmup)?.unwrap_or(WARMUP),
+            warmup,
             path: self.path,
             tokens,
             zipf: self.zipf,
@@ -319,7 +297,7 @@ impl LoadTable {
             streams: self.streams,
             hold,
             revocations: revocations.map_err(|what| ("revocations", what))?,
-            events,
+            events: events.map_err(|what| ("event", what))?,
         })
     }
 }
@@ -357,22 +335,6 @@ impl RevocationsTable {
             patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
             bound: time("bound", &self.bound)?,
         })
-    }
-}
-
-impl EventTable {
-    fn planned(self) -> Result<Planned, String> {
-        let at = amount::duration(&self.at).map_err(|what| format!("at: {what}"))?;
-        let act = match (self.signal, self.restart) {
-            (Some(signal), false) => Act::Signal(signal),
-            (None, true) => Act::Restart,
-            _ => {
-                return Err(
-                    "takes either `signal` (STOP, CONT, KILL, TERM, HUP) or `restart = true`".to_owned()
-                );
-            }
-        };
-        Ok(Planned { at, component: self.component, act })
     }
 }
 

@@ -7,13 +7,15 @@
 
 mod counts;
 mod description;
+mod event;
 mod load;
 mod table;
 mod target;
 
 pub use counts::Counts;
 pub use description::{Arrangement, Scenario, Wish};
-pub use load::{Arriving, Hold, Holding, Load, Planned, Rate};
+pub use event::Planned;
+pub use load::{Arriving, Hold, Holding, Load, Rate};
 
 pub use table::Fresh;
 

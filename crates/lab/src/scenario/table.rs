@@ -13,7 +13,7 @@ use super::load::{Load, LoadTable};
 use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
-use crate::topology::{Change, Topology, TopologyError, Wire};
+use crate::topology::{Act, Change, Topology, TopologyError, Wire};
 
 /// Fewest files that a component may be allowed to open.
 const LEAST_FILES: u64 = 32;
@@ -284,14 +284,29 @@ impl Reader<'_> {
         }
         let started: BTreeSet<&str> = topology.programs().map(|(component, ..)| component).collect();
         for event in &load.events {
-            if !started.contains(event.component.as_str()) {
+            let name = &event.component;
+            let wrong =
+                |what: String| Err(self.wrong(place, format!("an event names component `{name}`, {what}")));
+            if !started.contains(name.as_str()) {
                 let known = started.into_iter().collect::<Vec<_>>().join(", ");
-                let what = format!(
-                    "an event names component `{}`, which topology `{}` does not start; it starts {known}",
-                    event.component, topology.name
-                );
-                return Err(self.wrong(place, what));
+                return wrong(format!(
+                    "which topology `{}` does not start; it starts {known}",
+                    topology.name
+                ));
             }
+            if event.act == Some(Act::Start) && !topology.stands_by(name) {
+                return wrong(format!(
+                    "which topology `{}` starts in the beginning: give it `standby = true` there",
+                    topology.name
+                ));
+            }
+            let anew = event.anew.as_ref().map(|anew| topology.can_write(name, anew));
+            anew.transpose().map_err(|what| {
+                self.wrong(
+                    place,
+                    format!("an event writes a file of topology `{}` anew: {what}", topology.name),
+                )
+            })?;
         }
         Ok(())
     }

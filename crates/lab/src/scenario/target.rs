@@ -51,8 +51,8 @@ impl TargetTable {
         if self.component.is_some() && figure.component().is_none() {
             return Err(("component", format!("`{}` is not of a component", self.figure)));
         }
-        if self.name.is_some() && !matches!(figure, Measure::Count { .. }) {
-            return Err(("name", format!("`{}` has no name; `count` has one", self.figure)));
+        if self.name.is_some() && !matches!(figure, Measure::Count { .. } | Measure::Counter { .. }) {
+            return Err(("name", format!("`{}` has no name; `count` and `counter` have one", self.figure)));
         }
         if self.minus.is_some() && self.over.is_some() {
             return Err((

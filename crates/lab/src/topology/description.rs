@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::TopologyError;
+use super::during::Anew;
 use super::library::{Library, Text};
 use super::provider;
 use super::table::Gathered;
@@ -94,6 +95,8 @@ pub(crate) struct Program {
     pub(crate) stop: StopSignal,
     /// It does its work and ends, so many times one after the other; the next component starts when it has. 0: it serves.
     pub(crate) times: u32,
+    /// An event of a load starts it, not the beginning of the run.
+    pub(crate) standby: bool,
     /// The account it runs as when the lab runs as root.
     pub(crate) user: Option<String>,
     /// File in its folder that gets what it prints to standard output.
@@ -123,7 +126,7 @@ pub(crate) enum StopSignal {
 }
 
 /// Where figures of a component are read that `/proc` does not have.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Metrics {
     /// Metrics in the Prometheus text format.
@@ -137,6 +140,9 @@ pub(crate) struct Metrics {
     pub(crate) calls: Option<String>,
     /// The counter of TLS handshakes, where it has one.
     pub(crate) handshakes: Option<String>,
+    /// Other counters that it has, by the name that the record gives them.
+    #[serde(default)]
+    pub(crate) counters: BTreeMap<String, String>,
     /// Any certificate is believed.
     #[serde(default)]
     pub(crate) insecure: bool,
@@ -353,6 +359,39 @@ impl Topology {
         described.check(flow).map_err(|error| error.to_string())
     }
 
+    /// A component waits until an event starts it.
+    pub(crate) fn stands_by(&self, component: &str) -> bool {
+        let kind = self.component(component).map(|component| &component.kind);
+        matches!(kind, Some(Kind::Program(program)) if program.standby)
+    }
+
+    /// Whether a file of a component can be written anew so.
+    pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
+        let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
+            return Err(format!("no component `{component}` is started here"));
+        };
+        let Some(text) = program.files.get(&anew.file) else {
+            let has: Vec<&str> = program.files.keys().map(String::as_str).collect();
+            return Err(format!(
+                "component `{component}` has no file `{}`; it has {}",
+                anew.file,
+                has.join(", ")
+            ));
+        };
+        let own = own_names(program, &self.names());
+        for (variable, value) in &anew.with {
+            if !self.variables.contains_key(variable) {
+                let known: Vec<&str> = self.variables.keys().map(String::as_str).collect();
+                return Err(format!("there is no variable `{variable}`; there is {}", known.join(", ")));
+            }
+            if !text.contains(&format!("@{variable}@")) {
+                return Err(format!("`{}` does not use `@{variable}@`: it would stay as it is", anew.file));
+            }
+            template::fill(value, &own).map_err(|unknown| format!("{variable}: {}", unknown.words(&own)))?;
+        }
+        Ok(())
+    }
+
     fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();
         if self.components.len() > MOST_COMPONENTS {
@@ -426,28 +465,24 @@ impl Topology {
             let place = |key: &str| format!("component `{}`: {key}", component.name);
             if let Some(metrics) = &component.metrics {
                 filled(place("metrics.url"), &metrics.url, &shared)?;
-                let counters = [
-                    ("metrics.connections", &metrics.connections),
-                    ("metrics.calls", &metrics.calls),
-                    ("metrics.handshakes", &metrics.handshakes),
+                let usual = [
+                    ("connections", &metrics.connections),
+                    ("calls", &metrics.calls),
+                    ("handshakes", &metrics.handshakes),
                 ];
-                for (key, name) in counters {
-                    if let Some(name) = name.as_ref().filter(|name| !prometheus::is_name(name)) {
+                let usual = usual.into_iter().filter_map(|(key, name)| Some((key, name.as_ref()?)));
+                let others = metrics.counters.iter().map(|(key, name)| (key.as_str(), name));
+                for (key, name) in usual.chain(others) {
+                    if !prometheus::is_name(name) {
                         let what = format!(
                             "`{name}` is not the name of a counter; write NAME, or NAME{{label=\"value\"}}"
                         );
-                        return Err(TopologyError::value(file, place(key), what));
+                        return Err(TopologyError::value(file, place(&format!("metrics.{key}")), what));
                     }
                 }
             }
             let Kind::Program(program) = &component.kind else { continue };
-            let mut own = shared.clone();
-            own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
-            own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
-            own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
-            if program.times > 0 {
-                own.insert(NUMBER.to_owned(), "1".to_owned());
-            }
+            let own = own_names(program, &shared);
             for argument in &program.arguments {
                 filled(place("arguments"), argument, &own)?;
             }
@@ -514,6 +549,18 @@ impl Topology {
 /// What a component's own file is called in its texts.
 pub(super) fn file_name(name: &str) -> String {
     format!("file.{}", name.to_ascii_lowercase())
+}
+
+/// Names that texts of a program can use, with something that looks like what they stand for.
+fn own_names(program: &Program, shared: &Values) -> Values {
+    let mut own = shared.clone();
+    own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
+    own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
+    own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
+    if program.times > 0 {
+        own.insert(NUMBER.to_owned(), "1".to_owned());
+    }
+    own
 }
 
 /// What a component's own port is called in its texts.

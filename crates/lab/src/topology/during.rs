@@ -1,16 +1,20 @@
 //! What is done to a topology while load lasts.
 //!
-//! Owns: signals to components and starting them anew, and where credentials are revoked and asked about. Does not own: when it happens.
+//! Owns: signals to components, starting them anew or for the first time, ending them, writing their files anew, and where credentials are revoked and
+//! asked about. Does not own: when it happens.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::TopologyError;
-use super::description::Revocations;
-use super::running::{Running, wait_until_ready};
+use super::description::{Kind, Revocations};
+use super::live::Live;
+use super::running::Running;
 use crate::fetch::client_fields;
 use crate::load::{Protocol, Target, Trust};
 use crate::revoke::{Place, Question, Site};
@@ -22,6 +26,19 @@ pub enum Act {
     Signal(Signalled),
     /// It is ended where it still runs, and started again.
     Restart,
+    /// It is started: one that stands by.
+    Start,
+    /// It is asked to end, and has to within this time, with exit code 0.
+    End(Duration),
+}
+
+/// A file of a component that is written anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anew {
+    /// Its name in the component's folder.
+    pub file: String,
+    /// Variables of the topology in it, in place of what they are.
+    pub with: BTreeMap<String, String>,
 }
 
 /// A signal, by its name without `SIG`.
@@ -46,6 +63,8 @@ impl Act {
         match self {
             Self::Signal(signal) => format!("SIG{} to `{component}`", format!("{signal:?}").to_uppercase()),
             Self::Restart => format!("restart of `{component}`"),
+            Self::Start => format!("start of `{component}`"),
+            Self::End(_) => format!("`{component}` asked to end"),
         }
     }
 }
@@ -54,11 +73,17 @@ impl Running {
     /// Does something to a component; returns when it is done, after a start when it is ready.
     pub(crate) fn act(&mut self, component: &str, act: Act) -> Result<(), TopologyError> {
         let interrupt = self.interrupt.clone();
-        let live = self.live.iter_mut().find(|live| live.about.name == component);
         let failed = |error: io::Error| TopologyError::Act { what: act.words(component), error };
-        let missing = || failed(io::Error::new(io::ErrorKind::NotFound, "it was not started here"));
-        let Some(live) = live else { return Err(missing()) };
-        let Some(process) = &mut live.process else { return Err(missing()) };
+        let missing = |what: &str| failed(io::Error::new(io::ErrorKind::NotFound, what));
+        let live = self.live.iter_mut().find(|live| live.about.name == component);
+        let Some(live) = live else { return Err(missing("it was not started here")) };
+        if act == Act::Start {
+            return if live.stands_by() { live.begin(&interrupt) } else { Err(missing("it runs already")) };
+        }
+        if live.stands_by() {
+            return Err(missing("it stands by: an event with `start = true` has to come first"));
+        }
+        let Some(process) = &mut live.process else { return Err(missing("it was not started here")) };
         match act {
             Act::Signal(signal) => {
                 let everybody = matches!(signal, Signalled::Stop | Signalled::Cont | Signalled::Kill);
@@ -67,11 +92,69 @@ impl Running {
             }
             Act::Restart => {
                 process.restart().map_err(failed)?;
-                live.put_down = false;
-                live.about.root.iter().for_each(|root| root.set(process.pid()));
-                wait_until_ready(component, &live.ready, process, &interrupt)
+                live.wait(&interrupt)
             }
+            Act::End(patience) => {
+                if process.ended().is_some() {
+                    return Err(missing("it has ended before"));
+                }
+                live.end(patience, &interrupt)
+            }
+            Act::Start => Ok(()),
         }
+    }
+
+    /// Writes a file of a component anew.
+    pub(crate) fn write_anew(&mut self, component: &str, anew: &Anew) -> Result<(), TopologyError> {
+        self.write(component, &anew.file, &anew.with)
+    }
+
+    /// Writes all files as they were in the beginning.
+    pub(crate) fn write_back(&mut self) -> Result<(), TopologyError> {
+        let other = |live: &Live| {
+            let files = live.files.other.iter();
+            files.map(|file| (live.about.name.clone(), file.clone())).collect::<Vec<_>>()
+        };
+        let others: Vec<_> = self.live.iter().flat_map(other).collect();
+        others.iter().try_for_each(|(component, file)| self.write(component, file, &BTreeMap::new()))
+    }
+
+    fn write(
+        &mut self,
+        component: &str,
+        file: &str,
+        with: &BTreeMap<String, String>,
+    ) -> Result<(), TopologyError> {
+        let kind = self.topology.component(component).map(|component| &component.kind);
+        let template = match kind {
+            Some(Kind::Program(program)) => program.files.get(file),
+            _ => None,
+        };
+        let place = self.live.iter().position(|live| live.about.name == component);
+        let Some((template, place)) = template.zip(place) else {
+            let what = format!("it has no file `{file}`");
+            return Err(TopologyError::value(&self.topology.name, format!("component `{component}`"), what));
+        };
+        let values = &self.live[place].files.values;
+        let mut changed = values.clone();
+        for (variable, value) in with {
+            changed.insert(variable.clone(), self.fill_with(value, values, component)?);
+        }
+        let (first, text) =
+            (self.fill_with(template, values, component)?, self.fill_with(template, &changed, component)?);
+        let files = &mut self.live[place].files;
+        files.replace(file, &text)?;
+        if text == first {
+            files.other.remove(file);
+        } else {
+            files.other.insert(file.to_owned());
+        }
+        Ok(())
+    }
+
+    /// A component was ended on purpose, and not started since.
+    pub(crate) fn is_put_down(&self, component: &str) -> bool {
+        self.live.iter().any(|live| live.about.name == component && live.put_down)
     }
 
     /// Where credentials of a mode are revoked and asked about; `None` where the topology does not say.

@@ -87,6 +87,18 @@ pub enum TopologyError {
         /// The last lines of it.
         tail: String,
     },
+    /// It was asked to end, and has not.
+    #[error("component `{component}` had not ended {seconds} s after it was asked to; the end of its log, {}:\n{tail}", log.display())]
+    Unended {
+        /// Which component.
+        component: String,
+        /// How long it was waited for.
+        seconds: f64,
+        /// Where all of it is.
+        log: PathBuf,
+        /// The last lines of it.
+        tail: String,
+    },
     /// It does not become ready.
     #[error("component `{component}` was not ready within {seconds} s: {why}; the end of its log, {}:\n{tail}", log.display())]
     Unready {

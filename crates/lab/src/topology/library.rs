@@ -23,7 +23,7 @@ type Texts = &'static [(&'static str, &'static str)];
 const TOPOLOGIES: Texts = texts!("topologies":
     "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml", "idp-single.toml",
     "idp-multi.toml", "row.toml", "peer-direct.toml", "peer-postern.toml", "peer-haproxy.toml",
-    "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml",
+    "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml", "takeover.toml",
 );
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
@@ -43,6 +43,7 @@ const TEMPLATES: Texts = texts!("topologies/files":
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
     "overload.toml", "identity.toml", "coherence.toml", "counts.toml",
+    "lifecycle.toml",
 );
 
 /// A text and where it is from.

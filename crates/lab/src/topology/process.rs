@@ -85,6 +85,10 @@ impl Process {
 
     /// Sends a signal to it, or to it and everything that it started and that still runs.
     pub(super) fn signal(&self, signal: Signal, everybody: bool) -> io::Result<()> {
+        // Its number may be another's by now.
+        if self.ended {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
+        }
         kill_process(self.pid, signal)?;
         let family = if everybody { family(self.pid()) } else { BTreeSet::new() };
         for pid in family.into_iter().filter_map(|(pid, _)| Pid::from_raw(i32::try_from(pid).ok()?)) {
@@ -111,6 +115,9 @@ impl Process {
 
     /// How it ended, when it has.
     pub(super) fn ended(&mut self) -> Option<String> {
+        if self.ended {
+            return self.child.try_wait().ok().flatten().map(words);
+        }
         // Until it is waited for, its number is not given to another.
         let status = is_zombie(self.pid()).then(|| self.child.try_wait().ok().flatten()).flatten()?;
         self.kill_rest(&BTreeSet::new());
@@ -145,6 +152,19 @@ impl Process {
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
     }
 
+    /// Asks it to end, with the signal that it takes for that.
+    pub(super) fn ask_to_end(&self) {
+        let signal = match self.launch.stop {
+            StopSignal::Term => Signal::TERM,
+            StopSignal::Int => Signal::INT,
+            StopSignal::Quit => Signal::QUIT,
+        };
+        // Who has ended by itself needs none, and until it is waited for its number is not given to another.
+        if !self.ended {
+            let _ = kill_process(self.pid, signal);
+        }
+    }
+
     /// Ends it and everything it started: asks first, then insists.
     pub(super) fn end(&mut self) {
         self.end_all();
@@ -153,16 +173,11 @@ impl Process {
     }
 
     fn end_all(&mut self) {
-        if std::mem::replace(&mut self.ended, true) {
+        if self.ended {
             return;
         }
         let family = family(self.pid());
-        let signal = match self.launch.stop {
-            StopSignal::Term => Signal::TERM,
-            StopSignal::Int => Signal::INT,
-            StopSignal::Quit => Signal::QUIT,
-        };
-        let _ = kill_process(self.pid, signal);
+        self.ask_to_end();
         // Who was made to stand still hears it only then.
         let _ = self.signal(Signal::CONT, true);
         let until = Instant::now() + self.launch.patience;
@@ -171,6 +186,7 @@ impl Process {
         }
         self.kill_rest(&family);
         let _ = self.child.wait();
+        self.ended = true;
     }
 
     /// Ends what is left of its group and of what it started. It has not been waited for, so that its number is its own still.

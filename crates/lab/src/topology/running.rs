@@ -8,7 +8,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -16,13 +15,14 @@ use super::account::Account;
 use super::description::{
     Component, Kind, Metrics, NUMBER, Program, Ready, file_name, folder_name, port_name, secret_names,
 };
+use super::live::{self, Files, Live, Readiness, Root, Started};
 use super::ports::Ports;
 use super::process::{Launch, PATIENCE, Process};
 use super::program::Programs;
 use super::signer::{self, Signer};
 use super::template::{self, Values};
 use super::{Topology, TopologyError, provider, ready, tokens};
-use crate::cgroup::{Hierarchy, Limits};
+use crate::cgroup::{Group, Hierarchy, Limits};
 use crate::fetch::Client;
 use crate::interrupt::Interrupt;
 use crate::load::{Protocol, Target, Trust, server_timing};
@@ -74,60 +74,6 @@ pub(crate) struct Under {
     pub(crate) program: String,
     /// What stands before the path of the program.
     pub(crate) arguments: Vec<String>,
-}
-
-/// A component that runs, for whoever watches it.
-#[derive(Debug, Clone)]
-pub(crate) struct Started {
-    pub(crate) name: String,
-    /// Absent for what runs elsewhere.
-    pub(crate) root: Option<Root>,
-    /// Ports that it listens on.
-    pub(crate) ports: Vec<u16>,
-    pub(crate) limits: Limits,
-    /// File with the counters of its CPU limit.
-    pub(crate) counters: Option<PathBuf>,
-    /// File that counts its programs that the kernel ended for want of memory.
-    pub(crate) memory_events: Option<PathBuf>,
-    pub(crate) metrics: Option<Metrics>,
-}
-
-/// The process of a component; another one after it was started anew.
-#[derive(Debug, Clone)]
-pub(crate) struct Root(Arc<AtomicU32>);
-
-impl Root {
-    fn new(pid: u32) -> Self {
-        Self(Arc::new(AtomicU32::new(pid)))
-    }
-
-    /// Its number.
-    pub(crate) fn pid(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn set(&self, pid: u32) {
-        self.0.store(pid, Ordering::Relaxed);
-    }
-}
-
-/// How it is known that a component is ready.
-#[derive(Default)]
-pub(super) struct Readiness {
-    /// What it is asked; absent where nothing is.
-    how: Option<Ready>,
-    /// Longest wait for it.
-    timeout: Duration,
-    /// Between two questions.
-    pause: Duration,
-}
-
-pub(super) struct Live {
-    pub(super) about: Started,
-    pub(super) process: Option<Process>,
-    pub(super) ready: Readiness,
-    /// It was ended on purpose while load lasted.
-    pub(super) put_down: bool,
 }
 
 /// A topology that runs; ended when dropped.
@@ -207,7 +153,10 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-fn failed<'a>(action: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> TopologyError + 'a {
+pub(super) fn failed<'a>(
+    action: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> TopologyError + 'a {
     move |error| TopologyError::File { action, path: path.display().to_string(), error }
 }
 
@@ -218,7 +167,7 @@ fn make_folder(path: &Path) -> Result<(), TopologyError> {
 }
 
 /// A file that only its owner reads.
-fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
+pub(super) fn private(path: &Path, content: &str) -> Result<(), TopologyError> {
     let open = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     open.and_then(|mut file| io::Write::write_all(&mut file, content.as_bytes()))
         .map_err(failed("write", path))
@@ -291,8 +240,7 @@ impl Running {
             match &component.kind {
                 Kind::Remote { .. } => {
                     let about = running.remote(component)?;
-                    let ready = Readiness::default();
-                    running.live.push(Live { about, process: None, ready, put_down: false });
+                    running.live.push(Live::elsewhere(about));
                 }
                 Kind::Program(program) => {
                     running.launch(component, program, change, place, &folder)?;
@@ -325,7 +273,7 @@ impl Running {
         let ids = self
             .live
             .iter()
-            .filter_map(|live| Some((live.about.name.clone(), live.about.root.as_ref()?.pid())));
+            .filter_map(|live| Some((live.about.name.clone(), live.about.root.as_ref()?.pid()?)));
         ids.collect()
     }
 
@@ -447,14 +395,7 @@ impl Running {
 
     /// Fails when a component has ended, other than on purpose.
     pub fn check_alive(&mut self) -> Result<(), TopologyError> {
-        for live in self.live.iter_mut().filter(|live| !live.put_down) {
-            if let Some(process) = &mut live.process
-                && let Some(status) = process.ended()
-            {
-                return Err(ended(&live.about.name, status, process));
-            }
-        }
-        Ok(())
+        self.live.iter_mut().filter(|live| !live.put_down).try_for_each(Live::check)
     }
 
     /// The account that a component runs as, where the lab can change to it.
@@ -522,13 +463,13 @@ impl Running {
             before.push(std::mem::replace(&mut path, tool).display().to_string());
             (ready_timeout, pause, patience) = (ready_timeout * SLOWER, UNDER_PAUSE, patience * SLOWER);
         }
-        let start = |values: &Values| -> Result<Process, TopologyError> {
+        let prepared = |values: &Values| -> Result<Launch, TopologyError> {
             let fill = |text: &String| self.fill_with(text, values, name);
             let group = (!limits.is_empty()).then(|| place.hierarchy().group(name, limits)).transpose();
             let group = group.map_err(|error| TopologyError::Limit { component: name.clone(), error })?;
             let output = program.stdout.as_ref().map(|file| folder.join(file));
             let own = program.arguments.iter().map(fill);
-            let launch = Launch {
+            Ok(Launch {
                 program: path.clone(),
                 arguments: before.iter().cloned().map(Ok).chain(own).collect::<Result<_, _>>()?,
                 environment: program
@@ -544,45 +485,41 @@ impl Running {
                 group,
                 output,
                 account: account.zip(setpriv.clone()),
-            };
-            Process::start(launch).map_err(|error| TopologyError::Start {
-                component: name.clone(),
-                program: path.display().to_string(),
-                error,
             })
         };
         for time in 1..=program.times {
             let mut values = filled.clone();
             values.insert(NUMBER.to_owned(), time.to_string());
-            self.wait_for_end(name, program, &mut start(&values)?)?;
+            self.wait_for_end(name, program, &mut live::start(name, prepared(&values)?)?)?;
         }
         if program.times > 0 {
             return Ok(());
         }
-        let mut process = start(&filled)?;
+        let launch = prepared(&filled)?;
         let fill = |text: &String| self.fill_with(text, &filled, name);
-        let counters = process.group().and_then(crate::cgroup::Group::counters);
-        let memory_events = process.group().and_then(crate::cgroup::Group::memory_events);
         let how = match &program.ready {
             Some(Ready::Http(text, says)) => Some(Ready::Http(fill(text)?, says.clone())),
             Some(Ready::Tcp(text)) => Some(Ready::Tcp(fill(text)?)),
             None => None,
         };
         let ready = Readiness { how, timeout: ready_timeout, pause };
-        wait_until_ready(name, &ready, &mut process, &place.interrupt)?;
         // Who asks for health or metrics is no client.
         let ports = program.ports.iter().filter(|port| *port != "admin");
         let numbers = ports.filter_map(|port| self.values.get(&format!("{name}.{port}"))?.parse().ok());
         let about = Started {
             name: name.clone(),
-            root: Some(Root::new(process.pid())),
+            root: Some(Root::default()),
             ports: numbers.collect(),
-            limits: process.group().map(crate::cgroup::Group::limits).unwrap_or_default(),
-            counters,
-            memory_events,
+            limits: launch.group.as_ref().map(Group::limits).unwrap_or_default(),
+            counters: launch.group.as_ref().and_then(Group::counters),
+            memory_events: launch.group.as_ref().and_then(Group::memory_events),
             metrics: self.metrics(component)?,
         };
-        self.live.push(Live { about, process: Some(process), ready, put_down: false });
+        let mut live = Live::new(about, launch, ready, Files::new(folder, account, filled));
+        if !program.standby {
+            live.begin(&place.interrupt)?;
+        }
+        self.live.push(live);
         Ok(())
     }
 
@@ -597,9 +534,10 @@ impl Running {
         loop {
             match process.ended() {
                 Some(status) if status == "exit code 0" => return Ok(()),
-                Some(status) => return Err(ended(name, status, process)),
+                Some(status) => return Err(live::ended(name, status, process)),
                 None if Instant::now() >= until => {
-                    return Err(unready(name, program.ready_timeout, "it has not ended".to_owned(), process));
+                    let why = "it has not ended".to_owned();
+                    return Err(live::unready(name, program.ready_timeout, why, process));
                 }
                 None if self.interrupt.sleep(LOOK) => return Err(TopologyError::Interrupted),
                 None => {}
@@ -631,7 +569,12 @@ impl Running {
         Ok(values)
     }
 
-    fn fill_with(&self, text: &str, values: &Values, component: &str) -> Result<String, TopologyError> {
+    pub(super) fn fill_with(
+        &self,
+        text: &str,
+        values: &Values,
+        component: &str,
+    ) -> Result<String, TopologyError> {
         template::fill(text, values).map_err(|unknown| {
             TopologyError::value(
                 &self.topology.name,
@@ -648,45 +591,6 @@ impl Drop for Running {
         while let Some(live) = self.live.pop() {
             drop(live.process);
         }
-    }
-}
-
-fn ended(name: &str, mut status: String, process: &Process) -> TopologyError {
-    let events = process.group().and_then(crate::cgroup::Group::memory_events);
-    if events.is_some_and(|events| crate::cgroup::oom_kills(&events).is_some_and(|kills| kills > 0)) {
-        status.push_str(", for want of memory: raise its memory limit");
-    }
-    TopologyError::Ended {
-        component: name.to_owned(),
-        status,
-        log: process.log().to_path_buf(),
-        tail: process.tail(),
-    }
-}
-
-/// Waits until a component that was started is ready.
-pub(super) fn wait_until_ready(
-    name: &str,
-    ready: &Readiness,
-    process: &mut Process,
-    interrupt: &Interrupt,
-) -> Result<(), TopologyError> {
-    let Some(how) = &ready.how else { return Ok(()) };
-    match ready::wait(how, ready.timeout, ready.pause, interrupt, || process.ended()) {
-        ready::Waited::Ready => Ok(()),
-        ready::Waited::Interrupted => Err(TopologyError::Interrupted),
-        ready::Waited::Ended(status) => Err(ended(name, status, process)),
-        ready::Waited::Late(why) => Err(unready(name, ready.timeout, why, process)),
-    }
-}
-
-fn unready(name: &str, timeout: Duration, why: String, process: &Process) -> TopologyError {
-    TopologyError::Unready {
-        component: name.to_owned(),
-        seconds: timeout.as_secs_f64(),
-        why,
-        log: process.log().to_path_buf(),
-        tail: process.tail(),
     }
 }
 

@@ -111,6 +111,8 @@ struct ComponentTable {
     #[serde(default)]
     once: bool,
     times: Option<u32>,
+    #[serde(default)]
+    standby: bool,
     user: Option<String>,
     stdout: Option<String>,
     metrics: Option<Metrics>,
@@ -123,6 +125,26 @@ struct ReadyTable {
     says: Option<String>,
     tcp: Option<String>,
     timeout: Option<String>,
+}
+
+impl ReadyTable {
+    /// How it is known that a component is ready, and the longest wait for it; the key that is wrong, and how.
+    fn read(self, once: bool) -> Result<(Option<Ready>, Duration), (&'static str, String)> {
+        let timeout = self.timeout.as_deref().map(amount::duration).transpose();
+        let timeout = timeout.map_err(|what| ("ready.timeout", what))?;
+        let wrong = |what: &str| Err(("ready", what.to_owned()));
+        let how = match (self.http, self.tcp) {
+            // One that ends by itself is ready when it has.
+            (None, None) if once && self.says.is_none() => None,
+            (Some(url), None) => Some(Ready::Http(url, self.says)),
+            (None, Some(_)) if self.says.is_some() => {
+                return wrong("`says` is what a URL (`http`) answers; a port says nothing");
+            }
+            (None, Some(port)) => Some(Ready::Tcp(port)),
+            _ => return wrong("takes either `http` (a URL) or `tcp` (a port)"),
+        };
+        Ok((how, timeout.unwrap_or(READY)))
+    }
 }
 
 /// A name of a component, a port or a secret.
@@ -251,23 +273,8 @@ impl Gathered {
                         READY,
                     ),
                     Some(ready) => {
-                        let timeout = ready.timeout.as_deref().map(amount::duration).transpose();
-                        let timeout = timeout
-                            .map_err(|what| TopologyError::value(file, place("ready.timeout"), what))?;
-                        let how = match (ready.http, ready.tcp) {
-                            // One that ends by itself is ready when it has.
-                            (None, None) if table.once && ready.says.is_none() => None,
-                            (Some(url), None) => Some(Ready::Http(url, ready.says)),
-                            (None, Some(_)) if ready.says.is_some() => {
-                                return wrong(
-                                    "ready",
-                                    "`says` is what a URL (`http`) answers; a port says nothing",
-                                );
-                            }
-                            (None, Some(port)) => Some(Ready::Tcp(port)),
-                            _ => return wrong("ready", "takes either `http` (a URL) or `tcp` (a port)"),
-                        };
-                        (how, timeout.unwrap_or(READY))
+                        let read = ready.read(table.once);
+                        read.map_err(|(key, what)| TopologyError::value(file, place(key), what))?
                     }
                 };
                 let mut files = BTreeMap::new();
@@ -286,6 +293,12 @@ impl Gathered {
                         return wrong("times", "is for a component that ends by itself: `once = true`");
                     }
                 };
+                if table.standby && table.once {
+                    return wrong(
+                        "standby",
+                        "is for a component that serves: one that does its work and ends has no load beside it",
+                    );
+                }
                 if let Some(name) = table.stdout.as_ref().filter(|name| !is_file_name(name)) {
                     return wrong("stdout", &not_a_file_name(name));
                 }
@@ -303,18 +316,25 @@ impl Gathered {
                     cores: table.cores,
                     stop: table.stop_signal,
                     times,
+                    standby: table.standby,
                     user: table.user,
                     stdout: table.stdout,
                 }))
             }
             (None, Some(url)) => {
-                let local = !table.arguments.is_empty() || !table.ports.is_empty() || !table.files.is_empty();
+                let local = !table.arguments.is_empty()
+                    || !table.ports.is_empty()
+                    || !table.files.is_empty()
+                    || table.standby;
                 if local
                     || table.cpu_limit.is_some()
                     || table.memory_limit.is_some()
                     || table.open_files.is_some()
                 {
-                    return wrong("url", "what runs elsewhere has no arguments, ports, files or limits here");
+                    return wrong(
+                        "url",
+                        "what runs elsewhere has no arguments, ports, files or limits here, and does not stand by",
+                    );
                 }
                 Kind::Remote { url }
             }

@@ -148,6 +148,89 @@ fn a_target_that_is_missed_ends_the_run_with_1() {
     assert!(report.contains("Divided by `plain/oidc` in the same round"), "{report}");
 }
 
+/// New configurations, a bad one, and another process on the same port.
+const CHANGES: &str = r#"
+rounds = 1
+
+[load.changes]
+arrivals = "constant"
+rate = 200
+duration = "5s"
+warmup = "500ms"
+event = [
+    { at = "500ms", every = "150ms", times = 20, component = "gateway", signal = "HUP", file = "peer-postern.toml", with = [
+        { max_requests = "1025" },
+        { max_requests = "1024" },
+    ] },
+    { at = "4500ms", component = "gateway", signal = "HUP", file = "peer-postern.toml", with = { max_requests = "'many'" } },
+]
+
+[load.takeover]
+arrivals = "constant"
+rate = 200
+duration = "4s"
+warmup = "500ms"
+event = [{ at = "1s", component = "successor", start = true }, { at = "1s", component = "gateway", end = "60s" }]
+
+[[variant]]
+topology = "takeover"
+
+[[target]]
+says = "no request fails"
+figure = "errors"
+of = "takeover/oidc/@load@"
+at_most = 0
+
+[[target]]
+says = "configurations are applied"
+figure = "counter"
+component = "gateway"
+name = "applied"
+of = "takeover/oidc/changes"
+at_least = 2
+
+[[target]]
+says = "the bad one is refused"
+figure = "counter"
+component = "gateway"
+name = "refused"
+of = "takeover/oidc/changes"
+at_least = 1
+
+[[target]]
+says = "the other process serves"
+figure = "counter"
+component = "successor"
+name = "requests"
+of = "takeover/oidc/takeover"
+at_least = 1
+"#;
+
+#[test]
+fn configurations_a_bad_one_and_a_new_process_cost_no_request() {
+    let folder = Folder::new("lab-changes");
+    let (scenario, out) = (folder.write("changes.toml", CHANGES), folder.0.join("out"));
+    let done = postern(&["lab", "run", "--scenario", text(&scenario), "--out", text(&out), "--keep"]);
+    let words = said(&done);
+    assert_eq!(done.status.code(), Some(0), "{words}");
+    assert!(words.contains("5 of 5 targets are met"), "{words}");
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    let iteration = |at: usize| &record["variants"][at]["iterations"][0];
+    assert_eq!(iteration(0)["events"].as_array().unwrap().len(), 21);
+    let component = |name: &str| {
+        let all = iteration(1)["components"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap()
+    };
+    let last = |name: &str| component(name)["samples"].as_array().unwrap().last().unwrap()["at_ms"].as_u64();
+    // The one was looked at until it ended, the other since it began.
+    assert!(last("gateway") < last("successor") && component("gateway")["ended"] == false);
+    let report = std::fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(
+        report.contains("SIGHUP to `gateway`, `peer-postern.toml` written anew, 21 times from"),
+        "{report}"
+    );
+}
+
 #[test]
 fn a_signal_ends_everything_and_what_was_measured_is_reported() {
     for signal in ["-INT", "-TERM"] {

@@ -8,6 +8,7 @@ mod costs;
 mod facts;
 mod figures;
 mod held;
+mod meanwhile;
 mod over_time;
 mod targets;
 
@@ -39,6 +40,7 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet.section(costs::phases(record));
     sheet.section(costs::staleness(record));
     sheet.section(held::held(record));
+    sheet.section(meanwhile::meanwhile(record));
     sheet.section(facts::facts(record, seed));
     sheet.section(facts::reading());
     sheet

@@ -162,6 +162,7 @@ fn components(plan: &Plan<'_>, dice: &mut Dice) -> Vec<Component> {
             cpu_limit_cores: limit,
             memory_limit_bytes: None,
             samples: samples.collect(),
+            counters: BTreeMap::new(),
             ended: false,
         });
     }

@@ -1,5 +1,6 @@
 //! From a real run of the load driver, with what the servers noted and what was watched, to an iteration of a record.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -211,6 +212,7 @@ fn component(
         cpu_limit_cores: seen.limit.map(|limit| limit.cores),
         memory_limit_bytes: None,
         samples,
+        counters: BTreeMap::new(),
         ended: series.ended,
     }
 }
@@ -236,7 +238,7 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
             timeout_s: Some(plan.timeout.as_secs_f64()),
         },
         iterations,
-        counters: std::collections::BTreeMap::new(),
+        counters: BTreeMap::new(),
     }
 }
 

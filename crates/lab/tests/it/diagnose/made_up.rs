@@ -1,6 +1,8 @@
 //! Findings whose faults no test can bring about here, on records that show them: each is found, and is not where one thing is missing that
 //! proves it.
 
+use std::collections::BTreeMap;
+
 use lab::diagnose::findings;
 use lab::record::{
     Arrivals, Class, Component, Distribution, Doubt, Event, Iteration, Outcome, Phase, Record, Sample, Slice,
@@ -56,6 +58,7 @@ pub(super) fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Componen
         cpu_limit_cores: None,
         memory_limit_bytes: None,
         samples: (0..=SECONDS * 10).map(look).collect(),
+        counters: BTreeMap::new(),
         ended: false,
     }
 }
@@ -68,7 +71,7 @@ pub(super) fn variant(name: &str, iterations: Vec<Iteration>) -> Variant {
         labels: std::collections::BTreeMap::new(),
         load: sample::load(100.0),
         iterations,
-        counters: std::collections::BTreeMap::new(),
+        counters: BTreeMap::new(),
     }
 }
 

@@ -74,6 +74,7 @@ fn component(name: &str, cores: f64, limit: Option<f64>, seconds: f64) -> Compon
         ..Sample::default()
     };
     Component {
+        counters: BTreeMap::new(),
         name: name.to_owned(),
         cpu_limit_cores: limit,
         memory_limit_bytes: None,

@@ -1,10 +1,16 @@
 //! Load that enters at several places, and what is done to components while it lasts.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use lab::desk::report::sheet;
 use lab::record::{Outcome, Record};
 use lab::run::run;
 use lab::scenario::{Scenario, Wish};
 
-use super::{Lab, guarded, serving};
+use super::{Lab, guarded, read, serving};
 
 fn measured(lab: &Lab, topology: &str, head: &str, load: &str) -> Record {
     let topology = lab.topology("a", topology);
@@ -104,4 +110,197 @@ fn what_cannot_be_done_to_a_topology_is_told_before_anything_runs() {
         let error = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// Two servers, of which the other stands by; the first one is guarded, has a file, and counts its requests.
+fn with_standby(more: &str) -> String {
+    let metrics = |name: &str| {
+        format!(
+            "{more}metrics = {{ url = \"http://127.0.0.1:@{name}.http@/metrics\", counters = {{ requests = \"requests_total\" }} }}\n"
+        )
+    };
+    format!(
+        "title = \"a server, and one that stands by\"\n[variables]\nlevel = \"1\"\nunused = \"x\"\n\
+         [load]\nurl = \"http://127.0.0.1:@front.http@/app\"\n{}{}",
+        serving("front", &format!("files = {{ \"a.txt\" = \"a.txt\" }}\n{}", metrics("front")), ""),
+        serving("other", &format!("standby = true\n{}", metrics("other")), "")
+    )
+}
+
+#[test]
+fn a_file_is_written_anew_in_turn_and_is_as_before_when_load_is_over() {
+    let lab = Lab::new();
+    fs::write(lab.path("a.txt"), "level @level@ on @port.http@\n").unwrap();
+    let file = lab.path("work/1-a/front/a.txt");
+    // What the file says is read by the lab's own hands, while load lasts.
+    let seen = std::thread::scope(|scope| {
+        let (ended, end) = std::sync::mpsc::channel::<()>();
+        let file = &file;
+        let watching = scope.spawn(move || {
+            let mut seen = BTreeSet::new();
+            while end.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
+                let text = read(file);
+                seen.extend(text.split(" on ").next().map(str::to_owned));
+            }
+            seen
+        });
+        let load = "arrivals = 'closed'\nconcurrency = 2\nduration = '2s'\nwarmup = '0s'\n\
+                    event = [{ at = '100ms', every = '300ms', times = 5, component = 'front', signal = 'CONT', file = 'a.txt',\n\
+                               with = [{ level = '2' }, { level = 'three @front.http@' }] }]";
+        let record = measured(&lab, &with_standby(""), "rounds = 1", load);
+        drop(ended);
+        let iteration = &record.variants[0].iterations[0];
+        let whats: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
+        assert_eq!(whats, ["SIGCONT to `front`, `a.txt` written anew"; 5]);
+        assert!(iteration.events[4].at_ms >= 1300);
+        assert_eq!(iteration.count(Outcome::Failed), 0);
+        let text = sheet(&record, 1).markdown();
+        assert!(text.contains("SIGCONT to `front`, `a.txt` written anew, 5 times from "), "{text}");
+        watching.join().unwrap()
+    });
+    let port = |word: &str| word.strip_prefix("level three ").is_some_and(|port| port.parse::<u16>().is_ok());
+    assert!(seen.contains("level 2") && seen.iter().any(|text| port(text)), "{seen:?}");
+    let text = read(&file);
+    assert!(text.starts_with("level 1 on ") && text.ends_with('\n'), "{text}");
+    assert!(!lab.path("work/1-a/front/.a.txt.new").exists());
+}
+
+#[test]
+fn one_that_stands_by_is_started_by_an_event_and_its_counters_are_in_the_record() {
+    let lab = Lab::new();
+    fs::write(lab.path("a.txt"), "@level@").unwrap();
+    let load = "arrivals = 'constant'\nrate = 100\nduration = '3s'\nwarmup = '0s'\n\
+                event = [{ at = '1s', component = 'other', start = true }, { at = '1s', component = 'other', signal = 'CONT' }]";
+    let record = measured(&lab, &with_standby(""), "rounds = 2", load);
+    for iteration in &record.variants[0].iterations {
+        let whats: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
+        assert_eq!(whats, ["start of `other`", "SIGCONT to `other`"]);
+        let [front, other] = &iteration.components[..] else { panic!("{:?}", iteration.components) };
+        assert!(front.counters["requests"] >= 200, "{:?}", front.counters);
+        // Only the lab asks it, for its counters: each question counts.
+        assert!((1..100).contains(&other.counters["requests"]), "{:?}", other.counters);
+        assert!(front.samples[0].at_ms < 1000 && other.samples[0].at_ms >= 1000);
+        assert!(!front.ended && !other.ended);
+    }
+    let text = sheet(&record, 1).markdown();
+    assert!(text.contains("| a | other | requests |"), "{text}");
+}
+
+#[test]
+fn a_component_that_is_asked_to_end_has_to_end_well() {
+    let lab = Lab::new();
+    let shell = |trap: &str| {
+        format!(
+            "[[component]]\nname = \"side\"\nprogram = \"/bin/sh\"\n\
+             arguments = [\"-c\", \"trap '{trap}' TERM; echo told >@work@/ready; while :; do sleep 0.02; done\"]\n"
+        )
+    };
+    let load = |end: &str| {
+        format!(
+            "arrivals = 'constant'\nrate = 50\nduration = '3s'\nwarmup = '0s'\nevent = [{{ at = '1500ms', component = 'side', end = '{end}' }}]"
+        )
+    };
+    let run_with = |trap: &str, end: &str| {
+        let topology = lab.topology("a", &format!("{}{}", guarded(""), shell(trap)));
+        let text = format!("rounds = 1\n[load.a]\n{}\n[[variant]]\ntopology = '{topology}'\n", load(end));
+        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        run(&scenario, lab.options(), &lab.interrupt)
+    };
+    let record = run_with("sleep 0.3; exit 0", "20s").unwrap().record;
+    let iteration = &record.variants[0].iterations[0];
+    let whats: Vec<&str> = iteration.events.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(whats, ["`side` asked to end", "`side` ended"]);
+    assert!(iteration.events[1].at_ms >= iteration.events[0].at_ms + 300);
+    assert!(iteration.components.iter().all(|component| !component.ended), "it was made to");
+    assert!(record.findings.iter().all(|finding| finding.name != "component-ended"));
+    for (trap, end, words) in [
+        ("echo I will not; exit 3", "20s", vec!["`side` ended (exit code 3)", "I will not"]),
+        ("echo not yet", "300ms", vec!["`side` had not ended 0.3 s after it was asked to", "not yet"]),
+    ] {
+        let error = run_with(trap, end).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
+#[test]
+fn who_stands_by_cannot_be_meant_otherwise() {
+    let lab = Lab::new();
+    fs::write(lab.path("a.txt"), "@level@").unwrap();
+    let topology = lab.topology("a", &with_standby(""));
+    let load = |events: &str| {
+        format!("arrivals = 'constant'\nrate = 50\nduration = '2s'\nwarmup = '0s'\nevent = [{events}]\n")
+    };
+    let start = "{ at = '100ms', component = 'other', start = true }";
+    let read = |head: &str, loads: &str, tail: &str| {
+        let text = format!("{head}\n{loads}\n[[variant]]\ntopology = '{topology}'\n{tail}");
+        Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+    };
+    let target = |figure: &str| {
+        format!("[[target]]\nsays = 'x'\nof = 'a'\nat_least = 1\nfigure = 'counter'\n{figure}\n")
+    };
+    let one = |events: &str| format!("[load.a]\n{}", load(events));
+    for (head, loads, tail, words) in [
+        (
+            "rounds = 1",
+            one("{ at = '1s', component = 'front', start = true }"),
+            String::new(),
+            "component `front`, which topology `a` starts in the beginning: give it `standby = true`",
+        ),
+        (
+            "rounds = 1",
+            one(&format!("{start}, {start}")),
+            String::new(),
+            "`other` is started twice in variant `a`",
+        ),
+        (
+            "rounds = 1",
+            format!("[load.b]\n{}[load.c]\n{}", load(start), load(start)),
+            String::new(),
+            "load.c.event: `other` is started twice",
+        ),
+        (
+            "rounds = 2\nfresh = 'run'",
+            one(start),
+            String::new(),
+            "`other` would run already in the second round",
+        ),
+        (
+            "rounds = 1",
+            one("{ at = '1s', component = 'front', file = 'b.txt', with = { level = '2' } }"),
+            String::new(),
+            "component `front` has no file `b.txt`; it has a.txt",
+        ),
+        (
+            "rounds = 1",
+            one("{ at = '1s', component = 'front', file = 'a.txt', with = { depth = '2' } }"),
+            String::new(),
+            "there is no variable `depth`; there is level, unused",
+        ),
+        (
+            "rounds = 1",
+            one("{ at = '1s', component = 'front', file = 'a.txt', with = { unused = '2' } }"),
+            String::new(),
+            "`a.txt` does not use `@unused@`",
+        ),
+        (
+            "rounds = 1",
+            one("{ at = '1s', component = 'front', file = 'a.txt', with = { level = '@nobody@' } }"),
+            String::new(),
+            "level: nothing is called `@nobody@`",
+        ),
+        (
+            "rounds = 1",
+            one(start),
+            target("component = 'front'\nname = 'answers'"),
+            "component `front` of topology `a` has no counter `answers`; it has requests",
+        ),
+        ("rounds = 1", one(start), target("component = 'front'"), "missing field `name`"),
+    ] {
+        let said = read(head, &loads, &tail).unwrap_err();
+        assert!(said.contains(words), "{said}");
+    }
+    // What only happens can only be told when it does.
+    let early = one("{ at = '100ms', component = 'other', signal = 'CONT' }");
+    let error = run(&read("rounds = 1", &early, "").unwrap(), lab.options(), &lab.interrupt).unwrap_err();
+    assert!(error.to_string().contains("SIGCONT to `other` failed: it stands by"), "{error}");
 }

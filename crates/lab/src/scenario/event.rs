@@ -1,0 +1,223 @@
+//! The TOML form of what is done to components while load lasts.
+//!
+//! Owns: keys, what they may hold, and what follows one after the other. Does not own: whether a topology has such a component
+//! ([`super::table`]), and doing it ([`crate::run`]).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::amount;
+use crate::load::Stop;
+use crate::topology::{Act, Anew, Signalled};
+
+/// Most events of a load: each stands in the record.
+const MOST: usize = 10_000;
+/// Longest time that a component may take to end.
+const LONGEST_END: Duration = Duration::from_mins(10);
+
+/// Something that is done to a component while load lasts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Since the start of the iteration, warm-up included.
+    pub at: Duration,
+    /// Its name in the topology.
+    pub component: String,
+    /// A file of it that is written anew, before all else.
+    pub anew: Option<Anew>,
+    /// What is done to it; absent where only a file is written.
+    pub act: Option<Act>,
+}
+
+impl Planned {
+    /// In words, for whoever reads what happened.
+    pub fn words(&self) -> String {
+        let act = self.act.map(|act| act.words(&self.component));
+        match (act, &self.anew) {
+            (Some(act), Some(anew)) => format!("{act}, `{}` written anew", anew.file),
+            (Some(act), None) => act,
+            (None, Some(anew)) => format!("`{}` of `{}` written anew", anew.file, self.component),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// An event as it stands in a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventTable {
+    at: String,
+    every: Option<String>,
+    times: Option<u32>,
+    component: String,
+    signal: Option<Signalled>,
+    #[serde(default)]
+    restart: bool,
+    #[serde(default)]
+    start: bool,
+    end: Option<String>,
+    file: Option<String>,
+    with: Option<With>,
+}
+
+/// Variables, or several of them that are taken in turn.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "takes variables, `{ NAME = \"VALUE\" }`, or a list of such tables, which are taken in turn"
+)]
+enum With {
+    Always(BTreeMap<String, String>),
+    InTurn(Vec<BTreeMap<String, String>>),
+}
+
+/// Everything that is done while a load lasts, by time; what is due at once in the order of the file.
+pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> Result<Vec<Planned>, String> {
+    let mut all = Vec::new();
+    for event in events {
+        all.extend(event.planned()?);
+    }
+    if all.len() > MOST {
+        return Err(format!("{} of them are more than {MOST}", all.len()));
+    }
+    all.sort_by_key(|event| event.at);
+    if let (Some(last), Stop::After(duration)) = (all.last(), stop)
+        && last.at >= warmup + duration
+    {
+        return Err(format!(
+            "at: the load is over after {:?}, warm-up included, and the last of them is due after {:?}",
+            warmup + duration,
+            last.at
+        ));
+    }
+    Ok(all)
+}
+
+impl EventTable {
+    fn planned(self) -> Result<Vec<Planned>, String> {
+        let time = |key: &str, text: &str| amount::duration(text).map_err(|what| format!("{key}: {what}"));
+        let at = time("at", &self.at)?;
+        let end = self.end.as_deref().map(|text| time("end", text)).transpose()?;
+        if end.is_some_and(|end| end.is_zero() || end > LONGEST_END) {
+            return Err("end: is how long it may take, above 0 and up to 10m".to_owned());
+        }
+        let acts = [
+            self.signal.map(Act::Signal),
+            self.restart.then_some(Act::Restart),
+            self.start.then_some(Act::Start),
+            end.map(Act::End),
+        ];
+        let mut acts = acts.into_iter().flatten();
+        let act = acts.next();
+        if acts.next().is_some() || (act.is_none() && self.file.is_none()) {
+            return Err(
+                "takes either `signal` (STOP, CONT, KILL, TERM, HUP), `restart = true`, `start = true` or `end = \"30s\"` \
+                 (it is asked to, and has to within that time), each with or without a `file`; or a `file` alone"
+                    .to_owned(),
+            );
+        }
+        let (every, times) =
+            match (self.every.as_deref().map(|text| time("every", text)).transpose()?, self.times) {
+                (None, None) => (Duration::ZERO, 1),
+                (Some(every), Some(times @ 1..)) if !every.is_zero() => (every, times),
+                _ => return Err("every: `every` and `times` stand together, both above 0".to_owned()),
+            };
+        if times as usize > MOST {
+            return Err(format!("times: is from 1 to {MOST}"));
+        }
+        if times > 1 && (self.start || end.is_some()) {
+            return Err("times: a component that stands by is started once, and ends once".to_owned());
+        }
+        let turns = match (&self.file, self.with) {
+            (None, None) => Vec::new(),
+            (Some(_), Some(With::Always(with))) => vec![with],
+            (Some(_), Some(With::InTurn(turns))) => turns,
+            (Some(file), None) => {
+                return Err(format!(
+                    "with: is missing: `{file}` would be as it was; give variables of the topology, `with = {{ NAME = \"VALUE\" }}`"
+                ));
+            }
+            (None, Some(_)) => {
+                return Err("with: is for a `file` that is written anew with other variables".to_owned());
+            }
+        };
+        if self.file.is_some() && (turns.is_empty() || turns.iter().any(BTreeMap::is_empty)) {
+            return Err("with: has no variables".to_owned());
+        }
+        if turns.len() > times as usize {
+            return Err(format!(
+                "with: has {} turns, of which only {times} would come: see `times`",
+                turns.len()
+            ));
+        }
+        let mut turns = turns.iter().cycle();
+        let plan = |number: u32| Planned {
+            at: at + every * number,
+            component: self.component.clone(),
+            anew: self.file.clone().zip(turns.next().cloned()).map(|(file, with)| Anew { file, with }),
+            act,
+        };
+        Ok((0..times).map(plan).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, seconds: u64) -> Result<Vec<Planned>, String> {
+        #[derive(Deserialize)]
+        struct Table {
+            event: Vec<EventTable>,
+        }
+        let table: Table = toml::from_str(&format!("event = [{text}]")).map_err(|error| error.to_string())?;
+        planned(table.event, Duration::from_secs(1), Stop::After(Duration::from_secs(seconds)))
+    }
+
+    #[test]
+    fn an_event_repeats_and_takes_its_variables_in_turn() {
+        let text = "{ at = '1s', every = '300ms', times = 3, component = 'a', signal = 'HUP', file = 'x', with = [{ n = '1' }, { n = '2' }] },\
+                    { at = '1300ms', component = 'b', start = true }";
+        let all = read(text, 10).unwrap();
+        let seen: Vec<_> = all
+            .iter()
+            .map(|event| {
+                let with = event.anew.as_ref().map(|anew| anew.with["n"].as_str());
+                (event.at.as_millis(), event.component.as_str(), with)
+            })
+            .collect();
+        let expected =
+            [(1000, "a", Some("1")), (1300, "a", Some("2")), (1300, "b", None), (1600, "a", Some("1"))];
+        assert_eq!(seen, expected);
+        assert_eq!(all[0].words(), "SIGHUP to `a`, `x` written anew");
+        let file = read("{ at = '1s', component = 'a', file = 'x', with = { n = '1' } }", 10).unwrap();
+        assert_eq!((file[0].act, file[0].words().as_str()), (None, "`x` of `a` written anew"));
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused_with_its_key() {
+        let a = "component = 'a'";
+        for (text, words) in [
+            (format!("at = '1s', {a}"), "either `signal`"),
+            (format!("at = '1s', {a}, start = true, restart = true"), "either `signal`"),
+            (format!("at = '1s', {a}, restart = true, every = '1s'"), "`every` and `times` stand together"),
+            (format!("at = '1s', {a}, restart = true, times = 2"), "`every` and `times` stand together"),
+            (format!("at = '1s', {a}, restart = true, every = '0s', times = 2"), "both above 0"),
+            (format!("at = '1s', {a}, restart = true, every = '1ms', times = 10001"), "from 1 to 10000"),
+            (format!("at = '1s', {a}, start = true, every = '1s', times = 2"), "started once"),
+            (format!("at = '1s', {a}, end = 'soon'"), "end: `soon`"),
+            (format!("at = '1s', {a}, end = '0s'"), "end: is how long"),
+            (format!("at = '1s', {a}, file = 'x'"), "`x` would be as it was"),
+            (format!("at = '1s', {a}, file = 'x', with = {{}}"), "has no variables"),
+            (format!("at = '1s', {a}, file = 'x', with = []"), "has no variables"),
+            (format!("at = '1s', {a}, file = 'x', with = 7"), "takes variables"),
+            (format!("at = '1s', {a}, file = 'x', with = [{{ n = '1' }}, {{ n = '2' }}]"), "2 turns"),
+            (format!("at = '1s', {a}, signal = 'HUP', with = {{ n = '1' }}"), "is for a `file`"),
+            (format!("at = '1s', {a}, signal = 'HUP', every = '5s', times = 3"), "due after 11s"),
+        ] {
+            let said = read(&format!("{{ {text} }}"), 10).unwrap_err();
+            assert!(said.contains(words), "{text}\n{said}");
+        }
+    }
+}
