@@ -110,7 +110,7 @@ fn one_that_does_its_work_is_waited_for_and_cores_and_the_signal_to_end_are_as_t
     let first = "[[component]]\nname = \"first\"\nprogram = \"/bin/sh\"\nonce = true\n\
                  arguments = [\"-c\", \"sleep 0.2; echo done >@run@/done\"]\n";
     let script =
-        "cat @run@/done >@run@/seen; trap 'echo int >@run@/signal; exit 0' INT; while :; do sleep 0.05; done";
+        "trap 'echo int >@run@/signal; exit 0' INT; cat @run@/done >@run@/seen; while :; do sleep 0.05; done";
     let second = format!(
         "[[component]]\nname = \"second\"\nprogram = \"/bin/bash\"\ncores = [0]\nstop_signal = \"int\"\n\
          arguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
