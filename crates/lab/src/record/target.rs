@@ -106,10 +106,10 @@ impl Measure {
         }
     }
 
-    /// A bound holds in each round, not for the median over them: what is promised of every request, credential
-    /// or change is broken by one.
+    /// A bound holds in each round, not for the median over them: what is promised of every request or change is broken by one. (Staleness
+    /// needs no such rule: it is one figure over all rounds.)
     pub fn holds_each_round(&self) -> bool {
-        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures | Self::StalenessMax)
+        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures)
     }
 
     /// The component that it is about.
@@ -152,7 +152,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What a scenario wants of a figure: the median over the rounds is held to it; every round where it is a share of errors or the longest staleness.
+/// What a scenario wants of a figure: the median over the rounds is held to it; every round where it is a share of errors or failures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::account::Account;
 use super::description::{Metrics, Ready};
+use super::place::{failed, private};
 use super::process::{Launch, Process};
-use super::running::{failed, private};
 use super::template::Values;
 use super::{TopologyError, ready};
 use crate::cgroup::{self, Group, Limits};
