@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest of both.
-const LEAST_PACE: Duration = Duration::from_millis(1);
+pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Most connections that are held: what one address can have open to one port, and a little more.
@@ -141,6 +141,7 @@ struct RevocationsTable {
     every: Option<String>,
     patience: Option<String>,
     bound: Option<String>,
+    after_window: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -209,6 +210,7 @@ impl LoadTable {
                     every: other.every.or(whole.every),
                     patience: other.patience.or(whole.patience),
                     bound: other.bound.or(whole.bound),
+                    after_window: other.after_window.or(whole.after_window),
                 }),
                 (whole, other) => other.or(whole),
             },
@@ -294,6 +296,10 @@ impl LoadTable {
             return Err(("tokens", format!("is from 1 to {MOST_TOKENS}")));
         }
         let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
+        let revocations = revocations.map_err(|what| ("revocations", what))?;
+        if flow.is_none() && revocations.is_some_and(|pace| pace.after_window.is_some()) {
+            return wrong("revocations", "after_window: only a `flow` goes on after its window");
+        }
         let events = self.event.unwrap_or_default().into_iter().map(EventTable::planned);
         let mut events = events.collect::<Result<Vec<_>, _>>().map_err(|what| ("event", what))?;
         events.sort_by_key(|event| event.at);
@@ -307,7 +313,7 @@ impl LoadTable {
             timeout,
             streams: self.streams,
             hold,
-            revocations: revocations.map_err(|what| ("revocations", what))?,
+            revocations,
             events,
         })
     }
@@ -345,6 +351,7 @@ impl RevocationsTable {
             every: time("every", &self.every)?.unwrap_or(EVERY),
             patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
             bound: time("bound", &self.bound)?,
+            after_window: time("after_window", &self.after_window)?,
         })
     }
 }
@@ -455,6 +462,10 @@ mod tests {
             (
                 "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 1, interval = '1s' }",
                 "hold",
+            ),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nrevocations = { after_window = '1s' }",
+                "revocations",
             ),
             ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
             ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),
