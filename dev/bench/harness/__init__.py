@@ -1,18 +1,13 @@
-"""What dev/bench-gateway, dev/bench-paths, dev/bench-provider, dev/bench-overload, dev/bench-lifecycle and dev/bench-generator share; dev/test-clients
-takes processes and keys.
+"""What dev/bench-lifecycle and dev/bench-generator share; dev/test-clients takes processes and keys.
 
 credentials  one key, token and certificate that every subject verifies
 process      starting and stopping what is measured, whatever ends the script; CPU and memory from /proc
 subjects     the servers that are compared, each with its configuration template
 drivers      wrk, h2load and postern-load, each as a function that returns figures
 generators   wrk, hey, h2load, oha, k6 and postern-load beside each other
-providers    what the compared OpenID providers have in common; keycloak, postern_provider   each of them
-topology     which processes a request passes on its way; paths_report   tables and targets of what paths measures
-authority    who gives the tokens of the paths, and is asked about the opaque ones
-gateway, paths, provider, overload, lifecycle, generator   what each script measures
+lifecycle, generator   what each script measures
 scenario     scenarios with checks
 facts        machine, versions, commit
-machine      how much of the machine others used meanwhile
 table        Markdown, and statistics over rounds
 script       names on the command line, programs, work folder, report files
 
