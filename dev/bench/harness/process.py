@@ -7,7 +7,6 @@ whatever ends the script.
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import socket
 import subprocess
@@ -85,20 +84,6 @@ def free_port(start: int = 18000) -> int:
 
 
 _given: set[int] = set()
-
-
-def raise_file_limit(wanted: int) -> int:
-    """Raises this process's (and its children's) limit of open files as far as allowed; the limit reached."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft >= wanted:
-        return soft
-    for limit in ((wanted, max(wanted, hard)), (min(wanted, hard), hard)):
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
-            return limit[0]
-        except (ValueError, OSError):
-            continue
-    return soft
 
 
 @dataclass

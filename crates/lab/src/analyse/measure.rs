@@ -45,7 +45,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::RefusedP99 => Figure::Refused(99_000),
         Measure::Throughput => Figure::PerSecond,
         Measure::Cpu { component } => Figure::CpuPerRequest(component.clone()),
-        Measure::PathCpu => Figure::CpuTogether(variant.before_service().to_vec()),
+        Measure::PathCpu => Figure::CpuTogether(variant.working()),
         Measure::Memory { component } => Figure::Memory(component.clone()),
         Measure::MemoryGrowth { component } => Figure::MemoryGrowth(component.clone()),
         Measure::MemoryPerConnection { component } => Figure::MemoryPerConnection(component.clone()),

@@ -199,6 +199,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             own.revoked += other.revoked;
             own.failed += other.failed;
             own.asked += other.asked;
+            own.after_window &= other.after_window;
             own.example = own.example.take().or(other.example);
             own.cpu_share = [own.cpu_share, other.cpu_share].into_iter().flatten().reduce(f64::max);
         }

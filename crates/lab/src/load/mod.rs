@@ -180,6 +180,8 @@ pub(crate) struct Probe {
     pub(crate) until_last_answer: bool,
     /// Told of the moment at which the clock starts.
     pub(crate) started: Option<Box<dyn FnOnce(Instant)>>,
+    /// Told of the moment at which the window is over, where load goes on after it: a flow alone does.
+    pub(crate) closed: Option<Box<dyn FnOnce(Instant)>>,
 }
 
 /// Runs the plans at once on the calling thread until their end, or until `interrupted`: the same load on several targets, each with its own

@@ -60,6 +60,8 @@ pub struct ProviderPlan {
     pub warmup: Duration,
     /// The measured window.
     pub duration: Duration,
+    /// Load goes on for so long after the window.
+    pub after: Duration,
     /// Of one request.
     pub timeout: Duration,
     /// Seed of everything random.
@@ -192,7 +194,7 @@ async fn drive(
     for user in users {
         working.spawn_local(work(user, Rc::clone(&shared), Rc::clone(&course)));
     }
-    let kept = keep_time(plan, &shared, &course, interrupted).await;
+    let kept = keep_time(plan, &shared, &course, probe.closed, interrupted).await;
     let watched = watch.stop();
     let draining = async { while working.join_next().await.is_some() {} };
     // Bounded: who does not answer by then is cut off.
@@ -283,11 +285,12 @@ struct Kept {
     interrupted: bool,
 }
 
-/// Opens and closes the measured window.
+/// Opens and closes the measured window; ends the load, at once or some time after it.
 async fn keep_time(
     plan: &ProviderPlan,
     shared: &Shared,
     course: &Course,
+    closed: Option<Box<dyn FnOnce(Instant)>>,
     interrupted: impl Future<Output = ()>,
 ) -> Kept {
     let until = |at: u64| tokio::time::sleep_until(shared.clock.instant(at));
@@ -316,9 +319,16 @@ async fn keep_time(
     }
     let own = own.until(OwnUse::read());
     let now = shared.clock.now();
-    let mut tally = shared.tally.borrow_mut();
-    tally.window.1 = tally.window.1.min(now);
-    drop(tally);
+    shared.tally.borrow_mut().close(now);
+    if !stopped && !plan.after.is_zero() {
+        if let Some(closed) = closed {
+            closed(shared.clock.instant(now).into());
+        }
+        tokio::select! {
+            () = until(now.saturating_add(nanos(plan.after))) => {}
+            () = &mut interrupted => stopped = true,
+        }
+    }
     course.over.set(true);
     Kept { own, everyone_warm, interrupted: stopped }
 }

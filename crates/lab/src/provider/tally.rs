@@ -118,6 +118,11 @@ impl Tally {
         }
     }
 
+    /// The window is over, at its end or before.
+    pub(crate) fn close(&mut self, now: u64) {
+        self.window.1 = self.window.1.min(now);
+    }
+
     fn inside(&self, ended: u64) -> bool {
         (self.window.0..self.window.1).contains(&ended)
     }

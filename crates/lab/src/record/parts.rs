@@ -285,6 +285,9 @@ pub struct Revocations {
     pub bound_s: Option<f64>,
     /// How long a revoked credential was asked about at most, seconds.
     pub patience_s: f64,
+    /// Credentials were revoked after the window, while load went on: what watching them took is no part of its figures.
+    #[serde(default)]
+    pub after_window: bool,
     /// Requests with credentials that were or were to be revoked; they are not part of the load.
     pub asked: u64,
     /// Share of one core that revoking and asking used; absent where the kernel does not tell.
@@ -367,6 +370,15 @@ impl Variant {
             [before @ .., _] if !before.is_empty() => before,
             path => path,
         }
+    }
+
+    /// Components whose CPU a request costs: those that it meets before the service; all that run where it is a flow, which goes wherever its provider
+    /// sends it, and has no service behind.
+    pub fn working(&self) -> Vec<String> {
+        if self.load.flow == LoadShape::REQUEST {
+            return self.before_service().to_vec();
+        }
+        self.component_names().into_iter().map(str::to_owned).collect()
     }
 }
 

@@ -137,6 +137,11 @@ pub struct LoadShape {
     pub timeout_s: Option<f64>,
 }
 
+impl LoadShape {
+    /// The flow that is a single request.
+    pub const REQUEST: &str = "request";
+}
+
 /// Variants that add one hop after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

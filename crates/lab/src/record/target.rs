@@ -44,7 +44,7 @@ pub enum Measure {
         /// Its name.
         component: String,
     },
-    /// CPU per request of all components on the way of a request, the service left out, µs.
+    /// CPU per request of all components on the way of a request, the service left out; of a transaction of a flow, of all that run; µs.
     PathCpu,
     /// Most memory of a component, bytes.
     Memory {

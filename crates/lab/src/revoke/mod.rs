@@ -74,6 +74,9 @@ pub struct Pace {
     pub patience: Duration,
     /// Longest staleness that is allowed; absent when nobody says.
     pub bound: Option<Duration>,
+    /// Credentials are revoked for so long after the window, while load goes on, instead of in it: watching them takes nothing from what is
+    /// measured. In the window when absent.
+    pub after_window: Option<Duration>,
 }
 
 /// What was seen of all revocations.
@@ -131,8 +134,10 @@ async fn all(
     let tally = Tally::default();
     let mut under_way = JoinSet::new();
     let mut interval = from.unwrap_or_else(Instant::now);
-    let mut over = from.is_none();
+    let last = pace.after_window.map(|after| interval + after);
+    let beyond = |at: Instant| last.is_some_and(|last| at >= last);
     let mut at = interval + pace.every.mul_f64(random.unit());
+    let mut over = from.is_none() || beyond(at);
     while !over || !under_way.is_empty() {
         tokio::select! {
             _ = ended.wait_for(|ended| *ended), if !over => over = true,
@@ -145,6 +150,7 @@ async fn all(
             () = tokio::time::sleep_until(at.into()), if !over => {
                 interval += pace.every;
                 at = interval + pace.every.mul_f64(random.unit());
+                over = beyond(at);
                 if under_way.len() < MOST {
                     let (issue, revoke) = (random.next(), random.next());
                     under_way.spawn_local(Rc::clone(&course).run(issue, revoke));
@@ -207,6 +213,7 @@ impl Tally {
                 example: self.example.into_inner(),
                 bound_s: pace.bound.map(|bound| bound.as_secs_f64()),
                 patience_s: pace.patience.as_secs_f64(),
+                after_window: pace.after_window.is_some(),
                 asked: count(course.asked.get()),
                 cpu_share: own.running.map(|running| ratio(running as f64, own.wall as f64)),
             },

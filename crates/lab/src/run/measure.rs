@@ -44,9 +44,14 @@ impl Measured {
 /// How long a load takes, where it is known.
 pub(super) fn length(load: &Load) -> Option<Duration> {
     match load.stop {
-        Stop::After(duration) => Some(load.warmup + duration),
+        Stop::After(duration) => Some(load.warmup + duration + after_window(load).unwrap_or_default()),
         Stop::Count(_) => None,
     }
+}
+
+/// How long it goes on after its window, so that credentials are revoked then.
+pub(super) fn after_window(load: &Load) -> Option<Duration> {
+    load.revocations?.after_window
 }
 
 /// The load as the record says it.
@@ -60,7 +65,7 @@ pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, t
         arrivals,
         concurrency: Some(concurrency),
         rate_per_s: rate,
-        flow: load.flow.map_or("request", Flow::name).to_owned(),
+        flow: load.flow.map_or(LoadShape::REQUEST, Flow::name).to_owned(),
         protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
         // A flow gets new ones all the time.
         tokens: load.flow.is_none().then(|| u64::from(load.tokens).min(count(tokens))),
@@ -100,6 +105,7 @@ pub(super) fn measure(
     let prepared = Sampler::prepare(running.started());
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::Watch::beginner);
+    let (in_window, after) = if after_window(load).is_some() { (None, revoking) } else { (revoking, None) };
     let (beginning, begins) = mpsc::channel();
     let acting = beginning.clone();
     let probe = Probe {
@@ -110,8 +116,13 @@ pub(super) fn measure(
             *begun.borrow_mut() = Some(Sampler::start(prepared, origin, &view));
             // Somebody who is not there any more says why when it is asked.
             let _ = acting.send(origin);
-            let _ = revoking.map(|revoking| revoking.send(origin + warmup));
+            let _ = in_window.map(|revoking| revoking.send(origin + warmup));
         })),
+        closed: after.map(|revoking| -> Box<dyn FnOnce(_)> {
+            Box::new(move |closed| {
+                let _ = revoking.send(closed);
+            })
+        }),
     };
     let timing = running.phases_of().map(str::to_owned);
     let (measured, events) = std::thread::scope(|scope| {

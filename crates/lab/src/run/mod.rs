@@ -428,7 +428,7 @@ impl Floor<'_> {
             return;
         }
         let arrangement = &self.scenario.arrangements[index];
-        let load = &self.scenario.loads[name];
+        let load = &arrangement.adapt(&self.scenario.loads[name]);
         let variant = self.scenario.variant(arrangement, name);
         let rate = self.rate(load);
         self.progress.measuring(&variant, round, measure::length(load));

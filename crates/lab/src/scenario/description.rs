@@ -61,6 +61,19 @@ pub struct Arrangement {
     pub change: Change,
     /// Names of the loads that go through it.
     pub loads: Vec<String>,
+    /// How long a revoked credential is asked about here, in place of what its loads say.
+    pub patience: Option<Duration>,
+}
+
+impl Arrangement {
+    /// A load as it goes through this one.
+    pub(crate) fn adapt(&self, load: &Load) -> Load {
+        let mut load = load.clone();
+        if let (Some(pace), Some(patience)) = (&mut load.revocations, self.patience) {
+            pace.patience = patience;
+        }
+        load
+    }
 }
 
 /// What is asked of a scenario from outside of its file.
@@ -520,6 +533,8 @@ mod tests {
                 ),
                 vec!["ladder `l`", "no variant `y/@tokens@`"],
             ),
+            (("'direct']", "'direct']\npatience = 'soon'"), vec!["patience", "`soon`"]),
+            (("'direct']", "'direct']\npatience = '2s'"), vec!["patience", "none of its loads revokes"]),
             (("rounds = 2", "rounds = 2\nbaseline = 'x'"), vec!["baseline", "no variant `x`", "direct"]),
             (
                 ("'direct']", "'direct']\n[[target]]\nsays = 't'\nfigure = 'p99'\nof = 'x'\nat_most = '1s'"),

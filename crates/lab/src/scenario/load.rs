@@ -22,7 +22,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const EVERY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest of both.
-const LEAST_PACE: Duration = Duration::from_millis(1);
+pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Most connections that are held: what one address can have open to one port, and a little more.
@@ -133,6 +133,7 @@ struct RevocationsTable {
     every: Option<String>,
     patience: Option<String>,
     bound: Option<String>,
+    after_window: Option<String>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -192,6 +193,7 @@ impl LoadTable {
                     every: other.every.or(whole.every),
                     patience: other.patience.or(whole.patience),
                     bound: other.bound.or(whole.bound),
+                    after_window: other.after_window.or(whole.after_window),
                 }),
                 (whole, other) => other.or(whole),
             },
@@ -283,6 +285,10 @@ impl LoadTable {
             return Err(("path", format!("`{path}` is none: it begins with `/`")));
         }
         let revocations = self.revocations.as_ref().map(RevocationsTable::pace).transpose();
+        let revocations = revocations.map_err(|what| ("revocations", what))?;
+        if flow.is_none() && revocations.is_some_and(|pace| pace.after_window.is_some()) {
+            return wrong("revocations", "after_window: only a `flow` goes on after its window");
+        }
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
         let events = event::planned(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
@@ -296,7 +302,7 @@ impl LoadTable {
             timeout,
             streams: self.streams,
             hold,
-            revocations: revocations.map_err(|what| ("revocations", what))?,
+            revocations,
             events: events.map_err(|what| ("event", what))?,
         })
     }
@@ -334,6 +340,7 @@ impl RevocationsTable {
             every: time("every", &self.every)?.unwrap_or(EVERY),
             patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
             bound: time("bound", &self.bound)?,
+            after_window: time("after_window", &self.after_window)?,
         })
     }
 }
@@ -428,6 +435,10 @@ mod tests {
             (
                 "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 1, interval = '1s' }",
                 "hold",
+            ),
+            (
+                "arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nrevocations = { after_window = '1s' }",
+                "revocations",
             ),
             ("flow = 'walk'\narrivals = 'closed'\nconcurrency = 1\nduration = '1s'", "flow"),
             ("flow = 'refresh'\narrivals = 'constant'\nrate = 1\nduration = '1s'", "arrivals"),

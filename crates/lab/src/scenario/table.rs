@@ -4,12 +4,13 @@
 //! ([`super::description`]), and loads' keys ([`super::load`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::counts::Counts;
 use super::description::{Arrangement, Wish};
-use super::load::{Load, LoadTable};
+use super::load::{LEAST_PACE, Load, LoadTable};
 use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
@@ -87,6 +88,8 @@ pub(super) struct VariantTable {
     pub(super) protocol: Option<Wire>,
     /// In place of the topology's.
     pub(super) guarded: Option<bool>,
+    /// In place of that of its loads' revocations.
+    pub(super) patience: Option<String>,
     #[serde(default)]
     pub(super) variables: BTreeMap<String, String>,
     #[serde(default)]
@@ -257,6 +260,7 @@ impl Reader<'_> {
                 self.wrong(&place, format!("load `{name}` goes through topology `{}`: {what}", topology.name))
             })?;
         }
+        let patience = self.patience(&place, table, &chosen, loads)?;
         let change = self.change(&place, table, topology)?;
         let mut topology = topology.clone();
         if let Some(wire) = table.protocol {
@@ -269,8 +273,30 @@ impl Reader<'_> {
             mode,
             change: change.clone(),
             loads: chosen.clone(),
+            patience,
         };
         Ok(modes.into_iter().map(arrangement).collect())
+    }
+
+    /// How long a revoked credential is asked about here, where that is said.
+    fn patience(
+        &self,
+        place: &str,
+        table: &VariantTable,
+        chosen: &[String],
+        loads: &BTreeMap<String, Load>,
+    ) -> Result<Option<Duration>, TopologyError> {
+        let Some(text) = &table.patience else { return Ok(None) };
+        let place = format!("{place}: patience");
+        let patience = amount::duration(text).map_err(|what| self.wrong(&place, what))?;
+        if patience < LEAST_PACE {
+            return Err(self.wrong(&place, "is at least 1ms"));
+        }
+        let revokes = |name: &String| loads.get(name).is_some_and(|load| load.revocations.is_some());
+        if !chosen.iter().any(revokes) {
+            return Err(self.wrong(&place, "none of its loads revokes anything ([load.NAME.revocations])"));
+        }
+        Ok(Some(patience))
     }
 
     /// What a load does beside sending can be done to this topology.

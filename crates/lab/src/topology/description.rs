@@ -339,14 +339,15 @@ impl Topology {
         self.components.iter().find(|component| component.name == name)
     }
 
-    /// Components that are started here, their programs, and what the topology says about those.
+    /// Components that are started here, their programs and those that they need, and what the topology says about those.
     pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, &str, Option<&ProgramTable>)> {
-        self.components.iter().filter_map(|component| match &component.kind {
-            Kind::Program(program) => {
-                let name = program.name.as_str();
-                Some((component.name.as_str(), name, self.programs.get(name)))
-            }
-            Kind::Remote { .. } => None,
+        self.components.iter().flat_map(|component| {
+            let names = match &component.kind {
+                Kind::Program(program) => [&program.name].into_iter().chain(&program.needs).collect(),
+                Kind::Remote { .. } => Vec::new(),
+            };
+            let of = |name: &'_ String| self.programs.get(name);
+            names.into_iter().map(move |name| (component.name.as_str(), name.as_str(), of(name)))
         })
     }
 

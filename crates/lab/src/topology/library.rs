@@ -24,12 +24,14 @@ const TOPOLOGIES: Texts = texts!("topologies":
     "direct.toml", "fused.toml", "2x.toml", "3x.toml", "envoy-3x.toml", "nginx-auth-request.toml", "idp-single.toml",
     "idp-multi.toml", "row.toml", "peer-direct.toml", "peer-postern.toml", "peer-haproxy.toml",
     "peer-haproxy-tcp.toml", "peer-haproxy-jwt.toml", "peer-nginx.toml", "peer-envoy-jwt.toml", "takeover.toml",
+    "provider-postern.toml", "provider-keycloak.toml",
 );
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
     "idp-gateway-b.toml", "connector-off.toml", "connector-postgres.toml", "connector-nats.toml", "connector-artemis.toml",
     "connector-ibm-mq-profile.toml", "connector-activemq.toml", "connector-rabbitmq.toml", "artemis.toml",
-    "signed.toml",
+    "signed.toml", "provider-people.toml", "provider-on-sqlite.toml", "provider-on-postgres.toml",
+    "provider-on-sqlite-full.toml", "provider-on-postgres-full.toml", "keycloak-on-h2.toml", "keycloak-on-postgres.toml",
 );
 const TEMPLATES: Texts = texts!("topologies/files":
     "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
@@ -39,11 +41,12 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "artemis-users.properties", "artemis-roles.properties", "activemq.java", "rabbitmq.conf", "rabbitmq-plugins",
     "peer-postern.toml", "peer-haproxy.cfg", "peer-haproxy-tcp.cfg", "peer-haproxy-jwt.cfg", "peer-nginx.conf",
     "peer-envoy.yaml", "row-edge.toml", "row-authentication.toml", "row-authorization.toml",
+    "provider-alone.toml", "fill-sqlite.sql", "fill-postgres.sql", "keycloak.conf", "keycloak-realm.json", "keycloak-same-cost.sh",
 );
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
-    "overload.toml", "identity.toml", "coherence.toml", "counts.toml",
-    "lifecycle.toml",
+    "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "provider.toml", "provider-size.toml",
+    "counts.toml",
 );
 
 /// A text and where it is from.

@@ -168,6 +168,7 @@ fn plan(provider: &Provider, scenario: Scenario) -> ProviderPlan {
         concurrency: 2,
         warmup: Duration::ZERO,
         duration: Duration::from_millis(300),
+        after: Duration::ZERO,
         timeout: Duration::from_secs(20),
         seed: 1,
         trust: None,

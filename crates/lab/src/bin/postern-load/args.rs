@@ -297,6 +297,7 @@ impl Provider {
             concurrency: self.concurrency,
             warmup: self.warmup,
             duration: self.duration,
+            after: Duration::ZERO,
             timeout: self.timeout,
             seed: self.seed,
             trust: trust(self.ca.as_deref(), self.insecure),

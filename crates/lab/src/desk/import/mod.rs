@@ -231,7 +231,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
             arrivals: if tool == "k6" { Arrivals::Unknown } else { Arrivals::Closed },
             concurrency,
             rate_per_s: None,
-            flow: "request".to_owned(),
+            flow: LoadShape::REQUEST.to_owned(),
             protocol: None,
             tokens: None,
             timeout_s: None,

@@ -225,6 +225,7 @@ fn revocations(record: &Record) -> Table {
             "came to nothing",
             "asked",
             "allowed",
+            "when",
             "cores used",
             "the first that came to nothing",
         ],
@@ -244,6 +245,8 @@ fn revocations(record: &Record) -> Table {
             sum(|seen| seen.failed),
             sum(|seen| seen.asked),
             bound.map_or_else(|| "–".to_owned(), |bound| words::time(bound * 1e6)),
+            if all.iter().all(|seen| seen.after_window) { "after the window" } else { "in the window" }
+                .to_owned(),
             cpu.map_or_else(|| "–".to_owned(), words::digits),
             all.iter().find_map(|seen| seen.example.clone()).unwrap_or_default(),
         ]);

@@ -1,8 +1,8 @@
-//! What a scenario wants of its figures and whether it is so, and figures divided by those of one variant.
+//! What a scenario wants of its figures and whether it is so, and figures divided by those of one variant, with the staleness of each beside them.
 
 use std::fmt::Write as _;
 
-use crate::analyse::{Figure, LEAST_PAIRS, median, paired};
+use crate::analyse::{Figure, LEAST_PAIRS, StalePlace, median, paired, staleness_by_place};
 use crate::desk::render::{Section, Table, words};
 use crate::desk::targets::judge;
 use crate::record::{Comparison, Record, Variant};
@@ -47,20 +47,48 @@ fn ratios(record: &Record, comparison: &Comparison, baseline: &Variant) -> Table
         let _ =
             write!(caption, "; between least and most the true median lies with {}", words::percent(sure));
     }
+    let others = comparison.variants.iter().filter(|name| **name != comparison.baseline);
+    let others: Vec<&Variant> = others.filter_map(|name| record.variant(name)).collect();
+    let stale = std::iter::once(baseline).chain(others.iter().copied()).map(staleness).collect::<Vec<_>>();
+    let revoked = stale.iter().any(Option::is_some);
     let mut table = Table::new(&caption, ["variant", "throughput", "CPU per request", "P50", "P99"]);
-    for name in comparison.variants.iter().filter(|name| **name != comparison.baseline) {
-        let Some(variant) = record.variant(name) else { continue };
+    if revoked {
+        // What it costs to hear of revocations, and what is had for it.
+        table.head.push("revoked, and still accepted".to_owned());
+        let own = [&comparison.baseline, "1", "1", "1", "1"].map(str::to_owned);
+        table.row(own.into_iter().chain([stale[0].clone().unwrap_or_default()]).collect());
+    }
+    for (variant, stale) in others.into_iter().zip(stale.into_iter().skip(1)) {
         let cpu = cpu_pairs(variant, baseline);
         let of = |figure: Figure| ratio(&paired(variant, baseline, &figure));
         let figures = [of(Figure::PerSecond), ratio(&cpu), of(Figure::P50), of(Figure::P99)];
-        table.row(std::iter::once(name.clone()).chain(figures).collect());
+        let row = std::iter::once(variant.name.clone()).chain(figures);
+        table.row(row.chain(revoked.then(|| stale.unwrap_or_else(|| "–".to_owned()))).collect());
     }
     table
 }
 
-/// CPU of what stands before the service, which are other components in each of the two.
+/// How long revoked credentials were accepted at the worst node; absent where nothing was revoked.
+fn staleness(variant: &Variant) -> Option<String> {
+    let nodes: Vec<StalePlace> =
+        staleness_by_place(variant).into_iter().filter(|place| !place.cluster).collect();
+    if nodes.is_empty() {
+        return None;
+    }
+    let never: u64 = nodes.iter().map(|node| node.never).sum();
+    let all = never + nodes.iter().map(|node| node.delay.count()).sum::<u64>();
+    // The histogram rounds 0 up, and nobody is asked more often than each millisecond.
+    let time = |us: f64| if us < 1.0 { "0".to_owned() } else { words::time(us) };
+    let worst = |share: f64| nodes.iter().map(|node| node.micros(share)).fold(0.0, f64::max);
+    Some(match never {
+        0 => format!("P50 {}\nlongest {}", time(worst(0.5)), time(worst(1.0))),
+        never => format!("to the end: {} of {}", words::count(never), words::count(all)),
+    })
+}
+
+/// CPU of what a request costs, which are other components in each of the two.
 fn cpu_pairs(variant: &Variant, baseline: &Variant) -> Vec<(f64, f64)> {
-    let figure = |variant: &Variant| Figure::CpuTogether(variant.before_service().to_vec());
+    let figure = |variant: &Variant| Figure::CpuTogether(variant.working());
     let (own, other) = (figure(variant), figure(baseline));
     let beside = |number| baseline.iterations.iter().find(|iteration| iteration.number == number);
     let iterations = variant.iterations.iter();

@@ -12,13 +12,18 @@ const LOADS: &str = "rounds = 5\nfresh = 'run'\nbaseline = 'a/oauth/@load@'\n\
 
 /// A server that gives tokens to everybody and takes them back at `revoke`.
 fn provider(revoke: &str) -> String {
+    described(&guarded(""), revoke)
+}
+
+/// A topology whose component `front` is described as a provider that takes tokens back at `revoke`.
+pub(super) fn described(topology: &str, revoke: &str) -> String {
     let provider = format!(
         "[provider]\nname = 'tiny'\norigin = 'http://127.0.0.1:@front.http@'\n\
          endpoints = {{ token = '/token', revoke = '{revoke}' }}\n\
          clients = [{{ id = 'one', secret = '@secret.client@' }}, {{ id = 'other', secret = '@secret.client@' }}]\n\
          users = {{ pattern = 'user{{n}}', count = 3, password = '@secret.person@' }}\n"
     );
-    format!("secrets = ['client', 'person']\n{}{provider}", guarded(""))
+    format!("secrets = ['client', 'person']\n{topology}{provider}")
 }
 
 fn scenario(lab: &Lab, more: &str, topologies: &[(&str, &str)]) -> Scenario {

@@ -7,7 +7,7 @@ use lab::record::{Finding, Iteration, Measure, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
 
-use super::{Lab, guarded};
+use super::{Lab, flows, guarded, read};
 
 /// A server, and who is asked about its tokens: a name and a URL each.
 fn revoking(endpoints: &str, places: &[(&str, &str)]) -> String {
@@ -122,6 +122,44 @@ fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
         Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] };
     assert!(gate(&record, &baseline)[0].contains("endless"));
     assert!(baseline.renewed(&record).unwrap_err().contains("endless"));
+}
+
+#[test]
+fn a_flow_goes_on_after_its_window_while_credentials_are_revoked() {
+    let lab = Lab::new();
+    let places = [("deaf", "app?stale=never"), ("prompt", "app")];
+    let topology = lab.topology("a", &flows::described(&revoking(REVOKE, &places), "/revoke"));
+    let variant =
+        |name: &str, more: &str| format!("[[variant]]\nname = '{name}'\ntopology = '{topology}'\n{more}");
+    let text = format!(
+        "rounds = 1\nbaseline = 'impatient/oauth'\n[load.few]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 2\n\
+         duration = '300ms'\nwarmup = '100ms'\n\
+         revocations = {{ every = '50ms', after_window = '700ms', patience = '400ms' }}\n{}{}",
+        variant("impatient", "patience = '200ms'\n"),
+        variant("patient", "")
+    );
+    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    for (variant, patience_s) in record.variants.iter().zip([0.2, 0.4]) {
+        let seen = &variant.iterations[0];
+        let revocations = seen.revocations.as_ref().unwrap();
+        assert!(revocations.after_window && revocations.revoked > 0, "{revocations:?}");
+        assert!((revocations.patience_s - patience_s).abs() < 1e-9, "{revocations:?}");
+        assert_eq!((seen.staleness[0].never, seen.staleness[1].never), (revocations.revoked, 0));
+        let window_ms = (seen.warmup_s + seen.seconds) * 1e3;
+        assert!(seen.timeline.iter().all(|slice| (slice.at_ms as f64) < window_ms), "{:?}", seen.timeline);
+        let watched = seen.components[0].samples.last().unwrap().at_ms as f64;
+        assert!(watched >= window_ms + 500.0, "load goes on: {watched} {window_ms}");
+    }
+    let paths = lab::desk::report::write(&record, &lab.path("out"), 1).unwrap();
+    let report = read(&paths[1]);
+    for words in [
+        "revoked, and still accepted",
+        "| impatient/oauth | 1 | 1 | 1 | 1 | to the end: ",
+        "after the window",
+    ] {
+        assert!(report.contains(words), "{words}\n{report}");
+    }
 }
 
 #[test]
