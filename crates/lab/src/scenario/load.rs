@@ -201,15 +201,44 @@ impl LoadTable {
         }
     }
 
+    /// How requests arrive.
+    fn arrivals(&self) -> Result<Arriving, (&'static str, String)> {
+        let wrong = |key, what: &str| Err((key, what.to_owned()));
+        let in_flight = |key, number: u32| {
+            if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
+        };
+        match self.arrivals {
+            None => wrong(
+                "arrivals",
+                "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)",
+            ),
+            Some(Word::Closed) => match (self.concurrency, &self.rate) {
+                (Some(workers), None) => Ok(Arriving::Closed(in_flight("concurrency", workers)?)),
+                (_, Some(_)) => wrong("rate", "a closed loop has none: its rate is workers ÷ latency"),
+                (None, None) => wrong("concurrency", "is missing: a closed loop has a number of workers"),
+            },
+            Some(word) => {
+                let Some(rate) = &self.rate else {
+                    return wrong(
+                        "rate",
+                        "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"",
+                    );
+                };
+                Ok(Arriving::Open {
+                    spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
+                    rate: rate.rate()?,
+                    connections: in_flight("connections", self.connections.unwrap_or(CONNECTIONS))?,
+                })
+            }
+        }
+    }
+
     /// The load, or the key that is wrong and why.
     pub(super) fn load(self) -> Result<Load, (&'static str, String)> {
         let time = |key: &'static str, text: &Option<String>| {
             text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))
         };
         let wrong = |key, what: &str| Err((key, what.to_owned()));
-        let in_flight = |key, number: u32| {
-            if (1..=MOST).contains(&number) { Ok(number) } else { Err((key, format!("is from 1 to {MOST}"))) }
-        };
         let flow = self.flow.as_deref().map(str::parse::<Flow>).transpose();
         let flow = flow.map_err(|what| ("flow", what))?;
         if flow.is_some() {
@@ -229,36 +258,7 @@ impl LoadTable {
                 return wrong("path", "a flow goes to the endpoints of the provider");
             }
         }
-        let arrivals = match self.arrivals {
-            None => {
-                return wrong(
-                    "arrivals",
-                    "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)",
-                );
-            }
-            Some(Word::Closed) => match (self.concurrency, &self.rate) {
-                (Some(workers), None) => Arriving::Closed(in_flight("concurrency", workers)?),
-                (_, Some(_)) => {
-                    return wrong("rate", "a closed loop has none: its rate is workers ÷ latency");
-                }
-                (None, None) => {
-                    return wrong("concurrency", "is missing: a closed loop has a number of workers");
-                }
-            },
-            Some(word) => {
-                let Some(rate) = &self.rate else {
-                    return wrong(
-                        "rate",
-                        "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"",
-                    );
-                };
-                Arriving::Open {
-                    spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
-                    rate: rate.rate()?,
-                    connections: in_flight("connections", self.connections.unwrap_or(CONNECTIONS))?,
-                }
-            }
-        };
+        let arrivals = self.arrivals()?;
         let stop = match (self.requests, time("duration", &self.duration)?) {
             (Some(1..), None) => Stop::Count(self.requests.unwrap_or(1)),
             (None, Some(duration)) if !duration.is_zero() => Stop::After(duration),
