@@ -33,7 +33,8 @@ pub struct Denial {
 
 impl Denial {
     /// Both.
-    fn and(self, other: Self) -> Self {
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
         let not_before = match (self.not_before, other.not_before) {
             (Some(one), Some(other)) => Some(one.max(other)),
             _ => None,

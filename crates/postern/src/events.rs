@@ -138,8 +138,13 @@ impl EventLog for Log {
         };
         let revocations = taken.into_iter().map(revocation).collect();
         Box::pin(async move {
-            let told = TellAll { revocations, now: SystemClock.now().wall };
-            self.0.write(told).await.map_err(|error| LogFault(error.to_string()))
+            let all = TellAll { revocations, now: SystemClock.now().wall };
+            let told = async {
+                self.0.write(all).await?;
+                // At least as far as the log has got with it.
+                self.0.head().await
+            };
+            told.await.map_err(|error| LogFault(error.to_string()))
         })
     }
 }

@@ -176,7 +176,7 @@ impl Change for RevokeAccessToken {
         if revoked.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 
@@ -195,10 +195,10 @@ pub struct Revoke {
 }
 
 impl Change for Revoke {
-    /// The event's number.
-    type Output = u64;
+    type Output = ();
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
-        tx.append(&self.revocation, self.now).await
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        tx.append(&self.revocation, self.now);
+        Ok(())
     }
 }

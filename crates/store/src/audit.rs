@@ -6,13 +6,16 @@
 //! Each entry's digest covers the one before it, so whoever keeps a copy of the last digest elsewhere notices any later change.
 //! Nothing here updates or deletes.
 
+use std::mem;
+
 use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
+use crate::invalidation::number;
 use crate::store::Store;
-use crate::value::{Digest, millis, timestamp};
+use crate::value::{Digest, millis, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
 /// Entries that are read at once, at most.
@@ -66,7 +69,7 @@ impl<C: Change> Change for Audited<C> {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
         let output = self.change.apply(tx).await?;
         if C::happened(&output) {
-            tx.record(&self.entry).await?;
+            tx.record(&self.entry);
         }
         Ok(output)
     }
@@ -81,35 +84,57 @@ impl Change for Entry {
     type Output = ();
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        tx.record(self).await
+        tx.record(self);
+        Ok(())
     }
 }
 
 impl Tx<'_> {
-    async fn record(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        // Taking the number takes the row's lock: the next entry waits to learn this one's digest.
-        let head = sqlx::query("UPDATE audit_head SET seq = seq + 1 WHERE id = 1 RETURNING seq, digest")
+    /// Writes an entry when the transaction ends.
+    fn record(&mut self, entry: &Entry) {
+        self.entries.push(entry.clone());
+    }
+
+    /// Chains the entries to those before them and writes them.
+    pub(crate) async fn write_entries(&mut self) -> Result<(), StoreError> {
+        let entries = mem::take(&mut self.entries);
+        if entries.is_empty() {
+            return Ok(());
+        }
+        // Taking the numbers takes the row's lock: the next entry waits to learn the digest of the last.
+        let head = sqlx::query("UPDATE audit_head SET seq = seq + $1 WHERE id = 1 RETURNING seq, digest")
+            .bind(i64::try_from(entries.len()).unwrap_or(i64::MAX))
             .fetch_one(&mut *self.connection)
             .await?;
-        let seq: i64 = head.try_get(0)?;
-        let digest = following(&Digest::read(&head, 1)?, crate::invalidation::number(seq), entry);
+        let before = number(head.try_get(0)?) - entries.len() as u64;
+        let mut last = Digest::read(&head, 1)?;
+        let chain = |(entry, seq): (Entry, u64)| {
+            last = following(&last, seq, &entry);
+            Recorded { seq, entry, digest: last }
+        };
+        let chained: Vec<_> = entries.into_iter().zip(before + 1..).map(chain).collect();
         sqlx::query("UPDATE audit_head SET digest = $1 WHERE id = 1")
-            .bind(digest.as_slice())
+            .bind(last.as_slice())
             .execute(&mut *self.connection)
             .await?;
-        sqlx::query(
-            "INSERT INTO audit_log (seq, at, actor, action, target, detail, digest) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7)",
-        )
-        .bind(seq)
-        .bind(millis(entry.at))
-        .bind(&entry.actor)
-        .bind(&entry.action)
-        .bind(&entry.target)
-        .bind(&entry.detail)
-        .bind(digest.as_slice())
-        .execute(&mut *self.connection)
-        .await?;
+        for some in pieces(&chained) {
+            let insert = format!(
+                "INSERT INTO audit_log (seq, at, actor, action, target, detail, digest) VALUES {}",
+                rows(some.len(), 7, "")
+            );
+            let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert));
+            for Recorded { seq, entry, digest } in some {
+                insert = insert
+                    .bind(i64::try_from(*seq).unwrap_or(i64::MAX))
+                    .bind(millis(entry.at))
+                    .bind(&entry.actor)
+                    .bind(&entry.action)
+                    .bind(&entry.target)
+                    .bind(&entry.detail)
+                    .bind(digest.as_slice());
+            }
+            insert.execute(&mut *self.connection).await?;
+        }
         Ok(())
     }
 }
@@ -130,7 +155,7 @@ impl Store {
         rows.iter()
             .map(|row| {
                 Ok(Recorded {
-                    seq: crate::invalidation::number(row.try_get(0)?),
+                    seq: number(row.try_get(0)?),
                     entry: Entry {
                         at: timestamp(row.try_get(1)?),
                         actor: row.try_get(2)?,

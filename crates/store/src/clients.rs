@@ -135,7 +135,7 @@ impl Change for ChangeClient {
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 
@@ -181,7 +181,7 @@ impl Change for DeleteClient {
         ] {
             sqlx::query(statement).bind(&self.id).execute(&mut *tx.connection).await?;
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 

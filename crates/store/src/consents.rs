@@ -119,7 +119,7 @@ impl Change for WithdrawConsent {
         .bind(millis(self.now))
         .execute(&mut *tx.connection)
         .await?;
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 

@@ -240,7 +240,7 @@ impl Tx<'_> {
         if revoked.rows_affected() == 0 {
             return Ok(false);
         }
-        self.append(revocation, now).await?;
+        self.append(revocation, now);
         Ok(true)
     }
 }
@@ -305,7 +305,7 @@ impl Change for RevokeGrants {
                 .await?;
             revoked += if counts { done.rows_affected() } else { 0 };
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(revoked)
     }
 }

@@ -14,11 +14,9 @@ use sqlx::any::AnyRow;
 use crate::error::StoreError;
 use crate::invalidation::{Revocation, malformed, number};
 use crate::store::Store;
-use crate::value::{millis_of, timestamp};
+use crate::value::{millis_of, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
-/// Followers of one statement.
-const TOGETHER: usize = 50;
 /// What is bound of each.
 const COLUMNS: usize = 5;
 
@@ -57,7 +55,7 @@ impl Change for Canary {
         let tags = vec![self.tag];
         let event =
             Revocation { tags, reason: "canary", not_before: None, until: self.now, occurrence: None };
-        tx.append(&event, self.now).await?;
+        tx.append(&event, self.now);
         Ok(true)
     }
 }
@@ -92,13 +90,7 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
     let now = store.dialect().now();
-    for some in followers.chunks(TOGETHER) {
-        let row = |at: usize| {
-            let [id, called, lease, epoch, seq] =
-                [1, 2, 3, 4, 5].map(|column| format!("${}", at * COLUMNS + column));
-            format!("({id}, {called}, {lease}, {epoch}, {seq}, 1, {now})")
-        };
-        let rows: Vec<_> = (0..some.len()).map(row).collect();
+    for some in pieces(&followers) {
         let note = format!(
             "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
              ON CONFLICT (id) DO UPDATE SET called = excluded.called, lease = excluded.lease, \
@@ -106,7 +98,7 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
              AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
              epoch = COALESCE(excluded.epoch, followers.epoch), \
              beat = followers.beat + 1, heard_at = excluded.heard_at",
-            rows.join(", ")
+            rows(some.len(), COLUMNS, &format!(", 1, {now}"))
         );
         let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
         for Follower { id, called, lease, applied } in some {

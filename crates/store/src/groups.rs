@@ -184,7 +184,7 @@ impl Change for RemoveMember {
             .bind(millis(self.now))
             .execute(&mut *tx.connection)
             .await?;
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 
@@ -228,7 +228,7 @@ impl Change for DeleteGroup {
         .await?;
         sqlx::query("DELETE FROM user_groups WHERE id = $1").bind(&id).execute(&mut *tx.connection).await?;
         for revocation in &self.revocations {
-            tx.append(revocation, self.now).await?;
+            tx.append(revocation, self.now);
         }
         Ok(true)
     }

@@ -4,11 +4,15 @@
 //! Does not own: telling anybody, or what a tag is made from.
 //!
 //! The head is one row. Appending updates it, and the row's lock is held until the transaction is durable: so the order
-//! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both.
+//! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both. Events get their
+//! numbers when all else in their transaction is done, so that whoever has the lock waits for nobody, and others wait for little.
 //!
 //! A standby that takes over may lack the last events that its primary had told of. PostgreSQL counts such lives of a database
 //! (timelines), and the head says in which of them it was last written: in another one the epoch is drawn anew, so that no cache
 //! goes on with numbers that mean something else.
+
+use std::collections::BTreeMap;
+use std::mem;
 
 use auth::time::Timestamp;
 use coherence::denials::Denial;
@@ -19,8 +23,8 @@ use sqlx::{AnyConnection, Row as _};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::readers::{Ask, Readers};
-use crate::security_events::Occurrence;
-use crate::value::{millis, timestamp};
+use crate::security_events::{Occurred, Occurrence};
+use crate::value::{millis, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
 /// Tags that one statement asks about.
@@ -93,83 +97,115 @@ pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
     Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
 }
 
+/// An event that has no number yet, and the same in words.
+pub(crate) type Unnumbered = (Event, Option<Occurrence>);
+
 impl Tx<'_> {
-    /// Sets the head's number, under the lock of its row. A database that lives another life than the one that wrote last, after a failover
-    /// or a restore of its files, may have lost events: there the history is another one from here on.
-    async fn advance(&mut self, seq: &'static str) -> Result<AnyRow, StoreError> {
+    /// Adds to the head's number, under the lock of its row. A database that lives another life than the one that wrote last, after a
+    /// failover or a restore of its files, may have lost events: there the history is another one from here on.
+    async fn advance(&mut self, by: usize) -> Result<Head, StoreError> {
         let (life, fresh) = (self.incarnation.of(self.dialect), self.dialect.drawn());
         let advance = format!(
-            "UPDATE invalidation_head SET seq = {seq}, \
+            "UPDATE invalidation_head SET seq = seq + $1, \
              epoch = CASE WHEN COALESCE(incarnation, {life}) = {life} THEN epoch ELSE {fresh} END, \
              incarnation = {life} WHERE id = 1 RETURNING epoch, seq"
         );
-        Ok(sqlx::query(sqlx::AssertSqlSafe(advance)).fetch_one(&mut *self.connection).await?)
+        let advance = sqlx::query(sqlx::AssertSqlSafe(advance)).bind(i64::try_from(by).unwrap_or(i64::MAX));
+        read_head(&advance.fetch_one(&mut *self.connection).await?)
     }
 
-    /// Appends an event and returns its number; several, if it concerns more than an event can name: then that of the last. The
-    /// change it tells of belongs into the same transaction.
-    pub(crate) async fn append(
-        &mut self,
-        revocation: &Revocation,
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let (first, rest) = revocation.tags.split_at(revocation.tags.len().min(MAX_TAGS));
-        let mut seq = self.append_one(revocation, first, now).await?;
-        for tags in rest.chunks(MAX_TAGS) {
-            seq = self.append_one(revocation, tags, now).await?;
+    /// Appends an event when the transaction ends; several, if it concerns more than an event can name. The change it tells of
+    /// belongs into the same transaction.
+    pub(crate) fn append(&mut self, revocation: &Revocation, now: Timestamp) {
+        let event = |tags: &[Tag]| Event {
+            seq: 0,
+            tags: tags.to_vec(),
+            not_before: revocation.not_before,
+            until: revocation.until,
+            reason: revocation.reason.to_owned(),
+            at: now,
+        };
+        let mut pieces: Vec<_> = revocation.tags.chunks(MAX_TAGS).map(|tags| (event(tags), None)).collect();
+        if pieces.is_empty() {
+            pieces.push((event(&[]), None));
         }
-        if let Some(occurrence) = &revocation.occurrence {
-            self.note(seq, occurrence, now).await?;
+        if let Some((_, words)) = pieces.last_mut() {
+            words.clone_from(&revocation.occurrence);
         }
-        Ok(seq)
+        self.events.append(&mut pieces);
     }
 
-    async fn append_one(
-        &mut self,
-        revocation: &Revocation,
-        tags: &[Tag],
-        now: Timestamp,
-    ) -> Result<u64, StoreError> {
-        let row = self.advance("seq + 1").await?;
-        let (head, seq) = (read_head(&row)?, row.try_get::<i64, _>(1)?);
-        sqlx::query(
-            "INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) \
-             VALUES ($1, $2, $3, $4, $5, $6)",
-        )
-        .bind(seq)
-        .bind(tags.iter().flat_map(|tag| tag.0).collect::<Vec<u8>>())
-        .bind(revocation.not_before.map(millis))
-        .bind(millis(revocation.until))
-        .bind(revocation.reason)
-        .bind(millis(now))
-        .execute(&mut *self.connection)
-        .await?;
-        for tag in tags {
+    /// Numbers what was appended and writes it: few statements, however much it is, between taking the head's lock and the
+    /// commit that gives it back.
+    pub(crate) async fn write_events(&mut self) -> Result<Vec<Appended>, StoreError> {
+        let (mut events, words): (Vec<_>, Vec<_>) = mem::take(&mut self.events).into_iter().unzip();
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let head = self.advance(events.len()).await?;
+        let before = head.seq - events.len() as u64;
+        for (event, seq) in events.iter_mut().zip(before + 1..) {
+            event.seq = seq;
+        }
+        for some in pieces(&events) {
+            let insert = format!(
+                "INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) VALUES {}",
+                rows(some.len(), 6, "")
+            );
+            let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert));
+            for event in some {
+                insert = insert
+                    .bind(i64::try_from(event.seq).unwrap_or(i64::MAX))
+                    .bind(event.tags.iter().flat_map(|tag| tag.0).collect::<Vec<u8>>())
+                    .bind(event.not_before.map(millis))
+                    .bind(millis(event.until))
+                    .bind(&event.reason)
+                    .bind(millis(event.at));
+            }
+            insert.execute(&mut *self.connection).await?;
+        }
+        self.deny(&events).await?;
+        let words = words.into_iter().zip(&events);
+        let words =
+            words.filter_map(|(what, event)| Some(Occurred { seq: event.seq, what: what?, at: event.at }));
+        self.note(&words.collect::<Vec<_>>()).await?;
+        Ok(events.into_iter().map(|event| (head.epoch, event.into())).collect())
+    }
+
+    async fn deny(&mut self, events: &[Event]) -> Result<(), StoreError> {
+        // A statement may not write a row twice.
+        let mut denied: BTreeMap<Tag, (Denial, u64)> = BTreeMap::new();
+        for event in events {
+            let denial = Denial { not_before: event.not_before.map(millis), until: millis(event.until) };
+            for tag in &event.tags {
+                let both = denied.get(tag).map_or(denial, |(known, _)| known.and(denial));
+                denied.insert(*tag, (both, event.seq));
+            }
+        }
+        let denied: Vec<_> = denied.into_iter().collect();
+        for some in pieces(&denied) {
             // A tag that is denied already stays denied for the longer time, and wholly if it ever was.
-            sqlx::query(
-                "INSERT INTO denials (tag, seq, not_before, expires_at) VALUES ($1, $2, $3, $4) \
+            let insert = format!(
+                "INSERT INTO denials (tag, seq, not_before, expires_at) VALUES {} \
                  ON CONFLICT (tag) DO UPDATE SET seq = excluded.seq, \
                  not_before = CASE WHEN denials.not_before IS NULL OR excluded.not_before IS NULL THEN NULL \
                  WHEN denials.not_before > excluded.not_before THEN denials.not_before \
                  ELSE excluded.not_before END, \
                  expires_at = CASE WHEN denials.expires_at > excluded.expires_at THEN denials.expires_at \
                  ELSE excluded.expires_at END",
-            )
-            .bind(&tag.0[..])
-            .bind(seq)
-            .bind(revocation.not_before.map(millis))
-            .bind(millis(revocation.until))
-            .execute(&mut *self.connection)
-            .await?;
+                rows(some.len(), 4, "")
+            );
+            let mut insert = sqlx::query(sqlx::AssertSqlSafe(insert));
+            for (tag, (denial, seq)) in some {
+                insert = insert
+                    .bind(tag.0.to_vec())
+                    .bind(i64::try_from(*seq).unwrap_or(i64::MAX))
+                    .bind(denial.not_before)
+                    .bind(denial.until);
+            }
+            insert.execute(&mut *self.connection).await?;
         }
-        let event = coherence::Event {
-            seq: head.seq,
-            tags: tags.to_vec(),
-            not_before: revocation.not_before.map(millis),
-            until: millis(revocation.until),
-        };
-        self.appended.push((head.epoch, event));
-        Ok(head.seq)
+        Ok(())
     }
 }
 
@@ -180,9 +216,10 @@ pub struct ProveHead;
 
 impl Change for ProveHead {
     type Output = Head;
+    const LOCKS_HEAD: bool = true;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
-        read_head(&tx.advance("seq").await?)
+        tx.advance(0).await
     }
 }
 
@@ -193,6 +230,7 @@ pub struct ConfirmDenied(pub Vec<Tag>);
 
 impl Change for ConfirmDenied {
     type Output = (Head, Vec<Denied>);
+    const LOCKS_HEAD: bool = true;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
         // First: what is read afterwards knows at least that much.

@@ -80,7 +80,7 @@ impl Change for ReplaceKeyRing {
             return Ok(false);
         }
         if let Some(revocation) = &self.revocation {
-            tx.append(revocation, self.now).await?;
+            tx.append(revocation, self.now);
         }
         Ok(true)
     }

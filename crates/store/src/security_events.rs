@@ -16,9 +16,9 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{Head, Revocation, head_within, number};
+use crate::invalidation::{Revocation, head_within, number};
 use crate::store::Store;
-use crate::value::{millis, millis_of, timestamp};
+use crate::value::{millis, millis_of, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
 /// What happened, in words.
@@ -57,27 +57,27 @@ pub struct Occurred {
 }
 
 impl Tx<'_> {
-    /// Keeps what an event of the log is in words, in the transaction that appends it.
-    pub(crate) async fn note(
-        &mut self,
-        seq: u64,
-        what: &Occurrence,
-        now: Timestamp,
-    ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO occurrences (seq, kind, user_id, sid, jti, client_id, granted_by, at) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-        )
-        .bind(signed(seq))
-        .bind(what.kind.word())
-        .bind(&what.user_id)
-        .bind(&what.sid)
-        .bind(&what.jti)
-        .bind(&what.client_id)
-        .bind(&what.granted_by)
-        .bind(millis(now))
-        .execute(&mut *self.connection)
-        .await?;
+    /// Keeps what events of the log are in words, in the transaction that appends them.
+    pub(crate) async fn note(&mut self, what: &[Occurred]) -> Result<(), StoreError> {
+        for some in pieces(what) {
+            let note = format!(
+                "INSERT INTO occurrences (seq, kind, user_id, sid, jti, client_id, granted_by, at) VALUES {}",
+                rows(some.len(), 8, "")
+            );
+            let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
+            for Occurred { seq, what, at } in some {
+                note = note
+                    .bind(signed(*seq))
+                    .bind(what.kind.word())
+                    .bind(&what.user_id)
+                    .bind(&what.sid)
+                    .bind(&what.jti)
+                    .bind(&what.client_id)
+                    .bind(&what.granted_by)
+                    .bind(millis(*at));
+            }
+            note.execute(&mut *self.connection).await?;
+        }
         Ok(())
     }
 }
@@ -305,7 +305,7 @@ impl Change for Acknowledge {
     }
 }
 
-/// Appends what somebody elsewhere told, all or nothing, and answers how far the log has got with it.
+/// Appends what somebody elsewhere told, all or nothing.
 #[derive(Debug, Clone)]
 pub struct TellAll {
     /// What.
@@ -315,13 +315,13 @@ pub struct TellAll {
 }
 
 impl Change for TellAll {
-    type Output = Head;
+    type Output = ();
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         for revocation in &self.revocations {
-            tx.append(revocation, self.now).await?;
+            tx.append(revocation, self.now);
         }
-        head_within(tx.connection).await
+        Ok(())
     }
 }
 

@@ -185,7 +185,7 @@ impl Tx<'_> {
         .execute(&mut *self.connection)
         .await?;
         if let Some(revocation) = revocation {
-            self.append(revocation, now).await?;
+            self.append(revocation, now);
         }
         Ok(())
     }

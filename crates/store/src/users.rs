@@ -299,7 +299,7 @@ impl Change for EndUser {
         ] {
             sqlx::query(statement).bind(&self.user_id).bind(now).execute(&mut *tx.connection).await?;
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 
@@ -380,7 +380,7 @@ impl Change for ChangeUser {
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 
@@ -423,7 +423,7 @@ impl Change for DeleteUser {
             .bind(&self.user_id)
             .execute(&mut *tx.connection)
             .await?;
-        tx.append(&self.revocation, self.now).await?;
+        tx.append(&self.revocation, self.now);
         Ok(true)
     }
 

@@ -1,7 +1,6 @@
-//! What stands in the columns: digests, tags, times.
+//! What stands in the columns: digests, tags, times; and rows of them.
 
 use std::fmt;
-
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -9,6 +8,9 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
+
+/// Rows of one statement at most.
+const TOGETHER: usize = 128;
 
 /// A one-way image of a secret. What a database thief gets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,4 +63,43 @@ pub(crate) fn timestamp(millis: i64) -> Timestamp {
 /// A length of time in milliseconds.
 pub(crate) fn millis_of(length: Duration) -> i64 {
     i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The rows after `VALUES`, with places for their columns, and what is the same in each row behind these.
+pub(crate) fn rows(count: usize, columns: usize, same: &str) -> String {
+    let row = |at: usize| {
+        let places: Vec<_> = (1..=columns).map(|column| format!("${}", at * columns + column)).collect();
+        format!("({}{same})", places.join(", "))
+    };
+    (0..count).map(row).collect::<Vec<_>>().join(", ")
+}
+
+/// Cut into pieces for one statement each. Their lengths are powers of two, so that few different statements are prepared.
+pub(crate) fn pieces<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let length = 1 << rest.len().min(TOGETHER).checked_ilog2()?;
+        let (piece, behind) = rest.split_at(length);
+        rest = behind;
+        Some(piece)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_number_their_places() {
+        assert_eq!(rows(1, 1, ""), "($1)");
+        assert_eq!(rows(2, 3, ", 7"), "($1, $2, $3, 7), ($4, $5, $6, 7)");
+    }
+
+    #[test]
+    fn pieces_are_all_of_it_in_powers_of_two() {
+        let all: Vec<_> = (0..300).collect();
+        let lengths: Vec<_> = pieces(&all).map(<[_]>::len).collect();
+        assert_eq!(lengths, [128, 128, 32, 8, 4]);
+        assert_eq!(pieces(&all).flatten().copied().collect::<Vec<_>>(), all);
+        assert_eq!(pieces::<u8>(&[]).count(), 0);
+    }
 }

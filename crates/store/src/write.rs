@@ -17,9 +17,10 @@ use std::time::Duration;
 use sqlx::{AnyConnection, AnyPool};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 
+use crate::audit::Entry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::Appended;
+use crate::invalidation::{Appended, Unnumbered};
 
 /// Changes waiting at most; more are refused at once.
 const QUEUE: usize = 4096;
@@ -39,14 +40,18 @@ pub struct Tx<'t> {
     pub(crate) connection: &'t mut AnyConnection,
     pub(crate) dialect: Dialect,
     pub(crate) incarnation: Incarnation,
-    /// What was appended to the log of revocations, to be told of once it is durable.
-    pub(crate) appended: Vec<Appended>,
+    /// What is appended to the log of revocations when everything else is done.
+    pub(crate) events: Vec<Unnumbered>,
+    /// And to the audit log.
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// A change of what is stored.
 pub trait Change: Send + Sync + 'static {
     /// What is found or made.
     type Output: Send + 'static;
+    /// Whether it takes the lock of the log's head. It is taken last, so that whoever has it waits for nobody.
+    const LOCKS_HEAD: bool = false;
 
     /// Applies it. May be called again when the transaction was given up, so that nothing outside of it may change.
     ///
@@ -65,6 +70,7 @@ trait Queued: Send {
     fn apply<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, Result<(), StoreError>>;
     fn done(&mut self, committed: Result<(), StoreError>);
     fn is_abandoned(&self) -> bool;
+    fn locks_head(&self) -> bool;
 }
 
 struct Job<C: Change> {
@@ -93,6 +99,10 @@ impl<C: Change> Queued for Job<C> {
 
     fn is_abandoned(&self) -> bool {
         self.answer.as_ref().is_none_or(oneshot::Sender::is_closed)
+    }
+
+    fn locks_head(&self) -> bool {
+        C::LOCKS_HEAD
     }
 }
 
@@ -165,6 +175,7 @@ async fn lane(place: Place, waiting: Waiting) {
         }
         drop(queue);
         jobs.retain(|job| !job.is_abandoned());
+        jobs.sort_by_key(|job| job.locks_head());
         settle(&place, &mut jobs).await;
         jobs.clear();
     }
@@ -209,13 +220,15 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     }
     let Place { dialect, incarnation, .. } = *place;
     let mut transaction = place.pool.begin_with(dialect.begin()).await?;
-    let mut appended = Vec::new();
+    // Dropping the transaction rolls it back.
+    let (events, entries) = (Vec::new(), Vec::new());
+    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries };
     for job in jobs {
-        // Dropping the transaction rolls it back.
-        let mut tx = Tx { connection: &mut transaction, dialect, incarnation, appended };
         job.apply(&mut tx).await?;
-        appended = tx.appended;
     }
+    // In this order: changes that lock the head have locked it already.
+    let appended = tx.write_events().await?;
+    tx.write_entries().await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     for event in appended {
         // An error says that nobody follows.

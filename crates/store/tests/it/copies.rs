@@ -209,8 +209,9 @@ async fn goes_over(from: &Database, to: &Database) {
     assert!(is_active(&new, "a", NOW).await);
     let redeemed = new.write(redeem_refresh("r", "r2", NOW)).await.unwrap();
     assert_eq!(redeemed, store::redeem::Redeemed::Now);
-    let seq = new.write(Revoke { revocation: revocation("next"), now: NOW }).await.unwrap();
-    assert_eq!((seq, &*new.events(5, 9).await.unwrap()[0].tags), (6, &[tag("next")][..]));
+    new.write(Revoke { revocation: revocation("next"), now: NOW }).await.unwrap();
+    let next = &new.events(5, 9).await.unwrap()[0];
+    assert_eq!((next.seq, &*next.tags), (6, &[tag("next")][..]));
     let entry = Entry {
         actor: "system".into(),
         action: "x".into(),

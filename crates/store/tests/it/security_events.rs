@@ -17,7 +17,8 @@ const MINUTE: Duration = Duration::from_mins(1);
 async fn happen(store: &Store, user: &str, now: Timestamp) -> u64 {
     let occurrence = Occurrence { user_id: Some(user.into()), ..Occurrence::new(Kind::CredentialChange) };
     let revocation = Revocation { occurrence: Some(occurrence), ..revocation(user) };
-    store.write(Revoke { revocation, now }).await.unwrap()
+    store.write(Revoke { revocation, now }).await.unwrap();
+    store.head().await.unwrap().seq
 }
 
 async fn register(store: &Store, name: &str) {
@@ -47,14 +48,15 @@ on_both! {
         all.granted_by = Some("g".into());
         let told = Revocation { occurrence: Some(all.clone()), ..revocation("x") };
         store.write(Revoke { revocation: revocation("silent"), now: NOW }).await.unwrap();
-        assert_eq!(store.write(Revoke { revocation: told, now: NOW }).await.unwrap(), 2);
+        store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
         let occurred = store.occurred(0, 10).await.unwrap();
         assert_eq!(occurred.len(), 1);
         assert_eq!((occurred[0].seq, occurred[0].at, &occurred[0].what), (2, NOW, &all));
         assert_eq!(store.occurred(2, 10).await.unwrap(), []);
         for kind in Kind::ALL {
             let told = Revocation { occurrence: Some(Occurrence::new(kind)), ..revocation("x") };
-            let seq = store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
+            store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
+            let seq = store.head().await.unwrap().seq;
             assert_eq!(store.occurred(seq - 1, 1).await.unwrap()[0].what.kind, kind);
         }
         // It is swept when nobody is told of it any more.
@@ -134,8 +136,9 @@ on_both! {
 
     async fn what_others_told_is_appended_at_once_or_not_at_all(database: Database) {
         let store = database.open().await;
-        let head = store.write(TellAll { revocations: vec![revocation("a"), revocation("b")], now: NOW }).await;
-        assert_eq!(head.unwrap(), store.head().await.unwrap());
+        let revocations = vec![revocation("a"), revocation("b")];
+        store.write(TellAll { revocations, now: NOW }).await.unwrap();
+        assert_eq!(store.head().await.unwrap().seq, 2);
         let tags: Vec<_> = store.events(0, 10).await.unwrap().iter().map(|event| event.tags[0]).collect();
         assert_eq!(tags, [tag("a"), tag("b")]);
     }
