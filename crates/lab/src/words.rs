@@ -111,6 +111,8 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::Percentile(_)
         | Figure::Refused(_)
         | Figure::HeldLongest
+        | Figure::Revoking(_)
+        | Figure::Flood
         | Figure::CpuTogether(_)
         | Figure::CpuPerRequest(_) => time(value),
     }

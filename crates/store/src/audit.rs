@@ -65,6 +65,7 @@ pub struct Audited<C> {
 
 impl<C: Change> Change for Audited<C> {
     type Output = C::Output;
+    const LOCKS_HEAD: bool = C::LOCKS_HEAD;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<C::Output, StoreError> {
         let output = self.change.apply(tx).await?;

@@ -52,6 +52,15 @@ pub struct Event {
     pub at: Timestamp,
 }
 
+impl Event {
+    /// Whether what another concerns can be said with this one.
+    fn can_name(&self, other: &Self) -> bool {
+        self.not_before == other.not_before
+            && self.reason == other.reason
+            && self.tags.len() + other.tags.len() <= MAX_TAGS
+    }
+}
+
 impl From<Event> for coherence::Event {
     /// As caches are told: nobody's reasons are their business.
     fn from(event: Event) -> Self {
@@ -138,7 +147,7 @@ impl Tx<'_> {
     /// Numbers what was appended and writes it: few statements, however much it is, between taking the head's lock and the
     /// commit that gives it back.
     pub(crate) async fn write_events(&mut self) -> Result<Vec<Appended>, StoreError> {
-        let (mut events, words): (Vec<_>, Vec<_>) = mem::take(&mut self.events).into_iter().unzip();
+        let (mut events, words) = joined(mem::take(&mut self.events));
         if events.is_empty() {
             return Ok(Vec::new());
         }
@@ -207,6 +216,29 @@ impl Tx<'_> {
         }
         Ok(())
     }
+}
+
+/// Joins neighbours that concern different things in the same way, as far as an event can name them: a thousand tokens that are revoked together
+/// are told of in a few messages. Something may then be remembered for as long as what it is joined with. What is kept in words stays an event
+/// of its own.
+fn joined(all: Vec<Unnumbered>) -> (Vec<Event>, Vec<Option<Occurrence>>) {
+    let mut events: Vec<Event> = Vec::with_capacity(all.len());
+    let mut words: Vec<Option<Occurrence>> = Vec::with_capacity(all.len());
+    for (event, what) in all {
+        let wordless = what.is_none() && words.last().is_some_and(Option::is_none);
+        match events.last_mut().filter(|last| wordless && last.can_name(&event)) {
+            Some(last) => {
+                last.tags.extend(event.tags);
+                last.until = last.until.max(event.until);
+                last.at = last.at.max(event.at);
+            }
+            None => {
+                events.push(event);
+                words.push(what);
+            }
+        }
+    }
+    (events, words)
 }
 
 /// Reads the head in a way that only a database that may still commit can answer: by committing. A former primary, which

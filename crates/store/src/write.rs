@@ -65,6 +65,24 @@ pub trait Change: Send + Sync + 'static {
     }
 }
 
+/// Changes one after the other in one transaction, however many there are: all of them or none.
+impl<C: Change> Change for Vec<C> {
+    type Output = Vec<C::Output>;
+    const LOCKS_HEAD: bool = C::LOCKS_HEAD;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
+        let mut outputs = Vec::with_capacity(self.len());
+        for change in self {
+            outputs.push(change.apply(tx).await?);
+        }
+        Ok(outputs)
+    }
+
+    fn happened(outputs: &Self::Output) -> bool {
+        outputs.iter().any(C::happened)
+    }
+}
+
 /// A change in the queue, whatever its output.
 trait Queued: Send {
     fn apply<'a>(&'a mut self, tx: &'a mut Tx<'_>) -> BoxFuture<'a, Result<(), StoreError>>;

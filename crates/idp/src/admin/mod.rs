@@ -86,6 +86,7 @@ where
     A::Output: Sync,
 {
     type Output = A::Output;
+    const LOCKS_HEAD: bool = A::LOCKS_HEAD || B::LOCKS_HEAD;
 
     async fn apply(&self, tx: &mut store::Tx<'_>) -> Result<A::Output, store::StoreError> {
         let output = self.0.apply(tx).await?;

@@ -4,7 +4,9 @@ use auth::token::opaque::{self, Kind};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
+    Change, StoreError, Tx,
     access_tokens::{Revoke, RevokeAccessToken},
+    audit::{Audited, Entry},
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants},
 };
 
@@ -17,6 +19,9 @@ use crate::{
 
 /// What is told of a token that an operator revokes.
 const BY_OPERATOR: &str = "access token revoked by an operator";
+
+/// Tokens that are revoked in one transaction at most.
+pub const MOST_TOKENS: usize = 500;
 
 /// What kind of token it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -79,6 +84,24 @@ pub struct TokenView {
 pub struct TokenText {
     /// An access token or a refresh token, as it was handed out.
     pub token: Secret,
+}
+
+/// Tokens that leaked.
+#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenList {
+    /// Access tokens and refresh tokens, as they were handed out: 1 to 500.
+    #[schema(min_items = 1, max_items = 500)]
+    pub tokens: Vec<Secret>,
+}
+
+/// What came of a list of tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
+pub struct RevokedTokens {
+    /// How many were worth something until now.
+    pub count: u64,
+    /// How many were not: unknown, expired, revoked before.
+    pub worthless: u64,
 }
 
 /// What one authorization led to.
@@ -193,40 +216,63 @@ impl Admin<'_> {
 
     /// Revokes a token: an access token alone, a refresh token with its family.
     pub async fn revoke_token(&self, text: &TokenText) -> Result<Revoked, AdminFault> {
-        let text = text.token.expose().trim();
-        let revoked = match opaque::kind(text) {
-            Some(Kind::Access) => self.revoke_opaque(text).await?,
-            Some(Kind::Refresh) => {
-                let digest = self.provider.secrets().digest(text);
-                match self.provider.store().refresh_token(&digest).await? {
-                    Some((_, owned)) => self.end_family(&owned.family).await?,
-                    None => false,
-                }
-            }
-            Some(_) => false,
-            None => self.revoke_jwt(text).await?,
-        };
-        if revoked { Ok(Revoked { count: 1 }) } else { Err(AdminFault::NoToken) }
+        let end = self.end(&text.token).await?.ok_or(AdminFault::NoToken)?;
+        if self.provider.store().write(end).await? {
+            Ok(Revoked { count: 1 })
+        } else {
+            Err(AdminFault::NoToken)
+        }
     }
 
-    async fn revoke_opaque(&self, text: &str) -> Result<bool, AdminFault> {
+    /// Revokes tokens, all of them in one transaction: after a leak.
+    pub async fn revoke_tokens(&self, list: &TokenList) -> Result<RevokedTokens, AdminFault> {
+        let tokens = &list.tokens;
+        if !(1..=MOST_TOKENS).contains(&tokens.len()) {
+            return Err(AdminFault::refused("tokens", format!("a list of 1 to {MOST_TOKENS} tokens")));
+        }
+        let mut ends = Vec::with_capacity(tokens.len());
+        for token in tokens {
+            ends.extend(self.end(token).await?);
+        }
+        let ended = self.provider.store().write(ends).await?;
+        let count = ended.into_iter().filter(|ended| *ended).count();
+        Ok(RevokedTokens { count: count as u64, worthless: (tokens.len() - count) as u64 })
+    }
+
+    /// What revokes a token; `None`: it is unknown or over.
+    async fn end(&self, text: &Secret) -> Result<Option<Audited<End>>, AdminFault> {
+        let text = text.expose().trim();
+        match opaque::kind(text) {
+            Some(Kind::Access) => self.end_opaque(text).await,
+            Some(Kind::Refresh) => {
+                let digest = self.provider.secrets().digest(text);
+                let found = self.provider.store().refresh_token(&digest).await?;
+                Ok(found.map(|(_, owned)| {
+                    let (change, entry) = self.end_family(&owned.family);
+                    Audited { change: End::Family(change), entry }
+                }))
+            }
+            Some(_) => Ok(None),
+            None => Ok(self.end_jwt(text)),
+        }
+    }
+
+    async fn end_opaque(&self, text: &str) -> Result<Option<Audited<End>>, AdminFault> {
         let digest = self.provider.secrets().digest(text);
-        let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(false) };
+        let Some(standing) = self.provider.store().access_token(&digest).await? else { return Ok(None) };
         let (token, now) = (standing.token, self.now());
         let entry = self.entry("token.revoke", target(&token.jti), &json!({ "client": token.client_id }));
         let revocation = ending::access_token(self.provider, &token.jti, token.expires_at, BY_OPERATOR);
         let change = RevokeAccessToken { digest, client_id: token.client_id, revocation, now };
-        self.write(change, entry).await
+        Ok(Some(Audited { change: End::Opaque(change), entry }))
     }
 
-    async fn revoke_jwt(&self, text: &str) -> Result<bool, AdminFault> {
+    fn end_jwt(&self, text: &str) -> Option<Audited<End>> {
         let now = self.now();
-        let claims = access_token::read_jwt(self.provider, text);
-        let Some(claims) = claims.filter(|claims| now < claims.expires_at) else { return Ok(false) };
+        let claims = access_token::read_jwt(self.provider, text).filter(|claims| now < claims.expires_at)?;
         let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
         let revocation = ending::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
-        self.write(Revoke { revocation, now }, entry).await?;
-        Ok(true)
+        Some(Audited { change: End::Jwt(Revoke { revocation, now }), entry })
     }
 
     /// Families that are alive, in the order of their ids.
@@ -242,15 +288,16 @@ impl Admin<'_> {
     /// Revokes a family with all its tokens; one that is over stays so.
     pub async fn revoke_family(&self, id: &str) -> Result<(), AdminFault> {
         let family = self.provider.store().family(id).await?.ok_or_else(|| AdminFault::no("family", id))?;
-        self.end_family(&family).await?;
+        let (change, entry) = self.end_family(&family);
+        self.write(change, entry).await?;
         Ok(())
     }
 
-    async fn end_family(&self, family: &Family) -> Result<bool, AdminFault> {
+    fn end_family(&self, family: &Family) -> (RevokeFamily, Entry) {
         let revocation = ending::family(self.provider, &family.id, "revoked by an operator");
-        let change = RevokeFamily { id: family.id.clone(), revocation, now: self.now() };
         let detail = json!({ "client": family.client_id, "user": family.user_id });
-        self.write(change, self.entry("family.revoke", format!("family:{}", family.id), &detail)).await
+        let entry = self.entry("family.revoke", format!("family:{}", family.id), &detail);
+        (RevokeFamily { id: family.id.clone(), revocation, now: self.now() }, entry)
     }
 
     /// Revokes everything a client has, or what it has on behalf of one user. Of the client itself, tokens that are made in
@@ -275,6 +322,33 @@ impl Admin<'_> {
             None => ending::so_far(vec![self.tag(Subject::Client(client))], reason, now),
         };
         RevokeGrants { client_id: client.to_owned(), user_id: user.map(str::to_owned), revocation, now }
+    }
+}
+
+/// What revokes a token. `true` when it was worth something until now.
+#[derive(Debug, Clone)]
+enum End {
+    /// Of an opaque access token.
+    Opaque(RevokeAccessToken),
+    /// Of a refresh token.
+    Family(RevokeFamily),
+    /// Of an access token that nobody has to look up.
+    Jwt(Revoke),
+}
+
+impl Change for End {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        match self {
+            Self::Opaque(change) => change.apply(tx).await,
+            Self::Family(change) => change.apply(tx).await,
+            Self::Jwt(change) => change.apply(tx).await.map(|()| true),
+        }
+    }
+
+    fn happened(output: &bool) -> bool {
+        *output
     }
 }
 

@@ -40,6 +40,10 @@ pub enum Figure {
     MemoryPerConnection(String),
     /// Longest time after which a held connection was closed by the server, µs.
     HeldLongest,
+    /// A percentile of how long whoever revoked waited for the answer, µs, by its share in units of 1/100 000.
+    Revoking(u32),
+    /// From the first to the last of what was revoked by the list, µs.
+    Flood,
     /// By how much a counter that a component has of itself grew: the component, and the counter's name.
     Counter(String, String),
 }
@@ -59,7 +63,16 @@ impl Figure {
 
     /// It is a time in µs.
     pub fn is_latency(&self) -> bool {
-        matches!(self, Self::Mean | Self::Percentile(_) | Self::Max | Self::Refused(_) | Self::HeldLongest)
+        matches!(
+            self,
+            Self::Mean
+                | Self::Percentile(_)
+                | Self::Max
+                | Self::Refused(_)
+                | Self::HeldLongest
+                | Self::Revoking(_)
+                | Self::Flood
+        )
     }
 
     /// The figure of an iteration; `None` when it is not known.
@@ -119,6 +132,12 @@ impl Figure {
                 Some(more.max(0.0) / held.open_at_end as f64)
             }
             Self::HeldLongest => iteration.held.as_ref()?.lifetime_max_us,
+            Self::Revoking(share) => {
+                let answer =
+                    iteration.revocations.as_ref()?.answer.as_ref().filter(|answer| !answer.is_empty())?;
+                Some(answer.micros(f64::from(*share) / 1e5))
+            }
+            Self::Flood => Some(iteration.revocations.as_ref()?.flood.as_ref()?.took_s * 1e6),
             Self::Counter(component, name) => {
                 let component = iteration.components.iter().find(|known| known.name == *component)?;
                 component.counters.get(name).map(|grown| *grown as f64)
@@ -144,6 +163,8 @@ impl fmt::Display for Figure {
             Self::MemoryGrowth(name) => write!(f, "growth of memory, {name}"),
             Self::MemoryPerConnection(name) => write!(f, "memory per held connection, {name}"),
             Self::HeldLongest => write!(f, "longest life of a held connection"),
+            Self::Revoking(share) => write!(f, "P{} of answers to revocations", f64::from(*share) / 1e3),
+            Self::Flood => write!(f, "time of the flood"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }
     }

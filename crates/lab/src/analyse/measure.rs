@@ -50,5 +50,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::MemoryGrowth { component } => Figure::MemoryGrowth(component.clone()),
         Measure::MemoryPerConnection { component } => Figure::MemoryPerConnection(component.clone()),
         Measure::HeldLongest => Figure::HeldLongest,
+        Measure::RevocationP99 => Figure::Revoking(99_000),
+        Measure::Flood => Figure::Flood,
     })
 }

@@ -199,6 +199,18 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
             own.revoked += other.revoked;
             own.failed += other.failed;
             own.asked += other.asked;
+            own.answer = both(own.answer.take(), other.answer);
+            own.flood = match (own.flood.take(), other.flood) {
+                (Some(mut one), Some(other)) => {
+                    one.revoked += other.revoked;
+                    one.failed += other.failed;
+                    one.example = one.example.or(other.example);
+                    one.took_s = one.took_s.max(other.took_s);
+                    one.answer.add(&other.answer);
+                    Some(one)
+                }
+                (one, other) => one.or(other),
+            };
             own.after_window &= other.after_window;
             own.example = own.example.take().or(other.example);
             own.cpu_share = [own.cpu_share, other.cpu_share].into_iter().flatten().reduce(f64::max);

@@ -4,7 +4,7 @@
 
 use super::Subject;
 use crate::analyse::staleness_by_place;
-use crate::record::{Doubt, Finding, Revocations};
+use crate::record::{Doubt, Finding, Flooded, Revocations};
 use crate::words;
 
 /// A credential was accepted for longer after its revocation than is allowed.
@@ -50,12 +50,19 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
 pub(super) fn failed(subject: &Subject<'_>) -> Vec<Finding> {
     let all: Vec<&Revocations> =
         subject.variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref()).collect();
-    let failed: u64 = all.iter().map(|seen| seen.failed).sum();
+    let flooded =
+        |of: fn(&Flooded) -> u64| all.iter().filter_map(|seen| seen.flood.as_ref()).map(of).sum::<u64>();
+    let failed = all.iter().map(|seen| seen.failed).sum::<u64>() + flooded(|flood| flood.failed);
     if failed == 0 {
         return Vec::new();
     }
-    let revoked: u64 = all.iter().map(|seen| seen.revoked).sum();
-    let example = all.iter().find_map(|seen| seen.example.as_deref()).unwrap_or_default();
+    let revoked = all.iter().map(|seen| seen.revoked).sum::<u64>() + flooded(|flood| flood.revoked);
+    let examples = |seen: &&Revocations| {
+        let flood = seen.flood.as_ref().filter(|flood| flood.failed > 0);
+        let unknown = || Some("tokens of a list were unknown".to_owned());
+        seen.example.clone().or_else(|| flood.and_then(|flood| flood.example.clone().or_else(unknown)))
+    };
+    let example = all.iter().find_map(examples).unwrap_or_default();
     vec![subject.finding(
         Doubt::Careful,
         "revocations-failed",

@@ -155,7 +155,13 @@ fn check_held(place: &str, held: &Held) -> Checked {
 
 fn check_revocations(place: &str, seen: &Revocations) -> Checked {
     [seen.revoked, seen.failed, seen.asked].into_iter().try_for_each(|whole| counted(place, whole))?;
-    let figures = [Some(seen.patience_s), seen.bound_s, seen.cpu_share];
+    let flood = seen.flood.as_ref();
+    flood
+        .map_or([0; 2], |flood| [flood.revoked, flood.failed])
+        .into_iter()
+        .try_for_each(|whole| counted(place, whole))?;
+    let [within_s, took_s] = [flood.map(|flood| flood.within_s), flood.map(|flood| flood.took_s)];
+    let figures = [Some(seen.patience_s), seen.bound_s, seen.cpu_share, within_s, took_s];
     figures.into_iter().flatten().try_for_each(|figure| finite(place, "a figure of revocations", figure))
 }
 

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use check::Contradiction;
 pub use distribution::{Distribution, Quantile, UnreadableHistogram};
 pub use parts::{
-    Class, Component, Doubt, Event, Finding, GeneratorUse, Held, Iteration, Outcome, Phase, Printed,
+    Class, Component, Doubt, Event, Finding, Flooded, GeneratorUse, Held, Iteration, Outcome, Phase, Printed,
     Revocations, Sample, Slice, Staleness, Stated, Variant,
 };
 pub use run::{Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Sweep};

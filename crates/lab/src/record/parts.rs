@@ -288,10 +288,34 @@ pub struct Revocations {
     /// Credentials were revoked after the window, while load went on: what watching them took is no part of its figures.
     #[serde(default)]
     pub after_window: bool,
+    /// How long whoever revoked waited for the answer; absent from records of earlier programs.
+    #[serde(default)]
+    pub answer: Option<Distribution>,
+    /// What was revoked by the list meanwhile; absent without.
+    #[serde(default)]
+    pub flood: Option<Flooded>,
     /// Requests with credentials that were or were to be revoked; they are not part of the load.
     pub asked: u64,
     /// Share of one core that revoking and asking used; absent where the kernel does not tell.
     pub cpu_share: Option<f64>,
+}
+
+/// A great many credentials that were revoked by the list in a short time, beside others that were watched.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Flooded {
+    /// Credentials that were revoked.
+    pub revoked: u64,
+    /// Those that were not.
+    pub failed: u64,
+    /// Why the first of them was not; absent where they were unknown.
+    pub example: Option<String>,
+    /// Time over which they were spread, seconds.
+    pub within_s: f64,
+    /// From the first list to the last answer, seconds.
+    pub took_s: f64,
+    /// How long each list waited for its answer.
+    pub answer: Distribution,
 }
 
 /// What another tool's summary says.

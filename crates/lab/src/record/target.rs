@@ -69,6 +69,10 @@ pub enum Measure {
     StalenessP99,
     /// Longest time that a revoked credential was still accepted, µs.
     StalenessMax,
+    /// 99th percentile of how long whoever revoked a credential waited for the answer, µs.
+    RevocationP99,
+    /// From the first to the last of those that were revoked by the list, µs.
+    Flood,
 }
 
 /// What the numbers of a figure are.
@@ -102,7 +106,9 @@ impl Measure {
             | Self::HeldLongest
             | Self::StalenessP50
             | Self::StalenessP99
-            | Self::StalenessMax => Unit::Time,
+            | Self::StalenessMax
+            | Self::RevocationP99
+            | Self::Flood => Unit::Time,
         }
     }
 
@@ -148,6 +154,8 @@ impl fmt::Display for Measure {
             Self::StalenessP50 => f.write_str("P50 of staleness"),
             Self::StalenessP99 => f.write_str("P99 of staleness"),
             Self::StalenessMax => f.write_str("longest staleness"),
+            Self::RevocationP99 => f.write_str("P99 of answers to revocations"),
+            Self::Flood => f.write_str("time of the flood"),
         }
     }
 }

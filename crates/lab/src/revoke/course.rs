@@ -32,8 +32,12 @@ const MOST: Duration = Duration::from_millis(25);
 
 /// What became of one revocation.
 pub(super) enum Seen {
-    /// By place: how long it was still accepted; `None` where it was to the end.
-    Revoked(Vec<Option<Duration>>),
+    Revoked {
+        /// Until the revocation was answered.
+        answer: Duration,
+        /// By place: how long it was still accepted; `None` where it was to the end.
+        delays: Vec<Option<Duration>>,
+    },
     /// It came to nothing.
     Failed(String),
     /// Load ended before it was revoked.
@@ -89,15 +93,17 @@ impl Course {
             async move { course.until_refused(&course.site.places[place], &token, &revoked).await }
         });
         let revoking = async {
+            let asked = Instant::now();
             let told = self.revoke(chosen(&self.site.revoke, revoke), &token).await;
             // Whoever waits for a moment that never comes is told by the channel's end.
-            answered.send_replace(Some(told?));
+            let at = told?;
+            answered.send_replace(Some(at));
             // The channel stays open while places are asked.
-            Ok::<_, String>(answered)
+            Ok::<_, String>((answered, at - asked))
         };
         let (told, delays) = tokio::join!(revoking, watching);
-        told?;
-        Ok(Seen::Revoked(delays))
+        let (_answered, answer) = told?;
+        Ok(Seen::Revoked { answer, delays })
     }
 
     /// Does something at every place at once; what came of it in their order.
@@ -118,7 +124,7 @@ impl Course {
         done.into_iter().map(|(_, one)| one).collect()
     }
 
-    async fn issue(&self, at: &Target) -> Result<String, String> {
+    pub(super) async fn issue(&self, at: &Target) -> Result<String, String> {
         let flow = posting(self.site.client.clone(), "grant_type=client_credentials".to_owned());
         let answer = self.exchange(at, &flow).await;
         let answer = answer.map_err(|why| format!("no token from {}: {why}", at.url))?;
@@ -195,7 +201,7 @@ impl Course {
         }
     }
 
-    async fn exchange(&self, target: &Target, flow: &Flow) -> Result<Answer, String> {
+    pub(super) async fn exchange(&self, target: &Target, flow: &Flow) -> Result<Answer, String> {
         let request = written(flow, target)?;
         let mut line = self.line(target);
         let answer = line.ask(&request, ANSWER).await;
@@ -210,7 +216,7 @@ impl Course {
     }
 }
 
-fn chosen(targets: &[Target], by: u64) -> &Target {
+pub(super) fn chosen(targets: &[Target], by: u64) -> &Target {
     let at = by % crate::units::count(targets.len()).max(1);
     &targets[usize::try_from(at).unwrap_or(0)]
 }

@@ -9,6 +9,7 @@
 //! before: where refusing takes long, as many are seen as where it is quick. All of it runs in one thread beside the load's.
 
 mod course;
+mod flood;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,9 +25,11 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use self::course::{Course, Seen};
+pub use self::flood::Flood;
+use self::flood::Lists;
 use crate::interrupt::Interrupt;
 use crate::load::{OwnUse, Random, Target};
-use crate::record::{Distribution, Revocations, Staleness};
+use crate::record::{Distribution, Flooded, Revocations, Staleness};
 use crate::units::{count, nanos, ratio};
 
 /// Most revocations that are seen through at once: more would be a load of their own.
@@ -43,6 +46,10 @@ pub(crate) struct Site {
     pub(crate) revoke: Vec<Target>,
     /// What the client says about itself to both.
     pub(crate) client: HeaderMap,
+    /// Where the provider's administration revokes tokens by the list; none where the topology does not say.
+    pub(crate) lists: Vec<Target>,
+    /// What the client that may do so says about itself.
+    pub(crate) operator: Option<HeaderMap>,
     /// Who is asked about each credential.
     pub(crate) places: Vec<Place>,
 }
@@ -77,6 +84,8 @@ pub struct Pace {
     /// Credentials are revoked for so long after the window, while load goes on, instead of in it: watching them takes nothing from what is
     /// measured. In the window when absent.
     pub after_window: Option<Duration>,
+    /// Others that are revoked meanwhile.
+    pub flood: Option<Flood>,
 }
 
 /// What was seen of all revocations.
@@ -94,16 +103,35 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Prepares a thread, which waits for what [`Watch::beginner`] is told.
+    /// Prepares a thread, which waits for what [`Watch::beginner`] is told. Where there is a flood, its tokens are there when this returns.
     pub(crate) fn prepare(site: Site, pace: Pace, seed: u64, interrupt: Interrupt) -> io::Result<Self> {
         let (first, told) = mpsc::channel();
         let (end, ended) = watch::channel(false);
+        let (prepared, ready) = mpsc::channel();
         let thread = std::thread::Builder::new().name("revoke".to_owned()).spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build_local(LocalOptions::default())?;
+            let course = Rc::new(Course::new(site, pace, ended.clone()));
+            let lists = match pace.flood {
+                Some(flood) => runtime.block_on(async {
+                    tokio::select! {
+                        lists = flood::prepare(&course, flood) => lists.map(Some).map_err(io::Error::other),
+                        () = interrupt.wait() => Ok(None),
+                    }
+                })?,
+                None => None,
+            };
+            // Nobody waits who has not gone on.
+            let _ = prepared.send(());
             // Never begun: there was no load to revoke beside.
             let from = told.recv().ok();
-            runtime.block_on(all(site, pace, Random::new(seed), from, ended, interrupt))
+            runtime.block_on(all(course, pace, lists, Random::new(seed), from, ended, interrupt))
         })?;
+        if ready.recv().is_err() {
+            return Err(match thread.join() {
+                Ok(Err(error)) => error,
+                _ => io::Error::other("the thread that revokes panicked"),
+            });
+        }
         Ok(Self { thread, first, end })
     }
 
@@ -122,15 +150,17 @@ impl Watch {
 
 /// Revokes one credential after the other until it is over; sees the last ones through.
 async fn all(
-    site: Site,
+    course: Rc<Course>,
     pace: Pace,
+    lists: Option<Lists>,
     mut random: Random,
     from: Option<Instant>,
     mut ended: watch::Receiver<bool>,
     interrupt: Interrupt,
 ) -> io::Result<Watched> {
     let before = OwnUse::read();
-    let course = Rc::new(Course::new(site, pace, ended.clone()));
+    let flood =
+        lists.zip(from).map(|(lists, from)| tokio::task::spawn_local(lists.send(Rc::clone(&course), from)));
     let tally = Tally::default();
     let mut under_way = JoinSet::new();
     let mut interval = from.unwrap_or_else(Instant::now);
@@ -144,6 +174,7 @@ async fn all(
             () = interrupt.wait() => {
                 // What is not seen through says nothing.
                 under_way.abort_all();
+                flood.iter().for_each(tokio::task::JoinHandle::abort);
                 break;
             }
             Some(seen) = under_way.join_next() => tally.add(seen.map_err(io::Error::other)?),
@@ -160,7 +191,12 @@ async fn all(
             }
         }
     }
-    Ok(tally.watched(&course, pace, before.until(OwnUse::read())))
+    let flood = match flood {
+        // Nothing is known of one that was given up.
+        Some(flood) => flood.await.ok(),
+        None => None,
+    };
+    Ok(tally.watched(&course, pace, flood, before.until(OwnUse::read())))
 }
 
 /// What was seen so far.
@@ -168,6 +204,8 @@ async fn all(
 struct Tally {
     /// Nanoseconds by place.
     delays: RefCell<BTreeMap<usize, Vec<u64>>>,
+    /// Nanoseconds until revocations were answered.
+    answers: RefCell<Vec<u64>>,
     never: RefCell<BTreeMap<usize, u64>>,
     revoked: Cell<u64>,
     failed: Cell<u64>,
@@ -182,8 +220,9 @@ impl Tally {
                 self.failed.set(self.failed.get() + 1);
                 self.example.borrow_mut().get_or_insert(why);
             }
-            Seen::Revoked(delays) => {
+            Seen::Revoked { answer, delays } => {
                 self.revoked.set(self.revoked.get() + 1);
+                self.answers.borrow_mut().push(nanos(answer));
                 for (place, delay) in delays.into_iter().enumerate() {
                     match delay {
                         Some(delay) => {
@@ -196,7 +235,7 @@ impl Tally {
         }
     }
 
-    fn watched(self, course: &Course, pace: Pace, own: OwnUse) -> Watched {
+    fn watched(self, course: &Course, pace: Pace, flood: Option<Flooded>, own: OwnUse) -> Watched {
         let (mut delays, mut never) = (self.delays.into_inner(), self.never.into_inner());
         let places = course.site.places.iter().enumerate();
         let staleness = places.map(|(index, place)| Staleness {
@@ -214,6 +253,8 @@ impl Tally {
                 bound_s: pace.bound.map(|bound| bound.as_secs_f64()),
                 patience_s: pace.patience.as_secs_f64(),
                 after_window: pace.after_window.is_some(),
+                answer: Some(Distribution::of(self.answers.into_inner(), DIGITS)),
+                flood,
                 asked: count(course.asked.get()),
                 cpu_share: own.running.map(|running| ratio(running as f64, own.wall as f64)),
             },

@@ -10,7 +10,7 @@ use super::event::{self, EventTable, Planned};
 use crate::amount;
 use crate::load::{Spacing, Stop};
 use crate::provider::Scenario as Flow;
-use crate::revoke::Pace;
+use crate::revoke::{Flood, Pace};
 
 /// Connections of an open loop when nothing is said.
 const CONNECTIONS: u32 = 64;
@@ -27,6 +27,8 @@ pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
 const MOST: u32 = 10_000;
 /// Most connections that are held: what one address can have open to one port, and a little more.
 const MOST_HELD: u32 = 100_000;
+/// Most tokens of a flood.
+const MOST_FLOODING: u32 = 1_000_000;
 /// Most tokens of a population.
 const MOST_TOKENS: u32 = 100_000;
 
@@ -134,6 +136,15 @@ struct RevocationsTable {
     patience: Option<String>,
     bound: Option<String>,
     after_window: Option<String>,
+    flood: Option<FloodTable>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FloodTable {
+    at: String,
+    tokens: u32,
+    within: String,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -194,6 +205,7 @@ impl LoadTable {
                     patience: other.patience.or(whole.patience),
                     bound: other.bound.or(whole.bound),
                     after_window: other.after_window.or(whole.after_window),
+                    flood: other.flood.or(whole.flood),
                 }),
                 (whole, other) => other.or(whole),
             },
@@ -289,6 +301,18 @@ impl LoadTable {
         if flow.is_none() && revocations.is_some_and(|pace| pace.after_window.is_some()) {
             return wrong("revocations", "after_window: only a `flow` goes on after its window");
         }
+        if let Some(flood) = revocations.and_then(|pace| pace.flood) {
+            let ends = match stop {
+                Stop::After(duration) => flood.at + flood.within <= duration,
+                Stop::Count(_) => false,
+            };
+            if !ends {
+                return wrong(
+                    "revocations",
+                    "flood: has to end before the load, which lasts for a `duration`",
+                );
+            }
+        }
         let warmup = time("warmup", &self.warmup)?.unwrap_or(WARMUP);
         let events = event::planned(self.event.unwrap_or_default(), warmup, stop);
         Ok(Load {
@@ -341,7 +365,18 @@ impl RevocationsTable {
             patience: time("patience", &self.patience)?.unwrap_or(PATIENCE),
             bound: time("bound", &self.bound)?,
             after_window: time("after_window", &self.after_window)?,
+            flood: self.flood.as_ref().map(FloodTable::flood).transpose()?,
         })
+    }
+}
+
+impl FloodTable {
+    fn flood(&self) -> Result<Flood, String> {
+        let time = |key, text: &str| amount::duration(text).map_err(|what| format!("flood.{key}: {what}"));
+        if !(1..=MOST_FLOODING).contains(&self.tokens) {
+            return Err(format!("flood.tokens: is from 1 to {MOST_FLOODING}"));
+        }
+        Ok(Flood { at: time("at", &self.at)?, tokens: self.tokens, within: time("within", &self.within)? })
     }
 }
 

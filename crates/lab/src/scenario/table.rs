@@ -308,6 +308,14 @@ impl Reader<'_> {
             );
             return Err(self.wrong(place, what));
         }
+        let floods = load.revocations.is_some_and(|pace| pace.flood.is_some());
+        if floods && topology.revocations.as_ref().is_some_and(|revocations| revocations.lists.is_empty()) {
+            let what = format!(
+                "topology `{}` does not say where tokens are revoked by the list ([revocations] lists)",
+                topology.name
+            );
+            return Err(self.wrong(place, what));
+        }
         let started: BTreeSet<&str> = topology.programs().map(|(component, ..)| component).collect();
         for event in &load.events {
             let name = &event.component;

@@ -191,6 +191,11 @@ pub(crate) struct Revocations {
     /// Token endpoints; that of `[tokens]` when there is none.
     #[serde(default)]
     pub(crate) issue: Vec<String>,
+    /// Where Postern's administration revokes tokens by the list: `POST {"tokens": […]}`.
+    #[serde(default)]
+    pub(crate) lists: Vec<String>,
+    /// The client that may do so, with the scope `postern:admin`.
+    pub(crate) operator: Option<String>,
     /// The client that introspects.
     pub(crate) introspecting_client: Option<String>,
     /// Who is asked.
@@ -512,7 +517,7 @@ impl Topology {
         let revocations = self.revocations.iter().flat_map(|revocations| {
             let places =
                 revocations.place.iter().flat_map(|place| place.url.iter().chain(&place.introspection));
-            revocations.revoke.iter().chain(&revocations.issue).chain(places)
+            revocations.revoke.iter().chain(&revocations.issue).chain(&revocations.lists).chain(places)
         });
         tokens
             .map(|text| ("tokens", text))
@@ -531,6 +536,11 @@ impl Topology {
         });
         if !asks {
             return wrong("needs a client: give `url`, `secret_file` and a mode with `client` in [tokens]");
+        }
+        if revocations.lists.is_empty() != revocations.operator.is_none() {
+            return wrong(
+                "takes `lists` (where tokens are revoked by the list) and the `operator` (a client) together",
+            );
         }
         for place in &revocations.place {
             let name = &place.node;

@@ -190,6 +190,8 @@ impl Running {
             issue,
             revoke: endpoints(&mut revocations.revoke.iter())?,
             client: fields(client)?,
+            lists: endpoints(&mut revocations.lists.iter())?,
+            operator: revocations.operator.as_deref().map(fields).transpose()?,
             places: self.places(revocations, &endpoint, &fields)?,
         }))
     }

@@ -167,6 +167,32 @@ fn an_operator_opens_and_closes_accounts_beside_a_provider_that_serves() {
 }
 
 #[test]
+fn tokens_that_leaked_are_revoked_from_a_file() {
+    let place = Place::new("leak");
+    let password = place.folder.write("password", PASSWORD);
+    let _serving = place.serve("postern.toml");
+    place.did(&["user", "add", "ada", "--password-file", password.to_str().unwrap()]);
+    let log_in = || place.log_in("ada", PASSWORD)["access_token"].as_str().unwrap().to_owned();
+    let tokens: Vec<_> = (0..3).map(|_| log_in()).collect();
+    let kept = log_in();
+    let file = place.folder.write("leaked", format!("{}\n\n  {}\r\n{}", tokens[0], tokens[1], tokens[2]));
+    let output = place.with("postern.toml", &["token", "revoke", file.to_str().unwrap()], "");
+    assert!(output.status.success() && said(&output).contains("3 tokens are revoked"), "{}", said(&output));
+    assert!(tokens.iter().all(|token| !place.is_active(token)) && place.is_active(&kept));
+    // Some are over, others nobody knows.
+    let list = format!("{}\n{}\nnonsense", tokens[0], log_in());
+    let revoked = place.with("postern.toml", &["--output", "json", "token", "revoke", "-"], &list);
+    let told: serde_json::Value = serde_json::from_slice(&revoked.stdout).unwrap();
+    assert_eq!(
+        told,
+        serde_json::json!({ "count": 2, "worthless": 1 }),
+        "a JWT that is revoked again is no worse"
+    );
+    let empty = place.refused(3, &["token", "revoke", "/dev/null"]);
+    assert!(empty.contains("one in each line"), "{empty}");
+}
+
+#[test]
 fn what_is_refused_says_why_and_how_it_ends() {
     let place = Place::new("refusals");
     place.did(&["user", "add", "ada"]);

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use auth::token::security_event::Kind;
 use store::access_tokens::Revoke;
 use store::invalidation::ConfirmDenied;
-use store::security_events::TellAll;
+use store::security_events::{Occurrence, TellAll};
 use store::{Denied, Epoch, Event, Head, ProveHead, Revocation, Store};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
@@ -28,9 +29,10 @@ on_both! {
         }
         writes.join_all().await;
         let events = stores[0].events(0, 1000).await.unwrap();
-        assert_eq!(events.iter().map(|e| e.seq).collect::<Vec<_>>(), (1..=400).collect::<Vec<_>>());
-        assert_eq!(stores[0].head().await.unwrap().seq, 400);
-        assert_eq!(events.iter().map(|e| e.tags[0]).collect::<BTreeSet<_>>().len(), 400);
+        let last = stores[0].head().await.unwrap().seq;
+        assert_eq!(events.iter().map(|e| e.seq).collect::<Vec<_>>(), (1..=last).collect::<Vec<_>>());
+        let tags: Vec<_> = events.into_iter().flat_map(|event| event.tags).collect();
+        assert_eq!((tags.len(), tags.into_iter().collect::<BTreeSet<_>>().len()), (400, 400), "each once");
     }
 
     async fn whoever_sees_an_event_sees_those_before_it(database: Database) {
@@ -38,12 +40,13 @@ on_both! {
         let last = stores.len() - 1;
         let reader = stores[last].clone();
         let reading = tokio::spawn(async move {
-            let mut seen = 0;
-            while seen < 300 {
+            let (mut seen, mut tags) = (0, 0);
+            while tags < 300 {
                 let events = reader.events(seen, 1000).await.unwrap();
                 let expected: Vec<u64> = (seen + 1..=seen + events.len() as u64).collect();
                 assert_eq!(events.iter().map(|e| e.seq).collect::<Vec<_>>(), expected);
                 seen += events.len() as u64;
+                tags += events.iter().map(|event| event.tags.len()).sum::<usize>();
             }
         });
         let mut writes = tokio::task::JoinSet::new();
@@ -69,11 +72,12 @@ on_both! {
                 assert!(reader.head().await.unwrap().seq > 0);
             });
         }
-        let mut seen = Vec::new();
-        while seen.len() < 100 {
+        let (mut seen, mut tags) = (Vec::new(), 0);
+        while tags < 100 {
             let (epoch, event) = told.recv().await.unwrap();
             assert_eq!(epoch, EPOCH);
             assert!(store.head().await.unwrap().seq >= event.seq, "durable before it is told");
+            tags += event.tags.len();
             seen.push(event);
         }
         writes.join_all().await;
@@ -99,10 +103,11 @@ on_both! {
         let store = database.open().await;
         let (minute, a) = (Duration::from_mins(1), revocation("a"));
         let later = Some(NOW.plus(minute));
+        let both = vec![tag("a"), tag("b")];
         let revocations = vec![
             Revocation { not_before: Some(NOW), ..a.clone() },
             Revocation { tags: vec![tag("b")], not_before: later, ..a.clone() },
-            Revocation { tags: vec![tag("a"), tag("b")], not_before: Some(NOW), until: a.until.plus(minute), ..a.clone() },
+            Revocation { tags: both, not_before: Some(NOW), until: a.until.plus(minute), ..a.clone() },
             a.clone(),
         ];
         store.write(TellAll { revocations, now: NOW }).await.unwrap();
@@ -111,6 +116,33 @@ on_both! {
         let until = a.until.plus(minute);
         let b = Denied { tag: tag("b"), seq: 3, not_before: later, until };
         assert_eq!(denied, [b, Denied { tag: tag("a"), seq: 4, not_before: None, until }]);
+    }
+
+    async fn what_is_revoked_together_is_told_in_few_events(database: Database) {
+        let store = database.open().await;
+        let revoke = |n: u32| Revoke { revocation: revocation(&format!("t{n}")), now: NOW };
+        let all: Vec<_> = (0..150).map(revoke).collect();
+        assert_eq!(store.write(all).await.unwrap().len(), 150);
+        let events = store.events(0, 10).await.unwrap();
+        assert_eq!(events.iter().map(|event| event.tags.len()).collect::<Vec<_>>(), [64, 64, 22]);
+        let tags: Vec<_> = events.into_iter().flat_map(|event| event.tags).collect();
+        assert_eq!(tags, (0..150).map(|n| tag(&format!("t{n}"))).collect::<Vec<_>>());
+        // What differs is told apart.
+        let revocations = vec![
+            revocation("a"),
+            Revocation { not_before: Some(NOW), ..revocation("b") },
+            Revocation { reason: "another", ..revocation("c") },
+            Revocation { occurrence: Some(Occurrence::new(Kind::SessionRevoked)), ..revocation("d") },
+            revocation("e"),
+            Revocation { until: NOW, ..revocation("f") },
+        ];
+        store.write(TellAll { revocations, now: NOW }).await.unwrap();
+        let events = store.events(3, 10).await.unwrap();
+        let names: [&[&str]; 5] = [&["a"], &["b"], &["c"], &["d"], &["e", "f"]];
+        let tags = names.map(|names| names.iter().map(|name| tag(name)).collect::<Vec<_>>());
+        assert_eq!(events.iter().map(|event| event.tags.clone()).collect::<Vec<_>>(), tags);
+        assert_eq!(events[4].until, revocation("e").until, "the longer time");
+        assert_eq!(store.occurred(0, 10).await.unwrap().iter().map(|what| what.seq).collect::<Vec<_>>(), [7]);
     }
 
     async fn whoever_asks_for_the_head_does_not_get_in_the_way_of_those_who_move_it(database: Database) {
@@ -126,7 +158,7 @@ on_both! {
             });
         }
         writes.join_all().await;
-        assert_eq!(stores[0].write(ProveHead).await.unwrap(), Head { epoch: EPOCH, seq: 200 });
+        assert!(stores[0].write(ProveHead).await.unwrap().seq <= 200);
     }
 
     async fn caches_ask_the_log(database: Database) {

@@ -138,9 +138,8 @@ on_both! {
         let store = database.open().await;
         let revocations = vec![revocation("a"), revocation("b")];
         store.write(TellAll { revocations, now: NOW }).await.unwrap();
-        assert_eq!(store.head().await.unwrap().seq, 2);
-        let tags: Vec<_> = store.events(0, 10).await.unwrap().iter().map(|event| event.tags[0]).collect();
-        assert_eq!(tags, [tag("a"), tag("b")]);
+        let events = store.events(0, 10).await.unwrap();
+        assert_eq!((events.len(), &*events[0].tags), (1, &[tag("a"), tag("b")][..]));
     }
 
     async fn a_secret_is_drawn_once(database: Database) {

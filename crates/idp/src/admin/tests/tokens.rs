@@ -6,7 +6,7 @@ use super::{Bench, PASSWORD, refused};
 use crate::admin::{
     AdminFault, Secret,
     audit::ListEntries,
-    tokens::{ListFamilies, RevokeAll, TokenKind, TokenText},
+    tokens::{ListFamilies, RevokeAll, RevokedTokens, TokenKind, TokenList, TokenText},
 };
 
 fn text(token: &str) -> TokenText {
@@ -47,6 +47,45 @@ async fn a_token_is_looked_at_and_revoked_by_its_text() {
         assert!(!admin.token(&text(nonsense)).await.unwrap().active);
         assert!(matches!(admin.revoke_token(&text(nonsense)).await, Err(AdminFault::NoToken)));
     }
+}
+
+#[tokio::test]
+async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    bench.user("ada").await;
+    let mut tokens = Vec::new();
+    for client in ["desk", "safe"] {
+        for _ in 0..3 {
+            tokens.push(bench.log_in(client, "ada", PASSWORD).await.text("access_token"));
+        }
+        tokens.push(bench.token(client).await);
+    }
+    let answer = bench.log_in("desk", "ada", PASSWORD).await;
+    let of_family = answer.text("access_token");
+    tokens.push(answer.text("refresh_token"));
+    let kept = bench.log_in("desk", "ada", PASSWORD).await.text("access_token");
+
+    let list = |tokens: &[String]| TokenList {
+        tokens: tokens.iter().map(|token| Secret::new(token.clone())).collect(),
+    };
+    let mut leaked = tokens.clone();
+    leaked.extend(["nonsense".to_owned(), "a.b.c".to_owned()]);
+    let before = admin.verify_audit_log().await.unwrap().entries.unwrap();
+    let revoked = admin.revoke_tokens(&list(&leaked)).await.unwrap();
+    assert_eq!(revoked, RevokedTokens { count: 9, worthless: 2 });
+    for token in tokens.iter().chain([&of_family]) {
+        assert!(!bench.is_active(token).await);
+    }
+    assert!(bench.is_active(&kept).await);
+    assert_eq!(admin.verify_audit_log().await.unwrap().entries.unwrap(), before + 9);
+    let entries = admin.audit_log(&ListEntries { after: Some(before), limit: None }).await.unwrap().items;
+    let of = |action: &str| entries.iter().filter(|entry| entry.action == action).count();
+    assert_eq!((of("token.revoke"), of("family.revoke")), (8, 1));
+
+    assert_eq!(refused(admin.revoke_tokens(&list(&[])).await), ["tokens"]);
+    assert_eq!(refused(admin.revoke_tokens(&list(&vec![kept.clone(); 501])).await), ["tokens"]);
+    assert!(bench.is_active(&kept).await, "a list that is refused revokes nothing");
 }
 
 #[tokio::test]

@@ -64,6 +64,7 @@ const SCHEME: &str = "token";
         security::revoke_key,
         security::look_at_token,
         security::revoke_token,
+        security::revoke_tokens,
         security::revoke_all,
         security::list_families,
         security::revoke_family,

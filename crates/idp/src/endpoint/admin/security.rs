@@ -8,7 +8,7 @@ use crate::admin::{
     audit::{AuditEntry, AuditVerdict, ListEntries},
     followers::{FollowerList, InForce},
     keys::{KeyList, RotateKey},
-    tokens::{FamilyView, ListFamilies, RevokeAll, Revoked, TokenText, TokenView},
+    tokens::{FamilyView, ListFamilies, RevokeAll, Revoked, RevokedTokens, TokenList, TokenText, TokenView},
 };
 
 pub(super) fn routes() -> Vec<Route> {
@@ -20,6 +20,7 @@ pub(super) fn routes() -> Vec<Route> {
         Route::new(Method::DELETE, "/keys/{kid}", Write, Nothing, revoke_key),
         Route::new(Method::POST, "/tokens/look", Read, Body, look_at_token),
         Route::new(Method::POST, "/tokens/revoke", Write, Body, revoke_token),
+        Route::new(Method::POST, "/tokens/revoke-list", Write, Body, revoke_tokens),
         Route::new(Method::POST, "/tokens/revoke-all", Write, Body, revoke_all),
         Route::new(Method::GET, "/families", Read, Query, list_families),
         Route::new(Method::DELETE, "/families/{id}", Write, Nothing, revoke_family),
@@ -68,6 +69,13 @@ async fn look_at_token(call: Call) -> Result<Response, AdminFault> {
         (status = 404, description = "it is unknown or over", body = ErrorBody)))]
 async fn revoke_token(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().revoke_token(&call.body::<TokenText>()?).await?))
+}
+
+/// Revokes tokens that leaked, all of them in one transaction. A body has 64 KiB at most: a hundred JWTs.
+#[utoipa::path(post, path = "/tokens/revoke-list", tag = "tokens", request_body = TokenList,
+    responses((status = 200, description = "revoked", body = RevokedTokens)))]
+async fn revoke_tokens(call: Call) -> Result<Response, AdminFault> {
+    Ok(found(&call.admin().revoke_tokens(&call.body::<TokenList>()?).await?))
 }
 
 /// Revokes everything a client has, or what it has on behalf of one user.

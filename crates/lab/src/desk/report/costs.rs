@@ -194,6 +194,7 @@ pub(super) fn staleness(record: &Record) -> Section {
     }
     section.table(table);
     section.table(revocations(record));
+    section.table(floods(record));
     for variant in &record.variants {
         let shown: Vec<_> = staleness_by_place(variant)
             .into_iter()
@@ -214,6 +215,51 @@ pub(super) fn staleness(record: &Record) -> Section {
     section
 }
 
+/// All that is known of them as one; `None` when there is nothing.
+fn together<'d>(all: impl Iterator<Item = Option<&'d Distribution>>) -> Option<Distribution> {
+    let all = all.flatten().filter(|one| !one.is_empty()).cloned();
+    all.reduce(|mut sum, one| {
+        sum.add(&one);
+        sum
+    })
+}
+
+/// What was revoked by the list; empty where nothing was.
+fn floods(record: &Record) -> Table {
+    let mut table = Table::new(
+        "Revoked by the list meanwhile",
+        [
+            "variant",
+            "round",
+            "revoked",
+            "took",
+            "wanted within",
+            "a list's answer, P50",
+            "longest",
+            "not revoked",
+        ],
+    );
+    for variant in &record.variants {
+        for iteration in &variant.iterations {
+            let Some(flood) = iteration.revocations.as_ref().and_then(|seen| seen.flood.as_ref()) else {
+                continue;
+            };
+            let why = flood.example.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+            table.row(vec![
+                variant.name.clone(),
+                iteration.number.to_string(),
+                words::count(flood.revoked),
+                words::time(flood.took_s * 1e6),
+                words::time(flood.within_s * 1e6),
+                words::time(flood.answer.micros(0.5)),
+                words::time(flood.answer.max() as f64 / 1e3),
+                format!("{}{why}", words::count(flood.failed)),
+            ]);
+        }
+    }
+    table
+}
+
 /// What was revoked, and what watching it took.
 fn revocations(record: &Record) -> Table {
     let caption = "Revocations, and what asking about them took";
@@ -222,6 +268,7 @@ fn revocations(record: &Record) -> Table {
         [
             "variant",
             "revoked",
+            "answered, P99",
             "came to nothing",
             "asked",
             "allowed",
@@ -237,11 +284,13 @@ fn revocations(record: &Record) -> Table {
             continue;
         }
         let sum = |of: fn(&Revocations) -> u64| words::count(all.iter().map(|seen| of(seen)).sum());
+        let answered = together(all.iter().map(|seen| seen.answer.as_ref()));
         let bound = all.iter().filter_map(|seen| seen.bound_s).reduce(f64::min);
         let cpu = all.iter().filter_map(|seen| seen.cpu_share).reduce(f64::max);
         table.row(vec![
             variant.name.clone(),
             sum(|seen| seen.revoked),
+            answered.map_or_else(|| "–".to_owned(), |answered| words::time(answered.micros(0.99))),
             sum(|seen| seen.failed),
             sum(|seen| seen.asked),
             bound.map_or_else(|| "–".to_owned(), |bound| words::time(bound * 1e6)),

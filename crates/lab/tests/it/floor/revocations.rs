@@ -188,6 +188,50 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
 }
 
 #[test]
+fn a_flood_is_spread_over_its_time_and_told_apart() {
+    let lab = Lab::new();
+    let listed = |query: &str| {
+        let lists =
+            format!("lists = [\"http://127.0.0.1:@front.http@/lists{query}\"]\noperator = \"chief\"\n");
+        revoking(REVOKE, &[("prompt", "app")])
+            .replace("introspecting_client", &format!("{lists}introspecting_client"))
+    };
+    let flood = "flood = { at = '500ms', tokens = 1200, within = '400ms' }";
+    let record = measured(&lab, &listed(""), flood);
+    let seen = iteration(&record).revocations.clone().unwrap();
+    let told = seen.flood.unwrap();
+    assert_eq!((told.revoked, told.failed, told.example), (1200, 0, None));
+    // Three lists, the last of which is due when two thirds of the time are over.
+    assert_eq!((told.answer.count(), told.within_s), (3, 0.4));
+    assert!((0.26..2.0).contains(&told.took_s), "{}", told.took_s);
+    assert!(seen.revoked > 0 && seen.answer.unwrap().count() == seen.revoked);
+    let figure = |figure| lab::analyse::measured(&record.variants[0], &figure)[0].1;
+    assert!((figure(Measure::Flood) - told.took_s * 1e6).abs() < 1.0 && figure(Measure::RevocationP99) > 0.0);
+    let report = read(&lab::desk::report::write(&record, &lab.path("out"), 1).unwrap()[1]);
+    assert!(report.contains("Revoked by the list meanwhile") && report.contains("| 1200 | "), "{report}");
+
+    let record = measured(&lab, &listed("?forgets=100"), flood);
+    let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();
+    assert_eq!((told.revoked, told.failed), (900, 300));
+    let found = finding(&record, "revocations-failed").unwrap();
+    assert!(found.evidence.contains("tokens of a list were unknown"), "{}", found.evidence);
+
+    let refused = |topology: &str, keys: &str| scenario(&lab, topology, keys).unwrap_err();
+    let error = refused(&revoking(REVOKE, &[("prompt", "app")]), flood);
+    assert!(error.contains("does not say where tokens are revoked by the list"), "{error}");
+    let error = refused(&listed("").replace("operator = \"chief\"\n", ""), flood);
+    assert!(error.contains("`lists`") && error.contains("`operator`"), "{error}");
+    for (from, to, words) in [
+        ("400ms", "4s", "has to end before the load"),
+        ("1200", "0", "flood.tokens: is from 1 to"),
+        ("500ms", "soon", "flood.at"),
+    ] {
+        let error = refused(&listed(""), &flood.replace(from, to));
+        assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
 fn what_a_topology_does_not_say_is_told_before_anything_runs() {
     let lab = Lab::new();
     let error = scenario(&lab, &guarded(""), "").unwrap_err();

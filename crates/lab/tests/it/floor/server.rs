@@ -101,6 +101,16 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             REVOKED.lock().unwrap().insert(named.to_owned(), Instant::now());
             with("200 OK", "", "")
         }
+        // As many bytes of tokens as a list may have; `?forgets=N` knows N of each list not.
+        "/lists" if bearer && form.len() <= 64 * 1024 => {
+            let list: BTreeMap<String, Vec<String>> = serde_json::from_str(form).unwrap();
+            let forgets = query.strip_prefix("forgets=").map_or(0, |number| number.parse().unwrap());
+            let now = Instant::now();
+            let tokens = list["tokens"].iter().skip(forgets).cloned();
+            REVOKED.lock().unwrap().extend(tokens.map(|token| (token, now)));
+            let count = list["tokens"].len().saturating_sub(forgets);
+            with("200 OK", "", &format!("{{\"count\":{count},\"worthless\":{forgets}}}"))
+        }
         "/introspect" => with(
             "200 OK",
             "",

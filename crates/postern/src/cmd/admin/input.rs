@@ -11,8 +11,10 @@ use zeroize::Zeroizing;
 
 use crate::cli::Failure;
 
-/// Longest file that is read whole.
+/// Longest file of one thing that is read whole.
 const MAX: u64 = 64 * 1024;
+/// And of a list.
+const MAX_LIST: u64 = 1024 * 1024 * 1024;
 
 /// How a password is handed in.
 #[derive(Debug, Default, clap::Args)]
@@ -34,7 +36,7 @@ impl PasswordFrom {
     pub(super) fn read(&self) -> Result<Option<Secret>, Failure> {
         match &self.password_file {
             Some(file) => {
-                let text = Zeroizing::new(whole(file, "password")?);
+                let text = Zeroizing::new(whole(file, "password", MAX)?);
                 let line = text.lines().next().unwrap_or_default();
                 if line.is_empty() {
                     return Err(Failure::new(format!(
@@ -57,36 +59,47 @@ impl PasswordFrom {
 
 /// A token from a file, or from standard input.
 pub(super) fn token(file: &str) -> Result<Secret, Failure> {
-    let text = Zeroizing::new(whole(file, "token")?);
+    let text = Zeroizing::new(whole(file, "token", MAX)?);
     match text.trim() {
         "" => Err(Failure::new(format!("{} is empty: write the token there", named(file)))),
         token => Ok(Secret::new(token.to_owned())),
     }
 }
 
+/// Tokens from a file, or from standard input: one in each line.
+pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
+    let text = Zeroizing::new(whole(file, "list of tokens", MAX_LIST)?);
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let tokens: Vec<_> = lines.map(|token| Secret::new(token.to_owned())).collect();
+    if tokens.is_empty() {
+        return Err(Failure::new(format!(
+            "{} is empty: write the token there, or several, one in each line",
+            named(file)
+        )));
+    }
+    Ok(tokens)
+}
+
 /// JSON from a file, or from standard input.
 pub(super) fn json<T: DeserializeOwned>(file: &str, what: &str) -> Result<T, Failure> {
-    let text = whole(file, what)?;
+    let text = whole(file, what, MAX)?;
     serde_json::from_str(&text)
         .map_err(|error| Failure::new(format!("the {what} in {}: {error}", named(file))))
 }
 
-fn whole(file: &str, what: &str) -> Result<String, Failure> {
+fn whole(file: &str, what: &str, most: u64) -> Result<String, Failure> {
     let unread =
         |error: io::Error| Failure::new(format!("cannot read the {what} from {}: {error}", named(file)));
     let mut text = String::new();
     let read = match file {
-        "-" => io::stdin().lock().take(MAX + 1).read_to_string(&mut text),
-        file => File::open(Path::new(file)).map_err(unread)?.take(MAX + 1).read_to_string(&mut text),
+        "-" => io::stdin().lock().take(most + 1).read_to_string(&mut text),
+        file => File::open(Path::new(file)).map_err(unread)?.take(most + 1).read_to_string(&mut text),
     };
-    match read.map_err(unread)? as u64 {
-        0..=MAX => Ok(text),
-        _ => Err(Failure::new(format!(
-            "{} has more than {} KiB: it is not the {what}",
-            named(file),
-            MAX / 1024
-        ))),
+    if read.map_err(unread)? as u64 > most {
+        let most = most / 1024;
+        return Err(Failure::new(format!("{} has more than {most} KiB: it is not the {what}", named(file))));
     }
+    Ok(text)
 }
 
 fn named(file: &str) -> &str {

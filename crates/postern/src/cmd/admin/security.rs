@@ -2,11 +2,14 @@
 
 use std::io::{BufWriter, Write as _};
 
+use idp::admin::Secret;
 use idp::admin::audit::{AuditEntry, ListEntries};
 use idp::admin::followers::Refusal;
 use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
 use idp::admin::sessions::{ListSessions, SessionView};
-use idp::admin::tokens::{FamilyView, ListFamilies, TokenKind, TokenText, TokenView};
+use idp::admin::tokens::{
+    FamilyView, ListFamilies, MOST_TOKENS, RevokedTokens, TokenKind, TokenList, TokenText, TokenView,
+};
 
 use super::desk::{Desk, PAGE, all};
 use super::{Done, Fault, copies, input, show, user};
@@ -105,9 +108,9 @@ pub(super) enum TokenVerb {
         /// File with the token, or - for standard input
         file: String,
     },
-    /// Revoke a token: an access token alone, a refresh token with its family
+    /// Revoke a token, or many: an access token alone, a refresh token with its family
     Revoke {
-        /// File with the token, or - for standard input
+        /// File with the token, or with one in each line, or - for standard input
         file: String,
     },
     /// Show families that are alive: what each authorization led to
@@ -135,8 +138,12 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
             Ok(if view.active { Outcome::Good } else { Outcome::No })
         }
         TokenVerb::Revoke { file } => {
-            let revoked = admin.revoke_token(&TokenText { token: input::token(&file)? }).await?;
-            Ok(desk.did(&revoked, "the token is revoked")?)
+            let tokens = input::tokens(&file)?;
+            if let [token] = &tokens[..] {
+                let revoked = admin.revoke_token(&TokenText { token: token.clone() }).await?;
+                return Ok(desk.did(&revoked, "the token is revoked")?);
+            }
+            revoke_all(desk, &tokens).await
         }
         TokenVerb::Families { user: named, client } => {
             let user = match named {
@@ -161,6 +168,31 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
             Ok(desk.did(&(), &format!("family {id} is revoked"))?)
         }
     }
+}
+
+async fn revoke_all(desk: &Desk, tokens: &[Secret]) -> Done {
+    let mut all = RevokedTokens { count: 0, worthless: 0 };
+    for some in tokens.chunks(MOST_TOKENS) {
+        let revoked = desk.admin().revoke_tokens(&TokenList { tokens: some.to_vec() }).await;
+        let RevokedTokens { count, worthless } = revoked.inspect_err(|_| {
+            let seen = all.count + all.worthless;
+            anstream::eprintln!(
+                "{seen} of {} tokens were seen to, {} of them revoked",
+                tokens.len(),
+                all.count
+            );
+        })?;
+        all.count += count;
+        all.worthless += worthless;
+    }
+    let RevokedTokens { count, worthless } = all;
+    let what = match worthless {
+        0 => format!("{count} tokens are revoked"),
+        _ => {
+            format!("{count} tokens are revoked; {worthless} others were unknown, expired or revoked before")
+        }
+    };
+    Ok(desk.did(&all, &what)?)
 }
 
 fn token(view: &TokenView) -> String {

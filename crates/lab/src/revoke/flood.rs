@@ -1,0 +1,183 @@
+//! A great many credentials revoked in a short time, as after a leak.
+//!
+//! Owns: getting them before load begins, and the lists of them that are sent to the provider's administration (`POST {"tokens": […]}`). Does not own:
+//! the single revocations beside it ([`super::course`]), by which one sees what a flood does to others.
+//!
+//! Flow: tokens are issued → lists as large as the administration takes → list k of n is sent when k/n of the time is over, several at once →
+//! how long it took, and how long each list waited for its answer.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::DIGITS;
+use super::course::{Course, chosen};
+use crate::fetch::{access_token, posting};
+use crate::load::Flow;
+use crate::record::{Distribution, Flooded};
+use crate::units::{count, nanos};
+
+/// What gives the right to revoke others' tokens.
+const SCOPE: &str = "grant_type=client_credentials&scope=postern%3Aadmin";
+/// Tokens that are asked for at once.
+const ASKING: usize = 32;
+/// Lists under way at once.
+const SENDING: usize = 8;
+/// Most tokens of a list,
+const TOGETHER: usize = 500;
+/// and most bytes: a body has 64 KiB at most.
+const BYTES: usize = 60 * 1024;
+
+/// When, how many, and how fast.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Flood {
+    /// From the beginning of revocations on.
+    pub at: Duration,
+    /// Tokens that are revoked.
+    pub tokens: u32,
+    /// Time over which they are spread, if the provider can.
+    pub within: Duration,
+}
+
+/// What is ready to be sent.
+pub(super) struct Lists {
+    flood: Flood,
+    /// Each with its number of tokens.
+    bodies: Vec<(Bytes, u64)>,
+    operator: String,
+}
+
+#[derive(Serialize)]
+struct List<'t> {
+    tokens: &'t [String],
+}
+
+#[derive(Deserialize)]
+struct Revoked {
+    count: u64,
+}
+
+/// Gets the tokens.
+pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, String> {
+    let Some(operator) = &course.site.operator else {
+        return Err("the topology does not say who may revoke tokens by the list".to_owned());
+    };
+    let at = chosen(&course.site.issue, 0);
+    let answer = course.exchange(at, &posting(operator.clone(), SCOPE.to_owned())).await?;
+    if answer.status != 200 {
+        return Err(format!(
+            "no right to administer from {}: {}: {}",
+            at.url,
+            answer.status,
+            answer.beginning()
+        ));
+    }
+    let operator = access_token(&answer)?;
+    let (next, tokens) = (Rc::new(Cell::new(0_u64)), Rc::new(RefCell::new(Vec::new())));
+    let mut asking = JoinSet::new();
+    for _ in 0..ASKING {
+        let (course, next, tokens) = (Rc::clone(course), Rc::clone(&next), Rc::clone(&tokens));
+        asking.spawn_local(async move {
+            while next.get() < u64::from(flood.tokens) {
+                let number = next.replace(next.get() + 1);
+                let token = course.issue(chosen(&course.site.issue, number)).await?;
+                tokens.borrow_mut().push(token);
+            }
+            Ok::<(), String>(())
+        });
+    }
+    while let Some(asked) = asking.join_next().await {
+        asked.map_err(|error| error.to_string())??;
+    }
+    Ok(Lists { flood, bodies: bodies(&tokens.take())?, operator })
+}
+
+/// As few lists as the administration takes.
+fn bodies(tokens: &[String]) -> Result<Vec<(Bytes, u64)>, String> {
+    let longest = tokens.iter().map(String::len).max().unwrap_or(0);
+    // A token stands between quotes and before a comma.
+    let together = (BYTES / (longest + 3)).clamp(1, TOGETHER);
+    let body = |tokens| serde_json::to_vec(&List { tokens }).map_err(|error| error.to_string());
+    tokens.chunks(together).map(|some| Ok((Bytes::from(body(some)?), count(some.len())))).collect()
+}
+
+impl Lists {
+    /// Sends them; `first` is when revocations begin.
+    pub(super) async fn send(self, course: Rc<Course>, first: Instant) -> Flooded {
+        tokio::time::sleep_until((first + self.flood.at).into()).await;
+        let begun = Instant::now();
+        let (within, lists) = (self.flood.within, Rc::new(self));
+        let next = Rc::new(Cell::new(0_usize));
+        let mut sending = JoinSet::new();
+        for _ in 0..SENDING {
+            let (course, lists, next) = (Rc::clone(&course), Rc::clone(&lists), Rc::clone(&next));
+            sending.spawn_local(async move {
+                let mut sent = Vec::new();
+                loop {
+                    let number = next.replace(next.get() + 1);
+                    let Some((body, tokens)) = lists.bodies.get(number) else { return sent };
+                    let due = within.mul_f64(number as f64 / lists.bodies.len() as f64);
+                    tokio::time::sleep_until((begun + due).into()).await;
+                    let asked = Instant::now();
+                    let revoked = revoke(&course, number, body.clone(), &lists.operator).await;
+                    sent.push((*tokens, revoked, asked.elapsed()));
+                }
+            });
+        }
+        let mut sent = Vec::new();
+        while let Some(by_one) = sending.join_next().await {
+            // A panic there is one of this thread, and is told where that is waited for.
+            sent.extend(by_one.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
+        }
+        let took = begun.elapsed();
+        let wanted = |(tokens, ..): &(u64, Result<u64, String>, Duration)| *tokens;
+        let revoked: u64 = sent.iter().filter_map(|(_, revoked, _)| revoked.as_ref().ok()).sum();
+        Flooded {
+            revoked,
+            failed: sent.iter().map(wanted).sum::<u64>() - revoked,
+            example: sent.iter().find_map(|(_, revoked, _)| revoked.as_ref().err().cloned()),
+            within_s: within.as_secs_f64(),
+            took_s: took.as_secs_f64(),
+            answer: Distribution::of(sent.iter().map(|(.., waited)| nanos(*waited)), DIGITS),
+        }
+    }
+}
+
+/// Sends one list; how many tokens of it are revoked.
+async fn revoke(course: &Course, number: usize, body: Bytes, operator: &str) -> Result<u64, String> {
+    let at = chosen(&course.site.lists, count(number));
+    let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    let flow =
+        Flow { method: Method::POST, headers: json, body, tokens: vec![operator.to_owned()], ..Flow::get() };
+    let answer = course.exchange(at, &flow).await?;
+    if answer.status != 200 {
+        return Err(format!("{} answers {}: {}", at.url, answer.status, answer.beginning()));
+    }
+    let revoked = serde_json::from_slice::<Revoked>(&answer.content);
+    revoked.map(|revoked| revoked.count).map_err(|error| format!("{}: {error}", at.url))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_as_long_as_they_may_be() {
+        let tokens = |length: usize, number: usize| vec!["t".repeat(length); number];
+        let lengths = |tokens: Vec<String>| {
+            let bodies = bodies(&tokens).unwrap();
+            assert!(bodies.iter().all(|(body, _)| body.len() <= 64 * 1024));
+            bodies.into_iter().map(|(_, tokens)| tokens).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(tokens(43, 1200)), [500, 500, 200]);
+        assert_eq!(lengths(tokens(700, 100)), [87, 13]);
+        assert_eq!(lengths(tokens(70_000, 0)), [0_u64; 0]);
+        assert_eq!(bodies(&tokens(3, 2)).unwrap()[0].0, r#"{"tokens":["ttt","ttt"]}"#);
+    }
+}
