@@ -1,5 +1,7 @@
 //! Numbers in words: as many digits as mean something, with their unit; and what happened when.
 
+use std::time::Duration;
+
 use crate::analyse::{Figure, Interval, Verdict};
 use crate::record::Event;
 
@@ -12,6 +14,18 @@ pub(crate) fn time(us: f64) -> String {
         format!("{} ms", digits(us / 1e3))
     } else {
         format!("{} µs", digits(us))
+    }
+}
+
+/// How long something takes, to go on a line with it: `; takes at least 1 h 46 min`. Empty where nothing is known.
+pub(crate) fn at_least(time: Duration) -> String {
+    let minutes = (time.as_secs() + 30) / 60;
+    match (time.as_secs(), minutes / 60, minutes % 60) {
+        (0, ..) => String::new(),
+        (seconds @ ..100, ..) => format!("; takes at least {seconds} s"),
+        (_, 0, minutes) => format!("; takes at least {minutes} min"),
+        (_, hours, 0) => format!("; takes at least {hours} h"),
+        (_, hours, minutes) => format!("; takes at least {hours} h {minutes} min"),
     }
 }
 
@@ -146,6 +160,16 @@ pub(crate) fn verdict(kind: &Figure, verdict: &Verdict) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waits_is_told_in_minutes() {
+        for (seconds, words) in
+            [(99, "99 s"), (100, "2 min"), (3569, "59 min"), (3570, "1 h"), (6360, "1 h 46 min")]
+        {
+            assert_eq!(at_least(Duration::from_secs(seconds)), format!("; takes at least {words}"));
+        }
+        assert_eq!(at_least(Duration::from_millis(900)), "");
+    }
 
     #[test]
     fn times_have_three_digits_and_a_unit() {

@@ -98,9 +98,9 @@ pub struct TokenList {
 /// What came of a list of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RevokedTokens {
-    /// How many were worth something until now.
+    /// How many were worth something until now. A JWT that was revoked before is revoked once more.
     pub count: u64,
-    /// How many were not: unknown, expired, revoked before.
+    /// How many were not: unknown, expired, or revoked before.
     pub worthless: u64,
 }
 

@@ -1,9 +1,61 @@
 //! Figures as files name them, read out of a variant.
 //!
-//! Owns: which [`Figure`] a [`Measure`] is. Does not own: the bounds that a figure is held to.
+//! Owns: which [`Figure`] a [`Measure`] is, and what it is beside another variant. Does not own: the bounds that a figure is held to.
 
 use super::{Figure, staleness_by_place};
-use crate::record::{Measure, Variant};
+use crate::record::{Measure, Record, Variant};
+
+/// What a figure is compared with: the same figure of another variant, in the same round, because a machine drifts between two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside<'a> {
+    /// Nothing.
+    Nothing,
+    /// It is taken from the figure.
+    Minus(&'a str),
+    /// The figure is divided by it.
+    Over(&'a str),
+}
+
+/// A figure of the variant `of` in each round that has it, never none; the sentence says why there is none.
+pub fn by_round(
+    record: &Record,
+    measure: &Measure,
+    of: &str,
+    beside: Beside<'_>,
+) -> Result<Vec<f64>, String> {
+    let figures = |name: &str| -> Result<Vec<(u32, f64)>, String> {
+        let variant = record.variant(name).ok_or_else(|| format!("there is no figure of `{name}`"))?;
+        let values = measured(variant, measure);
+        if values.is_empty() {
+            return Err(format!("no round of `{name}` has its {measure}{}", hint(variant, measure)));
+        }
+        Ok(values)
+    };
+    let own = figures(of)?;
+    let (name, how): (_, fn(f64, f64) -> Option<f64>) = match beside {
+        Beside::Minus(name) => (name, |own, other| Some(own - other)),
+        Beside::Over(name) => (name, |own, other| (other > 0.0).then(|| own / other)),
+        Beside::Nothing => return Ok(own.into_iter().map(|(_, value)| value).collect()),
+    };
+    let other = figures(name)?;
+    let in_round = |number: u32| other.iter().find(|(round, _)| *round == number).map(|(_, value)| *value);
+    let values: Vec<f64> =
+        own.into_iter().filter_map(|(number, value)| how(value, in_round(number)?)).collect();
+    match (values.is_empty(), other.iter().all(|(_, value)| *value <= 0.0)) {
+        (false, _) => Ok(values),
+        (true, true) if matches!(beside, Beside::Over(_)) => Err(format!("it is 0 for `{name}`")),
+        (true, _) => Err(format!("no round has both figures, its own and that of `{name}`")),
+    }
+}
+
+/// Which components there are, where the one that is meant is none of them.
+fn hint(variant: &Variant, measure: &Measure) -> String {
+    let known = variant.component_names();
+    match measure.component() {
+        Some(name) if !known.contains(&name) => format!("; it has {}", known.join(", ")),
+        _ => String::new(),
+    }
+}
 
 /// A figure by number of iteration, for every iteration that has it; once for all (0) a count, which repeats, and staleness, of which an iteration sees few
 /// cases: it is that of the worst place over all iterations, infinite where too many credentials were never refused.

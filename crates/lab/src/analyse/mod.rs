@@ -24,6 +24,6 @@ pub(crate) use figures::window;
 pub use figures::{Figure, figures, paired, pooled};
 pub use knee::{Knee, Load, find_knee};
 pub use little::{LittleCheck, little};
-pub use measure::measured;
+pub use measure::{Beside, by_round, measured};
 pub use outlier::{Outlier, outliers};
 pub use staleness::{StalePlace, staleness_by_place};

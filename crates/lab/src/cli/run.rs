@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::run::{self, Options, Show};
 use crate::scenario::{Scenario, Wish};
 use crate::topology::{Library, Programs, Topology};
+use crate::words;
 
 /// Where a report goes when nothing is said.
 const OUT: &str = "lab-report";
@@ -148,7 +149,7 @@ fn since_1970() -> Duration {
 
 /// What would run.
 fn check(scenario: &Scenario, out: &mut dyn Write) -> Result<Ending, CliError> {
-    writeln!(out, "{}: {}", scenario.name, scenario.title)?;
+    writeln!(out, "{}: {}{}", scenario.name, scenario.title, words::at_least(scenario.least_length()))?;
     for arrangement in &scenario.arrangements {
         let topology = &arrangement.topology;
         writeln!(out, "{}  {}", arrangement.name, topology.words())?;

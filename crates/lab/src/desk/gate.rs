@@ -11,7 +11,7 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::analyse::{measured, median};
+use crate::analyse::{Beside, by_round, median};
 use crate::record::{Measure, Record, RecordError, Variant, read_bounded};
 
 /// Tolerance of a count in a baseline that is made from nothing.
@@ -100,22 +100,23 @@ pub enum GateError {
 }
 
 impl Check {
-    /// The figure in a run; the sentence says why there is none.
+    /// The figure in a run: the median over its rounds, and the worst of them where a bound holds in each
+    /// ([`Measure::holds_each_round`]). The sentence says why there is none.
     fn measured(&self, record: &Record) -> Result<f64, String> {
-        let of = |name: &str| {
-            let variant =
-                record.variant(name).ok_or_else(|| format!("{self}: the run has no variant `{name}`"))?;
-            let values: Vec<f64> =
-                measured(variant, &self.figure).into_iter().map(|(_, value)| value).collect();
-            if values.is_empty() {
-                return Err(format!("{self}: the run does not have it for `{name}`"));
-            }
-            Ok(median(&values))
+        let beside = self.over.as_deref().map_or(Beside::Nothing, Beside::Over);
+        let values =
+            by_round(record, &self.figure, &self.variant, beside).map_err(|why| format!("{self}: {why}"))?;
+        if !self.figure.holds_each_round() {
+            return Ok(median(&values));
+        }
+        // How bad a value is.
+        let badness = |value: f64| match self.may {
+            May::Fall => value,
+            May::Rise => -value,
+            May::Stay => (value - self.value).abs(),
         };
-        let value = of(&self.variant)?;
-        let Some(over) = &self.over else { return Ok(value) };
-        let whole = of(over)?;
-        if whole > 0.0 { Ok(value / whole) } else { Err(format!("{self}: it is 0 for `{over}`")) }
+        let worst = values.into_iter().max_by(|a, b| badness(*a).total_cmp(&badness(*b)));
+        Ok(worst.unwrap_or(f64::NAN))
     }
 
     /// A sentence when the run is beyond the tolerance.

@@ -5,8 +5,8 @@
 //! ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)); a difference and a ratio are taken within a round, because a machine
 //! drifts between two. A figure that was not measured does not meet its target: nobody knows.
 
-use crate::analyse::{measured, median};
-use crate::record::{Record, Target, Unit, Variant};
+use crate::analyse::{Beside, by_round, median};
+use crate::record::{Record, Target, Unit};
 use crate::words;
 
 /// What became of a target.
@@ -36,7 +36,12 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
     let wanted: Vec<String> =
         bounds.into_iter().flatten().map(|(how, bound)| format!("{how} {}", show(bound))).collect();
     let wanted = wanted.join(", ");
-    let values = match values(record, target) {
+    let beside = match (&target.minus, &target.over) {
+        (Some(minus), _) => Beside::Minus(minus),
+        (None, Some(over)) => Beside::Over(over),
+        (None, None) => Beside::Nothing,
+    };
+    let values = match by_round(record, &target.figure, &target.of, beside) {
         Ok(values) => values,
         Err(why) => {
             return Judged {
@@ -64,40 +69,6 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
         }
     }
     Judged { target, values, met, seen, wanted }
-}
-
-/// The figure of a target in each round that has it.
-fn values(record: &Record, target: &Target) -> Result<Vec<f64>, String> {
-    let of = |name: &str| -> Result<Vec<(u32, f64)>, String> {
-        let variant = record.variant(name).ok_or_else(|| format!("there is no figure of `{name}`"))?;
-        let values = measured(variant, &target.figure);
-        if values.is_empty() {
-            return Err(format!("no round of `{name}` has its {}{}", target.figure, hint(variant, target)));
-        }
-        Ok(values)
-    };
-    let own = of(&target.of)?;
-    let (other, how): (_, fn(f64, f64) -> Option<f64>) = match (&target.minus, &target.over) {
-        (Some(minus), _) => (of(minus)?, |own, other| Some(own - other)),
-        (None, Some(over)) => (of(over)?, |own, other| (other > 0.0).then(|| own / other)),
-        (None, None) => return Ok(own.into_iter().map(|(_, value)| value).collect()),
-    };
-    let beside = |number: u32| other.iter().find(|(round, _)| *round == number).map(|(_, value)| *value);
-    let values: Vec<f64> =
-        own.into_iter().filter_map(|(number, value)| how(value, beside(number)?)).collect();
-    if values.is_empty() {
-        return Err("no round has both figures".to_owned());
-    }
-    Ok(values)
-}
-
-/// Which components there are, where the one that is meant is none of them.
-fn hint(variant: &Variant, target: &Target) -> String {
-    let known = variant.component_names();
-    match target.figure.component() {
-        Some(name) if !known.contains(&name) => format!("; it has {}", known.join(", ")),
-        _ => String::new(),
-    }
 }
 
 /// A value in the unit of the target.

@@ -40,7 +40,7 @@ pub(super) fn plan(running: &Running, load: &Load, flow: Flow, seed: u64) -> Res
         concurrency: workers as usize,
         warmup: load.warmup,
         duration,
-        after: super::measure::after_window(load).unwrap_or_default(),
+        after: load.after_window().unwrap_or_default(),
         timeout: load.timeout,
         seed,
         trust: running.trust()?,

@@ -41,19 +41,6 @@ impl Measured {
     }
 }
 
-/// How long a load takes, where it is known.
-pub(super) fn length(load: &Load) -> Option<Duration> {
-    match load.stop {
-        Stop::After(duration) => Some(load.warmup + duration + after_window(load).unwrap_or_default()),
-        Stop::Count(_) => None,
-    }
-}
-
-/// How long it goes on after its window, so that credentials are revoked then.
-pub(super) fn after_window(load: &Load) -> Option<Duration> {
-    load.revocations?.after_window
-}
-
 /// The load as the record says it.
 pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, tokens: usize) -> LoadShape {
     let (arrivals, concurrency) = match load.arrivals {
@@ -105,7 +92,7 @@ pub(super) fn measure(
     let prepared = Sampler::prepare(running.started());
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::Watch::beginner);
-    let (in_window, after) = if after_window(load).is_some() { (None, revoking) } else { (revoking, None) };
+    let (in_window, after) = if load.after_window().is_some() { (None, revoking) } else { (revoking, None) };
     let (beginning, begins) = mpsc::channel();
     let acting = beginning.clone();
     let probe = Probe {
@@ -266,7 +253,7 @@ fn plan(
 }
 
 fn slice_ms(load: &Load) -> u64 {
-    let whole = length(load).map_or(0, |length| nanos(length) / 1_000_000);
+    let whole = load.length().map_or(0, |length| nanos(length) / 1_000_000);
     (whole / SLICES / 50 * 50).clamp(LEAST_SLICE_MS, MOST_SLICE_MS)
 }
 

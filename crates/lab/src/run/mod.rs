@@ -140,6 +140,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
         progress: Progress::new(options.show),
         variants: BTreeMap::new(),
         failed: BTreeMap::new(),
+        ended_nothing: BTreeMap::new(),
         slowest: None,
         interrupted: false,
         started: 0,
@@ -148,9 +149,13 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     floor.rounds();
     floor.counts();
     floor.progress.end();
-    let Floor { variants, failed, interrupted, .. } = floor;
-    let failed: Vec<(String, String)> =
+    let Floor { variants, failed, ended_nothing, interrupted, .. } = floor;
+    let mut failed: Vec<(String, String)> =
         failed.into_iter().map(|(index, why)| (scenario.arrangements[index].name.clone(), why)).collect();
+    // Who never ended anything is left out like who failed.
+    for (variant, rounds) in ended_nothing.iter().filter(|(variant, _)| !variants.contains_key(*variant)) {
+        failed.push((variant.clone(), no_figure(rounds)));
+    }
     // Logs of what failed are worth more than a tidy folder.
     let kept = match temporary {
         Some(temporary) if !failed.is_empty() => Some(temporary.keep()),
@@ -159,7 +164,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     if variants.is_empty() {
         return Err(RunError::Nothing { failed });
     }
-    let record = record(scenario, facts.run(options.seed, interrupted), variants, &failed)?;
+    let record = record(scenario, facts.run(options.seed, interrupted), variants, &failed, &ended_nothing)?;
     Ok(Ran { record, failed, work: options.keep.or(kept) })
 }
 
@@ -169,6 +174,7 @@ fn record(
     run: Run,
     mut variants: BTreeMap<String, Variant>,
     failed: &[(String, String)],
+    ended_nothing: &BTreeMap<String, Vec<u32>>,
 ) -> Result<Record, RunError> {
     let mut record = Record::new(run);
     for name in scenario.variants() {
@@ -196,10 +202,35 @@ fn record(
                     .to_owned(),
         }
     }));
+    let some = ended_nothing.iter().filter(|(variant, _)| record.variant(variant).is_some());
+    let some: Vec<Finding> = some
+        .map(|(variant, rounds)| {
+            Finding {
+                name: "nothing-ended".to_owned(),
+                variant: Some(variant.clone()),
+                doubt: Doubt::Careful,
+                evidence: no_figure(rounds),
+                remedy: "its figures are of the other rounds, which were better ones: make the window longer than what \
+                    is measured takes, or the load smaller"
+                    .to_owned(),
+            }
+        })
+        .collect();
+    record.findings.extend(some);
     // Before detail is dropped: pauses are no longer than a slice.
     record.findings = diagnose::findings(&record);
     record.thin();
     Ok(record)
+}
+
+/// Why rounds have no iteration.
+fn no_figure(rounds: &[u32]) -> String {
+    let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
+    format!(
+        "nothing ended in the window of {} {}, neither well nor badly",
+        if rounds.len() == 1 { "round" } else { "rounds" },
+        numbers.join(", ")
+    )
 }
 
 fn first_line(text: &str) -> String {
@@ -270,6 +301,8 @@ struct Floor<'a> {
     variants: BTreeMap<String, Variant>,
     /// Arrangements that are not tried again, by index.
     failed: BTreeMap<usize, String>,
+    /// Rounds of variants in whose windows nothing ended.
+    ended_nothing: BTreeMap<String, Vec<u32>>,
     /// Requests per second that the slowest arrangement served to a closed loop.
     slowest: Option<f64>,
     interrupted: bool,
@@ -431,7 +464,7 @@ impl Floor<'_> {
         let load = &arrangement.adapt(&self.scenario.loads[name]);
         let variant = self.scenario.variant(arrangement, name);
         let rate = self.rate(load);
-        self.progress.measuring(&variant, round, measure::length(load));
+        self.progress.measuring(&variant, round, load.length());
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
         // Another seed for each round, the same for all variants of a round: they get the same arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
@@ -439,9 +472,16 @@ impl Floor<'_> {
         match outcome {
             Ok(measured) => {
                 self.interrupted |= measured.interrupted;
-                let Some(iteration) = measured.iteration else { return };
+                let Some(iteration) = measured.iteration else {
+                    if !self.interrupted {
+                        self.progress.nothing_ended(&variant, round);
+                        self.ended_nothing.entry(variant).or_default().push(round);
+                    }
+                    return;
+                };
                 let iteration = Iteration { number: round, start_ms, ..iteration };
-                self.progress.measured(&variant, round, &iteration);
+                let what = if load.flow.is_some() { "transactions" } else { "requests" };
+                self.progress.measured(&variant, round, &iteration, what);
                 let shape = measure::shape(arrangement, load, rate, up.tokens.len());
                 let entry = self.variants.entry(variant.clone());
                 let topology = &arrangement.topology;

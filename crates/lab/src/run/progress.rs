@@ -55,7 +55,8 @@ impl Progress {
         seen.rounds = scenario.rounds;
         seen.all = u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(scenario.rounds);
         drop(seen);
-        self.line(&format!("{}{}", scenario.title, if scenario.quick { " (quick)" } else { "" }));
+        let quick = if scenario.quick { " (quick)" } else { "" };
+        self.line(&format!("{}{quick}{}", scenario.title, words::at_least(scenario.least_length())));
         if !self.terminal || self.show == Show::Nothing {
             return;
         }
@@ -80,10 +81,22 @@ impl Progress {
         self.line(&format!("{name} is left out: {why}"));
     }
 
-    pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration) {
-        let rounds = self.view.lock().rounds;
-        self.view.lock().done += 1;
-        self.line(&format!("round {round} of {rounds}  {name}  {}", summary(iteration)));
+    /// `what` was sent: requests or transactions.
+    pub(super) fn measured(&self, name: &str, round: u32, iteration: &Iteration, what: &str) {
+        self.done(name, round, &summary(iteration, what));
+    }
+
+    pub(super) fn nothing_ended(&self, name: &str, round: u32) {
+        self.done(name, round, "nothing ended in the window");
+    }
+
+    fn done(&self, name: &str, round: u32, summary: &str) {
+        let rounds = {
+            let mut seen = self.view.lock();
+            seen.done += 1;
+            seen.rounds
+        };
+        self.line(&format!("round {round} of {rounds}  {name}  {summary}"));
     }
 
     pub(super) fn counted(&self, name: &str, instructions: f64, allocations: f64) {
@@ -118,10 +131,10 @@ impl Drop for Progress {
 }
 
 /// A load in some words.
-fn summary(iteration: &Iteration) -> String {
+fn summary(iteration: &Iteration, what: &str) -> String {
     let mut text = String::new();
     let good = iteration.count(Outcome::Ok);
-    let _ = write!(text, "{} requests/s", words::digits(good as f64 / iteration.seconds));
+    let _ = write!(text, "{} {what}/s", words::digits(good as f64 / iteration.seconds));
     for (figure, name) in [(Figure::P50, "p50"), (Figure::P99, "p99")] {
         if let Some(micros) = figure.of(iteration) {
             let _ = write!(text, "  {name} {}", words::time(micros));
@@ -207,7 +220,7 @@ fn picture(seen: &Seen) -> String {
         text,
         "{}",
         cut(&format!(
-            "  requests/s  {}  {}",
+            "  throughput  {}  {}/s",
             heights.collect::<String>(),
             words::digits(rates.last().copied().unwrap_or(0.0))
         ))

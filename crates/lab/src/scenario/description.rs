@@ -178,6 +178,15 @@ impl Scenario {
         self.arrangements.iter().flat_map(of).collect()
     }
 
+    /// How long its loads take together: at least, because nobody knows how long a number of requests takes, nor programs to start.
+    pub fn least_length(&self) -> Duration {
+        let loads = self.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
+        let round: Duration = loads.filter_map(|load| self.loads.get(load)?.length()).sum();
+        let calibrating = if self.wants_calibration() { self.calibration } else { Duration::ZERO };
+        round * self.rounds
+            + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)
+    }
+
     /// Some load's rate depends on what the slowest variant serves.
     pub(crate) fn wants_calibration(&self) -> bool {
         let shares = |load: &Load| matches!(load.arrivals, Arriving::Open { rate: Rate::OfSlowest(_), .. });

@@ -61,6 +61,21 @@ pub struct Load {
     pub events: Vec<Planned>,
 }
 
+impl Load {
+    /// How long it takes, where it is known: not that of a number of requests.
+    pub fn length(&self) -> Option<Duration> {
+        match self.stop {
+            Stop::After(duration) => Some(self.warmup + duration + self.after_window().unwrap_or_default()),
+            Stop::Count(_) => None,
+        }
+    }
+
+    /// How long it goes on after its window, so that credentials are revoked then.
+    pub fn after_window(&self) -> Option<Duration> {
+        self.revocations?.after_window
+    }
+}
+
 /// Connections that are opened before a load and held until it ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hold {

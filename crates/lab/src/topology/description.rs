@@ -1,9 +1,9 @@
 //! The TOML form of a topology.
 //!
 //! Owns: keys, what they may hold, and the texts that belong together (includes and templates). Does not own: running anything. What can be
-//! checked without starting a program is checked here, so that a spelling mistake does not show after half an hour of load.
+//! checked without starting a program is ([`super::check`]), so that a spelling mistake does not show after half an hour of load.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,21 +12,14 @@ use serde::Deserialize;
 use super::TopologyError;
 use super::during::Anew;
 use super::library::{Library, Text};
+use super::names::own_names;
 use super::provider;
 use super::table::Gathered;
-use super::template::{self, Values};
+use super::template;
 use crate::cgroup::Limits;
 use crate::load::Protocol;
-use crate::observe::prometheus;
 use crate::provider::Scenario as Flow;
 
-/// Names that every text can use, beside ports, files, secrets and variables.
-const BUILT_IN: [&str; 8] =
-    ["run", "work", "secret_file", "certificate", "key", "certificate_and_key", "token_key", "token_keys"];
-/// Largest token that the lab makes, bytes: servers refuse longer heads.
-const MOST_TOKEN: usize = 16_384;
-/// Most components, with room for every topology anybody has drawn.
-const MOST_COMPONENTS: usize = 64;
 /// Most places where load enters.
 const MOST_ENTRIES: usize = 64;
 
@@ -397,223 +390,6 @@ impl Topology {
         }
         Ok(())
     }
-
-    fn check(&self, file: &str) -> Result<(), TopologyError> {
-        let mut names = BTreeSet::new();
-        if self.components.len() > MOST_COMPONENTS {
-            return Err(TopologyError::value(
-                file,
-                "component",
-                format!("more than {MOST_COMPONENTS} of them"),
-            ));
-        }
-        for component in &self.components {
-            if !names.insert(component.name.as_str()) {
-                return Err(TopologyError::value(
-                    file,
-                    "component",
-                    format!("two are called `{}`", component.name),
-                ));
-            }
-        }
-        let known = names.iter().copied().collect::<Vec<_>>().join(", ");
-        for (key, name) in self
-            .path
-            .iter()
-            .map(|name| ("path", name))
-            .chain(self.flow_path.iter().map(|name| ("flow_path", name)))
-            .chain(self.load.timing.iter().map(|name| ("load.server_timing_of", name)))
-        {
-            if !names.contains(name.as_str()) {
-                return Err(TopologyError::value(
-                    file,
-                    key,
-                    format!("there is no component `{name}`; there is {known}"),
-                ));
-            }
-        }
-        if let Some(tokens) = &self.tokens {
-            check_tokens(file, tokens)?;
-        }
-        if let Some(revocations) = &self.revocations {
-            self.check_revocations(file, revocations)?;
-        }
-        self.check_names(file)
-    }
-
-    /// Names that every text can use, with something that looks like what they stand for.
-    fn names(&self) -> Values {
-        let mut shared: Values = BUILT_IN.map(|name| (name.to_owned(), String::new())).into();
-        shared.insert("cores".to_owned(), String::new());
-        shared.extend(self.variables.keys().map(|name| (name.clone(), String::new())));
-        let secrets = self.secrets.iter().flat_map(|name| secret_names(name));
-        shared.extend(secrets.map(|name| (name, String::new())));
-        for component in &self.components {
-            match &component.kind {
-                Kind::Program(program) => shared.extend(
-                    program.ports.iter().map(|port| (format!("{}.{port}", component.name), "1".to_owned())),
-                ),
-                Kind::Remote { .. } => drop(shared.insert(format!("{}.url", component.name), String::new())),
-            }
-        }
-        shared
-    }
-
-    /// Every name in a text stands for something.
-    fn check_names(&self, file: &str) -> Result<(), TopologyError> {
-        let shared = self.names();
-        let filled = |place: String, text: &str, values: &Values| {
-            template::fill(text, values)
-                .map(drop)
-                .map_err(|unknown| TopologyError::value(file, place, unknown.words(values)))
-        };
-        for component in &self.components {
-            let place = |key: &str| format!("component `{}`: {key}", component.name);
-            if let Some(metrics) = &component.metrics {
-                filled(place("metrics.url"), &metrics.url, &shared)?;
-                let usual = [
-                    ("connections", &metrics.connections),
-                    ("calls", &metrics.calls),
-                    ("handshakes", &metrics.handshakes),
-                ];
-                let usual = usual.into_iter().filter_map(|(key, name)| Some((key, name.as_ref()?)));
-                let others = metrics.counters.iter().map(|(key, name)| (key.as_str(), name));
-                for (key, name) in usual.chain(others) {
-                    if !prometheus::is_name(name) {
-                        let what = format!(
-                            "`{name}` is not the name of a counter; write NAME, or NAME{{label=\"value\"}}"
-                        );
-                        return Err(TopologyError::value(file, place(&format!("metrics.{key}")), what));
-                    }
-                }
-            }
-            let Kind::Program(program) = &component.kind else { continue };
-            let own = own_names(program, &shared);
-            for argument in &program.arguments {
-                filled(place("arguments"), argument, &own)?;
-            }
-            for (name, value) in &program.environment {
-                filled(place(&format!("environment.{name}")), value, &own)?;
-            }
-            for (name, text) in &program.files {
-                filled(place(&format!("file `{name}`")), text, &own)?;
-            }
-            match &program.ready {
-                Some(Ready::Http(text, _)) => filled(place("ready.http"), text, &own)?,
-                Some(Ready::Tcp(text)) => filled(place("ready.tcp"), text, &own)?,
-                None => {}
-            }
-        }
-        for (name, value) in &self.variables {
-            let mut built_in = shared.clone();
-            self.variables.keys().for_each(|variable| drop(built_in.remove(variable)));
-            filled(format!("variables.{name}"), value, &built_in)?;
-        }
-        if let Some(provider) = &self.provider {
-            provider::check(provider, &shared)
-                .map_err(|what| TopologyError::value(file, "provider", what))?;
-        }
-        let tokens = self.tokens.iter().flat_map(|tokens| tokens.url.iter().chain(&tokens.secret_file));
-        let revocations = self.revocations.iter().flat_map(|revocations| {
-            let places =
-                revocations.place.iter().flat_map(|place| place.url.iter().chain(&place.introspection));
-            revocations.revoke.iter().chain(&revocations.issue).chain(&revocations.lists).chain(places)
-        });
-        tokens
-            .map(|text| ("tokens", text))
-            .chain(self.load.urls.iter().map(|text| ("load.url", text)))
-            .chain(revocations.map(|text| ("revocations", text)))
-            .try_for_each(|(place, text)| filled(place.to_owned(), text, &shared))
-    }
-
-    fn check_revocations(&self, file: &str, revocations: &Revocations) -> Result<(), TopologyError> {
-        let wrong = |what: &str| Err(TopologyError::value(file, "revocations", what));
-        if revocations.revoke.is_empty() || revocations.place.is_empty() {
-            return wrong("needs `revoke` (revocation endpoints) and a [[revocations.place]] that is asked");
-        }
-        let asks = self.tokens.as_ref().is_some_and(|tokens| {
-            tokens.secret_file.is_some() && (tokens.url.is_some() || !revocations.issue.is_empty())
-        });
-        if !asks {
-            return wrong("needs a client: give `url`, `secret_file` and a mode with `client` in [tokens]");
-        }
-        if revocations.lists.is_empty() != revocations.operator.is_none() {
-            return wrong(
-                "takes `lists` (where tokens are revoked by the list) and the `operator` (a client) together",
-            );
-        }
-        for place in &revocations.place {
-            let name = &place.node;
-            if place.url.is_some() == place.introspection.is_some() {
-                let what =
-                    format!("place `{name}` takes either `url` (a request) or `introspection` (an endpoint)");
-                return wrong(&what);
-            }
-            if place.introspection.is_some() && revocations.introspecting_client.is_none() {
-                return wrong(&format!("place `{name}` is introspected: name the `introspecting_client`"));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a component's own file is called in its texts.
-pub(super) fn file_name(name: &str) -> String {
-    format!("file.{}", name.to_ascii_lowercase())
-}
-
-/// Names that texts of a program can use, with something that looks like what they stand for.
-fn own_names(program: &Program, shared: &Values) -> Values {
-    let mut own = shared.clone();
-    own.extend(program.files.keys().map(|name| (file_name(name), String::new())));
-    own.extend(program.ports.iter().map(|port| (port_name(port), "1".to_owned())));
-    own.extend(program.needs.iter().map(|need| (folder_name(need), String::new())));
-    if program.times > 0 {
-        own.insert(NUMBER.to_owned(), "1".to_owned());
-    }
-    own
-}
-
-/// What a component's own port is called in its texts.
-pub(super) fn port_name(name: &str) -> String {
-    format!("port.{name}")
-}
-
-/// What the folder of a program is called in the texts of a component that needs it.
-pub(super) fn folder_name(program: &str) -> String {
-    format!("folder.{program}")
-}
-
-/// What a secret and the file that holds it are called.
-pub(super) fn secret_names(name: &str) -> [String; 2] {
-    [format!("secret.{name}"), format!("secret_file.{name}")]
-}
-
-/// What stands for the number of the time, where a program does its work several times.
-pub(super) const NUMBER: &str = "n";
-
-fn check_tokens(file: &str, tokens: &Tokens) -> Result<(), TopologyError> {
-    let wrong = |place: String, what: &str| Err(TopologyError::value(file, place, what));
-    if tokens.mode.is_empty() {
-        return wrong("tokens".to_owned(), "has no mode; give [tokens.mode.oauth] or [tokens.mode.oidc]");
-    }
-    for (name, mode) in &tokens.mode {
-        let place = format!("tokens.mode.{name}");
-        let sources = [mode.client.is_some(), mode.file.is_some(), mode.claims.is_some()];
-        if sources.into_iter().filter(|given| *given).count() != 1 {
-            return wrong(
-                place,
-                "takes either `client` (who asks the token endpoint), `file` (tokens, one a line) or `claims` (of JWTs that the lab signs)",
-            );
-        }
-        if mode.client.is_some() && (tokens.url.is_none() || tokens.secret_file.is_none()) {
-            return wrong(place, "a client needs `url` and `secret_file` in [tokens]");
-        }
-        if mode.bytes > MOST_TOKEN || (mode.bytes > 0 && mode.claims.is_none()) {
-            return wrong(place, "`bytes` is the size of a token with `claims`, up to 16384");
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

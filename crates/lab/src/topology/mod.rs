@@ -9,11 +9,13 @@
 //! Only for Unix: processes are ended by group, and watched over `/proc`.
 
 mod account;
+mod check;
 mod description;
 mod during;
 mod error;
 mod library;
 mod live;
+mod names;
 mod place;
 mod ports;
 mod process;

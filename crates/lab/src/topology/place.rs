@@ -10,7 +10,8 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use super::description::{Kind, secret_names};
+use super::description::Kind;
+use super::names::secret_names;
 use super::ports::Ports;
 use super::program::Programs;
 use super::signer::Signer;

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::Account;
-use super::description::{
-    Component, Kind, Metrics, NUMBER, Program, Ready, file_name, folder_name, port_name,
-};
+use super::description::{Component, Kind, Metrics, Program, Ready};
 use super::live::{self, Files, Live, Readiness, Root, Started};
+use super::names::{NUMBER, file_name, folder_name, port_name};
 use super::place::{Change, Place, failed, make_folder, private, values};
 use super::ports::Ports;
 use super::process::{Launch, PATIENCE, Process};

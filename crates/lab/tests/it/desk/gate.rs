@@ -64,11 +64,8 @@ fn what_was_none_may_not_become_some() {
     worse.variants[3].counters.insert("allocations".to_owned(), 1.0);
     assert_eq!(gate(&worse, &none), ["allocations per request of `fused/oidc`: 1 was 0, may be at most 0"]);
     let mut failing = record();
-    let class = &mut failing.variants[3].iterations;
-    for iteration in class {
-        iteration.classes[0].outcome = Outcome::Failed;
-        iteration.classes[0].status = None;
-    }
+    let one_round = &mut failing.variants[3].iterations[0].classes[0];
+    (one_round.outcome, one_round.status) = (Outcome::Failed, None);
     assert_eq!(gate(&failing, &check(Measure::Errors, 0.0, 0.0, May::Fall)).len(), 1);
 }
 
@@ -85,10 +82,13 @@ fn a_ratio_is_of_two_variants_of_the_run() {
 #[test]
 fn what_is_not_measured_any_more_is_a_breach() {
     let said = gate(&record(), &check(Measure::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
-    assert_eq!(said, ["cycles per request of `fused/oidc`: the run does not have it for `fused/oidc`"]);
+    assert_eq!(
+        said,
+        ["cycles per request of `fused/oidc`: no round of `fused/oidc` has its cycles per request"]
+    );
     let mut gone = check(Measure::P50, 1.0, 0.1, May::Fall);
     gone.checks[0].variant = "gone".to_owned();
-    assert_eq!(gate(&record(), &gone), ["P50 of `gone`: the run has no variant `gone`"]);
+    assert_eq!(gate(&record(), &gone), ["P50 of `gone`: there is no figure of `gone`"]);
 }
 
 #[test]

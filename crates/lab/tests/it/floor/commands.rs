@@ -51,6 +51,7 @@ fn what_would_run_is_told_without_running_it() {
         "here: program no-such-program",
         "@there.url@/app",
         "both/oidc/open, 5 rounds",
+        "takes at least 2 min",
     ] {
         assert!(said.contains(word), "{word}\n{said}");
     }

@@ -89,6 +89,38 @@ fn a_transaction_that_is_refused_is_counted_by_its_step() {
 }
 
 #[test]
+fn windows_in_which_nothing_ends_are_told() {
+    let lab = Lab::new();
+    let loads = "rounds = 2\nfresh = 'run'\n[load.few]\nflow = 'password_revoke'\narrivals = 'closed'\nconcurrency = 2\n\
+        duration = '300ms'\nwarmup = '100ms'\n";
+    let variant = |name: &str, revoke: &str| {
+        format!("[[variant]]\nname = '{name}'\ntopology = '{}'\n", lab.topology(name, &provider(revoke)))
+    };
+    let run = |variants: &str| {
+        let scenario =
+            Scenario::from_text(&format!("{loads}{variants}"), "mine.toml", &Wish::default()).unwrap();
+        run(&scenario, lab.options(), &lab.interrupt)
+    };
+    let never = variant("never", "/late?always");
+    let ran = run(&format!("{}{never}", variant("soon", "/late"))).unwrap();
+    let rounds: Vec<u32> =
+        ran.record.variants[0].iterations.iter().map(|iteration| iteration.number).collect();
+    assert_eq!((ran.record.variants.len(), rounds), (1, vec![2]));
+    let told = |name: &str| ran.record.findings.iter().find(|finding| finding.name == name).unwrap();
+    let (some, all) = (told("nothing-ended"), told("not-measured"));
+    assert_eq!(some.variant.as_deref(), Some("soon/oauth"));
+    assert!(some.evidence.contains("nothing ended in the window of round 1,"), "{}", some.evidence);
+    assert_eq!(all.variant.as_deref(), Some("never/oauth"));
+    assert!(all.evidence.contains("nothing ended in the window of rounds 1, 2,"), "{}", all.evidence);
+    assert_eq!(ran.failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["never/oauth"]);
+    let error = run(&never).unwrap_err().to_string();
+    assert!(
+        error.contains("nothing was measured:\nnever/oauth: nothing ended in the window of rounds 1, 2"),
+        "{error}"
+    );
+}
+
+#[test]
 fn an_interrupt_ends_a_flow_and_leaves_a_partial_record() {
     let lab = Lab::new();
     let text = LOADS.replace("duration = '300ms'", "duration = '1h'");

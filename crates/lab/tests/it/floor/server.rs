@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
+/// Requests to the place that is late.
+static LATE: AtomicU64 = AtomicU64::new(0);
 
 /// When tokens were revoked.
 static REVOKED: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
@@ -119,6 +121,13 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
         "/token" => {
             let token = format!("{{\"access_token\":\"token-{number}\",\"token_type\":\"Bearer\"}}");
             with("200 OK", "", &token)
+        }
+        // Late for the first four who ask (two users: the transaction before the window, and the one in it), or for everybody.
+        "/late" => {
+            if query == "always" || LATE.fetch_add(1, Ordering::SeqCst) < 4 {
+                std::thread::sleep(Duration::from_millis(900));
+            }
+            with("200 OK", "", "")
         }
         "/busy" => with("503 Busy", "", "not yet"),
         "/metrics" => with("200 OK", "", &metrics(number)),
