@@ -18,12 +18,17 @@ pub struct StalePlace {
 }
 
 impl StalePlace {
-    /// The staleness that a share of all revocations does not exceed, µs; infinite where too many were never refused.
+    /// The staleness that a share of all revocations does not exceed, µs; 0 where nothing was accepted any more, infinite where too
+    /// many were never refused.
     pub fn micros(&self, share: f64) -> f64 {
         let refused = self.delay.count() as f64;
         let of_refused = share * (refused + self.never as f64) / refused;
         // What was never refused is longer than anything that was.
-        if of_refused <= 1.0 { self.delay.micros(of_refused) } else { f64::INFINITY }
+        if of_refused > 1.0 {
+            return f64::INFINITY;
+        }
+        // A histogram has no 0.
+        Some(self.delay.micros(of_refused)).filter(|micros| *micros >= 1.0).unwrap_or(0.0)
     }
 }
 

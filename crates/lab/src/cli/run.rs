@@ -2,7 +2,6 @@
 //!
 //! Owns: its arguments, and what is said before and after. Does not own: the run ([`crate::run`]).
 
-use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -90,16 +89,17 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     let wish =
         Wish { quick: arguments.quick, rounds: arguments.rounds, topologies: arguments.topology.clone() };
     let scenario = Scenario::read(arguments.scenario.as_deref().unwrap_or("one"), &wish)?;
+    let given = arguments.program.iter().cloned();
+    let programs = given.fold(programs.clone(), |all, (name, path)| all.with(&name, path));
     if arguments.check {
-        return check(&scenario, out);
+        return check(&scenario, &programs, out);
     }
-    let given: BTreeMap<String, PathBuf> = arguments.program.iter().cloned().collect();
     let options = Options {
         seed: arguments.seed,
         keep: arguments.keep.then(|| arguments.out.join("work")),
         commit: arguments.commit.clone(),
         show: if arguments.live { Show::Live } else { Show::Lines },
-        programs: given.into_iter().fold(programs.clone(), |all, (name, path)| all.with(&name, path)),
+        programs,
     };
     let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
     if let Some(step) = arguments.align {
@@ -148,7 +148,7 @@ fn since_1970() -> Duration {
 }
 
 /// What would run.
-fn check(scenario: &Scenario, out: &mut dyn Write) -> Result<Ending, CliError> {
+fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Result<Ending, CliError> {
     writeln!(out, "{}: {}{}", scenario.name, scenario.title, words::at_least(scenario.least_length()))?;
     for arrangement in &scenario.arrangements {
         let topology = &arrangement.topology;
@@ -157,6 +157,9 @@ fn check(scenario: &Scenario, out: &mut dyn Write) -> Result<Ending, CliError> {
             writeln!(out, "  {name}: {what}")?;
         }
         writeln!(out, "  load enters at {}", topology.entries().join(", "))?;
+        if let Err(missing) = programs.find_all(topology) {
+            writeln!(out, "  would be left out: {missing}")?;
+        }
         for load in &arrangement.loads {
             writeln!(out, "  {}, {} rounds", scenario.variant(arrangement, load), scenario.rounds)?;
         }

@@ -49,7 +49,7 @@ pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
             Doubt::Invalid,
             "generator-late",
             format!("the load generator was late in {told}"),
-            "a good part of the latency is the generator's own: give it a core of its own or lower the rate",
+            "a good part of the latency is the generator's own, and other figures are not touched: give it a core of its own or lower the rate",
         )
     })
     .into_iter()

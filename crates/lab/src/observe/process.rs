@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 
-use rustix::param::{clock_ticks_per_second, page_size};
+use rustix::param::clock_ticks_per_second;
 use serde::Serialize;
-
-use crate::units::count;
 
 /// Why a process cannot be watched.
 #[derive(Debug, thiserror::Error)]
@@ -27,8 +25,12 @@ pub struct Usage {
     pub user_ms: u64,
     /// CPU in the kernel, milliseconds.
     pub system_ms: u64,
-    /// Resident memory, bytes; memory that several processes of the tree share counts for each.
+    /// Resident memory, bytes. Of what processes of a tree may share (programs' files, segments of shared memory) the most that one
+    /// of them has counts, once: a server of many processes would seem to have its cache as many times.
     pub rss_bytes: u64,
+    /// The part of it that other processes may share, bytes.
+    #[serde(skip)]
+    pub(crate) shared_bytes: u64,
     /// Memory that lies in swap, bytes; 0 where the kernel has none.
     pub swap_bytes: u64,
     /// Threads.
@@ -57,7 +59,9 @@ impl Usage {
     fn add(&mut self, other: &Self) {
         self.user_ms += other.user_ms;
         self.system_ms += other.system_ms;
-        self.rss_bytes += other.rss_bytes;
+        let shared = self.shared_bytes.max(other.shared_bytes);
+        self.rss_bytes = self.own_bytes() + other.own_bytes() + shared;
+        self.shared_bytes = shared;
         self.swap_bytes += other.swap_bytes;
         self.threads += other.threads;
         self.voluntary_switches += other.voluntary_switches;
@@ -65,12 +69,16 @@ impl Usage {
         self.processes += other.processes;
     }
 
+    /// Memory that no other process shares.
+    fn own_bytes(&self) -> u64 {
+        self.rss_bytes.saturating_sub(self.shared_bytes)
+    }
+
     fn read(pid: u32) -> Option<Self> {
         let stat = Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
         let mut usage = Self {
             user_ms: stat.user_ticks * 1000 / clock_ticks_per_second(),
             system_ms: stat.system_ticks * 1000 / clock_ticks_per_second(),
-            rss_bytes: stat.rss_pages * count(page_size()),
             threads: stat.threads,
             processes: 1,
             ..Self::default()
@@ -81,8 +89,13 @@ impl Usage {
             usage.voluntary_switches += status_field(&status, "voluntary_ctxt_switches:");
             usage.involuntary_switches += status_field(&status, "nonvoluntary_ctxt_switches:");
             // All threads share their memory.
-            usage.swap_bytes = usage.swap_bytes.max(status_field(&status, "VmSwap:") << 10);
+            let memory = |name| status_field(&status, name) << 10;
+            usage.swap_bytes = usage.swap_bytes.max(memory("VmSwap:"));
+            usage.shared_bytes = usage.shared_bytes.max(memory("RssFile:") + memory("RssShmem:"));
+            usage.rss_bytes = usage.rss_bytes.max(memory("VmRSS:"));
         }
+        // The kernel counts them one after the other.
+        usage.shared_bytes = usage.shared_bytes.min(usage.rss_bytes);
         Some(usage)
     }
 }
@@ -113,7 +126,8 @@ impl Tree {
         let now = Usage::read(self.root)?;
         for usage in self.seen.values_mut() {
             // Of a process that ended only its past counts.
-            (usage.rss_bytes, usage.swap_bytes, usage.threads, usage.processes) = (0, 0, 0, 0);
+            (usage.rss_bytes, usage.shared_bytes, usage.swap_bytes) = (0, 0, 0);
+            (usage.threads, usage.processes) = (0, 0);
         }
         self.seen.insert(self.root, now);
         let mut waiting = children(self.root);
@@ -149,7 +163,6 @@ struct Stat {
     system_ticks: u64,
     threads: u64,
     started: u64,
-    rss_pages: u64,
 }
 
 impl Stat {
@@ -164,7 +177,6 @@ impl Stat {
             system_ticks: field(15)?,
             threads: field(20)?,
             started: field(22)?,
-            rss_pages: field(24)?,
         })
     }
 }
@@ -183,7 +195,7 @@ mod tests {
         let text =
             "12 (a) (b c) S 1 12 12 0 -1 4194560 100 0 0 0 77 33 0 0 20 0 5 0 100 1000000 250 184467 1 1 0 0";
         let stat = Stat::parse(text).unwrap();
-        assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.rss_pages), (77, 33, 5, 250));
+        assert_eq!((stat.user_ticks, stat.system_ticks, stat.threads, stat.started), (77, 33, 5, 100));
         assert!(Stat::parse("12 (a) S 1").is_none());
     }
 
@@ -195,9 +207,20 @@ mod tests {
     }
 
     #[test]
+    fn what_processes_share_counts_once() {
+        let one = |own, shared| Usage { rss_bytes: own + shared, shared_bytes: shared, ..Usage::default() };
+        let mut sum = Usage::default();
+        for usage in [one(10, 500), one(30, 700), one(5, 0)] {
+            sum.add(&usage);
+        }
+        assert_eq!(sum.rss_bytes, 10 + 30 + 5 + 700);
+    }
+
+    #[test]
     fn reads_this_process() {
         let usage = Usage::read(std::process::id()).unwrap();
-        assert!(usage.rss_bytes > 1 << 20 && usage.threads >= 1, "{usage:?}");
+        assert!(usage.own_bytes() > 64 << 10 && usage.threads >= 1, "{usage:?}");
+        assert!(usage.shared_bytes > 64 << 10, "its program is a file: {usage:?}");
         assert!(usage.voluntary_switches + usage.involuntary_switches > 0, "{usage:?}");
     }
 

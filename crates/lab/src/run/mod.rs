@@ -146,6 +146,7 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
         started: 0,
     };
     floor.progress.begin(scenario);
+    floor.look_for_programs();
     floor.rounds();
     floor.counts();
     floor.progress.end();
@@ -310,6 +311,16 @@ struct Floor<'a> {
 }
 
 impl Floor<'_> {
+    /// Leaves out at once what lacks a program: who waits an hour for figures wants to know before.
+    fn look_for_programs(&mut self) {
+        let scenario = self.scenario;
+        for (index, arrangement) in scenario.arrangements.iter().enumerate() {
+            if let Err(missing) = self.place.programs().find_all(&arrangement.topology) {
+                self.fail(index, &missing.into());
+            }
+        }
+    }
+
     fn rounds(&mut self) {
         let mut up: BTreeMap<usize, Up> = BTreeMap::new();
         if self.scenario.wants_calibration() {

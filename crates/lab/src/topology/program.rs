@@ -3,12 +3,13 @@
 //! Owns: the search and its words. Does not own: how a program is started.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::TopologyError;
-use super::description::ProgramTable;
+use super::description::{Kind, ProgramTable, Topology};
 
 /// Folders that a user's search path often leaves out.
 const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
@@ -118,6 +119,17 @@ impl Programs {
             .map(|folder| folder.join(name))
             .find(|path| is_program(path))
             .ok_or_else(|| missing("not in the search path".to_owned()))
+    }
+
+    /// Whether every program that a topology starts is here; the error is about the first that is not.
+    pub(crate) fn find_all(&self, topology: &Topology) -> Result<(), TopologyError> {
+        for component in &topology.components {
+            let Kind::Program(program) = &component.kind else { continue };
+            for name in iter::once(&program.name).chain(&program.needs) {
+                self.find(&component.name, name, topology.programs.get(name))?;
+            }
+        }
+        Ok(())
     }
 
     /// The first line that a program says about its version; `None` when it says nothing.

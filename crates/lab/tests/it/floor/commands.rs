@@ -49,6 +49,7 @@ fn what_would_run_is_told_without_running_it() {
     for word in [
         "there: at http://192.0.2.1",
         "here: program no-such-program",
+        "would be left out: component `here` needs `no-such-program`",
         "@there.url@/app",
         "both/oidc/open, 5 rounds",
         "takes at least 2 min",

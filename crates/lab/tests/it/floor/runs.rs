@@ -149,6 +149,18 @@ fn when_nothing_can_be_measured_the_error_says_why_of_each() {
 }
 
 #[test]
+fn what_lacks_a_program_is_told_before_anything_starts() {
+    let lab = Lab::new();
+    let broken = guarded("").replace("program = \"server\"", "program = \"no-such-program\"");
+    let scenario = scenario(&lab, "", &[("good", &guarded("")), ("a", &broken)]);
+    lab.interrupter.interrupt();
+    let Err(RunError::Nothing { failed }) = run(&scenario, lab.options(), &lab.interrupt) else {
+        panic!("it was to end at once")
+    };
+    assert_eq!(failed.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["a/oauth"]);
+}
+
+#[test]
 fn logs_of_what_failed_are_kept() {
     let lab = Lab::new();
     let absent = guarded("").replace("floor::server::serve", "floor::server::nobody");

@@ -112,7 +112,9 @@ fn about(uri: &str) -> String {
 
 #[test]
 fn nginx_passes_the_login_on_itself() {
-    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let stage = Stage::asked(
+        "authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\", max_age = \"1m\" }",
+    );
     let mut browser = stage.browser();
     let login = browser.send("GET", "/ask", &about("/page"), "");
     assert_eq!((login.status, login.value("location").is_some()), (401, true));
@@ -122,6 +124,11 @@ fn nginx_passes_the_login_on_itself() {
     assert_eq!(back.value("location"), Some("https://app.test/page"));
     let told = browser.send("GET", "/ask", &about("/page"), "");
     assert_eq!((told.status, told.value("x-forwarded-user")), (200, Some("alice")));
+    assert_eq!(
+        told.value("cache-control"),
+        Some("no-store"),
+        "others are kept for a minute; a session is not"
+    );
     assert_eq!(browser.send("GET", "/oauth2/auth", "", "").status, 202, "as oauth2-proxy is asked");
     // A message with a body comes through as well.
     let token = stage.provider.logout_token("logout+jwt", &json!({}));
