@@ -17,6 +17,15 @@ pub(crate) fn time(us: f64) -> String {
     }
 }
 
+/// For how long a revoked credential was still accepted, µs: `0`, `12.3 ms`, `to the end` of asking.
+pub(crate) fn stale(us: f64) -> String {
+    match us {
+        f64::INFINITY => "to the end".to_owned(),
+        us if us <= 0.0 => "0".to_owned(),
+        us => time(us),
+    }
+}
+
 /// How long something takes, to go on a line with it: `; takes at least 1 h 46 min`. Empty where nothing is known.
 pub(crate) fn at_least(time: Duration) -> String {
     let minutes = (time.as_secs() + 30) / 60;

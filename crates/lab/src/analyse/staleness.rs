@@ -2,12 +2,14 @@
 //!
 //! Owns: what is one place. Does not own: which staleness is too long.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::record::{Distribution, Variant};
 
 /// A cluster or a node, over all iterations of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StalePlace {
-    /// `cluster a`, or `node a, gateway-a`.
+    /// `cluster a`, or `gateway-a (cluster a)`.
     pub name: String,
     /// It is a cluster: the sum of its nodes.
     pub cluster: bool,
@@ -32,7 +34,7 @@ impl StalePlace {
     }
 }
 
-/// Every cluster, then every node; empty where nothing was revoked.
+/// Every cluster of several nodes, then every node; empty where nothing was revoked.
 pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
     let mut places: Vec<StalePlace> = Vec::new();
     let mut add = |name: String, cluster: bool, delay: &Distribution, never: u64| match places
@@ -45,13 +47,21 @@ pub fn staleness_by_place(variant: &Variant) -> Vec<StalePlace> {
         }
         None => places.push(StalePlace { name, cluster, delay: delay.clone(), never }),
     };
-    for seen in variant.iterations.iter().flat_map(|iteration| &iteration.staleness) {
+    let all = || variant.iterations.iter().flat_map(|iteration| &iteration.staleness);
+    let mut clusters: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for seen in all() {
+        if let Some(cluster) = &seen.cluster {
+            clusters.entry(cluster).or_default().insert(&seen.node);
+        }
+    }
+    for seen in all() {
         let node = match &seen.cluster {
-            Some(cluster) => format!("{cluster}, {}", seen.node),
+            Some(cluster) => format!("{} (cluster {cluster})", seen.node),
             None => seen.node.clone(),
         };
-        add(format!("node {node}"), false, &seen.delay, seen.never);
-        if let Some(cluster) = &seen.cluster {
+        add(node, false, &seen.delay, seen.never);
+        // A cluster of one node is that node.
+        if let Some(cluster) = seen.cluster.as_ref().filter(|cluster| clusters[cluster.as_str()].len() > 1) {
             add(format!("cluster {cluster}"), true, &seen.delay, seen.never);
         }
     }
@@ -67,7 +77,7 @@ mod tests {
     #[test]
     fn what_was_never_refused_is_longer_than_anything_that_was() {
         let place = |never| StalePlace {
-            name: "node a".to_owned(),
+            name: "a".to_owned(),
             cluster: false,
             delay: Distribution::of((1..=99).map(|ms| ms * 1_000_000), 3),
             never,

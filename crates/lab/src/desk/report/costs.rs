@@ -183,11 +183,11 @@ pub(super) fn staleness(record: &Record) -> Section {
         for place in staleness_by_place(variant) {
             table.row(vec![
                 variant.name.clone(),
-                place.name,
+                place.name.clone(),
                 words::count(place.delay.count() + place.never),
-                words::time(place.delay.micros(0.5)),
-                words::time(place.delay.micros(0.99)),
-                words::time(place.delay.max() as f64 / 1e3),
+                words::stale(place.micros(0.5)),
+                words::stale(place.micros(0.99)),
+                words::stale(place.micros(1.0)),
                 words::count(place.never),
             ]);
         }

@@ -77,11 +77,9 @@ fn staleness(variant: &Variant) -> Option<String> {
     }
     let never: u64 = nodes.iter().map(|node| node.never).sum();
     let all = never + nodes.iter().map(|node| node.delay.count()).sum::<u64>();
-    // The histogram rounds 0 up, and nobody is asked more often than each millisecond.
-    let time = |us: f64| if us < 1.0 { "0".to_owned() } else { words::time(us) };
     let worst = |share: f64| nodes.iter().map(|node| node.micros(share)).fold(0.0, f64::max);
     Some(match never {
-        0 => format!("P50 {}\nlongest {}", time(worst(0.5)), time(worst(1.0))),
+        0 => format!("P50 {}\nlongest {}", words::stale(worst(0.5)), words::stale(worst(1.0))),
         never => format!("to the end: {} of {}", words::count(never), words::count(all)),
     })
 }

@@ -78,7 +78,8 @@ fn staleness_is_the_time_by_which_a_place_is_late() {
     }
     let found = finding(&record, "stale-beyond-bound").expect("400 ms are more than 350 ms");
     assert!(
-        found.evidence.contains("node a, later accepted") && found.evidence.contains("350 ms are allowed")
+        found.evidence.contains("later (cluster a) accepted")
+            && found.evidence.contains("350 ms are allowed")
     );
     assert!(!found.evidence.contains("late accepted"), "{}", found.evidence);
     let check = |figure: Measure, value: f64| Check {
@@ -106,7 +107,7 @@ fn one_that_is_never_refused_is_counted_and_worse_than_any_time() {
     assert_eq!((seen.staleness[1].never, seen.staleness[1].delay.count()), (0, revoked));
     let found = finding(&record, "stale-beyond-bound").expect("it never ends");
     assert!(
-        found.evidence.contains("node a, deaf accepted") && found.evidence.contains("still after 300 ms"),
+        found.evidence.contains("deaf (cluster a) accepted") && found.evidence.contains("still after 300 ms"),
         "{found:?}"
     );
     assert!(!found.evidence.contains("prompt"), "{found:?}");
