@@ -13,9 +13,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from harness.credentials import openssl
-from harness.process import Server
-
+from .keys import openssl
+from .process import Server
 from .report import Fault, Skip
 from .stage import CACHE, Stage, program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from harness.credentials import Signer, forged, openssl
+from .keys import Signer, forged, openssl
 
 __all__ = ["AUDIENCE", "ISSUER", "Authority", "Issuer", "forged"]
 

@@ -6,8 +6,7 @@ import json
 import os
 import subprocess
 
-from harness.process import Unready
-
+from .process import Unready
 from .report import Report, Skip
 from .stage import HERE, Stage, program, venv_python
 

@@ -10,8 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from harness.process import Server
-
+from .process import Server
 from .administration import Administration
 from .report import Report, Skip, equal, expect
 from .stage import KEYCLOAK, Stage, get, program, wait_for

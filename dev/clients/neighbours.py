@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.process import Server
-
+from .process import Server
 from . import credentials
 from .report import Fault, Skip
 from .stage import CACHE, ROOT, Stage, get, program, wait_for

@@ -10,9 +10,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.credentials import Signer
-from harness.process import Unready
-
+from .keys import Signer
+from .process import Unready
 from .foreign import PROGRAMS, run_program
 from .report import Report
 from .stage import HERE, Stage, program, target, venv_python

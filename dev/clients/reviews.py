@@ -11,8 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.process import Server
-
+from .process import Server
 from . import credentials
 from .cluster import ISSUER, RBAC, Cluster, account, connections, user
 from .report import Report, equal, expect

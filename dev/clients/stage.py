@@ -13,8 +13,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.process import Server, Unready, free_port
-
+from .process import Server, Unready, free_port
 from . import credentials
 from .report import Skip
 

@@ -17,6 +17,7 @@ pub mod cli;
 pub mod desk;
 pub mod diagnose;
 mod fetch;
+mod generator;
 pub mod hold;
 mod interrupt;
 pub mod load;
@@ -32,4 +33,5 @@ pub mod topology;
 mod units;
 mod words;
 
+pub use generator::Generator;
 pub use interrupt::{Interrupt, Interrupter};

@@ -136,6 +136,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::HeldLongest
         | Figure::Revoking(_)
         | Figure::Flood
+        | Figure::Lateness
         | Figure::CpuTogether(_)
         | Figure::CpuPerRequest(_) => time(value),
     }

@@ -44,6 +44,8 @@ pub enum Figure {
     Revoking(u32),
     /// From the first to the last of what was revoked by the list, µs.
     Flood,
+    /// 99th percentile of how much later than due and possible the lab sent requests, µs.
+    Lateness,
     /// By how much a counter that a component has of itself grew: the component, and the counter's name.
     Counter(String, String),
 }
@@ -72,6 +74,7 @@ impl Figure {
                 | Self::HeldLongest
                 | Self::Revoking(_)
                 | Self::Flood
+                | Self::Lateness
         )
     }
 
@@ -138,6 +141,7 @@ impl Figure {
                 Some(answer.micros(f64::from(*share) / 1e5))
             }
             Self::Flood => Some(iteration.revocations.as_ref()?.flood.as_ref()?.took_s * 1e6),
+            Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.components.iter().find(|known| known.name == *component)?;
                 component.counters.get(name).map(|grown| *grown as f64)
@@ -165,6 +169,7 @@ impl fmt::Display for Figure {
             Self::HeldLongest => write!(f, "longest life of a held connection"),
             Self::Revoking(share) => write!(f, "P{} of answers to revocations", f64::from(*share) / 1e3),
             Self::Flood => write!(f, "time of the flood"),
+            Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }
     }

@@ -104,5 +104,6 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::HeldLongest => Figure::HeldLongest,
         Measure::RevocationP99 => Figure::Revoking(99_000),
         Measure::Flood => Figure::Flood,
+        Measure::Lateness => Figure::Lateness,
     })
 }

@@ -18,6 +18,7 @@ use crate::desk::import::{ImportError, Told, Tool, import};
 use crate::desk::merge::{MergeError, merge};
 use crate::desk::render::{Sheet, html};
 use crate::desk::report::write;
+use crate::desk::warnings::warnings;
 use crate::diagnose;
 use crate::record::{Doubt, Record, RecordError, read_bounded};
 use crate::run::RunError;
@@ -243,9 +244,12 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
 fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
     record.thin();
     let paths = write(&record, &output.out, output.seed)?;
-    for finding in diagnose::findings(&record).iter().filter(|finding| finding.doubt != Doubt::Explains) {
-        let about = finding.variant.as_ref().map_or(String::new(), |variant| format!(" ({variant})"));
-        writeln!(out, "! {}{about}: {}; {}", finding.name, finding.evidence, finding.remedy)?;
+    let mut findings = diagnose::findings(&record);
+    findings.retain(|finding| finding.doubt != Doubt::Explains);
+    for warning in warnings(&findings, "") {
+        let about = Some(warning.about()).filter(|about| !about.is_empty());
+        let about = about.map_or(String::new(), |about| format!(" ({about})"));
+        writeln!(out, "! {}{about}: {}; {}", warning.name, warning.evidence(), warning.remedy)?;
     }
     for path in &paths {
         writeln!(out, "{}", path.display())?;

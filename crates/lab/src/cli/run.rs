@@ -10,6 +10,7 @@ use clap::Args;
 
 use super::{CliError, Ending, Output, finish};
 use crate::desk::targets::{Judged, judge};
+use crate::generator::Generator;
 use crate::interrupt::Interrupt;
 use crate::record::Record;
 use crate::run::{self, Options, Show};
@@ -130,7 +131,9 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
 fn missed(record: &Record) -> Vec<String> {
     let missed = judge(record).into_iter().filter(|judged| !judged.met);
     let words = |judged: Judged<'_>| {
-        format!("{} ({}): {}, wanted {}", judged.target.says, judged.target, judged.seen, judged.wanted)
+        let Judged { target, seen, between, wanted, .. } = judged;
+        let between = if between.is_empty() { between } else { format!(" ({between})") };
+        format!("{} ({target}): {seen}{between}, wanted {wanted}", target.says)
     };
     missed.map(words).collect()
 }
@@ -157,11 +160,15 @@ fn check(scenario: &Scenario, programs: &Programs, out: &mut dyn Write) -> Resul
             writeln!(out, "  {name}: {what}")?;
         }
         writeln!(out, "  load enters at {}", topology.entries().join(", "))?;
-        if let Err(missing) = programs.find_all(topology) {
+        if let Some(name) = arrangement.generator.and_then(Generator::program) {
+            writeln!(out, "  load is sent by {name}")?;
+        }
+        if let Err(missing) = arrangement.find_programs(programs) {
             writeln!(out, "  would be left out: {missing}")?;
         }
         for load in &arrangement.loads {
-            writeln!(out, "  {}, {} rounds", scenario.variant(arrangement, load), scenario.rounds)?;
+            let rounds = scenario.loads[load].rounds_of(scenario.rounds);
+            writeln!(out, "  {}, {rounds} rounds", scenario.variant(arrangement, load))?;
         }
     }
     if let Some(counts) = &scenario.counts {

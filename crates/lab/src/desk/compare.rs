@@ -4,14 +4,15 @@
 //! sheet looks. Iterations are paired by number. Within one record they ran next to each other, which takes the machine's drift
 //! out of the difference; between records they did not, and the sheet says so.
 
-use super::render::{Block, Section, Sheet, Table, Weight, words};
+use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight, words};
 use super::report::LATENCIES;
+use super::warnings::warnings;
 use crate::analyse::{
     Figure, Interval, Statistic, Verdict, compare_paired, figures, interval, median, paired,
     paired_difference, paired_ratio,
 };
 use crate::diagnose;
-use crate::record::{Doubt, Record, Variant};
+use crate::record::{Finding, Record, Variant};
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
@@ -108,7 +109,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         ),
         ..Sheet::default()
     };
-    sheet.section(warnings(a, b, &pairs));
+    sheet.section(before(a, b, &pairs));
     for (left, right) in &pairs {
         let title = if left.name == right.name {
             left.name.clone()
@@ -159,82 +160,71 @@ fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Varian
 }
 
 /// What is different besides what is compared, and what each side's report warns of.
-fn warnings(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
-    let mut section = Section::new("Before you read the figures");
-    let mut warn = |weight, name: &str, about: &str, evidence: String, remedy: &str| {
-        section.blocks.push(Block::Warning {
-            weight,
-            name: name.to_owned(),
-            about: about.to_owned(),
-            evidence,
-            remedy: remedy.to_owned(),
-        });
-    };
+fn before(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)]) -> Section {
     let same_run = std::ptr::eq(a.record, b.record);
-    if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
-        warn(
-            Weight::Grave,
-            "other-machine",
-            "",
-            "the runs were not on the same machine, or nobody says on which".to_owned(),
-            "compare shapes only; run both on one machine, interleaved",
-        );
-    }
-    for (left, right) in pairs.iter().filter(|(left, right)| left.load != right.load) {
-        let about = if left.name == right.name {
-            left.name.clone()
-        } else {
-            format!("{}, {}", left.name, right.name)
-        };
-        warn(
-            Weight::Grave,
-            "other-load",
-            &about,
-            format!("the loads differ: {:?} and {:?}", left.load, right.load),
-            "what differs may be the load: compare runs under the same load",
-        );
-    }
-    if !same_run {
-        warn(
-            Weight::Careful,
-            "not-interleaved",
-            "",
-            "the iterations of A and B did not run next to each other".to_owned(),
-            "what changed on the machine in between counts as a difference: run both as variants of one run",
-        );
-    }
+    let mut all = differences(a, b, pairs, same_run);
+    let judged: Vec<&String> = pairs.iter().flat_map(|(left, right)| [&left.name, &right.name]).collect();
+    let concerns = |finding: &Finding| {
+        finding.variants.is_empty() || finding.variants.iter().any(|name| judged.contains(&name))
+    };
     let sides = if same_run { vec![("A and B", a)] } else { vec![("A", a), ("B", b)] };
     for (name, side) in sides {
-        let judged = pairs
-            .iter()
-            .flat_map(|(left, right)| [left.name.as_str(), right.name.as_str()])
-            .collect::<Vec<_>>();
-        let concerns = |variant: &Option<String>| {
-            variant.as_ref().is_none_or(|names| {
-                judged.iter().any(|one| format!(", {names}, ").contains(&format!(", {one}, ")))
-            })
-        };
-        for finding in
-            diagnose::findings(side.record).into_iter().filter(|finding| concerns(&finding.variant))
-        {
-            let weight = match finding.doubt {
-                Doubt::Invalid => Weight::Grave,
-                Doubt::Careful => Weight::Careful,
-                Doubt::Explains => Weight::Explains,
-            };
-            let about =
-                finding.variant.map_or_else(|| name.to_owned(), |variant| format!("{name}: {variant}"));
-            warn(weight, &finding.name, &about, finding.evidence, &finding.remedy);
-        }
+        let mut findings = diagnose::findings(side.record);
+        findings.retain(concerns);
+        all.extend(warnings(&findings, name));
     }
-    if section.blocks.is_empty() {
+    all.sort_by_key(|warning| warning.weight);
+    let mut section = Section::new("Before you read the figures");
+    if all.is_empty() {
         section.text("Nothing was found that makes the comparison doubtful.");
     }
-    section.blocks.sort_by_key(|block| match block {
-        Block::Warning { weight, .. } => *weight,
-        _ => Weight::Explains,
-    });
+    section.blocks.extend(all.into_iter().map(Block::Warning));
     section
+}
+
+/// What is different besides what is compared.
+fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_run: bool) -> Vec<Warning> {
+    let warning = |weight, name: &str, cases: Vec<Case>, remedy: &str| Warning {
+        weight,
+        name: name.to_owned(),
+        cases,
+        remedy: remedy.to_owned(),
+    };
+    let case = |evidence: &str| Case { of: String::new(), about: Vec::new(), evidence: evidence.to_owned() };
+    let mut warnings = Vec::new();
+    if !same_run && (a.record.run.machines != b.record.run.machines || a.record.run.machines.is_empty()) {
+        warnings.push(warning(
+            Weight::Grave,
+            "other-machine",
+            vec![case("the runs were not on the same machine, or nobody says on which")],
+            "compare shapes only; run both on one machine, interleaved",
+        ));
+    }
+    let other = pairs.iter().filter(|(left, right)| left.load != right.load);
+    let loads: Vec<Case> = other
+        .map(|(left, right)| {
+            let mut about = vec![left.name.clone(), right.name.clone()];
+            about.dedup();
+            Case {
+                of: String::new(),
+                about,
+                evidence: format!("the loads differ: {:?} and {:?}", left.load, right.load),
+            }
+        })
+        .collect();
+    if !loads.is_empty() {
+        let remedy = "what differs may be the load: compare runs under the same load";
+        warnings.push(warning(Weight::Grave, "other-load", loads, remedy));
+    }
+    if !same_run {
+        warnings.push(warning(
+            Weight::Careful,
+            "not-interleaved",
+            vec![case("the iterations of A and B did not run next to each other")],
+            "what changed on the machine in between counts as a difference: run both as variants of one run",
+        ));
+    }
+    warnings
 }
 
 /// Every figure that both have.

@@ -15,3 +15,4 @@ pub mod merge;
 pub mod render;
 pub mod report;
 pub mod targets;
+pub mod warnings;

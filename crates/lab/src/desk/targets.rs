@@ -18,8 +18,10 @@ pub struct Judged<'a> {
     pub values: Vec<f64>,
     /// Whether it is met.
     pub met: bool,
-    /// What was seen, in words: the median, between what the rounds lie, or why there is no figure.
+    /// What was seen, in words: the median, or why there is no figure.
     pub seen: String,
+    /// Between what the rounds lie, and how many of them would meet it, in words; empty of one round.
+    pub between: String,
     /// What is wanted, in words.
     pub wanted: String,
 }
@@ -49,6 +51,7 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
                 values: Vec::new(),
                 met: false,
                 seen: format!("not measured: {why}"),
+                between: String::new(),
                 wanted,
             };
         }
@@ -60,15 +63,15 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let middle = median(&values);
     let met = if target.figure.holds_each_round() { within(least) && within(most) } else { within(middle) };
-    let mut seen = show(middle);
+    let mut between = String::new();
     if values.len() > 1 {
-        seen = format!("{seen} ({} … {})", show(least), show(most));
+        between = format!("{} … {}", show(least), show(most));
         let kept = values.iter().filter(|value| within(**value)).count();
         if kept > 0 && kept < values.len() {
-            seen = format!("{seen}; {kept} of {} rounds by themselves", values.len());
+            between = format!("{between}; {kept} of {} rounds by themselves", values.len());
         }
     }
-    Judged { target, values, met, seen, wanted }
+    Judged { target, values, met, seen: show(middle), between, wanted }
 }
 
 /// A value in the unit of the target.

@@ -47,7 +47,7 @@ pub(super) fn full(record: &Record, sweep: &Sweep) -> Option<Finding> {
     let knee = find_knee(&points(record, sweep)).filter(|knee| knee.at_first)?;
     Some(Finding {
         name: "saturated".to_owned(),
-        variant: Some(sweep.name.clone()),
+        variants: vec![sweep.name.clone()],
         doubt: Doubt::Invalid,
         evidence: format!(
             "from the first load on, throughput changes by × {:.2} while latency grows × {:.1}",
@@ -148,7 +148,7 @@ pub(super) fn lock_convoy(record: &Record, sweep: &Sweep) -> Vec<Finding> {
         let idle = cores <= (1.0 - IDLE) * limit && in_use(last, together) <= (1.0 - IDLE) * machine;
         (idle && after >= CONVOY * before).then(|| Finding {
             name: "lock-convoy".to_owned(),
-            variant: Some(sweep.name.clone()),
+            variants: vec![sweep.name.clone()],
             doubt: Doubt::Explains,
             evidence: format!(
                 "from load {} to {} throughput changes by × {:.2} while context switches per request of `{name}` grow from {} to {}, and \

@@ -10,16 +10,16 @@ use crate::words;
 
 /// The generator was the limit: its thread never rested.
 pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
-    let told = each(subject, |own, iteration| {
+    let told = worst(subject, |own, iteration| {
         let (running, waiting) = shares(own);
         if never_rests(running, waiting) {
-            let (running, waiting) = (words::percent(running), words::percent(waiting));
-            return Some(format!(
-                "its thread used {running} of a core and waited for one {waiting} of the time"
-            ));
+            let shares = (words::percent(running), words::percent(waiting));
+            let text =
+                format!("its thread used {} of a core and waited for one {} of the time", shares.0, shares.1);
+            return Some((running + waiting, text));
         }
         // Of a run that its own report calls limited, being late is the only other reason that a record has.
-        (own.limited && late_by(own, iteration).is_none()).then(|| "as its own report says".to_owned())
+        (own.limited && late_by(own, iteration).is_none()).then(|| (0.0, "as its own report says".to_owned()))
     });
     told.map(|told| {
         subject.finding(
@@ -35,14 +35,11 @@ pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// The generator sent what was due too late to blame the target for the latency.
 pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
-    let told = each(subject, |own, iteration| {
+    let told = worst(subject, |own, iteration| {
         let (lag, latency) =
             late_by(own, iteration).filter(|_| !never_rests(shares(own).0, shares(own).1))?;
-        Some(format!(
-            "P99 of its own lag is {} of a P99 latency of {}",
-            words::time(lag),
-            words::time(latency)
-        ))
+        let times = (words::time(lag), words::time(latency));
+        Some((lag, format!("P99 of its own lag is {} of a P99 latency of {}", times.0, times.1)))
     });
     told.map(|told| {
         subject.finding(
@@ -56,13 +53,22 @@ pub(super) fn late(subject: &Subject<'_>) -> Vec<Finding> {
     .collect()
 }
 
-/// What is said about each iteration, in a line.
-fn each(subject: &Subject<'_>, said: impl Fn(&GeneratorUse, &Iteration) -> Option<String>) -> Option<String> {
+/// What is said about the worst iteration, and about how many something is said. `said` tells how bad it is, and how it was.
+fn worst(
+    subject: &Subject<'_>,
+    said: impl Fn(&GeneratorUse, &Iteration) -> Option<(f64, String)>,
+) -> Option<String> {
+    let iterations = &subject.variant.iterations;
     let of = |iteration: &Iteration| {
-        Some(format!("iteration {}: {}", iteration.number, said(iteration.generator.as_ref()?, iteration)?))
+        let (how_bad, text) = said(iteration.generator.as_ref()?, iteration)?;
+        Some((iteration.number, how_bad, text))
     };
-    let told: Vec<String> = subject.variant.iterations.iter().filter_map(of).collect();
-    (!told.is_empty()).then(|| told.join("; "))
+    let told: Vec<(u32, f64, String)> = iterations.iter().filter_map(of).collect();
+    let (number, _, text) = told.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(match told.len() {
+        1 => format!("iteration {number}: {text}"),
+        many => format!("{many} of {} iterations, most in iteration {number}: {text}", iterations.len()),
+    })
 }
 
 /// Shares of the time in which the thread ran, and in which it waited for a core.
@@ -93,7 +99,7 @@ pub(super) fn shared(record: &Record) -> Option<Finding> {
         .map(|(variant, wait)| (variant.name.as_str(), wait))
         .collect();
     let worst = waited.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let names: Vec<&str> = waited.iter().map(|(name, _)| *name).collect();
+    let all = waited.len() > 1 && waited.len() == record.variants.len();
     let beside = if waited.len() > 1 {
         format!(
             " in `{}`, and a fifth or more in {} of {} variants",
@@ -107,7 +113,7 @@ pub(super) fn shared(record: &Record) -> Option<Finding> {
     let wait = words::percent(worst.1);
     Some(Finding {
         name: "machine-shared".to_owned(),
-        variant: (waited.len() == 1 || waited.len() < record.variants.len()).then(|| names.join(", ")),
+        variants: if all { Vec::new() } else { waited.iter().map(|(name, _)| (*name).to_owned()).collect() },
         doubt: Doubt::Careful,
         evidence: format!("the generator was ready to run and waited for a core {wait} of the time{beside}"),
         remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core"

@@ -97,7 +97,7 @@ pub fn findings(record: &Record) -> Vec<Finding> {
     }
     let mut all = record.findings.clone();
     for finding in together(shown, record.variants.len()) {
-        let known = |noticed: &Finding| noticed.name == finding.name && noticed.variant == finding.variant;
+        let known = |noticed: &Finding| noticed.name == finding.name && noticed.variants == finding.variants;
         if !record.findings.iter().any(known) {
             all.push(finding);
         }
@@ -118,26 +118,40 @@ fn drop_explained(found: &mut Vec<Finding>) {
 
 /// The same to say about several variants is said once.
 fn together(all: Vec<Finding>, variants: usize) -> Vec<Finding> {
-    let mut joined: Vec<(Finding, usize)> = Vec::new();
+    let mut joined: Vec<Finding> = Vec::new();
     for finding in all {
-        let same = joined.iter_mut().find(|(seen, _)| {
-            seen.name == finding.name && seen.evidence == finding.evidence && seen.variant.is_some()
+        let same = joined.iter_mut().find(|seen| {
+            seen.name == finding.name && seen.evidence == finding.evidence && !seen.variants.is_empty()
         });
-        match (same, &finding.variant) {
-            (Some((seen, many)), Some(name)) => {
-                *many += 1;
-                seen.variant = seen.variant.as_ref().map(|names| format!("{names}, {name}"));
-            }
-            _ => joined.push((finding, 1)),
+        match same {
+            Some(seen) if !finding.variants.is_empty() => seen.variants.extend(finding.variants),
+            _ => joined.push(finding),
         }
     }
-    let whole = |(mut finding, many): (Finding, usize)| {
-        if many == variants && many > 1 {
-            finding.variant = None;
+    for finding in &mut joined {
+        if variants > 1 && finding.variants.len() == variants {
+            finding.variants.clear();
         }
-        finding
-    };
-    joined.into_iter().map(whole).collect()
+    }
+    joined
+}
+
+/// Findings of one name and remedy, each about other variants: what is shown as one. What is about the whole run stands by itself.
+pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for finding in findings {
+        let same = |group: &&mut Vec<&Finding>| {
+            let first = group[0];
+            let about_variants = !first.variants.is_empty() && !finding.variants.is_empty();
+            let said = |finding: &Finding| (finding.name.clone(), finding.doubt, finding.remedy.clone());
+            about_variants && said(first) == said(finding)
+        };
+        match groups.iter_mut().find(same) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
 }
 
 impl Subject<'_> {
@@ -145,7 +159,7 @@ impl Subject<'_> {
     fn finding(&self, doubt: Doubt, name: &str, evidence: String, remedy: &str) -> Finding {
         Finding {
             name: name.to_owned(),
-            variant: Some(self.variant.name.clone()),
+            variants: vec![self.variant.name.clone()],
             doubt,
             evidence,
             remedy: remedy.to_owned(),

@@ -16,7 +16,7 @@ const IN_FLIGHT: f64 = 0.5;
 pub(super) fn whole(record: &Record) -> Vec<Finding> {
     let about = |name: &str, evidence: &str, remedy: &str| Finding {
         name: name.to_owned(),
-        variant: None,
+        variants: Vec::new(),
         doubt: Doubt::Careful,
         evidence: evidence.to_owned(),
         remedy: remedy.to_owned(),

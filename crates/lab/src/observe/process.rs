@@ -103,12 +103,19 @@ impl Usage {
 /// A process with its descendants. What a descendant used stays counted when it ends.
 pub(crate) struct Tree {
     root: u32,
+    /// Without descendants.
+    alone: bool,
     seen: BTreeMap<u32, Usage>,
 }
 
 impl Tree {
     pub(crate) fn new(root: u32) -> Self {
-        Self { root, seen: BTreeMap::new() }
+        Self { root, alone: false, seen: BTreeMap::new() }
+    }
+
+    /// The process alone.
+    pub(crate) fn trunk(root: u32) -> Self {
+        Self { alone: true, ..Self::new(root) }
     }
 
     /// From here on another process is the root, such as one that takes the place of the first; what that used stays counted.
@@ -130,7 +137,7 @@ impl Tree {
             (usage.threads, usage.processes) = (0, 0);
         }
         self.seen.insert(self.root, now);
-        let mut waiting = children(self.root);
+        let mut waiting = if self.alone { Vec::new() } else { children(self.root) };
         while let Some(pid) = waiting.pop() {
             if let Some(usage) = Usage::read(pid) {
                 self.seen.insert(pid, usage);
@@ -214,6 +221,16 @@ mod tests {
             sum.add(&usage);
         }
         assert_eq!(sum.rss_bytes, 10 + 30 + 5 + 700);
+    }
+
+    #[test]
+    fn a_process_alone_is_without_what_it_started() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = std::process::id();
+        let processes = [Tree::new(own), Tree::trunk(own)].map(|mut tree| tree.read().unwrap().processes);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(processes[0] > 1 && processes[1] == 1, "{processes:?}");
     }
 
     #[test]

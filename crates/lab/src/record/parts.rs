@@ -366,8 +366,9 @@ pub enum Doubt {
 pub struct Finding {
     /// Stable name, such as `throttled`.
     pub name: String,
-    /// The variant it is about; absent when about all.
-    pub variant: Option<String>,
+    /// The variants, or the sweep, that it is about; none when it is about the whole run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<String>,
     /// What it does to the figures.
     pub doubt: Doubt,
     /// The figures it rests on.

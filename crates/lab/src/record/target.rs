@@ -73,6 +73,8 @@ pub enum Measure {
     RevocationP99,
     /// From the first to the last of those that were revoked by the list, µs.
     Flood,
+    /// 99th percentile of how much later than due and possible the lab sent requests, µs.
+    Lateness,
 }
 
 /// What the numbers of a figure are.
@@ -108,7 +110,8 @@ impl Measure {
             | Self::StalenessP99
             | Self::StalenessMax
             | Self::RevocationP99
-            | Self::Flood => Unit::Time,
+            | Self::Flood
+            | Self::Lateness => Unit::Time,
         }
     }
 
@@ -156,6 +159,7 @@ impl fmt::Display for Measure {
             Self::StalenessMax => f.write_str("longest staleness"),
             Self::RevocationP99 => f.write_str("P99 of answers to revocations"),
             Self::Flood => f.write_str("time of the flood"),
+            Self::Lateness => f.write_str("P99 of lateness"),
         }
     }
 }

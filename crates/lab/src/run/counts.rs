@@ -89,7 +89,7 @@ impl Floor<'_> {
         };
         let tokens = running.tokens(arrangement.mode.as_deref(), load.tokens.max(1) as usize)?;
         running.check(tokens.first().map(String::as_str))?;
-        let mut up = Up { running, tokens, site: None };
+        let mut up = Up { running, tokens, site: None, sender: None };
         self.progress.measuring(&format!("{name}, counted"), 0, None);
         let (seed, interrupt) = (self.seed, self.interrupt);
         let sent = measure::measure(&mut up, &load, None, seed, interrupt, &self.progress)?;

@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
+use crate::generator::{COMPONENT, Generator};
 use crate::record::{Cgroup, Machine, Origin, Peer, Run};
 use crate::scenario::Scenario;
 use crate::topology::{Place, Programs};
@@ -102,7 +103,7 @@ fn digest(scenario: &Scenario) -> String {
     }
     for arrangement in &scenario.arrangements {
         add(&arrangement.name);
-        add(&format!("{:?} {:?}", arrangement.change, arrangement.loads));
+        add(&format!("{:?} {:?} {:?}", arrangement.change, arrangement.loads, arrangement.generator));
     }
     let digest = context.finish();
     let hex: Vec<String> = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
@@ -138,7 +139,9 @@ fn machine(place: &Place) -> Machine {
 fn peers(scenario: &Scenario, place: &Place) -> Vec<Peer> {
     let mut found = BTreeMap::new();
     for arrangement in &scenario.arrangements {
-        for (component, program, table) in arrangement.topology.programs() {
+        let generator = arrangement.generator.and_then(Generator::program);
+        let generator = generator.map(|name| (COMPONENT, name, None));
+        for (component, program, table) in arrangement.topology.programs().chain(generator) {
             if !found.contains_key(program)
                 && let Ok(path) = place.programs().find(component, program, table)
             {

@@ -8,9 +8,11 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use super::generator::Sender;
 use super::progress::Progress;
 use super::sampler::Sampler;
 use super::{Failed, beside, events, flow};
+use crate::generator::COMPONENT;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
 use crate::provider::{ProviderPlan, Scenario as Flow};
@@ -66,6 +68,8 @@ pub(super) struct Up {
     pub(super) tokens: Vec<String>,
     /// Where credentials are revoked and asked about; absent where the topology does not say.
     pub(super) site: Option<Site>,
+    /// Who sends its loads; the lab, unwatched, when absent.
+    pub(super) sender: Option<Sender>,
 }
 
 /// Sends a load through a topology, does to it what the load says, and watches its components.
@@ -77,19 +81,27 @@ pub(super) fn measure(
     interrupt: &Interrupt,
     progress: &Progress,
 ) -> Result<Measured, Failed> {
-    let sending = match load.flow {
-        Some(flow) => Sending::Flow(Box::new(flow::plan(&up.running, load, flow, seed)?)),
-        None => Sending::Requests(plans(up, load, rate, seed)?),
+    let Up { running, tokens, site, sender } = up;
+    let another = sender.as_ref().filter(|sender| sender.is_another());
+    let sending = match (load.flow, another) {
+        (Some(flow), _) => Sending::Flow(Box::new(flow::plan(running, load, flow, seed)?)),
+        (None, Some(sender)) => {
+            let entry = running.entry(load.path.as_deref(), Protocol::Http1)?;
+            let token = tokens.first().filter(|_| load.tokens > 0).cloned();
+            Sending::Another { sender, entry: Box::new(entry), token, load }
+        }
+        (None, None) => Sending::Requests(plans(running, tokens, load, rate, seed)?),
     };
-    let Up { running, site, .. } = up;
     let watch = load.revocations.zip(site.as_ref());
     let watch =
         watch.map(|(pace, site)| revoke::Watch::prepare(site.clone(), pace, !seed, interrupt.clone()));
     let watch = watch.transpose().map_err(Failed::Revocations)?;
-    let held = beside::open(running, &up.tokens, load, interrupt)?;
+    let held = beside::open(running, tokens, load, interrupt)?;
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
-    let prepared = Sampler::prepare(running.started());
+    let mut watched = running.started();
+    watched.extend(sender.as_ref().map(Sender::watched));
+    let prepared = Sampler::prepare(watched);
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::Watch::beginner);
     let (in_window, after) = if load.after_window().is_some() { (None, revoking) } else { (revoking, None) };
@@ -126,7 +138,8 @@ pub(super) fn measure(
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     for component in &mut iteration.components {
-        component.ended &= !running.is_put_down(&component.name);
+        // A generator ends with its load.
+        component.ended &= !running.is_put_down(&component.name) && component.name != COMPONENT;
     }
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -145,14 +158,16 @@ pub(super) fn measure(
 }
 
 /// What a load sends.
-enum Sending {
+enum Sending<'a> {
     /// Requests, to each place where load enters.
     Requests(Vec<Plan>),
+    /// Requests that another generator sends.
+    Another { sender: &'a Sender, entry: Box<Target>, token: Option<String>, load: &'a Load },
     /// Transactions with a provider.
     Flow(Box<ProviderPlan>),
 }
 
-impl Sending {
+impl Sending<'_> {
     /// Sends it; the iteration, and whether it was ended early. `timing` is the component whose phases the answers tell.
     fn send(
         &self,
@@ -162,6 +177,9 @@ impl Sending {
     ) -> Result<(Iteration, bool), Failed> {
         match self {
             Self::Requests(plans) => requests(plans, timing, probe, interrupt),
+            Self::Another { sender, entry, token, load } => {
+                sender.send(entry, token.as_deref(), load, probe, interrupt)
+            }
             Self::Flow(plan) => flow::send(plan, probe, interrupt),
         }
     }
@@ -190,13 +208,19 @@ fn requests(
 }
 
 /// A plan for each place where load enters, which has its part of the load.
-fn plans(up: &Up, load: &Load, rate: Option<f64>, seed: u64) -> Result<Vec<Plan>, Failed> {
-    let targets = up.running.targets(load.path.as_deref())?;
+fn plans(
+    running: &Running,
+    tokens: &[String],
+    load: &Load,
+    rate: Option<f64>,
+    seed: u64,
+) -> Result<Vec<Plan>, Failed> {
+    let targets = running.targets(load.path.as_deref())?;
     let parts = targets.len();
     let all = targets.into_iter().enumerate();
     let plans = all.map(|(index, target)| {
         let part = |whole: usize| whole / parts + usize::from(index < whole % parts);
-        plan(target, &up.tokens, load, rate.map(|rate| rate / parts as f64), seed ^ count(index) << 32, part)
+        plan(target, tokens, load, rate.map(|rate| rate / parts as f64), seed ^ count(index) << 32, part)
     });
     let plans: Vec<Plan> = plans.collect();
     if plans.iter().any(|plan| plan.connections == 0 || plan.stop == Stop::Count(0)) {

@@ -12,6 +12,7 @@ mod counts;
 mod events;
 mod facts;
 mod flow;
+mod generator;
 mod measure;
 mod progress;
 mod sampler;
@@ -32,6 +33,7 @@ use crate::record::{
 use crate::scenario::{Arrangement, Arriving, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
+use self::generator::Sender;
 use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
@@ -116,6 +118,10 @@ enum Failed {
     NothingRevoked(String),
     #[error("requests of `{variant}` did not all end alike while they were counted: {what}")]
     Count { variant: String, what: String },
+    #[error("`{name}` {why}")]
+    Generator { name: &'static str, why: String },
+    #[error("what another generator saw: {0}")]
+    Said(#[from] crate::desk::import::ImportError),
     #[error("the profile of `{component}` under valgrind cannot be read: {why}")]
     Profile { component: String, why: String },
 }
@@ -195,7 +201,7 @@ fn record(
     record.findings.extend(failed.iter().map(|(name, why)| {
         Finding {
             name: "not-measured".to_owned(),
-            variant: Some(name.clone()),
+            variants: vec![name.clone()],
             doubt: Doubt::Careful,
             evidence: first_line(why),
             remedy:
@@ -208,7 +214,7 @@ fn record(
         .map(|(variant, rounds)| {
             Finding {
                 name: "nothing-ended".to_owned(),
-                variant: Some(variant.clone()),
+                variants: vec![variant.clone()],
                 doubt: Doubt::Careful,
                 evidence: no_figure(rounds),
                 remedy: "its figures are of the other rounds, which were better ones: make the window longer than what \
@@ -315,7 +321,7 @@ impl Floor<'_> {
     fn look_for_programs(&mut self) {
         let scenario = self.scenario;
         for (index, arrangement) in scenario.arrangements.iter().enumerate() {
-            if let Err(missing) = self.place.programs().find_all(&arrangement.topology) {
+            if let Err(missing) = arrangement.find_programs(self.place.programs()) {
                 self.fail(index, &missing.into());
             }
         }
@@ -335,7 +341,9 @@ impl Floor<'_> {
                     if let Some(mut one) = self.up(index) {
                         let loads = self.scenario.arrangements[index].loads.clone();
                         for load in &loads {
-                            self.one(index, load, round, &mut one);
+                            if self.sent_in(load, round) {
+                                self.one(index, load, round, &mut one);
+                            }
                         }
                     }
                 }
@@ -343,7 +351,8 @@ impl Floor<'_> {
                 // Who is compared under a load is measured one right after the other.
                 for load in self.scenario.loads_in_order() {
                     for index in self.order(round) {
-                        let takes_part = self.scenario.arrangements[index].loads.contains(load);
+                        let takes_part = self.scenario.arrangements[index].loads.contains(load)
+                            && self.sent_in(load, round);
                         if takes_part && !up.contains_key(&index) {
                             up.extend(self.up(index).map(|one| (index, one)));
                         }
@@ -357,6 +366,10 @@ impl Floor<'_> {
                 }
             }
         }
+    }
+
+    fn sent_in(&self, load: &str, round: u32) -> bool {
+        round <= self.scenario.loads[load].rounds_of(self.scenario.rounds)
     }
 
     /// Arrangements in the order of a round: the file's first, then shuffled. None when the run is to end.
@@ -397,7 +410,11 @@ impl Floor<'_> {
                 |name: &String| self.scenario.loads.get(name).is_some_and(|load| load.revocations.is_some());
             let mode = arrangement.mode.as_deref();
             let site = if arrangement.loads.iter().any(revokes) { running.site(mode)? } else { None };
-            Ok(Up { running, tokens, site })
+            let sender = arrangement.generator.map(|generator| {
+                let folder = self.place.folder().join(&label).join(crate::generator::COMPONENT);
+                Sender::new(generator, self.place.programs(), folder)
+            });
+            Ok(Up { running, tokens, site, sender: sender.transpose()? })
         };
         match start() {
             Ok(up) => Some(up),
@@ -442,13 +459,18 @@ impl Floor<'_> {
                 hold: None,
                 revocations: None,
                 events: Vec::new(),
+                rounds: None,
+                every_request: false,
             };
+            // The question is what can be served, whoever sends.
+            let sender = one.sender.take();
             self.progress.measuring(
                 &format!("{}, how much it serves", arrangement.name),
                 0,
                 Some(length + load.warmup),
             );
             let seen = measure::measure(&mut one, &load, None, self.seed, self.interrupt, &self.progress);
+            one.sender = sender;
             match seen {
                 Ok(seen) if seen.interrupted => self.interrupted = true,
                 Ok(seen) => match seen.per_s() {
@@ -533,6 +555,7 @@ fn new_variant(
         ("load".to_owned(), load.to_owned()),
     ]);
     labels.extend(arrangement.mode.clone().map(|mode| ("tokens".to_owned(), mode)));
+    labels.extend(arrangement.generator.map(|by| ("generator".to_owned(), by.name().to_owned())));
     labels.extend(arrangement.change.variables.clone());
     for (component, limits) in &arrangement.change.limits {
         let cpu = limits.cpu_millicores.map(|millicores| format!("{millicores}m"));

@@ -224,7 +224,7 @@ impl Local {
                 ..component(started.name)
             };
             Some(Program {
-                tree: Tree::new(root.pid().unwrap_or(0)),
+                tree: (if started.alone { Tree::trunk } else { Tree::new })(root.pid().unwrap_or(0)),
                 root,
                 ports: started.ports,
                 counters: started.counters,

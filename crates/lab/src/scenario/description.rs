@@ -14,8 +14,9 @@ use super::table::{Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable
 use super::target::TargetTable;
 use crate::amount;
 use crate::desk::audit::Tables;
+use crate::generator::{COMPONENT, Generator};
 use crate::record::{MOST_ITERATIONS, MOST_VARIANTS, Measure, Target};
-use crate::topology::{Act, Change, Library, Topology, TopologyError};
+use crate::topology::{Act, Change, Library, Programs, Topology, TopologyError};
 
 /// A scenario, checked: what runs, what goes through it, how often.
 #[derive(Debug, Clone)]
@@ -63,9 +64,18 @@ pub struct Arrangement {
     pub loads: Vec<String>,
     /// How long a revoked credential is asked about here, in place of what its loads say.
     pub patience: Option<Duration>,
+    /// Who sends its loads, and is watched as a component; the lab, unwatched, when absent.
+    pub generator: Option<Generator>,
 }
 
 impl Arrangement {
+    /// Whether every program that it needs is here; the error is about the first that is not.
+    pub(crate) fn find_programs(&self, programs: &Programs) -> Result<(), TopologyError> {
+        programs.find_all(&self.topology)?;
+        let generator = self.generator.and_then(Generator::program);
+        generator.map_or(Ok(()), |name| programs.find(COMPONENT, name, None).map(drop))
+    }
+
     /// A load as it goes through this one.
     pub(crate) fn adapt(&self, load: &Load) -> Load {
         let mut load = load.clone();
@@ -181,10 +191,10 @@ impl Scenario {
     /// How long its loads take together: at least, because nobody knows how long a number of requests takes, nor programs to start.
     pub fn least_length(&self) -> Duration {
         let loads = self.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
-        let round: Duration = loads.filter_map(|load| self.loads.get(load)?.length()).sum();
+        let all = |load: &Load| Some(load.length()? * load.rounds_of(self.rounds));
+        let loads: Duration = loads.filter_map(|load| all(self.loads.get(load)?)).sum();
         let calibrating = if self.wants_calibration() { self.calibration } else { Duration::ZERO };
-        round * self.rounds
-            + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)
+        loads + (calibrating + calibrating / 4) * u32::try_from(self.arrangements.len()).unwrap_or(u32::MAX)
     }
 
     /// Some load's rate depends on what the slowest variant serves.
@@ -363,8 +373,12 @@ impl Scenario {
                 arrangement.loads.iter().any(|load| self.variant(arrangement, load) == target.of)
             };
             let topology = self.arrangements.iter().find(of).map(|arrangement| &arrangement.topology);
+            let sends =
+                self.arrangements.iter().find(of).is_some_and(|arrangement| arrangement.generator.is_some());
+            let watched = |component: &str| sends && component == COMPONENT;
             if let Some((component, topology)) = component.zip(topology)
                 && topology.component(component).is_none()
+                && !watched(component)
             {
                 let has: Vec<&str> = topology.components.iter().map(|known| known.name.as_str()).collect();
                 let what = format!(

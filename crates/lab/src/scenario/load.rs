@@ -41,6 +41,8 @@ pub struct Load {
     pub arrivals: Arriving,
     /// When it ends.
     pub stop: Stop,
+    /// It is sent in so many rounds, the first ones; in all when absent.
+    pub rounds: Option<u32>,
     /// Load that is not measured, before the window.
     pub warmup: Duration,
     /// Path and query in place of those of the topology's URL.
@@ -59,6 +61,8 @@ pub struct Load {
     pub revocations: Option<Pace>,
     /// What is done to components meanwhile, by time.
     pub events: Vec<Planned>,
+    /// Another generator that sends it writes every request down, where it can: its percentiles are exact then, and it costs more.
+    pub every_request: bool,
 }
 
 impl Load {
@@ -68,6 +72,11 @@ impl Load {
             Stop::After(duration) => Some(self.warmup + duration + self.after_window().unwrap_or_default()),
             Stop::Count(_) => None,
         }
+    }
+
+    /// In how many rounds of a scenario it is sent.
+    pub fn rounds_of(&self, all: u32) -> u32 {
+        self.rounds.map_or(all, |some| some.min(all))
     }
 
     /// How long it goes on after its window, so that credentials are revoked then.
@@ -132,6 +141,7 @@ pub(super) struct LoadTable {
     rate: Option<RateTable>,
     requests: Option<u64>,
     duration: Option<String>,
+    rounds: Option<u32>,
     warmup: Option<String>,
     path: Option<String>,
     tokens: Option<u32>,
@@ -141,6 +151,7 @@ pub(super) struct LoadTable {
     hold: Option<HoldTable>,
     revocations: Option<RevocationsTable>,
     event: Option<Vec<EventTable>>,
+    every_request: Option<bool>,
 }
 
 /// Revocations while load lasts; every key may be left out.
@@ -207,6 +218,7 @@ impl LoadTable {
             rate: other.rate.or(self.rate),
             requests: if ends { other.requests } else { self.requests },
             duration: if ends { other.duration } else { self.duration },
+            rounds: other.rounds.or(self.rounds),
             warmup: other.warmup.or(self.warmup),
             path: other.path.or(self.path),
             tokens: other.tokens.or(self.tokens),
@@ -225,6 +237,7 @@ impl LoadTable {
                 (whole, other) => other.or(whole),
             },
             event: other.event.or(self.event),
+            every_request: other.every_request.or(self.every_request),
         }
     }
 
@@ -291,6 +304,9 @@ impl LoadTable {
             (None, Some(duration)) if !duration.is_zero() => Stop::After(duration),
             _ => return wrong("duration", "give either `duration` or `requests`, above 0"),
         };
+        if self.rounds == Some(0) {
+            return wrong("rounds", "of zero measure nothing");
+        }
         let timeout = time("timeout", &self.timeout)?.unwrap_or(TIMEOUT);
         if timeout.is_zero() {
             return wrong("timeout", "of zero answers nothing");
@@ -334,6 +350,7 @@ impl LoadTable {
             flow,
             arrivals,
             stop,
+            rounds: self.rounds,
             warmup,
             path: self.path,
             tokens,
@@ -343,6 +360,7 @@ impl LoadTable {
             hold,
             revocations,
             events: events.map_err(|what| ("event", what))?,
+            every_request: self.every_request.unwrap_or(false),
         })
     }
 }
@@ -473,6 +491,7 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 1\nduration = '1'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntokens = 100001", "tokens"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\ntimeout = '0s'", "timeout"),
+            ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nrounds = 0", "rounds"),
             ("arrivals = 'closed'\nconcurrency = 50\nrequests = 1\nstreams = 4", "streams"),
             (
                 "arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nhold = { manner = 'idle', connections = 0 }",

@@ -10,10 +10,12 @@ use serde::Deserialize;
 
 use super::counts::Counts;
 use super::description::{Arrangement, Wish};
-use super::load::{LEAST_PACE, Load, LoadTable};
+use super::load::{Arriving, LEAST_PACE, Load, LoadTable};
 use super::target::TargetTable;
 use crate::amount;
 use crate::cgroup::Limits;
+use crate::generator::{COMPONENT, Generator};
+use crate::load::{Protocol, Stop};
 use crate::topology::{Act, Change, Topology, TopologyError, Wire};
 
 /// Fewest files that a component may be allowed to open.
@@ -90,6 +92,8 @@ pub(super) struct VariantTable {
     pub(super) guarded: Option<bool>,
     /// In place of that of its loads' revocations.
     pub(super) patience: Option<String>,
+    /// Who sends its loads.
+    pub(super) generator: Option<Generator>,
     #[serde(default)]
     pub(super) variables: BTreeMap<String, String>,
     #[serde(default)]
@@ -252,8 +256,13 @@ impl Reader<'_> {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
         }
-        for load in chosen.iter().filter_map(|name| loads.get(name)) {
+        for (name, load) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?))) {
             self.fits(&place, load, topology)?;
+            if let Some(generator) = table.generator {
+                can_send(generator, load, topology).map_err(|what| {
+                    self.wrong(&format!("{place}: generator"), format!("load `{name}`: {what}"))
+                })?;
+            }
         }
         for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
             topology.takes(flow).map_err(|what| {
@@ -274,6 +283,7 @@ impl Reader<'_> {
             change: change.clone(),
             loads: chosen.clone(),
             patience,
+            generator: table.generator,
         };
         Ok(modes.into_iter().map(arrangement).collect())
     }
@@ -388,4 +398,32 @@ impl Reader<'_> {
         }
         Ok(Change { variables: table.variables.clone(), limits, open_files })
     }
+}
+
+/// Whether a generator can send a load through a topology. Others than the lab know less of what a load can be.
+fn can_send(generator: Generator, load: &Load, topology: &Topology) -> Result<(), String> {
+    if topology.component(COMPONENT).is_some() {
+        return Err(format!("topology `{}` has a component of the name `{COMPONENT}`", topology.name));
+    }
+    let Some(name) = generator.program() else { return Ok(()) };
+    let whole = |time: Duration| time.subsec_nanos() == 0;
+    let lasts = matches!(load.stop, Stop::After(duration) if whole(duration)) && whole(load.warmup);
+    let entry = &topology.load;
+    let plain = entry.urls.len() == 1 && entry.urls[0].starts_with("http://") && entry.connect.is_none();
+    let (must, kept) = match () {
+        () if !matches!(load.arrivals, Arriving::Closed(_)) => {
+            ("is sent as a closed loop (`arrivals = \"closed\"`)", false)
+        }
+        () if !lasts => ("lasts for whole seconds (`duration`, `warmup`)", false),
+        () if !whole(load.timeout) => ("has a `timeout` of whole seconds", false),
+        () if load.tokens > 1 => ("has one token at most (`tokens`)", false),
+        () if load.flow.is_some() || load.hold.is_some() || load.revocations.is_some() => {
+            ("has no `flow`, `hold` or `revocations`", false)
+        }
+        () if !plain || entry.protocol != Protocol::Http1 => {
+            ("goes to one place, over HTTP/1.1 without TLS", false)
+        }
+        () => ("", true),
+    };
+    if kept { Ok(()) } else { Err(format!("what {name} sends {must}")) }
 }

@@ -46,7 +46,7 @@ const TEMPLATES: Texts = texts!("topologies/files":
 const SCENARIOS: Texts = texts!("scenarios":
     "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
     "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "flood.toml", "provider.toml", "provider-size.toml",
-    "counts.toml",
+    "counts.toml", "generators.toml",
 );
 
 /// A text and where it is from.

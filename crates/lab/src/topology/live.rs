@@ -28,6 +28,8 @@ pub(crate) struct Started {
     pub(crate) name: String,
     /// Absent for what runs elsewhere.
     pub(crate) root: Option<Root>,
+    /// What its process started is somebody else's.
+    pub(crate) alone: bool,
     /// Ports that it listens on.
     pub(crate) ports: Vec<u16>,
     pub(crate) limits: Limits,
@@ -48,7 +50,8 @@ impl Root {
         Some(self.0.load(Ordering::Relaxed)).filter(|pid| *pid > 0)
     }
 
-    fn set(&self, pid: u32) {
+    /// From here on it is this one.
+    pub(crate) fn set(&self, pid: u32) {
         self.0.store(pid, Ordering::Relaxed);
     }
 }

@@ -17,7 +17,7 @@ const SYSTEM: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Programs that the lab knows: how they tell their version, and how to get them.
-const KNOWN: [(&str, &[&str], &str); 9] = [
+const KNOWN: [(&str, &[&str], &str); 14] = [
     (
         "postern",
         &["--version"],
@@ -55,6 +55,16 @@ const KNOWN: [(&str, &[&str], &str); 9] = [
         &["--version"],
         "install the package nats-server (Debian), download it from the NATS project's releases, or name it with --program nats-server=PATH",
     ),
+    ("wrk", &["-v"], "install the package wrk (Debian, Fedora), or name it with --program wrk=PATH"),
+    (
+        "h2load",
+        &["--version"],
+        "install the package nghttp2-client (Debian) or nghttp2 (Fedora), or name it with --program h2load=PATH",
+    ),
+    ("oha", &["--version"], "install it with `cargo install oha`, or name it with --program oha=PATH"),
+    // It has no word for its version.
+    ("hey", &[], "install the package hey (Debian), or name it with --program hey=PATH"),
+    ("k6", &["version"], "download it from the k6 project's releases, or name it with --program k6=PATH"),
 ];
 
 /// Where programs are.
@@ -137,7 +147,7 @@ impl Programs {
         let usual = KNOWN.iter().find(|known| known.0 == name).map(|known| known.1);
         let words: Vec<&str> = match table.and_then(|table| table.version.as_ref()) {
             Some(words) => words.iter().map(String::as_str).collect(),
-            None => usual?.to_vec(),
+            None => usual.filter(|words| !words.is_empty())?.to_vec(),
         };
         let mut child = Command::new(path)
             .args(words)

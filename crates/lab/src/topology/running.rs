@@ -286,6 +286,7 @@ impl Running {
         Ok(Started {
             name: component.name.clone(),
             root: None,
+            alone: false,
             ports: Vec::new(),
             limits: Limits::default(),
             counters: None,
@@ -385,6 +386,7 @@ impl Running {
         let about = Started {
             name: name.clone(),
             root: Some(Root::default()),
+            alone: false,
             ports: numbers.collect(),
             limits: launch.group.as_ref().map(Group::limits).unwrap_or_default(),
             counters: launch.group.as_ref().and_then(Group::counters),

@@ -5,9 +5,11 @@
 //! own rule gives them on the same requests, so that they can be compared with what the tool prints. Where a file has a summary only, the record
 //! says so and has no histogram: none is made up.
 
+mod h2load;
 mod hey;
 mod jmeter;
 mod k6;
+mod oha;
 mod wrk;
 
 use std::collections::BTreeMap;
@@ -38,6 +40,12 @@ pub enum Tool {
     K6Summary,
     /// wrk, with or without --latency
     Wrk,
+    /// h2load, as it prints
+    H2load,
+    /// h2load --log-file: every request
+    H2loadLog,
+    /// oha --output-format json
+    Oha,
     /// `JMeter` result file in CSV: every request
     Jtl,
     /// `JMeter` result file in XML: every request
@@ -60,7 +68,7 @@ pub struct Told {
 pub enum ImportError {
     /// The format is not known.
     #[error(
-        "`{file}` is of no known form (hey text or CSV, k6 JSON lines or summary, wrk text, JMeter JTL in CSV or XML): name it with --tool"
+        "`{file}` is of no known form (hey text or CSV, k6 JSON lines or summary, wrk text, h2load text or log, oha JSON, JMeter JTL in CSV or XML): name it with --tool"
     )]
     Unknown {
         /// Which file.
@@ -153,13 +161,30 @@ pub fn recognise(content: &str) -> Option<Tool> {
     if first.starts_with("Summary:") && text.contains("Requests/sec:") {
         return Some(Tool::Hey);
     }
+    if first.starts_with("starting benchmark...") {
+        return Some(Tool::H2load);
+    }
+    let numbers = first.split_whitespace().take_while(|field| field.parse::<i64>().is_ok()).count();
+    if numbers >= 3 && first.contains('\t') {
+        return Some(Tool::H2loadLog);
+    }
     if first.starts_with('{') {
+        if text.contains("\"latencyPercentiles\"") {
+            return Some(Tool::Oha);
+        }
         if first.contains("\"type\":\"Metric\"") || first.contains("\"type\":\"Point\"") {
             return Some(Tool::K6);
         }
         return text.contains("\"http_req_duration\"").then_some(Tool::K6Summary);
     }
     None
+}
+
+/// The iteration that a file tells of.
+pub(crate) fn iteration(content: &str, tool: Tool, told: &Told) -> Result<Iteration, ImportError> {
+    let mut record = import(content, Some(tool), told)?;
+    let iteration = record.variants.pop().and_then(|mut variant| variant.iterations.pop());
+    iteration.ok_or_else(|| ImportError::Empty { file: told.file.clone() })
 }
 
 /// Takes a file in. `tool` is recognised by the content when it is not given.
@@ -175,6 +200,9 @@ pub fn import(content: &str, tool: Option<Tool>, told: &Told) -> Result<Record, 
         Tool::K6 => k6::lines(content, &at),
         Tool::K6Summary => k6::summary(content, &at),
         Tool::Wrk => wrk::text(content, &at),
+        Tool::H2load => h2load::text(content, &at),
+        Tool::H2loadLog => h2load::log(content, &at),
+        Tool::Oha => oha::json(content, &at),
         Tool::Jtl => jmeter::csv(content, &at),
         Tool::JtlXml => jmeter::xml(content, &at),
     }?;
@@ -227,7 +255,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
         path: Vec::new(),
         labels: BTreeMap::new(),
         load: LoadShape {
-            // All four are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name.
+            // All are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name.
             arrivals: if tool == "k6" { Arrivals::Unknown } else { Arrivals::Closed },
             concurrency,
             rate_per_s: None,

@@ -5,7 +5,8 @@
 
 use std::fmt::Write as _;
 
-use super::sheet::{Block, Section, Sheet, Table, Weight};
+use super::sheet::{Block, Section, Sheet, Table};
+use super::warning::{Warning, Weight};
 
 const STYLE: &str = include_str!("page.css");
 
@@ -47,22 +48,7 @@ fn write_block(page: &mut String, block: &Block) {
         Block::Text(text) => {
             let _ = writeln!(page, "<p>{}</p>", escape(text));
         }
-        Block::Warning { weight, name, about, evidence, remedy } => {
-            let (class, word) = match weight {
-                Weight::Grave => ("grave", "Not to be used"),
-                Weight::Careful => ("careful", "Careful"),
-                Weight::Explains => ("explains", "Explained"),
-            };
-            let about =
-                if about.is_empty() { String::new() } else { format!(" <span>{}</span>", escape(about)) };
-            let _ = writeln!(
-                page,
-                "<div class=\"warning {class}\"><p class=\"what\"><b>{word}</b> <code>{}</code>{about}</p><p>{}</p><p class=\"remedy\">{}</p></div>",
-                escape(name),
-                escape(evidence),
-                escape(remedy)
-            );
-        }
+        Block::Warning(warning) => write_warning(page, warning),
         Block::Table(table) => write_table(page, table),
         Block::Chart(chart) => {
             let _ = writeln!(
@@ -75,10 +61,38 @@ fn write_block(page: &mut String, block: &Block) {
     }
 }
 
+fn write_warning(page: &mut String, warning: &Warning) {
+    let class = match warning.weight {
+        Weight::Grave => "grave",
+        Weight::Careful => "careful",
+        Weight::Explains => "explains",
+    };
+    let about = match warning.about() {
+        about if about.is_empty() => about,
+        about => format!(" <span>{}</span>", prose(&about)),
+    };
+    let _ = writeln!(
+        page,
+        "<div class=\"warning {class}\"><p class=\"what\"><b>{}</b> <code>{}</code>{about}</p><p>{}</p><p class=\"remedy\">{}</p>",
+        warning.weight.word(),
+        escape(&warning.name),
+        prose(&warning.evidence()),
+        prose(&warning.remedy)
+    );
+    if let Some(list) = warning.rest() {
+        let _ = writeln!(page, "<details><summary>{}</summary><ul>", escape(&list.title));
+        for line in &list.lines {
+            let _ = writeln!(page, "<li>{}</li>", prose(line));
+        }
+        page.push_str("</ul></details>\n");
+    }
+    page.push_str("</div>\n");
+}
+
 fn write_table(page: &mut String, table: &Table) {
     page.push_str("<div class=\"table\"><table>\n");
     if !table.caption.is_empty() {
-        let _ = writeln!(page, "<caption>{}</caption>", escape(&table.caption));
+        let _ = writeln!(page, "<caption>{}</caption>", prose(&table.caption));
     }
     page.push_str("<thead><tr>");
     for head in &table.head {
@@ -90,9 +104,9 @@ fn write_table(page: &mut String, table: &Table) {
         for (column, cell) in row.iter().enumerate() {
             let cell = match cell.split_once('\n') {
                 Some((value, below)) if !below.is_empty() => {
-                    format!("{}<small>{}</small>", escape(value), escape(below))
+                    format!("{}<small>{}</small>", prose(value), prose(below))
                 }
-                _ => escape(cell.trim_end()),
+                _ => prose(cell.trim_end()),
             };
             let _ = if column == 0 {
                 write!(page, "<th scope=\"row\">{cell}</th>")
@@ -103,6 +117,23 @@ fn write_table(page: &mut String, table: &Table) {
         page.push_str("</tr>\n");
     }
     page.push_str("</tbody></table></div>\n");
+}
+
+/// Text in which what stands between backticks is a name.
+fn prose(text: &str) -> String {
+    let parts: Vec<&str> = text.split('`').collect();
+    // A backtick without its other half is one.
+    let named = if parts.len() % 2 == 1 { parts.len() } else { parts.len() - 2 };
+    let mut safe = String::with_capacity(text.len());
+    for (at, part) in parts.iter().enumerate() {
+        let part = escape(part);
+        let _ = match at {
+            at if at > named => write!(safe, "`{part}"),
+            at if at % 2 == 1 => write!(safe, "<code>{part}</code>"),
+            _ => write!(safe, "{part}"),
+        };
+    }
+    safe
 }
 
 /// Text that is text in HTML and SVG.
@@ -137,6 +168,13 @@ mod tests {
         assert!(page.contains("<title>&lt;i&gt;&amp;</title>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains("<script") && !page.contains("<i>"), "{page}");
         assert_eq!(escape("a\u{1}b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn what_stands_between_backticks_is_a_name() {
+        assert_eq!(prose("`a<b` and `c`: d"), "<code>a&lt;b</code> and <code>c</code>: d");
+        assert_eq!(prose("`a` and a ` alone"), "<code>a</code> and a ` alone");
+        assert_eq!((&*prose("`"), &*prose("")), ("`", ""));
     }
 
     #[test]

@@ -6,9 +6,11 @@
 mod html;
 mod sheet;
 pub(crate) mod svg;
+mod warning;
 
 pub use html::html;
-pub use sheet::{Block, Section, Sheet, Table, Weight};
+pub use sheet::{Block, Section, Sheet, Table};
 pub use svg::Chart;
+pub use warning::{Case, Warning, Weight};
 
 pub(crate) use crate::words;

@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 
 use super::svg::Chart;
+use super::warning::Warning;
 
 /// A report.
 #[derive(Debug, Default)]
@@ -32,34 +33,12 @@ pub struct Section {
 pub enum Block {
     /// A paragraph.
     Text(String),
-    /// Something to know before the figures: weight, name, evidence, remedy.
-    Warning {
-        /// How much it says against the figures.
-        weight: Weight,
-        /// Stable name.
-        name: String,
-        /// What it is about; empty when about all.
-        about: String,
-        /// The figures it rests on.
-        evidence: String,
-        /// What to do.
-        remedy: String,
-    },
+    /// Something to know before the figures.
+    Warning(Warning),
     /// A table.
     Table(Table),
     /// A picture.
     Chart(Box<Chart>),
-}
-
-/// How much a warning says against the figures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
-    /// Do not use the figures.
-    Grave,
-    /// Keep it in mind.
-    Careful,
-    /// It explains them.
-    Explains,
 }
 
 /// A table. The first column is text, the others are figures; what stands after a line break in a cell is said smaller, below it.
@@ -147,19 +126,28 @@ fn markdown_block(text: &mut String, block: &Block) {
         Block::Text(paragraph) => {
             let _ = writeln!(text, "\n{}", line(paragraph));
         }
-        Block::Warning { weight, name, about, evidence, remedy } => {
-            let mark = match weight {
-                Weight::Grave => "**Not to be used**",
-                Weight::Careful => "**Careful**",
-                Weight::Explains => "**Explained**",
-            };
-            let about = if about.is_empty() { String::new() } else { format!(" ({})", line(about)) };
-            let _ = writeln!(text, "\n- {mark}: `{name}`{about}: {}. _{}_", line(evidence), line(remedy));
-        }
+        Block::Warning(warning) => markdown_warning(text, warning),
         Block::Table(table) => markdown_table(text, table),
         Block::Chart(chart) => {
             let _ = writeln!(text, "\n_Picture in the HTML report: {}._", line(&chart.title));
         }
+    }
+}
+
+fn markdown_warning(text: &mut String, warning: &Warning) {
+    let about = match warning.about() {
+        about if about.is_empty() => about,
+        about => format!(" ({})", line(&about)),
+    };
+    let (mark, name) = (warning.weight.word(), line(&warning.name));
+    let (evidence, remedy) = (line(&warning.evidence()), line(&warning.remedy));
+    let _ = writeln!(text, "\n- **{mark}**: `{name}`{about}: {evidence}. _{remedy}_");
+    if let Some(list) = warning.rest() {
+        let _ = writeln!(text, "\n  <details><summary>{}</summary>\n", line(&list.title));
+        for one in &list.lines {
+            let _ = writeln!(text, "  - {}", line(one));
+        }
+        let _ = writeln!(text, "\n  </details>");
     }
 }
 

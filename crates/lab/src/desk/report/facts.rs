@@ -1,7 +1,8 @@
 //! What ran, on what, and how to read it.
 
-use crate::desk::render::{Block, Section, Table, Weight, words};
-use crate::record::{Arrivals, Doubt, Finding, LoadShape, Origin, Record};
+use crate::desk::render::{Block, Section, Table, words};
+use crate::desk::warnings::warnings;
+use crate::record::{Arrivals, Finding, LoadShape, Origin, Record};
 
 /// The line under the title.
 pub(super) fn lead(record: &Record) -> String {
@@ -21,21 +22,9 @@ pub(super) fn lead(record: &Record) -> String {
 }
 
 /// What to know before the figures.
-pub(super) fn warnings(findings: &[Finding]) -> Section {
+pub(super) fn before(findings: &[Finding]) -> Section {
     let mut section = Section::new("Before you read the figures");
-    for finding in findings {
-        section.blocks.push(Block::Warning {
-            weight: match finding.doubt {
-                Doubt::Invalid => Weight::Grave,
-                Doubt::Careful => Weight::Careful,
-                Doubt::Explains => Weight::Explains,
-            },
-            name: finding.name.clone(),
-            about: finding.variant.clone().unwrap_or_default(),
-            evidence: finding.evidence.clone(),
-            remedy: finding.remedy.clone(),
-        });
-    }
+    section.blocks.extend(warnings(findings, "").into_iter().map(Block::Warning));
     if findings.is_empty() {
         section.text("Nothing was found that makes the figures doubtful.");
     }

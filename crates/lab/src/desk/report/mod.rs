@@ -27,7 +27,7 @@ pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99
 pub fn sheet(record: &Record, seed: u64) -> Sheet {
     let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
-    sheet.section(facts::warnings(&findings));
+    sheet.section(facts::before(&findings));
     sheet.section(targets::targets(record));
     sheet.section(figures::summary(record, seed));
     sheet.section(targets::comparisons(record));

@@ -13,14 +13,13 @@ pub(super) fn targets(record: &Record) -> Section {
     let judged = judge(record);
     let met = judged.iter().filter(|judged| judged.met).count();
     let caption = format!("{met} of {} are met; seen: the median over rounds, least and most", judged.len());
-    let mut table = Table::new(&caption, ["target", "figure", "wanted", "seen", ""]);
+    let mut table = Table::new(&caption, ["target", "wanted", "seen", ""]);
     for judged in judged {
         let verdict = if judged.met { "met" } else { "missed" };
         table.row(vec![
-            judged.target.says.clone(),
-            judged.target.to_string(),
+            format!("{}\n{}", judged.target.says, judged.target),
             judged.wanted,
-            judged.seen,
+            format!("{}\n{}", judged.seen, judged.between),
             verdict.to_owned(),
         ]);
     }

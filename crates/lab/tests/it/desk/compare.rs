@@ -57,7 +57,7 @@ fn what_else_differs_is_said_first() {
     let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{word} in {text}"));
     assert!(at("other-machine") < at("| figure |") && at("other-load") < at("| figure |"));
     assert!(at("other-machine") < at("not-interleaved"), "the graver one first");
-    assert!(at("(A: 3x/50m)") > 0 && at("(B: 3x/50m)") > 0);
+    assert!(at("(A: `3x/50m`)") > 0 && at("(B: `3x/50m`)") > 0);
     assert_eq!(text.matches("## ").count() - text.matches("### ").count(), 1 + a.variants.len());
 }
 

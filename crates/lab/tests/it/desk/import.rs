@@ -61,6 +61,9 @@ fn every_form_is_recognised() {
         ("k6-summary.json", Tool::K6Summary),
         ("wrk.txt", Tool::Wrk),
         ("wrk-plain.txt", Tool::Wrk),
+        ("h2load.txt", Tool::H2load),
+        ("h2load.log", Tool::H2loadLog),
+        ("oha.json", Tool::Oha),
         ("jmeter.jtl", Tool::Jtl),
         ("jmeter-xml.jtl", Tool::JtlXml),
     ] {
@@ -247,8 +250,71 @@ fn wrk_names_socket_errors() {
 }
 
 #[test]
+fn h2loads_text_is_taken_as_it_is() {
+    let record = read("h2load.txt");
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (904, Some(3)));
+    assert!((of.seconds - 1.0).abs() < 1e-9, "{}", of.seconds);
+    let times = of.stated.as_ref().unwrap();
+    assert_eq!(
+        [times.min_us, times.max_us, times.mean_us].map(|time| time.unwrap().round() as u64),
+        [2110, 13_700, 3310]
+    );
+    assert!(times.percentiles.is_empty() && Figure::P50.of(of).is_none(), "nothing is made up");
+    let bad = fixture("h2load.txt")
+        .replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", "900 2xx, 0 3xx, 1 4xx, 3 5xx")
+        .replace("0 errored, 0 timeout", "2 errored, 5 timeout");
+    let record = import(&bad, None, &told("h2load.txt")).unwrap();
+    let counts =
+        [Outcome::Ok, Outcome::Refused, Outcome::Failed].map(|outcome| iteration(&record).count(outcome));
+    assert_eq!(counts, [900, 4, 7]);
+}
+
+#[test]
+fn h2loads_log_has_every_request() {
+    let record = read("h2load.log");
+    let of = iteration(&record);
+    assert_eq!((of.count(Outcome::Ok), of.classes[0].status), (40, Some(200)));
+    // As h2load printed beside it: 2.34 ms and 3.98 ms, 66.44 ms in all.
+    let times = of.stated.as_ref().unwrap();
+    assert_eq!([times.min_us, times.max_us].map(|time| (time.unwrap() / 10.0).round() as u64), [234, 398]);
+    assert!((0.060..0.067).contains(&of.seconds), "{}", of.seconds);
+    histogram_is_near(of, 0.5);
+    let lost = format!("{}1795457943233999\t-1\t900\n", fixture("h2load.log"));
+    let record = import(&lost, None, &told("h2load.log")).unwrap();
+    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (40, 1));
+}
+
+#[test]
+fn ohas_json_is_taken_as_it_is() {
+    let record = read("oha.json");
+    let of = iteration(&record);
+    let json: serde_json::Value = serde_json::from_str(&fixture("oha.json")).unwrap();
+    for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        let printed = json["latencyPercentiles"][name].as_f64().unwrap() * 1e6;
+        assert!((stated(of, share) - printed).abs() < 1e-6, "{name}");
+    }
+    assert_eq!(Some(of.count(Outcome::Ok)), json["statusCodeDistribution"]["200"].as_u64());
+    assert_eq!(of.count(Outcome::Failed), 0, "what is cut off at the end is no failure");
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+    assert!(notes.iter().any(|note| note.contains("under way when the time was over")), "{notes:?}");
+    let broken = fixture("oha.json").replace("aborted due to deadline", "connection refused");
+    let record = import(&broken, None, &told("oha.json")).unwrap();
+    assert!(iteration(&record).count(Outcome::Failed) > 0);
+}
+
+#[test]
 fn what_was_taken_in_is_reported() {
-    for name in ["hey.csv", "wrk.txt", "wrk-plain.txt", "k6.ndjson", "jmeter.jtl"] {
+    for name in [
+        "hey.csv",
+        "wrk.txt",
+        "wrk-plain.txt",
+        "h2load.txt",
+        "h2load.log",
+        "oha.json",
+        "k6.ndjson",
+        "jmeter.jtl",
+    ] {
         let text = sheet(&read(name), 1).markdown();
         assert!(
             text.contains(name) && text.contains("few-iterations") && text.contains("## Endings"),
@@ -295,7 +361,10 @@ fn what_is_malformed_says_where() {
     }
 }
 
-const FIXTURES: [&str; 8] = [
+const FIXTURES: [&str; 11] = [
+    "h2load.txt",
+    "h2load.log",
+    "oha.json",
     "hey.txt",
     "hey.csv",
     "k6.ndjson",

@@ -83,7 +83,7 @@ fn the_throttle_is_named_with_the_rate_that_it_implies() {
     let record = sample::record(1);
     let found = findings(&record);
     let throttled = found.iter().find(|finding| finding.name == "throttled").unwrap();
-    assert_eq!(throttled.variant.as_deref(), Some("3x/50m"));
+    assert_eq!(throttled.variants, ["3x/50m"]);
     assert!(throttled.evidence.contains("`auth-proxy` used up its 0.05 cores"), "{throttled:?}");
     let implied = throttled.evidence.split("CPU per good answer are ").nth(1).unwrap();
     let implied: f64 = implied.split(' ').next().unwrap().parse().unwrap();
@@ -158,7 +158,7 @@ fn what_the_run_noticed_is_not_said_twice() {
     let mut record = sample::record(1);
     let noticed = Finding {
         name: "throttled".to_owned(),
-        variant: Some("3x/50m".to_owned()),
+        variants: vec!["3x/50m".to_owned()],
         doubt: Doubt::Explains,
         evidence: "seen while it ran".to_owned(),
         remedy: "raise it".to_owned(),
@@ -166,6 +166,57 @@ fn what_the_run_noticed_is_not_said_twice() {
     record.findings.push(noticed);
     assert_eq!(names(&record).iter().filter(|name| *name == "throttled").count(), 1);
     assert!(sheet(&record, 1).markdown().contains("seen while it ran"));
+}
+
+#[test]
+fn the_same_about_many_variants_is_one_warning_and_each_is_listed() {
+    let late = |variant: &str, lag: u32| Finding {
+        name: "generator-late".to_owned(),
+        variants: vec![variant.to_owned()],
+        doubt: Doubt::Invalid,
+        evidence: format!("late by {lag} ms"),
+        remedy: "lower the rate".to_owned(),
+    };
+    let mut record = healthy();
+    // A name with a comma is one name.
+    record.findings = vec![late("split, over TCP", 3), late("fused/<oidc>", 4), late("direct", 5)];
+    let sheet = sheet(&record, 1);
+    let text = sheet.markdown();
+    assert_eq!(text.matches("`generator-late`").count(), 1, "{text}");
+    let line = "`generator-late` (3 variants): in `split, over TCP` late by 3 ms. _lower the rate_";
+    assert!(text.contains(line), "{text}");
+    for one in [
+        "  - `split, over TCP`: late by 3 ms\n",
+        "  - `fused/&lt;oidc>`: late by 4 ms\n",
+        "  - `direct`: late by 5 ms\n",
+    ] {
+        assert!(text.contains(one), "{one} in {text}");
+    }
+    let page = html(&sheet);
+    assert!(page.contains("<summary>all 3 variants</summary>"), "{page}");
+    assert!(page.contains("<li><code>fused/&lt;oidc&gt;</code>: late by 4 ms</li>"), "{page}");
+}
+
+#[test]
+fn a_warning_about_more_than_a_few_variants_counts_them() {
+    let mut record = healthy();
+    let names: Vec<String> = (1..=6).map(|number| format!("v{number}")).collect();
+    record.findings = vec![Finding {
+        name: "closed-loop".to_owned(),
+        variants: names.clone(),
+        doubt: Doubt::Careful,
+        evidence: "50 workers waited".to_owned(),
+        remedy: "offer a rate".to_owned(),
+    }];
+    let text = sheet(&record, 1).markdown();
+    assert!(text.contains("`closed-loop` (6 variants): 50 workers waited. _offer a rate_"), "{text}");
+    assert!(names.iter().all(|name| text.contains(&format!("  - `{name}`\n"))), "{text}");
+    record.findings[0].variants.truncate(2);
+    let text = sheet(&record, 1).markdown();
+    assert!(
+        text.contains("`closed-loop` (`v1`, `v2`): 50 workers waited") && !text.contains("<details>"),
+        "{text}"
+    );
 }
 
 #[test]

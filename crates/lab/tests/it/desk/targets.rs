@@ -23,9 +23,14 @@ fn judged<T>(target: Target, look: impl FnOnce(&Judged<'_>) -> T) -> T {
     look(&judge(&record)[0])
 }
 
+/// What was seen, and between what the rounds lie.
+fn said(judged: &Judged<'_>) -> String {
+    format!("{} ({})", judged.seen, judged.between)
+}
+
 /// Whether a bound is kept, and what is said.
 fn seen(target: Target) -> (bool, String, String) {
-    judged(target, |judged| (judged.met, judged.seen.clone(), judged.wanted.clone()))
+    judged(target, |judged| (judged.met, said(judged), judged.wanted.clone()))
 }
 
 #[test]
@@ -73,7 +78,7 @@ fn a_promise_of_every_single_time_is_broken_by_one_round() {
         }
         record.targets = vec![Target { at_most: Some(most), ..target(figure, "gateway") }];
         let judged = &judge(&record)[0];
-        (judged.met, judged.seen.clone())
+        (judged.met, said(judged))
     };
     for (figure, most, words) in
         [(Measure::StalenessMax, 5e6, "6.00 s"), (Measure::Errors, 0.0, "7 of 8 rounds by themselves")]

@@ -234,7 +234,7 @@ fn whose_latency_it_is() {
     let mut loops = bridge::record(vec![far("direct", 40_000.0), far("gateway", 41_000.0)]);
     let found = findings(&loops);
     let bound = found.iter().find(|finding| finding.name == "round-trip-bound").unwrap();
-    assert_eq!(bound.variant.as_deref(), Some("gateway"));
+    assert_eq!(bound.variants, ["gateway"]);
     assert!(bound.evidence.contains("4 workers"), "{bound:?}");
     loops.variants.remove(0);
     assert_eq!(names(&loops), ["closed-loop"], "nobody measured the bare backend");
@@ -509,7 +509,7 @@ fn a_convoy_needs_idle_cores_and_switches_that_grow() {
     let found = findings(&convoy);
     let told = found.iter().find(|finding| finding.name == "lock-convoy").unwrap();
     assert!(told.evidence.contains("grow from 3.00 to 31.0"), "{told:?}");
-    assert_eq!(told.variant.as_deref(), Some("workers"));
+    assert_eq!(told.variants, ["workers"]);
     assert!(!has(&sweep(190, [3, 9, 31])), "its cores are busy: it is only full");
     assert!(!has(&sweep(20, [3, 3, 3])), "it waits for something else");
     let mut two = sweep(20, [3, 9, 31]);
@@ -520,7 +520,7 @@ fn a_convoy_needs_idle_cores_and_switches_that_grow() {
 #[test]
 fn the_sample_with_a_limit_has_the_limits_findings_only() {
     let record = sample::record(1);
-    let about = |finding: &&lab::record::Finding| finding.variant.as_deref() == Some("3x/50m");
+    let about = |finding: &&lab::record::Finding| finding.variants == ["3x/50m"];
     let found = findings(&record);
     let names: Vec<&str> = found.iter().filter(about).map(|finding| &*finding.name).collect();
     assert_eq!(names, ["errors", "throttled", "timeouts-mapped"]);

@@ -95,7 +95,7 @@ fn seeded(fault: &str, measure: impl Fn() -> Record) -> Finding {
                 let about = found.into_iter().find(|finding| finding.name == row.found);
                 return about.unwrap_or_else(|| Finding {
                     name: String::new(),
-                    variant: None,
+                    variants: Vec::new(),
                     doubt: lab::record::Doubt::Explains,
                     evidence: String::new(),
                     remedy: String::new(),

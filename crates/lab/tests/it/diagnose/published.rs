@@ -105,9 +105,8 @@ fn gateway_run(run: &Value) -> Variant {
 }
 
 fn about<'a>(found: &'a [Finding], name: &str, variant: &str) -> Option<&'a Finding> {
-    let of = |finding: &&Finding| {
-        finding.variant.as_ref().is_none_or(|names| names.split(", ").any(|one| one == variant))
-    };
+    let of =
+        |finding: &&Finding| finding.variants.is_empty() || finding.variants.iter().any(|one| one == variant);
     found.iter().filter(|finding| finding.name == name).find(of)
 }
 

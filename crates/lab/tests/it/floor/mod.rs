@@ -6,6 +6,7 @@ mod commands;
 mod counts;
 mod during;
 mod flows;
+mod generators;
 mod remote;
 mod revocations;
 mod runs;

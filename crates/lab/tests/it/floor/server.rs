@@ -95,7 +95,9 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
     if number == 40 {
         eprintln!("under load");
     }
-    let sent = head.lines().find_map(|line| line.strip_prefix("authorization: Bearer ")).unwrap_or_default();
+    let fields = head.lines().filter_map(|line| line.split_once(": Bearer "));
+    let sent = fields.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let sent = sent.map_or("", |(_, token)| token);
     let bearer = !sent.is_empty() && !is_revoked(sent, query);
     let named = form.strip_prefix("token=").unwrap_or_default();
     match path {

@@ -1,4 +1,4 @@
-"""Starting and stopping servers and drivers, and what they used, from /proc.
+"""Starting and stopping servers.
 
 Only processes started here are ever ended, by their own id. A script calls `end_in_order` first, so that they are ended
 whatever ends the script.
@@ -15,8 +15,6 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 READY_S = 30
 
 
@@ -25,8 +23,6 @@ class Unready(Exception):
 
 
 REQUESTS_TO_END = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-_drivers: set[subprocess.Popen] = set()
-_ending = False
 
 
 def end_in_order() -> None:
@@ -38,33 +34,10 @@ def end_in_order() -> None:
 
 
 def _end(number: int, _frame: object) -> None:
-    global _ending
-    _ending = True
     # timeout(1) asks twice; the second time must not cut the way out short.
     for request in REQUESTS_TO_END:
         signal.signal(request, signal.SIG_IGN)
-    # A driver that a thread waits for would be waited for on the way out.
-    for driver in list(_drivers):
-        driver.kill()
     sys.exit(128 + number)
-
-
-def run(command: list[str], timeout: float) -> subprocess.CompletedProcess[str]:
-    """Runs a driver to its end; it ends sooner when the script is asked to end, in whatever thread it is waited for."""
-    if _ending:
-        raise Unready("the script was asked to end")
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as driver:
-        _drivers.add(driver)
-        try:
-            output, errors = driver.communicate(timeout=timeout)
-        except BaseException:
-            driver.kill()
-            raise
-        finally:
-            _drivers.discard(driver)
-    return subprocess.CompletedProcess(command, driver.returncode, output, errors)
 
 
 def free_port(start: int = 18000) -> int:
@@ -87,25 +60,6 @@ _given: set[int] = set()
 
 
 @dataclass
-class Used:
-    """CPU seconds since start and memory now, over a process and its descendants."""
-
-    cpu_s: float
-    rss_bytes: int
-    pss_bytes: int
-    processes: int
-    # Seconds that each thread has run, to the nanosecond, where the kernel tells.
-    threads_s: dict[int, float] = field(default_factory=dict)
-
-    def cpu_since(self, earlier: "Used") -> float:
-        """CPU seconds since then. The kernel's own sum comes in ticks of 10 ms, that of the threads is exact; but what
-        a thread ran that has ended meanwhile is in the former only."""
-        if not self.threads_s or earlier.threads_s.keys() - self.threads_s.keys():
-            return self.cpu_s - earlier.cpu_s
-        return sum(now - earlier.threads_s.get(thread, 0.0) for thread, now in self.threads_s.items())
-
-
-@dataclass
 class Server:
     """A process that listens."""
 
@@ -113,8 +67,6 @@ class Server:
     command: list[str]
     port: int
     log: Path
-    cores: list[int] | None = None
-    files: int | None = None
     environment: dict[str, str] | None = None
     process: subprocess.Popen | None = field(default=None, repr=False)
 
@@ -130,16 +82,11 @@ class Server:
 
     def spawn(self) -> "Server":
         """Starts it without waiting."""
-        command = list(self.command)
-        if self.cores is not None:
-            command = ["taskset", "-c", ",".join(map(str, self.cores)), *command]
-        if self.files is not None:
-            command = ["prlimit", f"--nofile={self.files}:{self.files}", *command]
         environment = None if self.environment is None else os.environ | self.environment
         log = self.log.open("ab")
         # A session of its own, so that Ctrl-C reaches this script only, which then stops what it started in order.
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
+            self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment
         )
         log.close()
         return self
@@ -171,14 +118,6 @@ class Server:
         """Whether it still runs."""
         return self.process is not None and self.process.poll() is None
 
-    def ended_within(self, seconds: float) -> int:
-        """Waits until it ends by itself; its exit code."""
-        assert self.process is not None
-        try:
-            return self.process.wait(seconds)
-        except subprocess.TimeoutExpired as late:
-            raise Unready(f"{self.name} did not end within {seconds:g} s") from late
-
     def stop(self) -> None:
         """Ends it and its descendants: asks first, then insists."""
         if self.process is None:
@@ -208,10 +147,6 @@ class Server:
             return "no log"
         return " | ".join(lines[-3:]) or "it said nothing"
 
-    def used(self) -> Used:
-        """What it and its descendants used."""
-        return used(self.pid)
-
 
 def tree(pid: int) -> list[int]:
     """A process and its descendants, parents first."""
@@ -227,41 +162,3 @@ def tree(pid: int) -> list[int]:
             except OSError:
                 continue
     return found
-
-
-def _threads_s(pid: int) -> dict[int, float]:
-    """Seconds that each thread of a process has run."""
-    found = {}
-    try:
-        for task in os.listdir(f"/proc/{pid}/task"):
-            found[int(task)] = int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split()[0]) / 1e9
-    except (OSError, ValueError, IndexError):
-        # A thread that ends while it is looked at, or a kernel that does not tell.
-        return {}
-    return found
-
-
-def used(pid: int) -> Used:
-    """CPU and memory of a process and its descendants."""
-    total, exact = Used(0.0, 0, 0, 0), True
-    for member in tree(pid):
-        try:
-            stat = Path(f"/proc/{member}/stat").read_text()
-        except OSError:
-            continue
-        # Fields count from behind the program's name, which may hold anything.
-        fields = stat[stat.rindex(")") + 2 :].split()
-        total.cpu_s += (int(fields[11]) + int(fields[12])) / TICKS
-        threads = _threads_s(member)
-        exact = exact and bool(threads)
-        total.threads_s |= threads
-        total.rss_bytes += int(fields[21]) * PAGE
-        total.processes += 1
-        try:
-            rollup = Path(f"/proc/{member}/smaps_rollup").read_text()
-            total.pss_bytes += int(rollup.split("\nPss:")[1].split()[0]) * 1024
-        except (OSError, IndexError):
-            pass
-    if not exact:
-        total.threads_s.clear()
-    return total

@@ -1,0 +1,143 @@
+//! h2load: its text, and its log with every request.
+
+use super::{At, Content, ImportError, Read, Request, counted, outcome_of};
+use crate::record::{Class, Outcome, Stated};
+
+const RULE: &str = "h2load prints no percentiles";
+const OF_ALL: &str = "the sorted value at the whole part of count × share";
+
+/// A percentile of sorted values.
+fn percentile(sorted: &[u64], share: f64) -> f64 {
+    let place = crate::units::place(sorted.len() as f64 * share).min(sorted.len().saturating_sub(1));
+    sorted.get(place).map_or(0.0, |nanos| *nanos as f64)
+}
+
+/// `h2load --log-file`: start in µs since 1970, status, µs to the end of the answer. Newer ones write more columns.
+pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut rows = Vec::new();
+    for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line)) {
+        let mut fields = line.split_whitespace();
+        let mut next = || fields.next()?.parse::<i64>().ok();
+        let row = next().zip(next()).zip(next());
+        let Some(((start, status), micros)) = row.filter(|((start, _), micros)| *start >= 0 && *micros >= 0)
+        else {
+            return Err(at.line(number, format!("`{line}` is not `start status microseconds`")));
+        };
+        rows.push((start, status, micros));
+    }
+    let first = rows.iter().map(|(start, ..)| *start).min().unwrap_or(0);
+    let request = |(start, status, micros): (i64, i64, i64)| {
+        // -1 is written for what had no answer.
+        let status = u16::try_from(status).unwrap_or(0);
+        Request {
+            ended_s: (start - first + micros) as f64 / 1e6,
+            nanos: u64::try_from(micros).unwrap_or(0) * 1000,
+            outcome: outcome_of(status),
+            status: Some(status).filter(|status| *status > 0),
+        }
+    };
+    let requests: Vec<Request> = rows.into_iter().map(request).collect();
+    let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
+    Ok(Read {
+        tool: "h2load",
+        rule: OF_ALL,
+        content: Content::Requests(requests, percentile),
+        seconds,
+        concurrency: None,
+        notes: Vec::new(),
+    })
+}
+
+/// h2load's report.
+pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
+    let mut found = Found::default();
+    for (number, line) in content.lines().enumerate().map(|(number, line)| (number + 1, line.trim())) {
+        found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as h2load writes it")))?;
+    }
+    let (shown, per_s) = found.finished.ok_or_else(|| at.whole("there is no line `finished in …`"))?;
+    // The rate has more digits than the time that it stands beside.
+    let seconds = found.done.filter(|_| per_s > 0.0).map_or(shown, |done| done / per_s).max(1e-6);
+    let mut classes = found.classes;
+    classes.retain(|class: &Class| class.count > 0);
+    let [min_us, max_us, mean_us] = found.times;
+    let stated = Stated {
+        tool: "h2load".to_owned(),
+        rule: RULE.to_owned(),
+        mean_us,
+        min_us,
+        max_us,
+        per_s: Some(per_s),
+        percentiles: Vec::new(),
+    };
+    Ok(Read {
+        tool: "h2load",
+        rule: RULE,
+        content: Content::Summary(classes, stated),
+        seconds,
+        concurrency: found.clients,
+        notes: vec!["h2load's report has no percentiles; with --log-file it keeps every request".to_owned()],
+    })
+}
+
+#[derive(Default)]
+struct Found {
+    clients: Option<u32>,
+    /// Seconds, and requests per second.
+    finished: Option<(f64, f64)>,
+    done: Option<f64>,
+    classes: Vec<Class>,
+    /// Least, most, mean; µs.
+    times: [Option<f64>; 3],
+}
+
+impl Found {
+    /// Takes a line; `None` when it begins as one of h2load's and does not go on so.
+    fn line(&mut self, line: &str) -> Option<()> {
+        if let Some(rest) = line.strip_prefix("finished in ") {
+            let (time, rest) = rest.split_once(',')?;
+            let rate = rest.trim().strip_suffix("req/s").or_else(|| rest.trim().split(" req/s").next())?;
+            self.finished = Some((time_us(time)? / 1e6, rate.trim().parse().ok()?));
+        } else if let Some(rest) = line.strip_prefix("status codes: ") {
+            for part in rest.split(", ") {
+                let (count, status) = part.split_once(' ')?;
+                let outcome = if matches!(status, "4xx" | "5xx") { Outcome::Refused } else { Outcome::Ok };
+                self.classes.push(counted(outcome, None, count.parse().ok()?));
+            }
+        } else if let Some(rest) = line.strip_prefix("requests: ") {
+            for part in rest.split(", ") {
+                let (count, what) = part.split_once(' ')?;
+                if what == "done" {
+                    self.done = Some(count.parse::<u64>().ok()? as f64);
+                }
+                // What is `failed` is the sum of both, and of statuses that count above already.
+                if matches!(what, "errored" | "timeout") {
+                    let class = counted(Outcome::Failed, None, count.parse().ok()?);
+                    self.classes.push(Class { fault: Some(what.to_owned()), ..class });
+                }
+            }
+        } else if let Some(rest) = line.strip_prefix("time for request:") {
+            let times: Vec<f64> = rest.split_whitespace().filter_map(time_us).collect();
+            if let [least, most, mean, ..] = times.as_slice() {
+                self.times = [Some(*least), Some(*most), Some(*mean)];
+            }
+        } else if let Some((count, _)) = line.split_once(" total client") {
+            // `spawning thread #0: 50 total client(s). …`
+            self.clients = count.rsplit(' ').next().and_then(|count| count.parse().ok()).or(self.clients);
+        }
+        Some(())
+    }
+}
+
+/// `1.20ms`, `980us`, `2.01s` in µs.
+fn time_us(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|letter: char| letter.is_ascii_alphabetic())?);
+    let unit = match unit {
+        "us" => 1.0,
+        "ms" => 1e3,
+        "s" => 1e6,
+        "m" => 60e6,
+        _ => return None,
+    };
+    number.parse::<f64>().ok().map(|number| number * unit)
+}

@@ -1,0 +1,224 @@
+//! Other load generators, which can send a load in place of the lab's own: what they see can be put beside what it sees.
+//!
+//! Owns: how each is asked for a closed loop over HTTP/1.1 on one thread, and in which form it says what it saw. Does not own: starting it
+//! ([`crate::run`]) and reading what it says ([`crate::desk::import`]).
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::desk::import::Tool;
+
+/// What the program that sends a load is called among the components that are watched.
+pub(crate) const COMPONENT: &str = "generator";
+
+/// Who sends a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Generator {
+    /// The lab itself, watched like a component.
+    Postern,
+    /// wrk
+    Wrk,
+    /// h2load, of nghttp2
+    H2load,
+    /// oha
+    Oha,
+    /// hey
+    Hey,
+    /// k6
+    K6,
+}
+
+/// A closed loop that is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Loop<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) token: Option<&'a str>,
+    pub(crate) workers: u32,
+    pub(crate) seconds: u64,
+    /// Seconds after which an answer is not waited for any more.
+    pub(crate) timeout: u64,
+    /// Every request is to be written down, where the program can.
+    pub(crate) every_request: bool,
+}
+
+/// How a program is asked.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(&'static str, &'static str)>,
+    /// A file that has to be there before.
+    pub(crate) script: Option<(PathBuf, String)>,
+    /// Where it says what it saw; on its standard output when absent.
+    pub(crate) file: Option<PathBuf>,
+    /// The form in which it says it.
+    pub(crate) form: Tool,
+}
+
+impl Generator {
+    /// The program, for the search path; `None` for the lab itself.
+    pub fn program(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Postern => return None,
+            Self::Wrk => "wrk",
+            Self::H2load => "h2load",
+            Self::Oha => "oha",
+            Self::Hey => "hey",
+            Self::K6 => "k6",
+        })
+    }
+
+    /// What it is called.
+    pub fn name(self) -> &'static str {
+        self.program().unwrap_or("postern")
+    }
+
+    /// Its command line; files that it needs or writes are in `folder`. `None` for the lab itself.
+    pub(crate) fn ask(self, asked: &Loop<'_>, folder: &Path) -> Option<Asked> {
+        let Loop { url, workers, seconds, timeout, every_request, .. } = *asked;
+        let header = asked.token.map(|token| format!("Authorization: Bearer {token}"));
+        let with_header = |words: &[String]| {
+            let header = header.iter().flat_map(|header| ["-H".to_owned(), header.clone()]);
+            words.iter().cloned().chain(header).chain([url.to_owned()]).collect::<Vec<String>>()
+        };
+        let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
+        let usual =
+            |arguments, form| Asked { arguments, environment: Vec::new(), script: None, file: None, form };
+        Some(match self {
+            Self::Postern => return None,
+            Self::Wrk => usual(
+                with_header(&words(format!("-t1 -c{workers} -d{seconds}s --latency --timeout {timeout}s"))),
+                Tool::Wrk,
+            ),
+            Self::Hey => {
+                let csv = if every_request { " -o csv" } else { "" };
+                let form = if every_request { Tool::HeyCsv } else { Tool::Hey };
+                usual(
+                    with_header(&words(format!("-cpus 1 -c {workers} -z {seconds}s -t {timeout}{csv}"))),
+                    form,
+                )
+            }
+            Self::H2load => {
+                let mut arguments = words(format!("--h1 -t1 -c{workers} -D {seconds} -N {timeout}s"));
+                let log = folder.join("h2load.log");
+                if every_request {
+                    arguments.push(format!("--log-file={}", log.display()));
+                }
+                let form = if every_request { Tool::H2loadLog } else { Tool::H2load };
+                Asked { file: every_request.then_some(log), ..usual(with_header(&arguments), form) }
+            }
+            Self::Oha => Asked {
+                environment: vec![("TOKIO_WORKER_THREADS", "1")],
+                ..usual(
+                    with_header(&words(format!(
+                        "--no-tui --output-format json -c {workers} -z {seconds}s -t {timeout}s"
+                    ))),
+                    Tool::Oha,
+                )
+            },
+            Self::K6 => {
+                let (script, summary) = (folder.join("k6.js"), folder.join("k6.json"));
+                let shown = [script.display().to_string(), summary.display().to_string()];
+                let mut arguments = words("run --quiet --no-usage-report --summary-trend-stats".to_owned());
+                arguments.push("avg,min,med,max,p(90),p(95),p(99)".to_owned());
+                let [script_path, summary_path] = shown;
+                arguments.extend(["--summary-export".to_owned(), summary_path, script_path]);
+                Asked {
+                    environment: vec![("GOMAXPROCS", "1")],
+                    script: Some((script, k6_script(asked))),
+                    file: Some(summary),
+                    ..usual(arguments, Tool::K6Summary)
+                }
+            }
+        })
+    }
+}
+
+/// Users that send one request after the other.
+fn k6_script(asked: &Loop<'_>) -> String {
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    let header = asked.token.map_or_else(
+        || "{}".to_owned(),
+        |token| format!("{{Authorization: {}}}", text(&format!("Bearer {token}"))),
+    );
+    format!(
+        "import http from 'k6/http';\n\
+         export const options = {{vus: {}, duration: '{}s', discardResponseBodies: true}};\n\
+         export default function () {{ http.get({}, {{headers: {header}, timeout: '{}s'}}); }}\n",
+        asked.workers,
+        asked.seconds,
+        text(asked.url),
+        asked.timeout,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOP: Loop<'_> = Loop {
+        url: "http://127.0.0.1:8080/app",
+        token: Some("ey.J"),
+        workers: 50,
+        seconds: 5,
+        timeout: 10,
+        every_request: false,
+    };
+
+    #[test]
+    fn each_is_asked_for_the_same() {
+        let folder = Path::new("/run/lab");
+        for (generator, expected, form) in [
+            (
+                Generator::Wrk,
+                "-t1 -c50 -d5s --latency --timeout 10s -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                Tool::Wrk,
+            ),
+            (
+                Generator::Hey,
+                "-cpus 1 -c 50 -z 5s -t 10 -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                Tool::Hey,
+            ),
+            (
+                Generator::H2load,
+                "--h1 -t1 -c50 -D 5 -N 10s -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                Tool::H2load,
+            ),
+            (
+                Generator::Oha,
+                "--no-tui --output-format json -c 50 -z 5s -t 10s -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                Tool::Oha,
+            ),
+            (
+                Generator::K6,
+                "run --quiet --no-usage-report --summary-trend-stats avg,min,med,max,p(90),p(95),p(99) --summary-export /run/lab/k6.json /run/lab/k6.js",
+                Tool::K6Summary,
+            ),
+        ] {
+            let asked = generator.ask(&LOOP, folder).unwrap();
+            assert_eq!(asked.arguments.join(" "), expected.replace('|', " "), "{generator:?}");
+            assert_eq!(asked.form, form);
+        }
+        assert_eq!(Generator::Postern.ask(&LOOP, folder), None);
+    }
+
+    #[test]
+    fn every_request_is_written_down_where_that_can_be() {
+        let every = Loop { every_request: true, token: None, ..LOOP };
+        let hey = Generator::Hey.ask(&every, Path::new("/run/lab")).unwrap();
+        assert!(hey.arguments.join(" ").contains("-o csv http") && hey.form == Tool::HeyCsv);
+        let h2load = Generator::H2load.ask(&every, Path::new("/run/lab")).unwrap();
+        assert_eq!(h2load.file.as_deref(), Some(Path::new("/run/lab/h2load.log")));
+        assert!(h2load.arguments.join(" ").contains("--log-file=/run/lab/h2load.log http"));
+        assert_eq!(h2load.form, Tool::H2loadLog);
+    }
+
+    #[test]
+    fn what_comes_from_outside_is_text_in_a_script() {
+        let asked = Loop { url: "http://h/'\"\\</script>", token: Some("a'\"b"), ..LOOP };
+        let script = k6_script(&asked);
+        assert!(script.contains(r#"http.get("http://h/'\"\\</script>""#), "{script}");
+        assert!(script.contains(r#"{Authorization: "Bearer a'\"b"}"#), "{script}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Loads that other load generators send: real ones, and scripts in the place of one that does not do as it should.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use lab::analyse::Figure;
+use lab::record::Outcome;
+use lab::run::{Options, RunError, run};
+use lab::scenario::{Scenario, Wish};
+use lab::topology::Programs;
+
+use super::{Lab, guarded, programs, read, until};
+
+const LOAD: &str = "[load.a]\narrivals = 'closed'\nconcurrency = 3\nduration = '1s'\nwarmup = '0s'\n";
+
+fn scenario(lab: &Lab, load: &str, generators: &[&str]) -> Result<Scenario, String> {
+    let topology = lab.topology("a", &guarded(", LAB_TEST_WORK = \"5\""));
+    let variant = |name: &&str| {
+        format!("[[variant]]\nname = '{name}'\ntopology = '{topology}'\ngenerator = '{name}'\n")
+    };
+    let text = format!("rounds = 1\n{load}{}", generators.iter().map(variant).collect::<String>());
+    Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+}
+
+/// A script in the place of wrk.
+fn with_script(lab: &Lab, script: &str) -> Options {
+    let path: PathBuf = lab.path("wrk");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let programs: Programs = programs().with("wrk", path);
+    Options { programs, ..lab.options() }
+}
+
+#[test]
+fn the_same_is_seen_by_each_and_each_is_watched() {
+    let lab = Lab::new();
+    let load = LOAD.replace("'0s'", "'1s'") + "every_request = true\n";
+    let scenario = scenario(&lab, &load, &["postern", "hey", "h2load"]).unwrap();
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+    assert_eq!(ran.failed, []);
+    let peers: Vec<&str> = ran.record.run.peers.iter().map(|peer| peer.name.as_str()).collect();
+    assert_eq!(peers, ["h2load", "hey", "server"]);
+    for variant in &ran.record.variants {
+        let name = &variant.name;
+        let iteration = &variant.iterations[0];
+        assert!(iteration.count(Outcome::Ok) > 20, "{name}: {:?}", iteration.classes);
+        assert_eq!(iteration.count(Outcome::Refused), 0, "{name}: the token is sent");
+        assert!(Figure::P50.of(iteration).unwrap() > 0.0, "{name}");
+        assert!((0.8..1.5).contains(&iteration.seconds), "{name}: {} s", iteration.seconds);
+        assert!(iteration.warmup_s >= 0.9, "{name}: {} s", iteration.warmup_s);
+        let components: Vec<&str> = iteration.components.iter().map(|component| &*component.name).collect();
+        assert_eq!(components, ["front", "generator"], "{name}");
+        let generator = &iteration.components[1];
+        assert!(!generator.ended && generator.samples.iter().any(|sample| sample.rss_bytes > 0), "{name}");
+        assert!(Figure::CpuPerRequest("generator".to_owned()).of(iteration).is_some(), "{name}");
+        assert_eq!(variant.labels["generator"], *name.split('/').next().unwrap());
+    }
+}
+
+#[test]
+fn one_that_is_missing_or_fails_is_named_and_why() {
+    let lab = Lab::new();
+    let gone = Options { programs: programs().with("wrk", lab.path("nowhere")), ..lab.options() };
+    let why = |options: Options| match run(&scenario(&lab, LOAD, &["wrk"]).unwrap(), options, &lab.interrupt)
+    {
+        Err(RunError::Nothing { failed }) => failed[0].1.clone(),
+        other => panic!("{other:?}"),
+    };
+    let missing = why(gone);
+    assert!(missing.contains("`generator` needs `wrk`") && missing.contains("package wrk"), "{missing}");
+    let failing = why(with_script(&lab, "echo 'unable to connect' >&2; exit 3"));
+    assert!(failing.contains("`wrk` ended with") && failing.contains("unable to connect"), "{failing}");
+    let strange = why(with_script(&lab, "echo hello"));
+    assert!(strange.contains("what another generator saw: `wrk`"), "{strange}");
+}
+
+#[test]
+fn one_that_is_under_way_is_ended_with_the_run() {
+    let lab = Lab::new();
+    let pid = lab.path("pid");
+    let options = with_script(&lab, &format!("echo $$ > {}; exec sleep 600", pid.display()));
+    let scenario = scenario(&lab, LOAD, &["wrk"]).unwrap();
+    let error = std::thread::scope(|scope| {
+        let running = scope.spawn(|| run(&scenario, options, &lab.interrupt));
+        until("it was started", || !read(&pid).trim().is_empty());
+        lab.interrupter.interrupt();
+        running.join().unwrap().unwrap_err()
+    });
+    assert!(matches!(error, RunError::Nothing { .. }), "{error}");
+    assert!(!super::alive(read(&pid).trim().parse().unwrap()));
+}
+
+#[test]
+fn what_another_generator_cannot_send_is_said_before() {
+    let lab = Lab::new();
+    for (change, words) in [
+        (("'closed'\nconcurrency = 3", "'poisson'\nrate = 5"), "what hey sends is sent as a closed loop"),
+        (("duration = '1s'", "requests = 5"), "lasts for whole seconds"),
+        (("duration = '1s'", "duration = '1500ms'"), "lasts for whole seconds"),
+        (("'0s'", "'200ms'"), "lasts for whole seconds"),
+        (("'0s'", "'0s'\ntimeout = '300ms'"), "has a `timeout` of whole seconds"),
+        (("'0s'", "'0s'\ntokens = 2"), "has one token at most"),
+    ] {
+        assert!(LOAD.contains(change.0));
+        let said = scenario(&lab, &LOAD.replace(change.0, change.1), &["hey"]).unwrap_err();
+        assert!(
+            said.contains(words) && said.contains("variant `hey`: generator: load `a`"),
+            "{change:?}\n{said}"
+        );
+        assert!(scenario(&lab, &LOAD.replace(change.0, change.1), &["postern"]).is_ok());
+    }
+    let unknown = scenario(&lab, LOAD, &["ab"]).unwrap_err();
+    assert!(unknown.contains("unknown variant `ab`") && unknown.contains("h2load"), "{unknown}");
+}
+
+#[test]
+fn a_load_can_be_sent_in_the_first_rounds_only() {
+    let lab = Lab::new();
+    let topology = lab.topology("a", &guarded(""));
+    let text = format!(
+        "rounds = 3\n[load.few]\nrounds = 1\narrivals = 'closed'\nconcurrency = 1\nrequests = 5\nwarmup = '0s'\n\
+         [load.all]\narrivals = 'closed'\nconcurrency = 1\nrequests = 5\nwarmup = '0s'\n[[variant]]\nname = 'v'\ntopology = '{topology}'\n"
+    );
+    for fresh in ["round", "run", "together"] {
+        let text = format!("fresh = '{fresh}'\n{text}");
+        let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+        let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+        let rounds = |name: &str| -> Vec<u32> {
+            let variant = ran.record.variant(name).unwrap();
+            variant.iterations.iter().map(|iteration| iteration.number).collect()
+        };
+        assert_eq!((rounds("v/oauth/few"), rounds("v/oauth/all")), (vec![1], vec![1, 2, 3]), "{fresh}");
+    }
+}
