@@ -39,7 +39,7 @@ pub(crate) struct Loop<'a> {
     pub(crate) seconds: u64,
     /// Seconds after which an answer is not waited for any more.
     pub(crate) timeout: u64,
-    /// Every request is to be written down, where the program can.
+    /// Every request is to be written down, by a program that prints no percentiles.
     pub(crate) every_request: bool,
 }
 
@@ -54,6 +54,8 @@ pub(crate) struct Asked {
     pub(crate) file: Option<PathBuf>,
     /// The form in which it says it.
     pub(crate) form: Tool,
+    /// The form of what it prints beside its file, where that tells of requests which the file leaves out.
+    pub(crate) printed: Option<Tool>,
 }
 
 impl Generator {
@@ -83,22 +85,27 @@ impl Generator {
             words.iter().cloned().chain(header).chain([url.to_owned()]).collect::<Vec<String>>()
         };
         let words = |text: String| text.split_whitespace().map(str::to_owned).collect::<Vec<String>>();
-        let usual =
-            |arguments, form| Asked { arguments, environment: Vec::new(), script: None, file: None, form };
+        let usual = |arguments, form| Asked {
+            arguments,
+            environment: Vec::new(),
+            script: None,
+            file: None,
+            form,
+            printed: None,
+        };
         Some(match self {
             Self::Postern => return None,
             Self::Wrk => usual(
                 with_header(&words(format!("-t1 -c{workers} -d{seconds}s --latency --timeout {timeout}s"))),
                 Tool::Wrk,
             ),
-            Self::Hey => {
-                let csv = if every_request { " -o csv" } else { "" };
-                let form = if every_request { Tool::HeyCsv } else { Tool::Hey };
-                usual(
-                    with_header(&words(format!("-cpus 1 -c {workers} -z {seconds}s -t {timeout}{csv}"))),
-                    form,
-                )
-            }
+            // Its file of requests has no row for one without an answer, and times as coarse as what it prints.
+            Self::Hey => usual(
+                with_header(&words(format!(
+                    "-disable-redirects -cpus 1 -c {workers} -z {seconds}s -t {timeout}"
+                ))),
+                Tool::Hey,
+            ),
             Self::H2load => {
                 let mut arguments = words(format!("--h1 -t1 -c{workers} -D {seconds} -N {timeout}s"));
                 let log = folder.join("h2load.log");
@@ -106,13 +113,18 @@ impl Generator {
                     arguments.push(format!("--log-file={}", log.display()));
                 }
                 let form = if every_request { Tool::H2loadLog } else { Tool::H2load };
-                Asked { file: every_request.then_some(log), ..usual(with_header(&arguments), form) }
+                Asked {
+                    file: every_request.then_some(log),
+                    // Whose connection was lost, or whose time was over, is not in the log.
+                    printed: every_request.then_some(Tool::H2load),
+                    ..usual(with_header(&arguments), form)
+                }
             }
             Self::Oha => Asked {
                 environment: vec![("TOKIO_WORKER_THREADS", "1")],
                 ..usual(
                     with_header(&words(format!(
-                        "--no-tui --output-format json -c {workers} -z {seconds}s -t {timeout}s"
+                        "--no-tui --output-format json -r 0 -c {workers} -z {seconds}s -t {timeout}s"
                     ))),
                     Tool::Oha,
                 )
@@ -144,7 +156,7 @@ fn k6_script(asked: &Loop<'_>) -> String {
     );
     format!(
         "import http from 'k6/http';\n\
-         export const options = {{vus: {}, duration: '{}s', discardResponseBodies: true}};\n\
+         export const options = {{vus: {}, duration: '{}s', discardResponseBodies: true, maxRedirects: 0}};\n\
          export default function () {{ http.get({}, {{headers: {header}, timeout: '{}s'}}); }}\n",
         asked.workers,
         asked.seconds,
@@ -177,7 +189,7 @@ mod tests {
             ),
             (
                 Generator::Hey,
-                "-cpus 1 -c 50 -z 5s -t 10 -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                "-disable-redirects -cpus 1 -c 50 -z 5s -t 10 -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
                 Tool::Hey,
             ),
             (
@@ -187,7 +199,7 @@ mod tests {
             ),
             (
                 Generator::Oha,
-                "--no-tui --output-format json -c 50 -z 5s -t 10s -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
+                "--no-tui --output-format json -r 0 -c 50 -z 5s -t 10s -H|Authorization: Bearer ey.J|http://127.0.0.1:8080/app",
                 Tool::Oha,
             ),
             (
@@ -204,14 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_written_down_where_that_can_be() {
+    fn h2load_writes_every_request_down() {
+        let folder = Path::new("/run/lab");
+        let asked = Generator::H2load.ask(&Loop { token: None, ..LOOP }, folder).unwrap();
+        assert_eq!(asked.file, None, "writing costs");
         let every = Loop { every_request: true, token: None, ..LOOP };
-        let hey = Generator::Hey.ask(&every, Path::new("/run/lab")).unwrap();
-        assert!(hey.arguments.join(" ").contains("-o csv http") && hey.form == Tool::HeyCsv);
-        let h2load = Generator::H2load.ask(&every, Path::new("/run/lab")).unwrap();
+        let h2load = Generator::H2load.ask(&every, folder).unwrap();
         assert_eq!(h2load.file.as_deref(), Some(Path::new("/run/lab/h2load.log")));
         assert!(h2load.arguments.join(" ").contains("--log-file=/run/lab/h2load.log http"));
-        assert_eq!(h2load.form, Tool::H2loadLog);
+        assert_eq!((h2load.form, h2load.printed), (Tool::H2loadLog, Some(Tool::H2load)));
     }
 
     #[test]

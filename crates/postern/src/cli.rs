@@ -38,6 +38,7 @@ enum Command {
     /// Get an access token, or look into one
     Token(cmd::token::Arguments),
     /// Measure: run topologies under load; take in, report, compare, merge, gate and audit what was measured
+    #[cfg(feature = "lab")]
     Lab(cmd::lab::Arguments),
 }
 
@@ -79,6 +80,7 @@ pub fn main() -> ExitCode {
         Command::Check(arguments) => cmd::check::run(arguments),
         Command::Echo(arguments) => cmd::echo::run(arguments),
         Command::Token(arguments) => cmd::token::run(&arguments),
+        #[cfg(feature = "lab")]
         Command::Lab(arguments) => cmd::lab::run(&arguments),
     };
     match outcome {

@@ -143,7 +143,7 @@ impl Figure {
             Self::Flood => Some(iteration.revocations.as_ref()?.flood.as_ref()?.took_s * 1e6),
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
-                let component = iteration.components.iter().find(|known| known.name == *component)?;
+                let component = iteration.watched(component)?;
                 component.counters.get(name).map(|grown| *grown as f64)
             }
         }
@@ -181,14 +181,14 @@ fn ended(iteration: &Iteration) -> f64 {
 
 /// Most memory of a component in a part of the window, from one share of it to another.
 fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Option<f64> {
-    let component = iteration.components.iter().find(|component| component.name == name)?;
+    let component = iteration.watched(name)?;
     let at = |share: f64| whole((iteration.warmup_s + iteration.seconds * share) * 1e3);
     let inside = component.samples.iter().filter(|sample| (at(from)..=at(until)).contains(&sample.at_ms));
     inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
 }
 
 fn cores(iteration: &Iteration, name: &str) -> Option<f64> {
-    let component = iteration.components.iter().find(|component| component.name == name)?;
+    let component = iteration.watched(name)?;
     let (from, until) = window(iteration, component)?;
     let wall = (until.at_ms - from.at_ms) as f64;
     let used = (until.user_ms + until.system_ms).saturating_sub(from.user_ms + from.system_ms) as f64;

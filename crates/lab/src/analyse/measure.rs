@@ -50,7 +50,7 @@ pub fn by_round(
 
 /// Which components there are, where the one that is meant is none of them.
 fn hint(variant: &Variant, measure: &Measure) -> String {
-    let known = variant.component_names();
+    let known = variant.watched_names();
     match measure.component() {
         Some(name) if !known.contains(&name) => format!("; it has {}", known.join(", ")),
         _ => String::new(),

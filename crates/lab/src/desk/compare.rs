@@ -231,9 +231,9 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
 fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
     let mut all: Vec<Figure> = LATENCIES.to_vec();
     all.extend([Figure::Mean, Figure::PerSecond, Figure::BadShare]);
-    let in_b = b.component_names();
+    let in_b = b.watched_names();
     all.extend(
-        a.component_names()
+        a.watched_names()
             .into_iter()
             .filter(|name| in_b.contains(name))
             .map(|name| Figure::CpuPerRequest(name.to_owned())),

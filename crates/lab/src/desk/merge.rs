@@ -158,6 +158,8 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     into.service = both(into.service.take(), from.service);
     into.mean_in_flight = into.mean_in_flight.zip(from.mean_in_flight).map(|(a, b)| a + b);
     into.stated = None;
+    // Each had its own.
+    into.sender = None;
     add_classes(into, from.classes);
     for event in from.events {
         // Generators of one run are told of the same events, each by its own clock.

@@ -65,13 +65,15 @@ pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
     if many == 0 {
         return Vec::new();
     }
+    let printed = |iteration: &Iteration| {
+        iteration.stated.as_ref().is_some_and(|stated| !stated.percentiles.is_empty())
+    };
+    let what =
+        if iterations.iter().any(printed) { "percentiles as a tool printed them" } else { "no percentiles" };
     vec![subject.finding(
         Doubt::Careful,
         "summary-only",
-        format!(
-            "{many} of {} iterations have percentiles as a tool printed them, and no histogram",
-            iterations.len()
-        ),
+        format!("{many} of {} iterations have {what}, and no histogram", iterations.len()),
         "they cannot be added to others, and no other percentile is known: keep the tool's raw output",
     )]
 }

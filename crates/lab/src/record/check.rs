@@ -134,7 +134,8 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
     never.chain([iteration.start_ms, iteration.unsent]).try_for_each(|whole| counted(place, whole))?;
     iteration.mean_in_flight.iter().try_for_each(|value| finite(place, "mean_in_flight", *value))?;
     iteration.classes.iter().try_for_each(|class| check_class(place, class))?;
-    iteration.components.iter().try_for_each(|component| check_component(place, component))?;
+    let watched = iteration.components.iter().chain(&iteration.sender);
+    watched.into_iter().try_for_each(|component| check_component(place, component))?;
     iteration.events.iter().try_for_each(|event| counted(place, event.at_ms))?;
     iteration.held.iter().try_for_each(|held| check_held(place, held))?;
     iteration.stated.iter().try_for_each(|stated| check_stated(place, stated))?;

@@ -67,6 +67,9 @@ pub struct Iteration {
     /// Programs that were watched.
     #[serde(default)]
     pub components: Vec<Component>,
+    /// The program that sent the load; absent where it was not watched.
+    #[serde(default)]
+    pub sender: Option<Component>,
     /// Phases of a request as the server itself says (`Server-Timing`).
     #[serde(default)]
     pub phases: Vec<Phase>,
@@ -397,6 +400,14 @@ impl Variant {
         }
     }
 
+    /// Names of its components, and of who sent the load where that was watched.
+    pub fn watched_names(&self) -> Vec<&str> {
+        let mut names = self.component_names();
+        let sender = self.iterations.iter().find_map(|iteration| iteration.sender.as_ref());
+        names.extend(sender.map(|sender| sender.name.as_str()));
+        names
+    }
+
     /// Components whose CPU a request costs: those that it meets before the service; all that run where it is a flow, which goes wherever its provider
     /// sends it, and has no service behind.
     pub fn working(&self) -> Vec<String> {
@@ -422,6 +433,7 @@ impl Iteration {
             generator: None,
             timeline: Vec::new(),
             components: Vec::new(),
+            sender: None,
             phases: Vec::new(),
             staleness: Vec::new(),
             held: None,
@@ -453,9 +465,14 @@ impl Iteration {
         self.classes.iter().filter(move |class| class.outcome == outcome)
     }
 
+    /// A program that was watched, by its name: a component, or who sent the load.
+    pub fn watched(&self, name: &str) -> Option<&Component> {
+        self.components.iter().chain(&self.sender).find(|component| component.name == name)
+    }
+
     /// Series that can be thinned.
     pub(super) fn series(&self) -> usize {
-        self.components.len() + usize::from(!self.timeline.is_empty())
+        self.components.len() + usize::from(self.sender.is_some()) + usize::from(!self.timeline.is_empty())
     }
 
     /// Drops detail until no series has more than `most` points.
@@ -463,7 +480,7 @@ impl Iteration {
         while self.timeline.len() > most {
             self.timeline = self.timeline.chunks(2).map(Slice::joined).collect();
         }
-        for component in &mut self.components {
+        for component in self.components.iter_mut().chain(&mut self.sender) {
             while component.samples.len() > most {
                 let last = component.samples.len() - 1;
                 let mut at = 0;

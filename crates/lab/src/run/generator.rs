@@ -5,20 +5,23 @@
 //! then is passed over.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
 use super::Failed;
-use crate::desk::import::{self, Told};
+use crate::desk::import::{self, ImportError, Told, Tool};
 use crate::generator::{Asked, COMPONENT, Generator, Loop};
 use crate::interrupt::Interrupt;
 use crate::load::{Probe, Stop, Target};
-use crate::record::{Iteration, read_bounded};
+use crate::record::{Iteration, Outcome, read_bounded};
 use crate::scenario::{Arriving, Load};
 use crate::topology::{Programs, Root, Started, TopologyError};
-use crate::units::{nanos, seconds};
+use crate::units::{nanos, seconds, whole};
 
 /// Between two looks at whether it has ended.
 const LOOK: Duration = Duration::from_millis(5);
@@ -88,15 +91,22 @@ impl Sender {
         }
         let run = |lasting| self.run(target, token, load, lasting, interrupt);
         let warm = if load.warmup.is_zero() { true } else { run(load.warmup)?.is_some() };
-        let warmup = nanos(origin.elapsed());
+        let begun = nanos(origin.elapsed());
         let said = if warm { run(duration)? } else { None };
-        let Some((content, form)) = said else { return Ok((Iteration::new(1, 0.0), true)) };
-        let file = self.generator.name().to_owned();
-        let told = Told { variant: COMPONENT.to_owned(), concurrency: None, file };
-        let mut iteration = import::iteration(&content, form, &told)?;
-        iteration.warmup_s = seconds(warmup);
+        let ended = nanos(origin.elapsed());
+        let Some(said) = said else { return Ok((Iteration::new(1, 0.0), true)) };
+        let Some(mut iteration) = said.iteration(self.generator.name())? else {
+            return Ok((Iteration::new(1, 0.0), false));
+        };
+        // hey sorts what it saw when its time is over; the others need theirs before it begins.
+        let window = if self.generator == Generator::Hey {
+            seconds(begun)
+        } else {
+            (seconds(ended) - iteration.seconds).max(seconds(begun))
+        };
+        iteration.warmup_s = window;
         for slice in &mut iteration.timeline {
-            slice.at_ms += warmup / 1_000_000;
+            slice.at_ms += whole(window * 1e3);
         }
         Ok((iteration, false))
     }
@@ -109,7 +119,7 @@ impl Sender {
         load: &Load,
         lasting: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Option<(String, import::Tool)>, Failed> {
+    ) -> Result<Option<Said>, Failed> {
         let Arriving::Closed(workers) = load.arrivals else {
             return Err(self.failed("has no rate here: give the load `arrivals = \"closed\"`"));
         };
@@ -124,9 +134,9 @@ impl Sender {
         let (Some(program), Some(asked)) = (&self.program, self.generator.ask(&asked, &self.folder)) else {
             return Err(self.failed("is the lab itself"));
         };
-        let content = self.words(program, &asked, lasting + LONGER, interrupt);
+        let said = self.words(program, &asked, lasting + load.timeout + LONGER, interrupt);
         self.root.set(0);
-        Ok(content?.map(|content| (content, asked.form)))
+        said
     }
 
     fn words(
@@ -135,10 +145,10 @@ impl Sender {
         asked: &Asked,
         patience: Duration,
         interrupt: &Interrupt,
-    ) -> Result<Option<String>, Failed> {
+    ) -> Result<Option<Said>, Failed> {
         let name = self.generator.name();
         let [printed, errors] = ["out", "err"].map(|end| self.folder.join(format!("{name}.{end}")));
-        let cannot = |error: std::io::Error| self.failed(&format!("cannot be run: {error}"));
+        let cannot = |error: io::Error| self.failed(&format!("cannot be run: {error}"));
         fs::create_dir_all(&self.folder).map_err(cannot)?;
         if let Some((path, text)) = &asked.script {
             fs::write(path, text).map_err(cannot)?;
@@ -147,7 +157,7 @@ impl Sender {
         if let Some(file) = asked.file.as_ref().filter(|file| file.exists()) {
             fs::remove_file(file).map_err(cannot)?;
         }
-        let mut child = Command::new(program)
+        let child = Command::new(program)
             .args(&asked.arguments)
             .envs(asked.environment.iter().copied())
             .stdin(Stdio::null())
@@ -155,38 +165,89 @@ impl Sender {
             .stderr(File::create(&errors).map_err(cannot)?)
             // Ctrl-C at a terminal is for the lab, which ends it.
             .process_group(0)
-            .spawn()
-            .map_err(cannot)?;
-        self.root.set(child.id());
+            .spawn();
+        let mut family = Family { child: child.map_err(cannot)?, over: false };
+        self.root.set(family.child.id());
         let until = Instant::now() + patience;
-        let status: Option<ExitStatus> = loop {
-            match child.try_wait().map_err(cannot)? {
-                Some(status) => break Some(status),
-                None if interrupt.is_set() || Instant::now() > until => break None,
-                None => std::thread::sleep(LOOK),
-            }
-        };
-        let Some(status) = status else {
-            let _ = child.kill();
-            child.wait().map_err(cannot)?;
+        while !family.has_ended().map_err(cannot)? {
             if interrupt.is_set() {
                 return Ok(None);
             }
-            return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
-        };
+            if Instant::now() > until {
+                return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
+            }
+            std::thread::sleep(LOOK);
+        }
+        let status = family.end().map_err(cannot)?;
         if !status.success() {
             let said = fs::read_to_string(&errors).unwrap_or_default();
             let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
             let last = lines[lines.len().saturating_sub(LINES)..].join("; ");
             return Err(self.failed(&format!("ended with {status}: {last}")));
         }
-        let file = asked.file.as_ref().unwrap_or(&printed);
-        let bytes =
-            read_bounded(file).map_err(|error| self.failed(&format!("left nothing to read: {error}")))?;
-        String::from_utf8(bytes).map(Some).map_err(|_| self.failed("says what is no text"))
+        let text = |file: &Path| {
+            let bytes =
+                read_bounded(file).map_err(|error| self.failed(&format!("left nothing to read: {error}")))?;
+            String::from_utf8(bytes).map_err(|_| self.failed("says what is no text"))
+        };
+        let beside = asked.printed.map(|form| Ok::<_, Failed>((text(&printed)?, form))).transpose()?;
+        let content = text(asked.file.as_ref().unwrap_or(&printed))?;
+        Ok(Some(Said { content: (content, asked.form), beside }))
     }
 
     fn failed(&self, why: &str) -> Failed {
         Failed::Generator { name: self.generator.name(), why: why.to_owned() }
+    }
+}
+
+/// What it says.
+struct Said {
+    content: (String, Tool),
+    /// What tells of requests that are not in it.
+    beside: Option<(String, Tool)>,
+}
+
+impl Said {
+    /// As an iteration; `None` when nothing ended.
+    fn iteration(&self, by: &str) -> Result<Option<Iteration>, Failed> {
+        let told = Told { variant: COMPONENT.to_owned(), concurrency: None, file: by.to_owned() };
+        let read = |(content, form): &(String, Tool)| match import::iteration(content, *form, &told) {
+            Err(ImportError::Empty { .. }) => Ok(None),
+            other => other.map(Some),
+        };
+        let beside = self.beside.as_ref().map(read).transpose()?.flatten();
+        let Some(mut iteration) = read(&self.content)? else { return Ok(beside) };
+        let lost = beside.into_iter().flat_map(|beside| beside.classes);
+        iteration.classes.extend(lost.filter(|class| class.outcome == Outcome::Failed));
+        Ok(Some(iteration))
+    }
+}
+
+/// A process with what it started, which is ended with it: what a script started would go on to send.
+struct Family {
+    child: Child,
+    over: bool,
+}
+
+impl Family {
+    /// Whether it has ended. It is not waited for yet, so that its number and its group's are nobody else's.
+    fn has_ended(&self) -> io::Result<bool> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), look)?.is_some())
+    }
+
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.over {
+            self.over = true;
+            // Nobody may be left in it.
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+        }
+        self.child.wait()
+    }
+}
+
+impl Drop for Family {
+    fn drop(&mut self) {
+        let _ = self.end();
     }
 }

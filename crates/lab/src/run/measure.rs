@@ -16,7 +16,7 @@ use crate::generator::COMPONENT;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
 use crate::provider::{ProviderPlan, Scenario as Flow};
-use crate::record::{Arrivals, Class, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
+use crate::record::{Arrivals, Class, Component, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
 use crate::report::LoadReport;
 use crate::revoke::{self, Site};
 use crate::scenario::{Arrangement, Arriving, Load};
@@ -133,14 +133,16 @@ pub(super) fn measure(
     });
     // Ended whatever became of the load: nobody is revoked or watched any longer.
     let revoked = watch.map(revoke::Watch::finish).transpose();
-    let components = sampler.take().map(Sampler::stop).unwrap_or_default();
+    let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
+    let sent_by = sender.as_ref().and_then(|_| components.pop_if(|last| last.name == COMPONENT));
     let held = held.map(beside::Open::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;
     for component in &mut iteration.components {
-        // A generator ends with its load.
-        component.ended &= !running.is_put_down(&component.name) && component.name != COMPONENT;
+        component.ended &= !running.is_put_down(&component.name);
     }
+    // A generator ends with its load.
+    iteration.sender = sent_by.map(|sender| Component { ended: false, ..sender });
     iteration.held = held;
     iteration.events = events.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
     if let Some(seen) = revoked.map_err(Failed::Revocations)? {

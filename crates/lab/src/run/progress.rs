@@ -50,10 +50,12 @@ impl Progress {
     }
 
     pub(super) fn begin(&mut self, scenario: &Scenario) {
-        let loads: usize = scenario.arrangements.iter().map(|arrangement| arrangement.loads.len()).sum();
+        let loads = scenario.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
+        let all =
+            loads.map(|load| scenario.loads[load].rounds_of(scenario.rounds)).fold(0, u32::saturating_add);
         let mut seen = self.view.lock();
         seen.rounds = scenario.rounds;
-        seen.all = u32::try_from(loads).unwrap_or(u32::MAX).saturating_mul(scenario.rounds);
+        seen.all = all;
         drop(seen);
         let quick = if scenario.quick { " (quick)" } else { "" };
         self.line(&format!("{}{quick}{}", scenario.title, words::at_least(scenario.least_length())));

@@ -61,7 +61,7 @@ pub struct Load {
     pub revocations: Option<Pace>,
     /// What is done to components meanwhile, by time.
     pub events: Vec<Planned>,
-    /// Another generator that sends it writes every request down, where it can: its percentiles are exact then, and it costs more.
+    /// h2load, which prints no percentiles, writes every request down where it sends this: it has them then, and costs more.
     pub every_request: bool,
 }
 

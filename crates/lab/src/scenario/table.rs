@@ -256,13 +256,8 @@ impl Reader<'_> {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));
         }
-        for (name, load) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?))) {
+        for load in chosen.iter().filter_map(|name| loads.get(name)) {
             self.fits(&place, load, topology)?;
-            if let Some(generator) = table.generator {
-                can_send(generator, load, topology).map_err(|what| {
-                    self.wrong(&format!("{place}: generator"), format!("load `{name}`: {what}"))
-                })?;
-            }
         }
         for (name, flow) in chosen.iter().filter_map(|name| Some((name, loads.get(name)?.flow?))) {
             topology.takes(flow).map_err(|what| {
@@ -276,6 +271,14 @@ impl Reader<'_> {
             topology.load.protocol = wire.protocol();
         }
         topology.load.guarded = table.guarded.unwrap_or(topology.load.guarded);
+        let all = || chosen.iter().filter_map(|name| Some((name, loads.get(name)?)));
+        for (generator, (name, load)) in
+            table.generator.into_iter().flat_map(|one| all().map(move |load| (one, load)))
+        {
+            can_send(generator, load, &topology, &table.variables).map_err(|what| {
+                self.wrong(&format!("{place}: generator"), format!("load `{name}`: {what}"))
+            })?;
+        }
         let arrangement = |mode: Option<String>| Arrangement {
             name: mode.as_ref().map_or_else(|| base.clone(), |mode| format!("{base}/{mode}")),
             topology: topology.clone(),
@@ -401,7 +404,12 @@ impl Reader<'_> {
 }
 
 /// Whether a generator can send a load through a topology. Others than the lab know less of what a load can be.
-fn can_send(generator: Generator, load: &Load, topology: &Topology) -> Result<(), String> {
+fn can_send(
+    generator: Generator,
+    load: &Load,
+    topology: &Topology,
+    variables: &BTreeMap<String, String>,
+) -> Result<(), String> {
     if topology.component(COMPONENT).is_some() {
         return Err(format!("topology `{}` has a component of the name `{COMPONENT}`", topology.name));
     }
@@ -409,7 +417,8 @@ fn can_send(generator: Generator, load: &Load, topology: &Topology) -> Result<()
     let whole = |time: Duration| time.subsec_nanos() == 0;
     let lasts = matches!(load.stop, Stop::After(duration) if whole(duration)) && whole(load.warmup);
     let entry = &topology.load;
-    let plain = entry.urls.len() == 1 && entry.urls[0].starts_with("http://") && entry.connect.is_none();
+    let urls = topology.entries_with(variables);
+    let plain = matches!(&urls[..], [url] if url.starts_with("http://")) && entry.connect.is_none();
     let (must, kept) = match () {
         () if !matches!(load.arrivals, Arriving::Closed(_)) => {
             ("is sent as a closed loop (`arrivals = \"closed\"`)", false)

@@ -239,6 +239,16 @@ impl Topology {
         Self::parse(&Library::topology(name)?, name, variables)
     }
 
+    /// Where load enters, with these variables in place of its own; names of what is known when it runs only stay.
+    pub(crate) fn entries_with(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
+        // Variables may name variables.
+        let with = |text: String| {
+            let all = self.variables.iter().map(|(name, value)| (name, variables.get(name).unwrap_or(value)));
+            all.fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value))
+        };
+        self.load.urls.iter().map(|url| with(with(url.clone()))).collect()
+    }
+
     /// Reads a topology from a text; `name` is what errors call it.
     pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
         let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };

@@ -58,6 +58,10 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     // The rate has more digits than the time that it stands beside.
     let seconds = found.done.filter(|_| per_s > 0.0).map_or(shown, |done| done / per_s).max(1e-6);
     let mut classes = found.classes;
+    let others = found.errored.saturating_sub(found.timeout);
+    for (what, count) in [("timeout", found.timeout), ("errored", others)] {
+        classes.push(Class { fault: Some(what.to_owned()), ..counted(Outcome::Failed, None, count) });
+    }
     classes.retain(|class: &Class| class.count > 0);
     let [min_us, max_us, mean_us] = found.times;
     let stated = Stated {
@@ -85,6 +89,8 @@ struct Found {
     /// Seconds, and requests per second.
     finished: Option<(f64, f64)>,
     done: Option<f64>,
+    errored: u64,
+    timeout: u64,
     classes: Vec<Class>,
     /// Least, most, mean; µs.
     times: [Option<f64>; 3],
@@ -109,10 +115,11 @@ impl Found {
                 if what == "done" {
                     self.done = Some(count.parse::<u64>().ok()? as f64);
                 }
-                // What is `failed` is the sum of both, and of statuses that count above already.
-                if matches!(what, "errored" | "timeout") {
-                    let class = counted(Outcome::Failed, None, count.parse().ok()?);
-                    self.classes.push(Class { fault: Some(what.to_owned()), ..class });
+                // `failed` counts them and refusals together; `errored` counts `timeout` too.
+                match what {
+                    "errored" => self.errored = count.parse().ok()?,
+                    "timeout" => self.timeout = count.parse().ok()?,
+                    _ => {}
                 }
             }
         } else if let Some(rest) = line.strip_prefix("time for request:") {
@@ -121,8 +128,9 @@ impl Found {
                 self.times = [Some(*least), Some(*most), Some(*mean)];
             }
         } else if let Some((count, _)) = line.split_once(" total client") {
-            // `spawning thread #0: 50 total client(s). …`
-            self.clients = count.rsplit(' ').next().and_then(|count| count.parse().ok()).or(self.clients);
+            // `spawning thread #0: 50 total client(s). …`, each thread its own.
+            let of_thread: u32 = count.rsplit(' ').next()?.parse().ok()?;
+            self.clients = Some(self.clients.unwrap_or(0).saturating_add(of_thread));
         }
         Some(())
     }

@@ -4,6 +4,8 @@
 //! it is drawn ([`super::sheet`], [`super::html`]). A run of many variants has much to say about each: a reader needs what it is, how often
 //! and what to do in a line, and all of it within reach.
 
+use std::collections::BTreeSet;
+
 /// More names than this are counted, and listed for those who ask.
 const NAMES: usize = 4;
 
@@ -87,8 +89,11 @@ impl Warning {
             [] => String::new(),
             [case] => case.about(),
             cases => {
-                let variants: usize = cases.iter().map(|case| case.about.len()).sum();
-                cases[0].within(format!("{variants} variants"))
+                let names: BTreeSet<&String> = cases.iter().flat_map(|case| &case.about).collect();
+                cases[0].within(match names.len() {
+                    1 => cases[0].names().concat(),
+                    many => format!("{many} variants"),
+                })
             }
         }
     }
@@ -114,10 +119,7 @@ impl Warning {
             [] | [_] => None,
             cases => {
                 let whole = |case: &Case| format!("{}: {}", case.names().join(", "), case.evidence);
-                Some(List {
-                    title: format!("all {}", self.about()),
-                    lines: cases.iter().map(whole).collect(),
-                })
+                Some(List { title: format!("all {}", cases.len()), lines: cases.iter().map(whole).collect() })
             }
         }
     }

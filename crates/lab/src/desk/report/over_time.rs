@@ -52,7 +52,7 @@ pub(super) fn components(record: &Record) -> Section {
         ],
     );
     for variant in &record.variants {
-        for name in variant.component_names() {
+        for name in variant.watched_names() {
             table.row(component_row(variant, name));
         }
     }
@@ -84,7 +84,7 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         .iterations
         .iter()
         .filter_map(|iteration| {
-            let component = iteration.components.iter().find(|component| component.name == name)?;
+            let component = iteration.watched(name)?;
             let (first, last) = window(iteration, component)?;
             Some((component, first, last))
         })

@@ -263,11 +263,16 @@ fn h2loads_text_is_taken_as_it_is() {
     assert!(times.percentiles.is_empty() && Figure::P50.of(of).is_none(), "nothing is made up");
     let bad = fixture("h2load.txt")
         .replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", "900 2xx, 0 3xx, 1 4xx, 3 5xx")
-        .replace("0 errored, 0 timeout", "2 errored, 5 timeout");
+        .replace("0 errored, 0 timeout", "5 errored, 2 timeout")
+        .replace(
+            "#0: 3 total client(s). ",
+            "#0: 2 total client(s). \nspawning thread #1: 1 total client(s). ",
+        );
     let record = import(&bad, None, &told("h2load.txt")).unwrap();
     let counts =
         [Outcome::Ok, Outcome::Refused, Outcome::Failed].map(|outcome| iteration(&record).count(outcome));
-    assert_eq!(counts, [900, 4, 7]);
+    assert_eq!(counts, [900, 4, 5]);
+    assert_eq!(record.variants[0].load.concurrency, Some(3), "of both threads");
 }
 
 #[test]

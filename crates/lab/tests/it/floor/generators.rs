@@ -50,9 +50,14 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
         assert!((0.8..1.5).contains(&iteration.seconds), "{name}: {} s", iteration.seconds);
         assert!(iteration.warmup_s >= 0.9, "{name}: {} s", iteration.warmup_s);
         let components: Vec<&str> = iteration.components.iter().map(|component| &*component.name).collect();
-        assert_eq!(components, ["front", "generator"], "{name}");
-        let generator = &iteration.components[1];
-        assert!(!generator.ended && generator.samples.iter().any(|sample| sample.rss_bytes > 0), "{name}");
+        assert_eq!(components, ["front"], "{name}");
+        let generator = iteration.sender.as_ref().unwrap();
+        assert!(
+            generator.name == "generator"
+                && !generator.ended
+                && generator.samples.iter().any(|sample| sample.rss_bytes > 0),
+            "{name}"
+        );
         assert!(Figure::CpuPerRequest("generator".to_owned()).of(iteration).is_some(), "{name}");
         assert_eq!(variant.labels["generator"], *name.split('/').next().unwrap());
     }
@@ -79,7 +84,7 @@ fn one_that_is_missing_or_fails_is_named_and_why() {
 fn one_that_is_under_way_is_ended_with_the_run() {
     let lab = Lab::new();
     let pid = lab.path("pid");
-    let options = with_script(&lab, &format!("echo $$ > {}; exec sleep 600", pid.display()));
+    let options = with_script(&lab, &format!("sleep 600 & echo $! > {}; wait", pid.display()));
     let scenario = scenario(&lab, LOAD, &["wrk"]).unwrap();
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&scenario, options, &lab.interrupt));
@@ -88,7 +93,8 @@ fn one_that_is_under_way_is_ended_with_the_run() {
         running.join().unwrap().unwrap_err()
     });
     assert!(matches!(error, RunError::Nothing { .. }), "{error}");
-    assert!(!super::alive(read(&pid).trim().parse().unwrap()));
+    let pid = read(&pid).trim().parse().unwrap();
+    until("what the script started is ended", || !super::alive(pid));
 }
 
 #[test]
@@ -109,6 +115,24 @@ fn what_another_generator_cannot_send_is_said_before() {
             "{change:?}\n{said}"
         );
         assert!(scenario(&lab, &LOAD.replace(change.0, change.1), &["postern"]).is_ok());
+    }
+    let over = |keys: &str| {
+        let topology = lab.topology("b", &guarded("").replace("[load]", keys));
+        let text = format!(
+            "rounds = 1\n{LOAD}[[variant]]\nname = 'v'\ntopology = '{topology}'\ngenerator = 'wrk'\n"
+        );
+        let read = |more: &str| {
+            let read = Scenario::from_text(&format!("{text}{more}"), "mine.toml", &Wish::default());
+            read.map(drop).map_err(|error| error.to_string())
+        };
+        (read(""), read("protocol = 'h2'\n"), read("protocol = 'http/1.1'\n"))
+    };
+    for (keys, plain, http2, http1) in
+        [("[load]", true, false, true), ("[load]\nprotocol = 'h2'", false, false, true)]
+    {
+        let (a, b, c) = over(keys);
+        assert_eq!((a.is_ok(), b.is_ok(), c.is_ok()), (plain, http2, http1), "{keys}: {a:?} {b:?} {c:?}");
+        assert!(b.unwrap_err().contains("over HTTP/1.1 without TLS"));
     }
     let unknown = scenario(&lab, LOAD, &["ab"]).unwrap_err();
     assert!(unknown.contains("unknown variant `ab`") && unknown.contains("h2load"), "{unknown}");
@@ -132,4 +156,16 @@ fn a_load_can_be_sent_in_the_first_rounds_only() {
         };
         assert_eq!((rounds("v/oauth/few"), rounds("v/oauth/all")), (vec![1], vec![1, 2, 3]), "{fresh}");
     }
+}
+
+#[test]
+fn variables_say_where_load_enters() {
+    let text = "rounds = 1\n[load.a]\narrivals = 'closed'\nconcurrency = 3\nduration = '1s'\n\
+        [[variant]]\ntopology = 'peer-nginx'\ngenerator = 'wrk'\n";
+    let read = |text: &str| {
+        Scenario::from_text(text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(text).map(|scenario| scenario.variants().len()), Ok(1));
+    let tls = format!("{text}variables = {{ entry = 'https://127.0.0.1:@gateway.http@/' }}\n");
+    assert!(read(&tls).unwrap_err().contains("without TLS"), "{:?}", read(&tls).err());
 }
