@@ -84,7 +84,8 @@ fn one_that_is_missing_or_fails_is_named_and_why() {
 fn one_that_is_under_way_is_ended_with_the_run() {
     let lab = Lab::new();
     let pid = lab.path("pid");
-    let options = with_script(&lab, &format!("sleep 600 & echo $! > {}; wait", pid.display()));
+    let options =
+        with_script(&lab, &format!("[ \"$1\" = -v ] && exit; sleep 600 & echo $! > {}; wait", pid.display()));
     let scenario = scenario(&lab, LOAD, &["wrk"]).unwrap();
     let error = std::thread::scope(|scope| {
         let running = scope.spawn(|| run(&scenario, options, &lab.interrupt));
