@@ -104,6 +104,7 @@ fn digest(scenario: &Scenario) -> String {
     for arrangement in &scenario.arrangements {
         add(&arrangement.name);
         add(&format!("{:?} {:?} {:?}", arrangement.change, arrangement.loads, arrangement.generator));
+        add(&format!("{:?}", arrangement.generator_cores));
     }
     let digest = context.finish();
     let hex: Vec<String> = digest.as_ref().iter().take(16).map(|byte| format!("{byte:02x}")).collect();

@@ -20,7 +20,7 @@ use crate::interrupt::Interrupt;
 use crate::load::{Probe, Stop, Target};
 use crate::record::{Iteration, Outcome, read_bounded};
 use crate::scenario::{Arriving, Load};
-use crate::topology::{Programs, Root, Started, TopologyError};
+use crate::topology::{Programs, Root, Started, TopologyError, on_cores};
 use crate::units::{nanos, seconds, whole};
 
 /// Between two looks at whether it has ended.
@@ -37,6 +37,7 @@ pub(super) struct Sender {
     program: Option<PathBuf>,
     folder: PathBuf,
     root: Root,
+    cores: Vec<u32>,
 }
 
 impl Sender {
@@ -45,13 +46,19 @@ impl Sender {
         generator: Generator,
         programs: &Programs,
         folder: PathBuf,
+        cores: &[u32],
     ) -> Result<Self, TopologyError> {
         let program = generator.program().map(|name| programs.find(COMPONENT, name, None)).transpose()?;
         let root = Root::default();
         if program.is_none() {
             root.set(std::process::id());
         }
-        Ok(Self { generator, program, folder, root })
+        Ok(Self { generator, program, folder, root, cores: cores.to_vec() })
+    }
+
+    /// Sends on its cores.
+    pub(super) fn on_cores<T>(&self, send: impl FnOnce() -> T) -> Result<T, Failed> {
+        on_cores(&self.cores, send).map_err(|error| self.failed(&format!("cannot be run: {error}")))
     }
 
     /// For whoever watches components. What the lab started is watched by its own name.

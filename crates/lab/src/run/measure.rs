@@ -82,7 +82,8 @@ pub(super) fn measure(
     progress: &Progress,
 ) -> Result<Measured, Failed> {
     let Up { running, tokens, site, sender } = up;
-    let another = sender.as_ref().filter(|sender| sender.is_another());
+    let by = sender.as_ref();
+    let another = by.filter(|by| by.is_another());
     let sending = match (load.flow, another) {
         (Some(flow), _) => Sending::Flow(Box::new(flow::plan(running, load, flow, seed)?)),
         (None, Some(sender)) => {
@@ -100,7 +101,7 @@ pub(super) fn measure(
     let sampler: Rc<RefCell<Option<Sampler>>> = Rc::default();
     let (begun, view) = (Rc::clone(&sampler), progress.view());
     let mut watched = running.started();
-    watched.extend(sender.as_ref().map(Sender::watched));
+    watched.extend(by.map(Sender::watched));
     let prepared = Sampler::prepare(watched);
     let (slices, warmup) = (view.clone(), load.warmup);
     let revoking = watch.as_ref().map(revoke::Watch::beginner);
@@ -127,14 +128,19 @@ pub(super) fn measure(
     let (measured, events) = std::thread::scope(|scope| {
         let running = &mut *running;
         let acting = scope.spawn(move || events::act(running, &load.events, &begins));
-        let measured = sending.send(timing.as_deref(), probe, interrupt);
+        let measured = match by {
+            Some(by) => by
+                .on_cores(|| sending.send(timing.as_deref(), probe, interrupt))
+                .and_then(|measured| measured),
+            None => sending.send(timing.as_deref(), probe, interrupt),
+        };
         drop(beginning);
         (measured, acting.join())
     });
     // Ended whatever became of the load: nobody is revoked or watched any longer.
     let revoked = watch.map(revoke::Watch::finish).transpose();
     let mut components = sampler.take().map(Sampler::stop).unwrap_or_default();
-    let sent_by = sender.as_ref().and_then(|_| components.pop_if(|last| last.name == COMPONENT));
+    let sent_by = by.and_then(|_| components.pop_if(|last| last.name == COMPONENT));
     let held = held.map(beside::Open::close).transpose()?;
     let (mut iteration, interrupted) = measured?;
     iteration.components = components;

@@ -412,7 +412,7 @@ impl Floor<'_> {
             let site = if arrangement.loads.iter().any(revokes) { running.site(mode)? } else { None };
             let sender = arrangement.generator.map(|generator| {
                 let folder = self.place.folder().join(&label).join(crate::generator::COMPONENT);
-                Sender::new(generator, self.place.programs(), folder)
+                Sender::new(generator, self.place.programs(), folder, &arrangement.generator_cores)
             });
             Ok(Up { running, tokens, site, sender: sender.transpose()? })
         };

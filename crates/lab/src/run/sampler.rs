@@ -10,6 +10,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use super::view::View;
 use crate::cgroup;
 use crate::fetch::Client;
@@ -25,8 +27,9 @@ const SCRAPE: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(2);
 /// Most bytes of metrics: a kubelet with hundreds of containers says some megabytes.
 const MOST_METRICS: usize = 64 << 20;
-/// Most looks at a component that are kept; then every second one is dropped, and there are half as many from then on.
-const MOST: usize = 20_000;
+/// Most looks at a component that are kept; then every second one is dropped, and there are half as many from then on. A record keeps fewer
+/// still, and a lab that grows while it measures cannot say that something else does.
+const MOST: usize = 2000;
 
 /// Threads that look until they are stopped.
 pub(super) struct Sampler {
@@ -35,6 +38,8 @@ pub(super) struct Sampler {
     /// Those that ask programs which are looked at here as well.
     beside: Vec<JoinHandle<Vec<Component>>>,
     order: Vec<String>,
+    /// Where they run: who begins them may be on a core that is the generator's alone.
+    cores: Option<CpuSet>,
 }
 
 impl Sampler {
@@ -50,16 +55,16 @@ impl Sampler {
             Some((component.name.clone(), asked))
         });
         let asked = metrics.collect();
-        Prepared { components, asked }
+        Prepared { components, asked, cores: sched_getaffinity(None).ok() }
     }
 
     /// Begins to look; times count from `origin`.
     pub(super) fn start(prepared: Prepared, origin: Instant, view: &View) -> Self {
-        let Prepared { components, mut asked } = prepared;
+        let Prepared { components, mut asked, cores } = prepared;
         let order = components.iter().map(|component| component.name.clone()).collect();
         let (here, elsewhere): (Vec<Started>, Vec<Started>) =
             components.into_iter().partition(|component| component.root.is_some());
-        let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), beside: Vec::new(), order };
+        let mut sampler = Self { stop: Vec::new(), threads: Vec::new(), beside: Vec::new(), order, cores };
         for asked in here.iter().filter_map(|component| asked.remove(&component.name)) {
             let thread = sampler.spawn("ask", SCRAPE, origin, Box::new(asked));
             sampler.beside.extend(thread);
@@ -83,7 +88,10 @@ impl Sampler {
         mut looking: Box<dyn Looking>,
     ) -> Option<JoinHandle<Vec<Component>>> {
         let (stop, stopped) = mpsc::channel();
+        let cores = self.cores;
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+            // Where that is refused, looks take some of the generator's time.
+            let _ = cores.map(|cores| sched_setaffinity(None, &cores));
             let mut next = Instant::now();
             loop {
                 looking.look(at(origin));
@@ -124,6 +132,7 @@ impl Sampler {
 pub(super) struct Prepared {
     components: Vec<Started>,
     asked: BTreeMap<String, Asked>,
+    cores: Option<CpuSet>,
 }
 
 fn at(origin: Instant) -> u64 {

@@ -66,6 +66,8 @@ pub struct Arrangement {
     pub patience: Option<Duration>,
     /// Who sends its loads, and is watched as a component; the lab, unwatched, when absent.
     pub generator: Option<Generator>,
+    /// Cores that it runs on; all when there are none.
+    pub generator_cores: Vec<u32>,
 }
 
 impl Arrangement {

@@ -106,6 +106,7 @@ pub(super) struct LimitTable {
     pub(super) cpu: Option<String>,
     pub(super) memory: Option<String>,
     pub(super) open_files: Option<u64>,
+    pub(super) cores: Option<Vec<u32>>,
 }
 
 /// A ladder; `@tokens@` and `@load@` in its names stand for each token mode and each load.
@@ -287,6 +288,11 @@ impl Reader<'_> {
             loads: chosen.clone(),
             patience,
             generator: table.generator,
+            generator_cores: table
+                .limits
+                .get(COMPONENT)
+                .and_then(|limit| limit.cores.clone())
+                .unwrap_or_default(),
         };
         Ok(modes.into_iter().map(arrangement).collect())
     }
@@ -369,8 +375,15 @@ impl Reader<'_> {
             let what = format!("topology `{}` has no variable `{unknown}`; it has {known}", topology.name);
             return Err(self.wrong(place, what));
         }
-        let (mut limits, mut open_files) = (BTreeMap::new(), BTreeMap::new());
+        let (mut limits, mut open_files, mut cores) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (name, limit) in &table.limits {
+            if name == COMPONENT && table.generator.is_some() {
+                if limit.cpu.is_some() || limit.memory.is_some() || limit.open_files.is_some() {
+                    let what = "of who sends the load, `cores` can be given";
+                    return Err(self.wrong(&format!("{place}: limits.{name}"), what));
+                }
+                continue;
+            }
             if topology.component(name).is_none() {
                 let known =
                     topology.components.iter().map(|component| component.name.as_str()).collect::<Vec<_>>();
@@ -398,8 +411,9 @@ impl Reader<'_> {
                 return Err(self.wrong(&format!("{place}: limits.{name}.open_files"), what));
             }
             open_files.extend(limit.open_files.map(|files| (name.clone(), files)));
+            cores.extend(limit.cores.clone().map(|cores| (name.clone(), cores)));
         }
-        Ok(Change { variables: table.variables.clone(), limits, open_files })
+        Ok(Change { variables: table.variables.clone(), limits, open_files, cores })
     }
 }
 

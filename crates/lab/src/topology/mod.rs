@@ -36,6 +36,7 @@ pub use library::Library;
 pub(crate) use live::{Root, Started};
 pub(crate) use place::cores;
 pub use place::{Change, Place};
+pub(crate) use process::on_cores;
 pub use program::Programs;
 pub use running::Running;
 pub(crate) use running::Under;

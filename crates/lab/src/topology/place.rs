@@ -41,6 +41,8 @@ pub struct Change {
     pub limits: BTreeMap<String, Limits>,
     /// Files that a component may open, in place of the topology's.
     pub open_files: BTreeMap<String, u64>,
+    /// Cores that a component may run on, in place of the topology's.
+    pub cores: BTreeMap<String, Vec<u32>>,
 }
 
 impl Place {

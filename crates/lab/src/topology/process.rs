@@ -236,7 +236,7 @@ fn spawn(launch: &Launch, log: &Path) -> io::Result<Child> {
         .stdout(output)
         .stderr(file)
         .process_group(0);
-    on_cores(&launch.cores, || command.spawn())
+    on_cores(&launch.cores, || command.spawn())?
 }
 
 /// Everything that a process started and that still runs, with start times: numbers are given again, but not both.
@@ -268,10 +268,10 @@ fn words(status: ExitStatus) -> String {
     }
 }
 
-/// Runs `start` on these cores only, which a process that it starts inherits; on all when there are none.
-fn on_cores<T>(cores: &[u32], start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+/// Does something on these cores only, which a process that it starts inherits; on all when there are none. An error: one of them cannot be used.
+pub(crate) fn on_cores<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     if cores.is_empty() {
-        return start();
+        return Ok(work());
     }
     let before = sched_getaffinity(None)?;
     let mut wanted = CpuSet::new();
@@ -286,7 +286,7 @@ fn on_cores<T>(cores: &[u32], start: impl FnOnce() -> io::Result<T>) -> io::Resu
         wanted.set(core);
     }
     sched_setaffinity(None, &wanted)?;
-    let started = start();
+    let done = work();
     sched_setaffinity(None, &before)?;
-    started
+    Ok(done)
 }

@@ -103,7 +103,7 @@ impl Running {
             tells_phases: false,
             _ports: ports,
         };
-        for name in change.limits.keys().chain(change.open_files.keys()) {
+        for name in change.limits.keys().chain(change.open_files.keys()).chain(change.cores.keys()) {
             if !matches!(topology.component(name).map(|component| &component.kind), Some(Kind::Program(_))) {
                 let what = format!("no component `{name}` is started by it");
                 return Err(TopologyError::value(&topology.name, "limits", what));
@@ -355,7 +355,7 @@ impl Running {
                     .map(|(name, value)| Ok((name.clone(), fill(value)?)))
                     .collect::<Result<_, TopologyError>>()?,
                 folder: folder.clone(),
-                cores: program.cores.clone(),
+                cores: change.cores.get(name).unwrap_or(&program.cores).clone(),
                 stop: program.stop,
                 patience,
                 open_files,

@@ -170,3 +170,34 @@ fn variables_say_where_load_enters() {
     let tls = format!("{text}variables = {{ entry = 'https://127.0.0.1:@gateway.http@/' }}\n");
     assert!(read(&tls).unwrap_err().contains("without TLS"), "{:?}", read(&tls).err());
 }
+
+#[test]
+fn it_runs_on_the_cores_that_it_is_given() {
+    let lab = Lab::new();
+    let told = lab.path("cores");
+    let script =
+        format!("[ \"$1\" = -v ] || grep Cpus_allowed_list /proc/$$/status > {}; exit 3", told.display());
+    let topology = lab.topology("a", &guarded(""));
+    let read_with = |generator: &str, limits: &str| {
+        let text = format!(
+            "rounds = 1\n{LOAD}[[variant]]\ntopology = '{topology}'\ngenerator = '{generator}'\nlimits = {{ {limits} }}\n"
+        );
+        Scenario::from_text(&text, "mine.toml", &Wish::default()).map_err(|error| error.to_string())
+    };
+    let on_first = read_with("wrk", "generator = { cores = [0] }, front = { cores = [0] }").unwrap();
+    run(&on_first, with_script(&lab, &script), &lab.interrupt).unwrap_err();
+    assert_eq!(read(&told).split_whitespace().last(), Some("0"), "{}", read(&told));
+    for (generator, limits, words) in [
+        ("wrk", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),
+        ("postern", "generator = { cores = [9999] }", "core 9999 is not one that can be used here"),
+        ("postern", "front = { cores = [9999] }", "core 9999 is not one that can be used here"),
+    ] {
+        let scenario = read_with(generator, limits).unwrap();
+        let error = run(&scenario, with_script(&lab, "exit 0"), &lab.interrupt).unwrap_err().to_string();
+        assert!(error.contains(words), "{generator}, {limits}: {error}");
+    }
+    let wrong = read_with("wrk", "generator = { memory = '64MiB' }").unwrap_err();
+    assert!(wrong.contains("limits.generator: of who sends the load, `cores` can be given"), "{wrong}");
+    let unknown = read_with("postern", "somebody = { cores = [0] }").unwrap_err();
+    assert!(unknown.contains("no component `somebody`"), "{unknown}");
+}
