@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::desk::import::Tool;
 
-/// What the program that sends a load is called among the components that are watched.
+/// What the program that sends a load is called where it is watched.
 pub(crate) const COMPONENT: &str = "generator";
 
 /// Who sends a load.

@@ -1,4 +1,4 @@
-//! Who sends the load of an arrangement, where that is said: another load generator, or the lab itself as one of the components.
+//! Who sends the load of an arrangement, where that is said: another load generator, or the lab itself, watched beside the components.
 //!
 //! Owns: the other generator's process, from start to end, and its words as an iteration. Does not own: its command line
 //! ([`crate::generator`]) and the form of its words ([`crate::desk::import`]). It sends twice where the load has a warm-up: what it sees
