@@ -131,11 +131,10 @@ impl Generator {
             },
             Self::K6 => {
                 let (script, summary) = (folder.join("k6.js"), folder.join("k6.json"));
-                let shown = [script.display().to_string(), summary.display().to_string()];
                 let mut arguments = words("run --quiet --no-usage-report --summary-trend-stats".to_owned());
                 arguments.push("avg,min,med,max,p(90),p(95),p(99)".to_owned());
-                let [script_path, summary_path] = shown;
-                arguments.extend(["--summary-export".to_owned(), summary_path, script_path]);
+                arguments.push("--summary-export".to_owned());
+                arguments.extend([&summary, &script].map(|path| path.display().to_string()));
                 Asked {
                     environment: vec![("GOMAXPROCS", "1")],
                     script: Some((script, k6_script(asked))),

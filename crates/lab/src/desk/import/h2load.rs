@@ -30,8 +30,8 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         // -1 is written for what had no answer.
         let status = u16::try_from(status).unwrap_or(0);
         Request {
-            ended_s: (start - first + micros) as f64 / 1e6,
-            nanos: u64::try_from(micros).unwrap_or(0) * 1000,
+            ended_s: ((start - first) as f64 + micros as f64) / 1e6,
+            nanos: u64::try_from(micros).unwrap_or(0).saturating_mul(1000),
             outcome: outcome_of(status),
             status: Some(status).filter(|status| *status > 0),
         }

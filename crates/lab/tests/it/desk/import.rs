@@ -285,6 +285,10 @@ fn h2loads_log_has_every_request() {
     assert_eq!([times.min_us, times.max_us].map(|time| (time.unwrap() / 10.0).round() as u64), [234, 398]);
     assert!((0.060..0.067).contains(&of.seconds), "{}", of.seconds);
     histogram_is_near(of, 0.5);
+    // Numbers as large as they can be are too large, and nothing overflows.
+    let large = format!("0\t200\t5\n{0}\t200\t{0}\n", i64::MAX);
+    let refused = import(&large, None, &told("h2load.log")).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("h2load.log"), "{refused}");
     let lost = format!("{}1795457943233999\t-1\t900\n", fixture("h2load.log"));
     let record = import(&lost, None, &told("h2load.log")).unwrap();
     assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (40, 1));
