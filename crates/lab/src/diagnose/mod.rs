@@ -143,8 +143,9 @@ pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
         let same = |group: &&mut Vec<&Finding>| {
             let first = group[0];
             let about_variants = !first.variants.is_empty() && !finding.variants.is_empty();
-            let said = |finding: &Finding| (finding.name.clone(), finding.doubt, finding.remedy.clone());
-            about_variants && said(first) == said(finding)
+            let said_alike =
+                (&first.name, first.doubt, &first.remedy) == (&finding.name, finding.doubt, &finding.remedy);
+            about_variants && said_alike
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(finding),
