@@ -6,6 +6,8 @@
 //! One reading of the head serves every probe that came *before the reading began*, and none that came later: whoever asks is
 //! told of everything that was durable when they asked. Nothing is answered from memory.
 
+use std::collections::VecDeque;
+
 use crate::consumer::MAX_RANGE;
 use crate::mutation::{self, Mutation};
 use crate::wire::Body;
@@ -15,6 +17,8 @@ use crate::words::{Epoch, Event, Head, Nonce};
 const MAX_WAITING: usize = 10_000;
 /// Stretches that are being read at once.
 const MAX_READING: usize = 16;
+/// Questions that are known again, so that they are answered once.
+const MAX_TOLD: usize = 1024;
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +45,9 @@ pub struct Authority {
     reading: Vec<Nonce>,
     is_reading: bool,
     ranges: usize,
+    /// Who was told what had been missed, lately. Whoever asks again asks anew; what comes a second time was repeated by the network, or
+    /// by somebody on it, whom a short question must not get a long answer each time.
+    told: VecDeque<Nonce>,
     /// What was last read: only for the fault of answering with it.
     remembered: Option<Head>,
 }
@@ -69,8 +76,12 @@ impl Authority {
                 }
                 self.read(actions);
             }
-            Body::Ask { nonce, after } if self.ranges < MAX_READING => {
+            Body::Ask { nonce, after } if self.ranges < MAX_READING && !self.told.contains(nonce) => {
                 self.ranges += 1;
+                self.told.push_back(*nonce);
+                if self.told.len() > MAX_TOLD {
+                    self.told.pop_front();
+                }
                 let limit = MAX_RANGE + 1;
                 actions.push(Action::ReadRange { nonce: *nonce, after: *after, limit });
             }
@@ -121,5 +132,32 @@ impl Authority {
             self.is_reading = true;
             actions.push(Action::ReadHead);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_comes_again_gets_no_second_answer() {
+        let (mut authority, after) = (Authority::new(), Head { epoch: Epoch([1; 16]), seq: 7 });
+        let asked = |authority: &mut Authority, number: u16| {
+            let mut nonce = [0; 16];
+            nonce[..2].copy_from_slice(&number.to_be_bytes());
+            let mut actions = Vec::new();
+            authority.message(&Body::Ask { nonce: Nonce(nonce), after }, &mut actions);
+            // Answered at once, so that no more are under way than may be.
+            for action in &actions {
+                let Action::ReadRange { nonce, after, .. } = action else { panic!("{action:?}") };
+                authority.range(*nonce, *after, None, &mut Vec::new());
+            }
+            actions.len()
+        };
+        assert_eq!([asked(&mut authority, 1), asked(&mut authority, 1), asked(&mut authority, 2)], [1, 0, 1]);
+        let many = u16::try_from(MAX_TOLD).unwrap();
+        assert!((3..3 + many).all(|number| asked(&mut authority, number) == 1));
+        assert_eq!(authority.told.len(), MAX_TOLD);
+        assert_eq!(asked(&mut authority, 2 + many), 0);
     }
 }

@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, oneshot};
 use crate::denials::Denial;
 use crate::words::{Head, Tag};
 
-/// Credentials that are asked about in one question.
-const TOGETHER: usize = 128;
-/// Credentials that wait; more are not taken.
+/// Credentials that are asked about in one question: with all that can take them back some 200 KB, over HTTP.
+const TOGETHER: usize = 1000;
+/// Credentials that wait in line; whoever finds it full waits for room.
 const WAITING: usize = 4096;
 /// Whoever has no answer by then gets none.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,8 +57,14 @@ impl Desk {
     /// knows now.
     pub async fn ask(&self, tags: &[Tag], issued_at: i64) -> Option<Confirmed> {
         let (answer, answered) = oneshot::channel();
-        self.0.try_send(Question { tags: tags.into(), issued_at, answer }).ok()?;
-        tokio::time::timeout(PATIENCE, answered).await.ok()?.ok()
+        let question = Question { tags: tags.into(), issued_at, answer };
+        // Room is waited for like the answer: when a lease is lost everything that is open asks at once, and nobody is to be turned away
+        // who can be answered in time.
+        let told = async {
+            self.0.send(question).await.ok()?;
+            answered.await.ok()
+        };
+        tokio::time::timeout(PATIENCE, told).await.ok()?
     }
 }
 
@@ -136,6 +142,20 @@ mod tests {
             assert_eq!(confirmed, Some(Confirmed { as_of: HEAD, denied }), "{number}");
         }
         assert!(asked.load(Ordering::Relaxed) <= 2, "{asked:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_line_is_no_answer_to_anybody() {
+        let (desk, asked) = desk(Duration::from_millis(100));
+        let mut askers = tokio::task::JoinSet::new();
+        for _ in 0..3 * WAITING {
+            let desk = desk.clone();
+            askers.spawn(async move { desk.ask(&[tag(2)], 0).await });
+        }
+        while let Some(answered) = askers.join_next().await {
+            assert_eq!(answered.expect("no panic"), Some(Confirmed { as_of: HEAD, denied: None }));
+        }
+        assert!(asked.load(Ordering::Relaxed) <= 1 + (3 * WAITING).div_ceil(TOGETHER), "{asked:?}");
     }
 
     #[tokio::test(start_paused = true)]

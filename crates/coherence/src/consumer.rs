@@ -332,12 +332,17 @@ impl Consumer {
     }
 
     fn flush(&mut self, cause: Cause, now: Boot, actions: &mut Vec<Action>) {
-        self.view.shut();
+        // Numbers that were given once, and are given again, are another history in all but its name: a file that was put back.
+        if cause == Cause::WentBack {
+            self.view.abandon();
+        } else {
+            self.view.shut();
+        }
         (self.flushing, self.generation) = (true, self.view.generation());
         (self.gap, self.asked, self.loading) = (None, None, None);
-        if cause == Cause::Epoch {
+        if matches!(cause, Cause::Epoch | Cause::WentBack) {
             (self.epoch, self.beyond, self.contiguous) = (None, BTreeSet::new(), 0);
-        } else if matches!(cause, Cause::Overflow | Cause::WentBack) {
+        } else if cause == Cause::Overflow {
             // They are tombstones all the same; the echo says from where on they count.
             self.beyond.clear();
         }
@@ -382,5 +387,75 @@ impl Consumer {
             self.told = (head.seq, now);
             actions.push(Action::Send(Body::Applied { consumer: self.id, head }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::words::Tag;
+
+    const EPOCH: Epoch = Epoch([1; 16]);
+    const NOW: Boot = Boot(1_000_000_000);
+
+    fn tag(number: u8) -> Tag {
+        Tag([number; Tag::LENGTH])
+    }
+
+    /// A consumer, its clock, and how many nonces it has drawn.
+    struct Node {
+        consumer: Consumer,
+        now: Boot,
+        drawn: u8,
+    }
+
+    fn draw(drawn: &mut u8) -> impl FnMut() -> Nonce {
+        || {
+            *drawn += 1;
+            Nonce([*drawn; 16])
+        }
+    }
+
+    impl Node {
+        fn hear(&mut self, body: &Body) -> Vec<Action> {
+            let mut actions = Vec::new();
+            self.consumer.message(self.now, body, &mut draw(&mut self.drawn), &mut actions);
+            actions
+        }
+
+        /// Asks how far the log has got, and is told.
+        fn probe(&mut self, seq: u64) -> Vec<Action> {
+            self.now = self.now.plus(Settings::default().period);
+            let mut actions = Vec::new();
+            self.consumer.tick(self.now, &mut draw(&mut self.drawn), &mut actions);
+            let asked = actions.iter().find_map(|action| match action {
+                Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+                _ => None,
+            });
+            let nonce = asked.expect("a probe is due");
+            self.hear(&Body::Echo { nonce, head: Head { epoch: EPOCH, seq } })
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_given_again_are_another_history() {
+        let view = Arc::new(View::new(10));
+        let called = (ConsumerId([1; 16]), Name::new("node").unwrap());
+        let consumer = Consumer::new(called, Settings::default(), view.clone());
+        let mut node = Node { consumer, now: NOW, drawn: 0 };
+        node.probe(99);
+        let event = Event { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+        node.hear(&Body::Event { epoch: EPOCH, event });
+        assert_eq!((view.contiguous(), view.tombstones()), (100, 1));
+
+        // The log's file was put back, and keeps its name.
+        let actions = node.probe(50);
+        assert!(actions.contains(&Action::Flushed(Cause::WentBack)), "{actions:?}");
+        assert_eq!(view.epoch(), None, "no number of before is one of now");
+        node.probe(50);
+        assert_eq!((view.epoch(), view.contiguous()), (Some(EPOCH), 50));
+        let ticket = view.depart(node.now);
+        let stamp = view.fill(ticket, (EPOCH, 50), &[tag(1)], node.now);
+        assert!(stamp.is_ok(), "what event 100 took back is not in this history: {stamp:?}");
     }
 }

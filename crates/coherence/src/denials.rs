@@ -79,7 +79,9 @@ impl Denials {
 
     /// Whether it is all there is; if not, the authority has to be asked.
     pub fn is_whole(&self) -> bool {
-        self.loaded.load(Ordering::Acquire) && !self.overflowed.load(Ordering::Acquire)
+        // In this order: loading anew first says that nothing is loaded, and then that nothing is missing. The other way round a reader
+        // in between would take a set for whole that never was.
+        !self.overflowed.load(Ordering::Acquire) && self.loaded.load(Ordering::Acquire)
     }
 
     /// Whether there is room for twice as much: then it may be worth loading.

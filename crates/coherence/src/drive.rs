@@ -262,6 +262,8 @@ impl<L: Log> Answers<L> {
         let mut authority = Authority::new();
         let mut tasks = JoinSet::new();
         let (mut progressed, mut noting) = (false, false);
+        // One at a time.
+        let mut reading = None;
         let mut actions = Vec::new();
         // Whoever appends may end first; those who ask are answered all the same.
         let mut appends = true;
@@ -282,10 +284,13 @@ impl<L: Log> Answers<L> {
                     Ok(Done::Head(read)) => authority.head(read, &mut actions),
                     Ok(Done::Range(nonce, after, read)) => authority.range(nonce, after, read, &mut actions),
                     Ok(Done::Noted) => noting = false,
-                    // What panicked has said so; who asked asks again, and a head is read anew.
-                    Err(_) => {
+                    // What panicked has said so; who asked asks again, and a head is read anew. Not while one is being read: that one
+                    // would answer who asked after it was begun.
+                    Err(failed) => {
                         noting = false;
-                        authority.head(None, &mut actions);
+                        if reading == Some(failed.id()) {
+                            authority.head(None, &mut actions);
+                        }
                     }
                 },
                 else => return,
@@ -295,7 +300,8 @@ impl<L: Log> Answers<L> {
                 match action {
                     authority::Action::Send(body) => self.end.send(&topic, body),
                     authority::Action::ReadHead => {
-                        tasks.spawn(async move { Done::Head(answers.head().await) });
+                        let task = tasks.spawn(async move { Done::Head(answers.head().await) });
+                        reading = Some(task.id());
                     }
                     authority::Action::ReadRange { nonce, after, limit } => {
                         tasks.spawn(async move {

@@ -383,17 +383,27 @@ impl View {
 
     /// Nothing of what is kept is believed any more, nor any answer that is under way; and none comes in.
     pub(crate) fn shut(&self) {
-        self.generation.fetch_add(1, Ordering::AcqRel);
-        self.floor.store(SHUT, Ordering::Release);
         if let Some(denials) = &self.denials {
             denials.begin();
         }
+        self.floor.store(SHUT, Ordering::Release);
+        // After the set and the floor: whoever sees the new generation sees what it begins with, and gets no stamp of it that rests on
+        // numbers of before.
+        self.generation.fetch_add(1, Ordering::AcqRel);
         self.lease.store(0, Ordering::Release);
+    }
+
+    /// The same when the history is not what it was: its numbers mean something else from here on.
+    pub(crate) fn abandon(&self) {
+        self.shut();
+        *self.epoch.write() = None;
     }
 
     /// Answers come in again that know of everything up to `head`. Tombstones of all that may go.
     pub(crate) fn open(&self, epoch: Epoch, head: u64) {
         let mut order = self.order.lock();
+        // Before the epoch: whoever sees that sees no number of another history.
+        self.set_contiguous(head);
         let another = self.epoch.write().replace(epoch) != Some(epoch);
         if another && !mutation::is(Mutation::EpochIgnored) {
             // Numbers of another history mean nothing in this one.
