@@ -280,6 +280,18 @@ impl Answer {
         }
     }
 
+    /// Fields as they are sent, with this value of `Set-Cookie`. An answer with somebody's session in it is kept by nobody, whatever it says
+    /// besides (RFC 9111 §5.2.2.5).
+    pub(crate) fn sent_fields<'a>(
+        &'a self,
+        cookie: Option<&'a str>,
+    ) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let kept = move |name: &str| cookie.is_none() || !name.eq_ignore_ascii_case("cache-control");
+        let own = self.fields.iter().filter(move |(name, _)| kept(name));
+        let session = cookie.map(|cookie| [("set-cookie", cookie), ("cache-control", "no-store")]);
+        own.map(|(name, value)| (&**name, &**value)).chain(session.into_iter().flatten())
+    }
+
     /// Appends the HTTP/1.1 form. `head` leaves the body out, as HEAD wants it; `connection` is the value of
     /// that field, if one is needed, and `cookie` that of `Set-Cookie`.
     pub(crate) fn put_http1(
@@ -290,11 +302,8 @@ impl Answer {
         cookie: Option<&str>,
     ) {
         put_status_line(out, self.status);
-        for (name, value) in &self.fields {
+        for (name, value) in self.sent_fields(cookie) {
             put_field(out, name, value.as_bytes());
-        }
-        if let Some(cookie) = cookie {
-            put_field(out, "set-cookie", cookie.as_bytes());
         }
         out.extend_from_slice(b"content-length: ");
         put_decimal(out, self.body.len() as u64);

@@ -129,7 +129,7 @@ pub(crate) struct Revocable {
     tags: Arc<[Tag]>,
     /// How many of them take it back.
     denying: usize,
-    /// In milliseconds since 1970.
+    /// In milliseconds since 1970, in the time of the issuer's log or, where it has none, by the issuer's clock.
     issued_at: i64,
 }
 
@@ -218,13 +218,12 @@ impl Followed {
     /// Before the issuer is asked what a token is worth.
     pub(crate) fn depart(&self) -> Departed {
         let now = self.clock.now();
-        // The number first: what is told in between is compared with.
+        // The number first: what is told in between is compared with. Of the history that was followed before and after it.
+        let epoch = self.view.epoch();
         let seq = self.view.contiguous();
-        Departed {
-            ticket: self.view.depart(now),
-            began: now,
-            as_of: self.view.epoch().map(|epoch| (epoch, seq)),
-        }
+        let ticket = self.view.depart(now);
+        let same = self.view.epoch() == epoch;
+        Departed { ticket, began: now, as_of: epoch.filter(|_| same).map(|epoch| (epoch, seq)) }
     }
 
     /// What its answer is good for, that it vouches for the token: the token, and what the fact rests on; without the latter nothing may be
@@ -257,16 +256,16 @@ impl Followed {
 
     /// A token of which this is known, and with it what can take it back.
     pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>, evidence: Evidence) -> Revocable {
-        let (tags, denying) = match self.longest {
+        let ((tags, denying), issued_at) = match self.longest {
             None => {
                 let tags: Vec<Tag> = self.of_own(lineage).collect();
                 let denying = tags.len();
-                (tags, denying)
+                ((tags, denying), lineage.in_time_of_log())
             }
-            Some(_) => self.of_others(lineage, evidence),
+            // Its events have its own clock.
+            Some(_) => (self.of_others(lineage, evidence), lineage.issued_at),
         };
-        let issued_at = millis(lineage.issued_at);
-        Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at }
+        Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at: millis(issued_at) }
     }
 
     /// Of a session or another fact that was told at a time: whether what it rests on has changed since, so that it has to be told anew.

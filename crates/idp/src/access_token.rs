@@ -10,13 +10,13 @@ use auth::{
     time::Timestamp,
     token::{
         json::{Number, Value},
-        jwt,
+        jwt::{self, Lineage},
         opaque::{self, Kind},
     },
 };
 use serde::Serialize;
 use serde_json::Map;
-use store::{Head, access_tokens::AccessToken, standing::Claimed};
+use store::{Head, access_tokens::AccessToken, families::Origins, standing::Claimed};
 use zeroize::Zeroizing;
 
 use crate::{
@@ -48,6 +48,8 @@ pub struct Granted<'g> {
     pub sid: Option<&'g str>,
     /// Claims that the userinfo endpoint tells beside those of the scopes.
     pub userinfo: &'g [String],
+    /// When what was granted was read, client and person, in the time of the log ([`store::invalidation`]).
+    pub read_at: Timestamp,
 }
 
 /// A token with what the answer and the log need of it.
@@ -63,7 +65,8 @@ pub struct Minted {
     pub lifetime: Duration,
 }
 
-/// RFC 9068 §2.2. `family` is ours: what an introspection looks up.
+/// RFC 9068 §2.2. `family` and `read_at` are ours: what an introspection looks up, and what tells a token that was made before everything
+/// of somebody's was revoked from one that was made afterwards (milliseconds in the time of the log).
 #[derive(Serialize)]
 struct Claims<'a> {
     iss: &'a str,
@@ -79,6 +82,7 @@ struct Claims<'a> {
     sid: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     family: Option<&'a str>,
+    read_at: u64,
     /// Of the client itself; people's are in `person`.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     groups: &'a [Box<str>],
@@ -143,6 +147,7 @@ fn mint_jwt(
         scope: granted.scopes.to_wire(),
         sid: granted.sid,
         family: granted.family.map(|(id, _)| id),
+        read_at: granted.read_at.as_millis(),
         groups: if granted.person.is_none() { granted.client.groups() } else { &[] },
         person,
     };
@@ -159,18 +164,28 @@ fn mint_opaque(
     now: Timestamp,
 ) -> Result<Minted, Fault> {
     let token = provider.draw_token(Kind::Access)?;
+    let user = granted.person.map(Person::subject);
     let row = AccessToken {
         digest: provider.secrets().digest(&token),
         jti: id.clone(),
         client_id: granted.client.id().to_owned(),
-        user_id: granted.person.map(|person| person.subject().to_owned()),
+        user_id: user.map(str::to_owned),
         scopes: granted.scopes.to_wire().unwrap_or_default(),
         audiences: audiences.join(" "),
         details: serde_json::to_string(granted.userinfo).unwrap_or_default(),
         issued_at: now,
         expires_at: now.plus(lifetime),
+        read_at: granted.read_at,
+        origins: origins(provider, granted.client.id(), user),
     };
     Ok(Minted { token, row: Some(row), id, lifetime })
+}
+
+/// What ends a token besides itself and its family: its client, and what its user allowed the client.
+pub(crate) fn origins(provider: &Provider, client: &str, user: Option<&str>) -> Origins {
+    // a client's own token follows from no consent: nobody is called the empty name
+    let consent = Subject::Consent(user.unwrap_or_default(), client);
+    [Subject::Client(client), consent].map(|subject| provider.secrets().tag(subject))
 }
 
 /// A token that came back: what an introspection tells of it (RFC 7662 §2.2).
@@ -196,6 +211,8 @@ pub struct Presented {
     pub family_id: Option<String>,
     /// When it was made.
     pub issued_at: Timestamp,
+    /// When what it rests on was read, in the time of the log.
+    pub read_at: Timestamp,
     /// From when on it is worth nothing.
     pub expires_at: Timestamp,
     /// Claims that the userinfo endpoint tells beside those of the scopes; `None`: its family says.
@@ -255,6 +272,7 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
         sid: standing.sid,
         family_id: standing.family_id,
         issued_at: token.issued_at,
+        read_at: token.read_at,
         expires_at: token.expires_at,
         userinfo: Some(serde_json::from_str(&token.details).unwrap_or_default()),
         as_of: standing.as_of,
@@ -297,6 +315,7 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
         audiences,
         family: text("family").map(str::to_owned),
         issued_at: time("iat")?,
+        read_at: Lineage::of(claims, None).in_time_of_log(),
         expires_at: time("exp")?,
     })
 }
@@ -313,15 +332,9 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
             family_id: claims.family.as_deref(),
             user_id: user_id.map(String::as_str),
             client_id: &claims.client_id,
-            issued_at: claims.issued_at,
+            read_at: claims.read_at,
             tag: provider.secrets().tag(Subject::Token(&claims.jti)),
-            origins: [
-                provider.secrets().tag(Subject::Client(&claims.client_id)),
-                // a client's own token follows from no consent: nobody is called the empty name
-                provider
-                    .secrets()
-                    .tag(Subject::Consent(user_id.map_or("", String::as_str), &claims.client_id)),
-            ],
+            origins: origins(provider, &claims.client_id, user_id.map(String::as_str)),
         })
         .await?;
     Ok(Some(Presented {
@@ -335,6 +348,7 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
         sid: standing.sid,
         family_id: claims.family.clone(),
         issued_at: claims.issued_at,
+        read_at: claims.read_at,
         expires_at: claims.expires_at,
         userinfo: None,
         as_of: standing.as_of,

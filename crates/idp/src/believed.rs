@@ -28,6 +28,7 @@ pub(crate) struct JwtClaims {
     pub(crate) audiences: String,
     pub(crate) family: Option<String>,
     pub(crate) issued_at: Timestamp,
+    pub(crate) read_at: Timestamp,
     pub(crate) expires_at: Timestamp,
 }
 
@@ -83,6 +84,7 @@ mod tests {
             audiences: String::new(),
             family: None,
             issued_at: Timestamp::from_secs(0),
+            read_at: Timestamp::from_secs(0),
             expires_at: Timestamp::from_secs(0),
         })
     }

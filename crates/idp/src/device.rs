@@ -44,6 +44,9 @@ pub fn read_user_code(typed: &str) -> Option<String> {
 pub struct Decision {
     /// When, in milliseconds.
     pub at: u64,
+    /// When the person's session was read, in milliseconds of the time of the log; nothing: by a node that did not note it.
+    #[serde(default)]
+    pub read_at: Option<u64>,
     /// What the device's client may, space-separated.
     pub scopes: String,
     /// Where, space-separated.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::security_event::Kind;
 use store::{
-    Revocation, Tag,
+    Reach, Revocation, Tag,
     security_events::Occurrence,
     users::{EndUser, Ending, StoredPassword},
 };
@@ -21,18 +21,18 @@ pub const DELIVERED_WITHIN: Duration = Duration::from_hours(12);
 /// All that carries the tag, whenever it was made: what ends never begins again.
 fn whole(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
     let until = now.plus(MAX_ACCESS_TOKEN);
-    Revocation { tags: vec![tag], reason, not_before: None, until, occurrence: None }
+    Revocation { tags: vec![tag], reason, reach: Reach::Whole, until, occurrence: None }
 }
 
-/// All that carries one of the tags and was made before now.
+/// All that carries one of the tags and rests on what was read before this is durable.
 pub(crate) fn so_far(tags: Vec<Tag>, reason: &'static str, now: Timestamp) -> Revocation {
-    Revocation { tags, reason, not_before: Some(now), until: now.plus(MAX_ACCESS_TOKEN), occurrence: None }
+    let until = now.plus(MAX_ACCESS_TOKEN);
+    Revocation { tags, reason, reach: Reach::SoFar, until, occurrence: None }
 }
 
 /// Nothing is void; what caches know of it is old.
 pub(crate) fn stale(tag: Tag, reason: &'static str, now: Timestamp) -> Revocation {
-    let since = Some(Timestamp::from_millis(0));
-    Revocation { tags: vec![tag], reason, not_before: since, until: now, occurrence: None }
+    Revocation { tags: vec![tag], reason, reach: Reach::NOTHING, until: now, occurrence: None }
 }
 
 /// The same of a user, whose claims are others now.
@@ -55,7 +55,7 @@ pub(crate) fn access_token(
 ) -> Revocation {
     let tags = vec![provider.secrets().tag(Subject::Token(jti))];
     let occurrence = provider.occurrence(Kind::SessionRevoked, |what| what.jti = Some(jti.to_owned()));
-    Revocation { tags, reason, not_before: None, until: expires_at, occurrence }
+    Revocation { tags, reason, reach: Reach::Whole, until: expires_at, occurrence }
 }
 
 /// A family with all its tokens.

@@ -80,6 +80,8 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sid: Option<&'a str>,
     at_hash: String,
+    /// As in access tokens: gateways that log people in go by it.
+    read_at: u64,
     #[serde(flatten)]
     person: Map<String, serde_json::Value>,
 }
@@ -101,6 +103,8 @@ pub struct Login<'a> {
     pub nonce: Option<&'a str>,
     /// The access token that it comes with.
     pub access_token: &'a str,
+    /// When what was granted was read, client and person, in the time of the log.
+    pub read_at: Timestamp,
 }
 
 /// Signs an ID token.
@@ -122,6 +126,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
         amr: &login.authentication.amr,
         sid: login.sid,
         at_hash: half_hash(algorithm, login.access_token),
+        read_at: login.read_at.as_millis(),
         person: login.person.claims(Told { scopes, names: &login.authentication.id_token }),
     };
     provider.sign(algorithm, TYP, &claims)

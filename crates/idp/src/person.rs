@@ -124,10 +124,17 @@ impl Person {
         claims
     }
 
-    /// The second that a token made at `now` carries: one that is not before the instant from which on this person's tokens
-    /// count. `iat` has whole seconds, and a token that is issued right after a password was changed must not look older.
+    /// The second that a token made at `now` carries: not the one in which everything of theirs was ended, which has its rest in common with
+    /// what was ended. Those who are told of endings in seconds, by security events, go by that.
     pub fn issued_at(&self, now: Timestamp) -> u64 {
-        now.as_secs().max(self.user.tokens_not_before.as_millis().div_ceil(1000))
+        let ended = self.user.tokens_not_before.as_millis().div_ceil(1000);
+        // Not what another clock says that is far ahead.
+        now.as_secs().max(ended.min(now.as_secs() + 1))
+    }
+
+    /// When their account was read, in the time of the log. What else is told of them was read afterwards.
+    pub fn read_at(&self) -> Timestamp {
+        self.user.read_at
     }
 }
 
@@ -149,6 +156,7 @@ mod tests {
             updated_at: at,
             disabled_at: None,
             tokens_not_before: at,
+            read_at: at,
         };
         Person { user, groups: Some(vec!["staff".into()]) }
     }
@@ -179,11 +187,12 @@ mod tests {
     }
 
     #[test]
-    fn a_token_of_the_same_second_does_not_look_older_than_it_is() {
+    fn a_token_of_the_second_of_an_ending_is_of_the_next() {
         let at = |millis| ada().issued_at(Timestamp::from_millis(millis));
         assert_eq!(at(1_800_000_000_700), 1_800_000_001);
         assert_eq!(at(1_800_000_001_700), 1_800_000_001);
         assert_eq!(at(1_800_000_002_000), 1_800_000_002);
+        assert_eq!(at(1_799_999_000_000), 1_799_999_001, "the clock of who ended it was ahead");
     }
 
     #[test]

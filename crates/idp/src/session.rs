@@ -10,10 +10,7 @@
 
 use std::net::IpAddr;
 
-use auth::{
-    time::Timestamp,
-    token::opaque::{self, Kind},
-};
+use auth::token::opaque::{self, Kind};
 use axum::http::{
     HeaderMap, HeaderValue,
     header::{COOKIE, SET_COOKIE, USER_AGENT},
@@ -123,26 +120,12 @@ impl Browser {
         !self.is_new && proof.is_some_and(|proof| provider.secrets().is_form_proof(proof, &self.id))
     }
 
-    /// Logs a user in who has just proved who they are; `began` is when they were looked up. Somebody who was logged in as the same
+    /// Logs a user in who has just proved who they are, as they were read for it. Somebody who was logged in as the same
     /// user keeps the session with a new cookie; anybody else's session in this browser ends. `false` when the account was
     /// closed or its password changed meanwhile.
-    pub async fn begin(&mut self, provider: &Provider, user: &User, began: Timestamp) -> Result<bool, Fault> {
-        let now = provider.now();
-        let token = provider.draw_token(Kind::Session)?;
-        let session = Session {
-            digest: provider.secrets().digest(&token),
-            sid: provider.draw_id()?,
-            user_id: user.id.clone(),
-            authenticated_at: now,
-            methods: METHOD.into(),
-            acr: Some(ACR.into()),
-            agent: self.agent.clone(),
-            address: self.caller.0.to_string(),
-            created_at: began,
-            seen_at: now,
-            expires_at: now.plus(provider.lifetimes().session),
-            ended_at: None,
-        };
+    pub async fn begin(&mut self, provider: &Provider, user: &User) -> Result<bool, Fault> {
+        let (session, token) = self.drawn(provider, user)?;
+        let now = session.created_at;
         let revocation = self
             .session
             .as_ref()
@@ -154,12 +137,43 @@ impl Browser {
             deliver_until: Some(now.plus(ending::DELIVERED_WITHIN)),
         };
         let Some(sid) = provider.store().write(change).await? else { return Ok(false) };
-        tracing::info!(user = user.id, sid, address = %self.caller.0, "logged in");
+        self.enter(Session { sid, ..session }, token);
+        Ok(true)
+    }
+
+    /// A session of this user, which may begin in this browser.
+    pub(crate) fn drawn(
+        &self,
+        provider: &Provider,
+        user: &User,
+    ) -> Result<(Session, Zeroizing<String>), Fault> {
+        let now = provider.now();
+        let token = provider.draw_token(Kind::Session)?;
+        let session = Session {
+            digest: provider.secrets().digest(&token),
+            sid: provider.draw_id()?,
+            user_id: user.id.clone(),
+            authenticated_at: now,
+            methods: METHOD.into(),
+            acr: Some(ACR.into()),
+            agent: self.agent.clone(),
+            address: self.caller.0.to_string(),
+            created_at: now,
+            seen_at: now,
+            expires_at: now.plus(provider.lifetimes().session),
+            ended_at: None,
+            read_at: user.read_at,
+        };
+        Ok((session, token))
+    }
+
+    /// The session is kept: it is this browser's.
+    pub(crate) fn enter(&mut self, session: Session, token: Zeroizing<String>) {
+        tracing::info!(user = session.user_id, sid = session.sid, address = %self.caller.0, "logged in");
         self.digest = Some(session.digest);
-        self.session = Some(Session { sid, ..session });
+        self.session = Some(session);
         self.begun = Some(token);
         self.ended = false;
-        Ok(true)
     }
 
     /// Ends the session, and tells those who took part in it.

@@ -17,7 +17,7 @@ use gateway::clock::{Clock as _, SystemClock};
 use gateway::events::{Appended, EventLog, LogFault, Taken};
 use gateway::followed::Followed;
 use store::security_events::{ShareSecret, TellAll};
-use store::{Revocation, Store};
+use store::{Reach, Revocation, Store};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use zeroize::Zeroizing;
@@ -131,7 +131,7 @@ impl EventLog for Log {
         let revocation = |taken: Taken| Revocation {
             tags: taken.tags,
             reason: "security event",
-            not_before: taken.not_before.map(time),
+            reach: taken.not_before.map_or(Reach::Whole, |then| Reach::Before(time(then))),
             until: time(taken.until),
             // Whoever told us tells everybody else.
             occurrence: None,

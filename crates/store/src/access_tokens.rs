@@ -4,6 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
+use crate::families::Origins;
 use crate::invalidation::{self, Head, Revocation};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
@@ -30,6 +31,10 @@ pub struct AccessToken {
     pub issued_at: Timestamp,
     /// From when on it is worth nothing.
     pub expires_at: Timestamp,
+    /// When what it rests on was read, in the time of the log ([`crate::invalidation`]).
+    pub read_at: Timestamp,
+    /// What else it follows from.
+    pub origins: Origins,
 }
 
 /// A token with all that decides whether it is worth something, as of one state of the log.
@@ -65,10 +70,13 @@ impl Store {
         // One statement, one snapshot, in both databases.
         let ask = sqlx::query(
             "SELECT a.jti, a.client_id, a.user_id, a.scopes, a.audiences, a.details, a.issued_at, a.expires_at, \
+             COALESCE(a.read_at, a.issued_at), \
              u.name, CASE WHEN f.outlives_session = 0 THEN f.sid END, a.family_id, \
              CASE WHEN a.revoked_at IS NULL AND f.revoked_at IS NULL AND u.disabled_at IS NULL \
-             AND c.disabled_at IS NULL AND (u.id IS NULL OR a.issued_at >= u.tokens_not_before) \
-             THEN 1 ELSE 0 END, h.epoch, h.seq \
+             AND c.disabled_at IS NULL AND (u.id IS NULL OR COALESCE(a.read_at, a.issued_at) >= u.tokens_not_before) \
+             AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN (a.client_tag, a.consent_tag) \
+             AND (d.not_before IS NULL OR d.not_before > a.read_at)) \
+             THEN 1 ELSE 0 END, h.epoch, h.seq, a.client_tag, a.consent_tag \
              FROM access_tokens a CROSS JOIN invalidation_head h \
              LEFT JOIN families f ON f.id = a.family_id \
              LEFT JOIN users u ON u.id = a.user_id \
@@ -89,12 +97,14 @@ impl Store {
                 details: row.try_get(5)?,
                 issued_at: timestamp(row.try_get(6)?),
                 expires_at: timestamp(row.try_get(7)?),
+                read_at: timestamp(row.try_get(8)?),
+                origins: [invalidation::tag_at(&row, 15)?, invalidation::tag_at(&row, 16)?],
             },
-            user_name: row.try_get(8)?,
-            sid: row.try_get(9)?,
-            family_id: row.try_get(10)?,
-            unrevoked: invalidation::number(row.try_get(11)?) == 1,
-            as_of: invalidation::head_at(&row, 12)?,
+            user_name: row.try_get(9)?,
+            sid: row.try_get(10)?,
+            family_id: row.try_get(11)?,
+            unrevoked: invalidation::number(row.try_get(12)?) == 1,
+            as_of: invalidation::head_at(&row, 13)?,
         }))
     }
 }
@@ -107,7 +117,8 @@ impl Tx<'_> {
     ) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO access_tokens (digest, jti, family_id, client_id, user_id, scopes, audiences, details, \
-             issued_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+             issued_at, expires_at, read_at, client_tag, consent_tag) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         )
         .bind(token.digest.as_slice())
         .bind(&token.jti)
@@ -119,6 +130,9 @@ impl Tx<'_> {
         .bind(&token.details)
         .bind(millis(token.issued_at))
         .bind(millis(token.expires_at))
+        .bind(millis(token.read_at))
+        .bind(token.origins[0].0.to_vec())
+        .bind(token.origins[1].0.to_vec())
         .execute(&mut *self.connection)
         .await?;
         Ok(())
@@ -135,7 +149,7 @@ impl Change for IssueAccessToken {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         if let Some(user) = &self.0.user_id
-            && !tx.hold_user(user, self.0.issued_at).await?
+            && !tx.hold_user(user, self.0.read_at).await?
         {
             return Ok(false);
         }

@@ -25,7 +25,12 @@ pub struct Client {
     pub updated_at: Timestamp,
     /// Since when it may do nothing.
     pub disabled_at: Option<Timestamp>,
+    /// When this was read, in the time of the log ([`crate::invalidation`]).
+    pub read_at: Timestamp,
 }
+
+const COLUMNS: &str = "id, settings, version, created_at, updated_at, disabled_at, \
+     (SELECT at FROM invalidation_head WHERE id = 1)";
 
 impl Client {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
@@ -36,6 +41,7 @@ impl Client {
             created_at: timestamp(row.try_get(3)?),
             updated_at: timestamp(row.try_get(4)?),
             disabled_at: row.try_get::<Option<i64>, _>(5)?.map(timestamp),
+            read_at: timestamp(row.try_get(6)?),
         })
     }
 }
@@ -46,10 +52,8 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn client(&self, id: &str) -> Result<Option<Client>, StoreError> {
-        let ask = sqlx::query(
-            "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients WHERE id = $1",
-        )
-        .bind(id);
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM clients WHERE id = $1")));
+        let ask = ask.bind(id);
         let row = self.readers().optional(ask).await?;
         row.as_ref().map(Client::read).transpose()
     }
@@ -59,10 +63,9 @@ impl Store {
     /// # Errors
     /// [`StoreError`]
     pub async fn clients(&self, after: &str, limit: u32) -> Result<Vec<Client>, StoreError> {
-        let ask = sqlx::query(
-            "SELECT id, settings, version, created_at, updated_at, disabled_at FROM clients \
-             WHERE id > $1 ORDER BY id LIMIT $2",
-        )
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM clients WHERE id > $1 ORDER BY id LIMIT $2"
+        )))
         .bind(after)
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
@@ -167,19 +170,20 @@ impl Change for DeleteClient {
         if deleted.rows_affected() == 0 {
             return Ok(false);
         }
-        for statement in [
-            "UPDATE families SET revoked_at = $2 WHERE client_id = $1 AND revoked_at IS NULL",
-            "UPDATE access_tokens SET revoked_at = $2 WHERE client_id = $1 AND family_id IS NULL \
-             AND revoked_at IS NULL",
-        ] {
-            sqlx::query(statement).bind(&self.id).bind(millis(self.now)).execute(&mut *tx.connection).await?;
-        }
+        // These first: whoever holds one of them keeps a family, which is found afterwards.
         for statement in [
             "DELETE FROM consents WHERE client_id = $1",
             "DELETE FROM device_codes WHERE client_id = $1",
             "DELETE FROM pushed_requests WHERE client_id = $1",
         ] {
             sqlx::query(statement).bind(&self.id).execute(&mut *tx.connection).await?;
+        }
+        for statement in [
+            "UPDATE families SET revoked_at = $2 WHERE client_id = $1 AND revoked_at IS NULL",
+            "UPDATE access_tokens SET revoked_at = $2 WHERE client_id = $1 AND family_id IS NULL \
+             AND revoked_at IS NULL",
+        ] {
+            sqlx::query(statement).bind(&self.id).bind(millis(self.now)).execute(&mut *tx.connection).await?;
         }
         tx.append(&self.revocation, self.now);
         Ok(true)

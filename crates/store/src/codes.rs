@@ -4,7 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::{self, Family, OWNED_COLUMNS, OwnedFamily};
+use crate::families::{self, Family, OWNED_COLUMNS, Origins, OwnedFamily};
 use crate::store::Store;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
@@ -33,8 +33,12 @@ pub struct Code {
 pub struct IssueCode {
     /// What it stands for.
     pub family: Family,
+    /// What else that follows from.
+    pub origins: Origins,
     /// The code.
     pub code: Code,
+    /// The scopes that the user must have allowed the client, still.
+    pub consented: Vec<String>,
     /// The pushed authorization request it answers (RFC 9126), which is used up by it.
     pub answers: Option<Digest>,
 }
@@ -46,7 +50,7 @@ pub enum Issued {
     Now,
     /// The pushed request was answered already, or is none (any more); there is no code.
     Answered,
-    /// The session or the account ended meanwhile; there is no code, and the pushed request is not used up.
+    /// The session, the account or the consent ended meanwhile; there is no code, and the pushed request is not used up.
     Over,
 }
 
@@ -54,7 +58,10 @@ impl Change for IssueCode {
     type Output = Issued;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Issued, StoreError> {
-        if !tx.hold_grant(&self.family).await? {
+        if !tx.hold_grant(&self.family, &self.origins).await? {
+            return Ok(Issued::Over);
+        }
+        if !self.consented.is_empty() && !tx.hold_consent(&self.family, &self.consented).await? {
             return Ok(Issued::Over);
         }
         if let Some(pushed) = &self.answers

@@ -5,6 +5,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
+use crate::families::Family;
 use crate::invalidation::Revocation;
 use crate::store::Store;
 use crate::value::{millis, timestamp};
@@ -60,6 +61,27 @@ impl Store {
         .bind(user_id);
         let rows = self.readers().all(ask).await?;
         rows.iter().map(Consent::read).collect()
+    }
+}
+
+impl Tx<'_> {
+    /// Whether the family's user still allows its client these scopes. If so, nobody withdraws that until the transaction has ended.
+    pub(crate) async fn hold_consent(
+        &mut self,
+        family: &Family,
+        scopes: &[String],
+    ) -> Result<bool, StoreError> {
+        let held = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT scopes FROM consents WHERE user_id = $1 AND client_id = $2{}",
+            self.dialect.shared()
+        )))
+        .bind(&family.user_id)
+        .bind(&family.client_id)
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        let Some(held) = held else { return Ok(false) };
+        let allowed: String = held.try_get(0)?;
+        Ok(scopes.iter().all(|scope| allowed.split_ascii_whitespace().any(|one| one == scope)))
     }
 }
 

@@ -6,7 +6,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::Family;
+use crate::families::{Family, Origins};
 use crate::invalidation::Revocation;
 use crate::redeem::Successors;
 use crate::store::Store;
@@ -225,6 +225,8 @@ pub struct RedeemDeviceCode {
     pub digest: Digest,
     /// What the approval stands for; bound to the client that must be the code's own.
     pub family: Family,
+    /// What else that follows from.
+    pub origins: Origins,
     /// Kept when it succeeds.
     pub successors: Successors,
     /// Told when it was redeemed before.
@@ -250,7 +252,7 @@ impl Change for RedeemDeviceCode {
         .await?;
         if redeemed.rows_affected() == 1 {
             // What was marked as redeemed stays so: it is worth nothing without its session.
-            if !tx.insert_family(&self.family).await? {
+            if !tx.insert_family(&self.family, &self.origins).await? {
                 return Ok(Redeemed::Dead);
             }
             tx.insert_successors(&self.successors, &self.family.id).await?;

@@ -9,12 +9,15 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
+use crate::invalidation::{Revocation, Tag};
 use crate::redeem::Successors;
 use crate::store::Store;
 use crate::users::{self, User};
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
+
+/// Tags of what else something follows from: its client, and what its user allowed the client. What denies one of them denies it.
+pub type Origins = [Tag; 2];
 
 /// A family as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,12 +44,14 @@ pub struct Family {
     pub expires_at: Timestamp,
     /// Since when it is revoked.
     pub revoked_at: Option<Timestamp>,
+    /// When what it was granted on was read, in the time of the log ([`crate::invalidation`]).
+    pub read_at: Timestamp,
 }
 
 pub(crate) const COLUMNS: &str = "f.id, f.client_id, f.user_id, f.sid, f.scopes, f.audiences, f.details, \
-     f.outlives_session, f.created_at, f.expires_at, f.revoked_at";
+     f.outlives_session, f.created_at, f.expires_at, f.revoked_at, COALESCE(f.read_at, f.created_at)";
 /// How many these are.
-const COLUMN_COUNT: usize = 11;
+const COLUMN_COUNT: usize = 12;
 /// How many come before those of a secret in [`behind`].
 pub(crate) const OWNED_COLUMNS: usize = COLUMN_COUNT + users::COLUMN_COUNT;
 
@@ -65,6 +70,7 @@ impl Family {
             created_at: timestamp(row.try_get(8)?),
             expires_at: timestamp(row.try_get(9)?),
             revoked_at: row.try_get::<Option<i64>, _>(10)?.map(timestamp),
+            read_at: timestamp(row.try_get(11)?),
         })
     }
 
@@ -180,11 +186,26 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether something may still be granted to whom and in what the family names. If so, neither account nor session
-    /// ends until the transaction has: whoever ends it then finds the family.
-    pub(crate) async fn hold_grant(&mut self, family: &Family) -> Result<bool, StoreError> {
+    /// Whether something may still be granted to whom and in what the family names, on what was read for it. If so, neither account nor
+    /// session ends until the transaction has: whoever ends it then finds the family.
+    pub(crate) async fn hold_grant(
+        &mut self,
+        family: &Family,
+        origins: &Origins,
+    ) -> Result<bool, StoreError> {
+        let ended = sqlx::query(
+            "SELECT 1 FROM denials WHERE tag IN ($1, $2) AND (not_before IS NULL OR not_before > $3) LIMIT 1",
+        )
+        .bind(origins[0].0.to_vec())
+        .bind(origins[1].0.to_vec())
+        .bind(millis(family.read_at))
+        .fetch_optional(&mut *self.connection)
+        .await?;
+        if ended.is_some() || self.ends(origins) {
+            return Ok(false);
+        }
         if let Some(user) = &family.user_id
-            && !self.hold_user(user, family.created_at).await?
+            && !self.hold_user(user, family.read_at).await?
         {
             return Ok(false);
         }
@@ -194,9 +215,13 @@ impl Tx<'_> {
         }
     }
 
-    /// Keeps a family. `false`, and nothing is kept, when its account or its session has ended.
-    pub(crate) async fn insert_family(&mut self, family: &Family) -> Result<bool, StoreError> {
-        if !self.hold_grant(family).await? {
+    /// Keeps a family. `false`, and nothing is kept, when its account, its session or what it follows from has ended.
+    pub(crate) async fn insert_family(
+        &mut self,
+        family: &Family,
+        origins: &Origins,
+    ) -> Result<bool, StoreError> {
+        if !self.hold_grant(family, origins).await? {
             return Ok(false);
         }
         self.insert_held_family(family).await?;
@@ -207,7 +232,7 @@ impl Tx<'_> {
     pub(crate) async fn insert_held_family(&mut self, family: &Family) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO families (id, client_id, user_id, sid, scopes, audiences, details, outlives_session, \
-             created_at, expires_at, revoked_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+             created_at, expires_at, revoked_at, read_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         )
         .bind(&family.id)
         .bind(&family.client_id)
@@ -220,6 +245,7 @@ impl Tx<'_> {
         .bind(millis(family.created_at))
         .bind(millis(family.expires_at))
         .bind(family.revoked_at.map(millis))
+        .bind(millis(family.read_at))
         .execute(&mut *self.connection)
         .await?;
         Ok(())
@@ -276,7 +302,7 @@ pub struct RevokeGrants {
     pub client_id: String,
     /// On whose behalf; `None`: whoever it is, the client itself too.
     pub user_id: Option<String>,
-    /// What to tell, with `now` as not-before: tokens that are verified without asking are void by it alone.
+    /// What to tell, of everything so far: tokens that are verified without asking are void by it alone.
     pub revocation: Revocation,
     /// When.
     pub now: Timestamp,
@@ -316,16 +342,18 @@ impl Change for RevokeGrants {
 pub struct BeginFamily {
     /// The family.
     pub family: Family,
+    /// What else it follows from.
+    pub origins: Origins,
     /// Its first tokens.
     pub successors: Successors,
 }
 
 impl Change for BeginFamily {
-    /// `false`: the account or the session ended meanwhile; nothing is kept then.
+    /// `false`: the account, the session or what it follows from ended meanwhile; nothing is kept then.
     type Output = bool;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        if !tx.insert_family(&self.family).await? {
+        if !tx.insert_family(&self.family, &self.origins).await? {
             return Ok(false);
         }
         tx.insert_successors(&self.successors, &self.family.id).await?;

@@ -12,7 +12,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{Revocation, malformed, number};
+use crate::invalidation::{Reach, Revocation, malformed, number};
 use crate::store::Store;
 use crate::value::{millis_of, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
@@ -53,8 +53,8 @@ impl Change for Canary {
             return Ok(false);
         }
         let tags = vec![self.tag];
-        let event =
-            Revocation { tags, reason: "canary", not_before: None, until: self.now, occurrence: None };
+        let reach = Reach::Whole;
+        let event = Revocation { tags, reason: "canary", reach, until: self.now, occurrence: None };
         tx.append(&event, self.now);
         Ok(true)
     }

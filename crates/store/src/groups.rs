@@ -1,5 +1,7 @@
 //! Groups of people, which rules speak of.
 
+use std::collections::BTreeSet;
+
 use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
@@ -179,11 +181,12 @@ impl Change for RemoveMember {
         if removed.rows_affected() == 0 {
             return Ok(false);
         }
-        sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1 AND tokens_not_before < $2")
+        sqlx::query("UPDATE users SET tokens_not_before = $2 WHERE id = $1")
             .bind(&self.user_id)
-            .bind(millis(self.now))
+            .bind(users::NOTHING_COUNTS)
             .execute(&mut *tx.connection)
             .await?;
+        tx.void_tokens_of([self.user_id.clone()]);
         tx.append(&self.revocation, self.now);
         Ok(true)
     }
@@ -193,21 +196,34 @@ impl Change for RemoveMember {
     }
 }
 
-/// Deletes a group: what its members could do as such ends. `false` when there is none of this name.
+/// Deletes a group: what its members could do as such ends.
 #[derive(Debug, Clone)]
 pub struct DeleteGroup {
     /// The group's name.
     pub name: String,
-    /// What to tell of its members: tokens carry groups, so those made before are void.
+    /// Its members.
+    pub members: BTreeSet<String>,
+    /// What to tell of them: tokens carry groups, so those made before are void.
     pub revocations: Vec<Revocation>,
     /// When.
     pub now: Timestamp,
 }
 
-impl Change for DeleteGroup {
-    type Output = bool;
+/// What became of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deleted {
+    /// It is gone.
+    Now,
+    /// Somebody joined it who is not among those of whom it would have been told; nothing was changed.
+    Joined,
+    /// There is none.
+    Unknown,
+}
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+impl Change for DeleteGroup {
+    type Output = Deleted;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Deleted, StoreError> {
         // Nobody joins it from here on, so that no member is missed.
         let group = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT id FROM user_groups WHERE name = $1{}",
@@ -216,24 +232,34 @@ impl Change for DeleteGroup {
         .bind(&self.name)
         .fetch_optional(&mut *tx.connection)
         .await?;
-        let Some(group) = group else { return Ok(false) };
+        let Some(group) = group else { return Ok(Deleted::Unknown) };
         let id: String = group.try_get(0)?;
-        sqlx::query(
-            "UPDATE users SET tokens_not_before = $2 WHERE tokens_not_before < $2 \
-             AND id IN (SELECT user_id FROM group_members WHERE group_id = $1)",
+        let members = sqlx::query("SELECT user_id FROM group_members WHERE group_id = $1")
+            .bind(&id)
+            .fetch_all(&mut *tx.connection)
+            .await?;
+        let members: Result<Vec<String>, _> = members.iter().map(|row| row.try_get(0)).collect();
+        if members?.iter().any(|member| !self.members.contains(member)) {
+            return Ok(Deleted::Joined);
+        }
+        let members = sqlx::query(
+            "UPDATE users SET tokens_not_before = $2 \
+             WHERE id IN (SELECT user_id FROM group_members WHERE group_id = $1) RETURNING id",
         )
         .bind(&id)
-        .bind(millis(self.now))
-        .execute(&mut *tx.connection)
+        .bind(users::NOTHING_COUNTS)
+        .fetch_all(&mut *tx.connection)
         .await?;
+        let members: Result<Vec<String>, _> = members.iter().map(|row| row.try_get(0)).collect();
+        tx.void_tokens_of(members?);
         sqlx::query("DELETE FROM user_groups WHERE id = $1").bind(&id).execute(&mut *tx.connection).await?;
         for revocation in &self.revocations {
             tx.append(revocation, self.now);
         }
-        Ok(true)
+        Ok(Deleted::Now)
     }
 
     fn happened(output: &Self::Output) -> bool {
-        *output
+        *output == Deleted::Now
     }
 }

@@ -7,9 +7,17 @@
 //! of the sequence is the order of commits, and there are no holes. A sequence of the database would have both. Events get their
 //! numbers when all else in their transaction is done, so that whoever has the lock waits for nobody, and others wait for little.
 //!
+//! **The time of the log.** What ends "everything so far" (a user's tokens, a client's) must be told from what was granted afterwards, by
+//! whoever looks at a token, and no clock can say which came first: nodes' clocks differ, and a token is signed a while after its account
+//! was read. So the head has a time of its own. It grows with each transaction that appends, under the same lock, and is at least what the
+//! node's clock says. Whoever reads an account, a session or a client reads it along, in the same statement, and what is granted carries it
+//! (`read_at`); an event of the kind carries the time that it was appended at (`not_before`). What was read before the event was durable
+//! carries less, what was read afterwards does not, whenever either was signed and whatever clocks say.
+//!
 //! A standby that takes over may lack the last events that its primary had told of. PostgreSQL counts such lives of a database
 //! (timelines), and the head says in which of them it was last written: in another one the epoch is drawn anew, so that no cache
-//! goes on with numbers that mean something else.
+//! goes on with numbers that mean something else. A file has no such count, and whoever starts on one cannot tell whether it was put back:
+//! there each start is another history ([`BeginHistory`]).
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -22,6 +30,7 @@ use sqlx::{AnyConnection, Row as _};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
+use crate::families::Origins;
 use crate::readers::{Ask, Readers};
 use crate::security_events::{Occurred, Occurrence};
 use crate::value::{millis, pieces, rows, timestamp};
@@ -42,7 +51,8 @@ pub struct Event {
     pub seq: u64,
     /// What it concerns.
     pub tags: Vec<Tag>,
-    /// Only what was issued before this is concerned; `None`: all of it.
+    /// Only what was issued before this is concerned, in the time of the log or, where somebody else issued it, by their clock; `None`: all
+    /// of it.
     pub not_before: Option<Timestamp>,
     /// When the last credential it concerns has expired.
     pub until: Timestamp,
@@ -50,15 +60,6 @@ pub struct Event {
     pub reason: String,
     /// When it was appended.
     pub at: Timestamp,
-}
-
-impl Event {
-    /// Whether what another concerns can be said with this one.
-    fn can_name(&self, other: &Self) -> bool {
-        self.not_before == other.not_before
-            && self.reason == other.reason
-            && self.tags.len() + other.tags.len() <= MAX_TAGS
-    }
 }
 
 impl From<Event> for coherence::Event {
@@ -69,6 +70,31 @@ impl From<Event> for coherence::Event {
     }
 }
 
+/// How much of what carries a tag is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// All of it, whenever it was issued: what ends never begins again.
+    Whole,
+    /// All that rests on what was read before this is durable, in the time of the log.
+    SoFar,
+    /// What somebody else issued before this, by their clock.
+    Before(Timestamp),
+}
+
+impl Reach {
+    /// Nothing at all: what caches know of it is old, that is all.
+    pub const NOTHING: Self = Self::Before(Timestamp::from_millis(0));
+
+    /// What an event says of it that is appended at this time of the log.
+    fn not_before(self, at: Timestamp) -> Option<Timestamp> {
+        match self {
+            Self::Whole => None,
+            Self::SoFar => Some(at),
+            Self::Before(then) => Some(then),
+        }
+    }
+}
+
 /// What is to be told, and how long it matters.
 #[derive(Debug, Clone)]
 pub struct Revocation {
@@ -76,8 +102,8 @@ pub struct Revocation {
     pub tags: Vec<Tag>,
     /// Why, for people.
     pub reason: &'static str,
-    /// Everything issued before is revoked, what is issued from then on is not; `None`: everything is.
-    pub not_before: Option<Timestamp>,
+    /// How much of that.
+    pub reach: Reach,
     /// When the last credential it concerns has expired: nobody needs to remember it then.
     pub until: Timestamp,
     /// The same in words, for those elsewhere who are told; `None`: nobody is.
@@ -106,56 +132,88 @@ pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
     Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
 }
 
-/// An event that has no number yet, and the same in words.
-pub(crate) type Unnumbered = (Event, Option<Occurrence>);
+/// The tag in a column, or that of nothing where there is none.
+pub(crate) fn tag_at(row: &AnyRow, column: usize) -> Result<Tag, StoreError> {
+    let tag: Option<Vec<u8>> = row.try_get(column)?;
+    let tag = tag.map(|tag| tag.try_into().map_err(|_| malformed("tag"))).transpose()?;
+    Ok(Tag(tag.unwrap_or([0; Tag::LENGTH])))
+}
+
+/// An event that has no number yet.
+pub(crate) struct Unnumbered {
+    told: Revocation,
+    now: Timestamp,
+}
+
+impl Unnumbered {
+    /// Whether what another concerns can be said with this one. What is kept in words stays an event of its own.
+    fn can_name(&self, other: &Self) -> bool {
+        let (one, other) = (&self.told, &other.told);
+        one.reach == other.reach
+            && one.reason == other.reason
+            && one.occurrence.is_none()
+            && other.occurrence.is_none()
+            && one.tags.len() + other.tags.len() <= MAX_TAGS
+    }
+
+    fn numbered(self, seq: u64, at: Timestamp) -> (Event, Option<Occurred>) {
+        let Revocation { tags, reason, reach, until, occurrence } = self.told;
+        let not_before = reach.not_before(at);
+        let event = Event { seq, tags, not_before, until, reason: reason.to_owned(), at: self.now };
+        (event, occurrence.map(|what| Occurred { seq, what, at: self.now }))
+    }
+}
 
 impl Tx<'_> {
-    /// Adds to the head's number, under the lock of its row. A database that lives another life than the one that wrote last, after a
-    /// failover or a restore of its files, may have lost events: there the history is another one from here on.
-    async fn advance(&mut self, by: usize) -> Result<Head, StoreError> {
+    /// Adds to the head's number and to the time of the log, which is at least `now`, under the lock of its row. A database that lives
+    /// another life than the one that wrote last, after a failover or a restore of its files, may have lost events: there the history is
+    /// another one from here on.
+    async fn advance(&mut self, by: usize, now: Timestamp) -> Result<(Head, Timestamp), StoreError> {
         let (life, fresh) = (self.incarnation.of(self.dialect), self.dialect.drawn());
         let advance = format!(
-            "UPDATE invalidation_head SET seq = seq + $1, \
+            "UPDATE invalidation_head SET seq = seq + $1, at = CASE WHEN $1 = 0 THEN at WHEN at < $2 THEN $2 ELSE at + 1 END, \
              epoch = CASE WHEN COALESCE(incarnation, {life}) = {life} THEN epoch ELSE {fresh} END, \
-             incarnation = {life} WHERE id = 1 RETURNING epoch, seq"
+             incarnation = {life} WHERE id = 1 RETURNING epoch, seq, at"
         );
-        let advance = sqlx::query(sqlx::AssertSqlSafe(advance)).bind(i64::try_from(by).unwrap_or(i64::MAX));
-        read_head(&advance.fetch_one(&mut *self.connection).await?)
+        let advance = sqlx::query(sqlx::AssertSqlSafe(advance))
+            .bind(i64::try_from(by).unwrap_or(i64::MAX))
+            .bind(millis(now));
+        let row = advance.fetch_one(&mut *self.connection).await?;
+        Ok((read_head(&row)?, timestamp(row.try_get(2)?)))
     }
 
     /// Appends an event when the transaction ends; several, if it concerns more than an event can name. The change it tells of
     /// belongs into the same transaction.
     pub(crate) fn append(&mut self, revocation: &Revocation, now: Timestamp) {
-        let event = |tags: &[Tag]| Event {
-            seq: 0,
-            tags: tags.to_vec(),
-            not_before: revocation.not_before,
-            until: revocation.until,
-            reason: revocation.reason.to_owned(),
-            at: now,
+        let piece = |tags: &[Tag], occurrence| {
+            let Revocation { reason, reach, until, .. } = *revocation;
+            Unnumbered { told: Revocation { tags: tags.to_vec(), reason, reach, until, occurrence }, now }
         };
-        let mut pieces: Vec<_> = revocation.tags.chunks(MAX_TAGS).map(|tags| (event(tags), None)).collect();
-        if pieces.is_empty() {
-            pieces.push((event(&[]), None));
-        }
-        if let Some((_, words)) = pieces.last_mut() {
-            words.clone_from(&revocation.occurrence);
-        }
-        self.events.append(&mut pieces);
+        let last = revocation.tags.len().saturating_sub(1) / MAX_TAGS * MAX_TAGS;
+        let (before, rest) = revocation.tags.split_at(last);
+        self.events.extend(before.chunks(MAX_TAGS).map(|tags| piece(tags, None)));
+        self.events.push(piece(rest, revocation.occurrence.clone()));
+    }
+
+    /// Whether this transaction ends what follows from one of these; others' endings are in the table.
+    pub(crate) fn ends(&self, origins: &Origins) -> bool {
+        let ending = |event: &&Unnumbered| !matches!(event.told.reach, Reach::Before(_));
+        self.events.iter().filter(ending).any(|event| origins.iter().any(|tag| event.told.tags.contains(tag)))
     }
 
     /// Numbers what was appended and writes it: few statements, however much it is, between taking the head's lock and the
     /// commit that gives it back.
     pub(crate) async fn write_events(&mut self) -> Result<Vec<Appended>, StoreError> {
-        let (mut events, words) = joined(mem::take(&mut self.events));
-        if events.is_empty() {
+        let unnumbered = joined(mem::take(&mut self.events));
+        let Some(now) = unnumbered.iter().map(|event| event.now).max() else {
+            debug_assert!(self.voided.is_empty(), "what ends is told");
             return Ok(Vec::new());
-        }
-        let head = self.advance(events.len()).await?;
-        let before = head.seq - events.len() as u64;
-        for (event, seq) in events.iter_mut().zip(before + 1..) {
-            event.seq = seq;
-        }
+        };
+        let (head, at) = self.advance(unnumbered.len(), now).await?;
+        let before = head.seq - unnumbered.len() as u64;
+        let numbered = unnumbered.into_iter().zip(before + 1..).map(|(event, seq)| event.numbered(seq, at));
+        let (events, words): (Vec<_>, Vec<_>) = numbered.unzip();
+        self.write_voided(at).await?;
         for some in pieces(&events) {
             let insert = format!(
                 "INSERT INTO invalidation_log (seq, tags, not_before, until, reason, at) VALUES {}",
@@ -174,10 +232,7 @@ impl Tx<'_> {
             insert.execute(&mut *self.connection).await?;
         }
         self.deny(&events).await?;
-        let words = words.into_iter().zip(&events);
-        let words =
-            words.filter_map(|(what, event)| Some(Occurred { seq: event.seq, what: what?, at: event.at }));
-        self.note(&words.collect::<Vec<_>>()).await?;
+        self.note(&words.into_iter().flatten().collect::<Vec<_>>()).await?;
         Ok(events.into_iter().map(|event| (head.epoch, event.into())).collect())
     }
 
@@ -219,26 +274,20 @@ impl Tx<'_> {
 }
 
 /// Joins neighbours that concern different things in the same way, as far as an event can name them: a thousand tokens that are revoked together
-/// are told of in a few messages. Something may then be remembered for as long as what it is joined with. What is kept in words stays an event
-/// of its own.
-fn joined(all: Vec<Unnumbered>) -> (Vec<Event>, Vec<Option<Occurrence>>) {
-    let mut events: Vec<Event> = Vec::with_capacity(all.len());
-    let mut words: Vec<Option<Occurrence>> = Vec::with_capacity(all.len());
-    for (event, what) in all {
-        let wordless = what.is_none() && words.last().is_some_and(Option::is_none);
-        match events.last_mut().filter(|last| wordless && last.can_name(&event)) {
+/// are told of in a few messages. Something may then be remembered for as long as what it is joined with.
+fn joined(all: Vec<Unnumbered>) -> Vec<Unnumbered> {
+    let mut events: Vec<Unnumbered> = Vec::with_capacity(all.len());
+    for event in all {
+        match events.last_mut().filter(|last| last.can_name(&event)) {
             Some(last) => {
-                last.tags.extend(event.tags);
-                last.until = last.until.max(event.until);
-                last.at = last.at.max(event.at);
+                last.told.tags.extend(event.told.tags);
+                last.told.until = last.told.until.max(event.told.until);
+                last.now = last.now.max(event.now);
             }
-            None => {
-                events.push(event);
-                words.push(what);
-            }
+            None => events.push(event),
         }
     }
-    (events, words)
+    events
 }
 
 /// Reads the head in a way that only a database that may still commit can answer: by committing. A former primary, which
@@ -251,7 +300,23 @@ impl Change for ProveHead {
     const LOCKS_HEAD: bool = true;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Head, StoreError> {
-        tx.advance(0).await
+        // Nothing is appended, so that no time passes either.
+        Ok(tx.advance(0, Timestamp::from_millis(0)).await?.0)
+    }
+}
+
+/// Draws another epoch: whoever follows learns everything anew.
+#[derive(Debug, Clone, Copy)]
+pub struct BeginHistory(pub Epoch);
+
+impl Change for BeginHistory {
+    type Output = ();
+    const LOCKS_HEAD: bool = true;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let begin = sqlx::query("UPDATE invalidation_head SET epoch = $1 WHERE id = 1").bind(&self.0.0[..]);
+        begin.execute(&mut *tx.connection).await?;
+        Ok(())
     }
 }
 
@@ -324,9 +389,8 @@ pub(crate) async fn denied(
 }
 
 fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
-    let tag: Vec<u8> = row.try_get(0)?;
     Ok(Denied {
-        tag: Tag(tag.try_into().map_err(|_| malformed("tag"))?),
+        tag: tag_at(row, 0)?,
         seq: number(row.try_get(1)?),
         not_before: row.try_get::<Option<i64>, _>(2)?.map(timestamp),
         until: timestamp(row.try_get(3)?),

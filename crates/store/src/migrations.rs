@@ -15,14 +15,24 @@ use crate::error::StoreError;
 use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 6] = [
+const VERSIONS: [(&str, &str); 7] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
     ("followers", include_str!("../schema/0004_followers.sql")),
     ("incarnation", include_str!("../schema/0005_incarnation.sql")),
     ("security events", include_str!("../schema/0006_security_events.sql")),
+    (
+        "time of the log",
+        concat!(
+            include_str!("../schema/0007_time_of_the_log.sql"),
+            include_str!("../schema/time_of_the_log.sql")
+        ),
+    ),
 ];
+
+/// Sets the time of the log to what the tables say, where that is later.
+pub(crate) const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
 
 /// The last version.
 pub(crate) const LATEST: u64 = VERSIONS.len() as u64;

@@ -39,10 +39,12 @@ pub struct Session {
     pub expires_at: Timestamp,
     /// Since when it is over.
     pub ended_at: Option<Timestamp>,
+    /// When this was read, or what it begins with, in the time of the log ([`crate::invalidation`]).
+    pub read_at: Timestamp,
 }
 
 const COLUMNS: &str = "s.digest, s.sid, s.user_id, s.authenticated_at, s.methods, s.acr, s.agent, s.address, \
-     s.created_at, s.seen_at, s.expires_at, s.ended_at";
+     s.created_at, s.seen_at, s.expires_at, s.ended_at, (SELECT at FROM invalidation_head WHERE id = 1)";
 
 impl Session {
     fn read(row: &AnyRow) -> Result<Self, StoreError> {
@@ -59,6 +61,7 @@ impl Session {
             seen_at: timestamp(row.try_get(9)?),
             expires_at: timestamp(row.try_get(10)?),
             ended_at: row.try_get::<Option<i64>, _>(11)?.map(timestamp),
+            read_at: timestamp(row.try_get(12)?),
         })
     }
 }
@@ -145,6 +148,28 @@ impl Tx<'_> {
         Ok(held.is_some())
     }
 
+    /// Keeps a session of a user who is held.
+    pub(crate) async fn insert_session(&mut self, session: &Session) -> Result<(), StoreError> {
+        sqlx::query(
+            "INSERT INTO sessions (digest, sid, user_id, authenticated_at, methods, acr, agent, address, \
+             created_at, seen_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        )
+        .bind(session.digest.as_slice())
+        .bind(&session.sid)
+        .bind(&session.user_id)
+        .bind(millis(session.authenticated_at))
+        .bind(&session.methods)
+        .bind(&session.acr)
+        .bind(&session.agent)
+        .bind(&session.address)
+        .bind(millis(session.created_at))
+        .bind(millis(session.seen_at))
+        .bind(millis(session.expires_at))
+        .execute(&mut *self.connection)
+        .await?;
+        Ok(())
+    }
+
     /// Gives the session of the cookie `old` what a new login of the same user brings, and answers its `sid`.
     async fn renew_session(&mut self, old: &Digest, new: &Session) -> Result<Option<String>, StoreError> {
         let renewed = sqlx::query(
@@ -213,7 +238,7 @@ impl Change for BeginSession {
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Option<String>, StoreError> {
         let session = &self.session;
-        if !tx.hold_user(&session.user_id, session.created_at).await? {
+        if !tx.hold_user(&session.user_id, session.read_at).await? {
             return Ok(None);
         }
         if let Some(old) = &self.replaces {
@@ -234,23 +259,7 @@ impl Change for BeginSession {
                     .await?;
             }
         }
-        sqlx::query(
-            "INSERT INTO sessions (digest, sid, user_id, authenticated_at, methods, acr, agent, address, \
-             created_at, seen_at, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
-        )
-        .bind(session.digest.as_slice())
-        .bind(&session.sid)
-        .bind(&session.user_id)
-        .bind(millis(session.authenticated_at))
-        .bind(&session.methods)
-        .bind(&session.acr)
-        .bind(&session.agent)
-        .bind(&session.address)
-        .bind(millis(session.created_at))
-        .bind(millis(session.seen_at))
-        .bind(millis(session.expires_at))
-        .execute(&mut *tx.connection)
-        .await?;
+        tx.insert_session(session).await?;
         Ok(Some(session.sid.clone()))
     }
 

@@ -4,6 +4,7 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
+use crate::families::Origins;
 use crate::invalidation::{self, Head, Tag};
 use crate::store::Store;
 use crate::value::millis;
@@ -17,12 +18,12 @@ pub struct Claimed<'a> {
     pub user_id: Option<&'a str>,
     /// Who got it.
     pub client_id: &'a str,
-    /// When it was made, to the millisecond: compared with what voids those made before, where `iat` would be too coarse.
-    pub issued_at: Timestamp,
+    /// When what it rests on was read, in the time of the log ([`crate::invalidation`]).
+    pub read_at: Timestamp,
     /// Of its `jti`.
     pub tag: Tag,
-    /// Of what it follows from, its client and what its user allowed the client: what denies one of them denies it.
-    pub origins: [Tag; 2],
+    /// What else it follows from.
+    pub origins: Origins,
 }
 
 /// What decides whether it is worth something, as of one state of the log.
@@ -63,7 +64,7 @@ impl Store {
         .bind(claimed.family_id)
         .bind(claimed.user_id)
         .bind(claimed.client_id)
-        .bind(millis(claimed.issued_at))
+        .bind(millis(claimed.read_at))
         .bind(&claimed.tag.0[..])
         .bind(&claimed.origins[0].0[..])
         .bind(&claimed.origins[1].0[..]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use coherence::denials::{Denial, Denials};
 use coherence::roster::Follower;
-use sqlx::AnyPool;
+use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
 
 use crate::copy::{CopyError, Exported, Imported};
@@ -14,6 +14,7 @@ use crate::error::StoreError;
 use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
+use crate::value::timestamp;
 use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
@@ -83,6 +84,15 @@ impl Store {
     /// [`StoreError`]
     pub async fn head(&self) -> Result<Head, StoreError> {
         invalidation::read_head(&self.readers.one(invalidation::ask_head()).await?)
+    }
+
+    /// The time of the log ([`crate::invalidation`]): what is read after this is known to be as new.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn read_at(&self) -> Result<Timestamp, StoreError> {
+        let ask = sqlx::query("SELECT at FROM invalidation_head WHERE id = 1");
+        Ok(timestamp(self.readers.one(ask).await?.try_get(0)?))
     }
 
     /// Events after `after`, the oldest first; at most `limit` of them, and at most 10 000.

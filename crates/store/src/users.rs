@@ -7,8 +7,9 @@ use sqlx::any::AnyRow;
 use crate::deliveries::Ends;
 use crate::error::StoreError;
 use crate::invalidation::Revocation;
+use crate::sessions::Session;
 use crate::store::Store;
-use crate::value::{millis, timestamp};
+use crate::value::{millis, pieces, timestamp};
 use crate::write::{Change, Tx};
 
 /// A person's account.
@@ -30,8 +31,10 @@ pub struct User {
     pub updated_at: Timestamp,
     /// Since when it is closed.
     pub disabled_at: Option<Timestamp>,
-    /// Tokens made before are worth nothing.
+    /// When everything so far was last ended, in the time of the log ([`crate::invalidation`]); of no account when it is written.
     pub tokens_not_before: Timestamp,
+    /// When this was read, in the same time; of no account either.
+    pub read_at: Timestamp,
 }
 
 /// A password as it is kept. `Debug` prints nothing of it.
@@ -50,9 +53,9 @@ impl std::fmt::Debug for StoredPassword {
 }
 
 pub(crate) const COLUMNS: &str = "u.id, u.name, u.email, u.email_verified_at, u.claims, u.created_at, u.updated_at, \
-     u.disabled_at, u.tokens_not_before";
+     u.disabled_at, u.tokens_not_before, (SELECT at FROM invalidation_head WHERE id = 1)";
 /// How many these are.
-pub(crate) const COLUMN_COUNT: usize = 9;
+pub(crate) const COLUMN_COUNT: usize = 10;
 
 impl User {
     /// From a row that begins with [`COLUMNS`].
@@ -63,6 +66,8 @@ impl User {
     /// From a row with [`COLUMNS`] from column `at` on; `None`: an outer join found nobody.
     pub(crate) fn read_at(row: &AnyRow, at: usize) -> Result<Option<Self>, StoreError> {
         let Some(id) = row.try_get::<Option<String>, _>(at)? else { return Ok(None) };
+        let tokens_not_before = timestamp(row.try_get(at + 8)?);
+        let head_at = timestamp(row.try_get(at + 9)?);
         Ok(Some(Self {
             id,
             name: row.try_get(at + 1)?,
@@ -72,7 +77,9 @@ impl User {
             created_at: timestamp(row.try_get(at + 5)?),
             updated_at: timestamp(row.try_get(at + 6)?),
             disabled_at: row.try_get::<Option<i64>, _>(at + 7)?.map(timestamp),
-            tokens_not_before: timestamp(row.try_get(at + 8)?),
+            tokens_not_before,
+            // A node of before there was this time may have ended something, and not have moved it: that was seen here.
+            read_at: head_at.max(tokens_not_before),
         }))
     }
 
@@ -81,6 +88,9 @@ impl User {
         self.disabled_at.is_none()
     }
 }
+
+/// In `tokens_not_before` while a transaction is under way that voids them: no time is later.
+pub(crate) const NOTHING_COUNTS: i64 = i64::MAX;
 
 /// Names that differ in case alone are one.
 pub(crate) fn key(name: &str) -> String {
@@ -131,8 +141,8 @@ impl Store {
         .bind(value);
         let row = self.readers().optional(ask).await?;
         let Some(row) = row else { return Ok(None) };
-        let phc: Option<String> = row.try_get(9)?;
-        let changed_at = timestamp(row.try_get::<Option<i64>, _>(10)?.unwrap_or(0));
+        let phc: Option<String> = row.try_get(COLUMN_COUNT)?;
+        let changed_at = timestamp(row.try_get::<Option<i64>, _>(COLUMN_COUNT + 1)?.unwrap_or(0));
         Ok(Some((User::read(&row)?, phc.map(|phc| StoredPassword { phc, changed_at }))))
     }
 
@@ -152,18 +162,48 @@ impl Store {
 }
 
 impl Tx<'_> {
-    /// Whether the account is open, and what was made at `since` counts. If so, nobody closes it or voids anything until the
-    /// transaction has ended.
-    pub(crate) async fn hold_user(&mut self, id: &str, since: Timestamp) -> Result<bool, StoreError> {
+    /// Whether the account is open, and what was read of it at `read_at`, in the time of the log, counts. If so, nobody closes it or
+    /// voids anything until the transaction has ended.
+    pub(crate) async fn hold_user(&mut self, id: &str, read_at: Timestamp) -> Result<bool, StoreError> {
+        self.hold_user_with(self.dialect.shared(), id, read_at).await
+    }
+
+    async fn hold_user_with(
+        &mut self,
+        lock: &'static str,
+        id: &str,
+        read_at: Timestamp,
+    ) -> Result<bool, StoreError> {
         let held = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT 1 FROM users WHERE id = $1 AND disabled_at IS NULL AND tokens_not_before <= $2{}",
-            self.dialect.shared()
+            "SELECT 1 FROM users WHERE id = $1 AND disabled_at IS NULL AND tokens_not_before <= $2{lock}"
         )))
         .bind(id)
-        .bind(millis(since))
+        .bind(millis(read_at))
         .fetch_optional(&mut *self.connection)
         .await?;
         Ok(held.is_some())
+    }
+
+    /// Notes whose tokens of so far are void. Their rows were written with [`NOTHING_COUNTS`]; when the transaction ends they get the
+    /// time that the log has then.
+    pub(crate) fn void_tokens_of(&mut self, ids: impl IntoIterator<Item = String>) {
+        self.voided.extend(ids);
+    }
+
+    /// From `at` on what is read of those counts again.
+    pub(crate) async fn write_voided(&mut self, at: Timestamp) -> Result<(), StoreError> {
+        let voided: Vec<String> = std::mem::take(&mut self.voided).into_iter().collect();
+        for some in pieces(&voided) {
+            let places: Vec<_> = (2..some.len() + 2).map(|n| format!("${n}")).collect();
+            let update =
+                format!("UPDATE users SET tokens_not_before = $1 WHERE id IN ({})", places.join(", "));
+            let mut update = sqlx::query(sqlx::AssertSqlSafe(update)).bind(millis(at));
+            for id in some {
+                update = update.bind(id);
+            }
+            update.execute(&mut *self.connection).await?;
+        }
+        Ok(())
     }
 }
 
@@ -186,7 +226,7 @@ impl Change for AddUser {
         sqlx::query(
             "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
              password_changed_at, created_at, updated_at, disabled_at, tokens_not_before) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0)",
         )
         .bind(&user.id)
         .bind(&user.name)
@@ -200,7 +240,6 @@ impl Change for AddUser {
         .bind(millis(user.created_at))
         .bind(millis(user.updated_at))
         .bind(user.disabled_at.map(millis))
-        .bind(millis(user.tokens_not_before))
         .execute(&mut *tx.connection)
         .await
         .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
@@ -256,7 +295,7 @@ pub struct EndUser {
     pub user_id: String,
     /// Why.
     pub ending: Ending,
-    /// What to tell: the user's tag, with `now` as not-before.
+    /// What to tell: the user's tag, of everything so far.
     pub revocation: Revocation,
     /// Until when clients that have something of the sessions are told, each once; `None`: they are not.
     pub deliver_until: Option<Timestamp>,
@@ -277,19 +316,20 @@ impl Change for EndUser {
         let changed = sqlx::query(
             "UPDATE users SET password = COALESCE($3, password), \
              password_changed_at = COALESCE($4, password_changed_at), disabled_at = COALESCE($5, disabled_at), \
-             updated_at = $2, tokens_not_before = CASE WHEN tokens_not_before > $2 THEN tokens_not_before ELSE $2 END \
-             WHERE id = $1",
+             updated_at = $2, tokens_not_before = $6 WHERE id = $1",
         )
         .bind(&self.user_id)
         .bind(now)
         .bind(password.map(|p| &p.phc))
         .bind(password.map(|p| millis(p.changed_at)))
         .bind(disabled)
+        .bind(NOTHING_COUNTS)
         .execute(&mut *tx.connection)
         .await?;
         if changed.rows_affected() == 0 {
             return Ok(false);
         }
+        tx.void_tokens_of([self.user_id.clone()]);
         if let Some(until) = self.deliver_until {
             tx.tell_clients(Ends::AllOf(&self.user_id), until, self.now).await?;
         }
@@ -300,6 +340,35 @@ impl Change for EndUser {
             sqlx::query(statement).bind(&self.user_id).bind(now).execute(&mut *tx.connection).await?;
         }
         tx.append(&self.revocation, self.now);
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
+    }
+}
+
+/// Gives a user another password who asks for it themselves, having shown the old one: all that was begun with that ends, and a session
+/// begins in its place. `false`, and nothing is changed, when the account is not what it was any more when it was read for that.
+#[derive(Debug, Clone)]
+pub struct ChangeOwnPassword {
+    /// What ends.
+    pub end: EndUser,
+    /// When the account was read, in the time of the log.
+    pub read_at: Timestamp,
+    /// What begins.
+    pub session: Session,
+}
+
+impl Change for ChangeOwnPassword {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let alone = tx.dialect.alone();
+        if !tx.hold_user_with(alone, &self.end.user_id, self.read_at).await? || !self.end.apply(tx).await? {
+            return Ok(false);
+        }
+        tx.insert_session(&self.session).await?;
         Ok(true)
     }
 

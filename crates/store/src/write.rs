@@ -9,6 +9,7 @@
 //! (a code used twice) is a result, not a failure, and spoils nothing for its neighbours. When one does fail, the
 //! transaction is given up and each change is tried in one of its own.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub struct Tx<'t> {
     pub(crate) events: Vec<Unnumbered>,
     /// And to the audit log.
     pub(crate) entries: Vec<Entry>,
+    /// Users of whom nothing counts that was read before the log's time at the end of this.
+    pub(crate) voided: BTreeSet<String>,
 }
 
 /// A change of what is stored.
@@ -239,8 +242,8 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     let Place { dialect, incarnation, .. } = *place;
     let mut transaction = place.pool.begin_with(dialect.begin()).await?;
     // Dropping the transaction rolls it back.
-    let (events, entries) = (Vec::new(), Vec::new());
-    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries };
+    let (events, entries, voided) = (Vec::new(), Vec::new(), BTreeSet::new());
+    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries, voided };
     for job in jobs {
         job.apply(&mut tx).await?;
     }

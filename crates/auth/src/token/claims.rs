@@ -88,6 +88,14 @@ pub(crate) fn issued_at(claims: Value<'_>) -> Timestamp {
     issued(claims).ok().flatten().unwrap_or(Timestamp::from_millis(0))
 }
 
+/// `read_at`, in milliseconds.
+pub(crate) fn read_at(claims: Value<'_>) -> Option<Timestamp> {
+    match claims.get("read_at")?.as_number()? {
+        Number::Unsigned(millis) => Some(Timestamp::from_millis(millis)),
+        Number::Negative(_) | Number::Float(_) => None,
+    }
+}
+
 /// `nbf`; without it, since ever.
 pub(crate) fn not_before(claims: Value<'_>) -> Result<Timestamp, TokenError> {
     Ok(date(claims, "nbf", f64::ceil)?.unwrap_or(Timestamp::from_millis(0)))

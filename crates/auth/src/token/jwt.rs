@@ -61,6 +61,8 @@ pub struct Lineage<'t> {
     pub email: Option<&'t str>,
     /// `iat`. One that does not tell was made before everything.
     pub issued_at: Timestamp,
+    /// `read_at`: when what it was granted on was read, in the time of its issuer's log; Postern's own provider tells it.
+    pub read_at: Option<Timestamp>,
 }
 
 impl<'t> Lineage<'t> {
@@ -77,7 +79,14 @@ impl<'t> Lineage<'t> {
             key,
             email: text("email"),
             issued_at: claims::issued_at(claims),
+            read_at: claims::read_at(claims),
         }
+    }
+
+    /// What a revocation of everything so far is compared with, by those who follow the log of Postern's own provider. `iat` has whole
+    /// seconds, comes from another clock, and is later than what the token was granted on: it is for want of anything better.
+    pub fn in_time_of_log(&self) -> Timestamp {
+        self.read_at.unwrap_or(self.issued_at)
     }
 }
 

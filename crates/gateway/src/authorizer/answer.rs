@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use auth::headers::{IdentityHeaders, is_same};
+use auth::request::Field;
 use coherence::statement::{self, Statement};
 
 use super::exchange::Heard;
@@ -15,6 +16,7 @@ use crate::answer::Answer;
 use crate::cache::{Held, Weigh};
 use crate::config::Authorizer as Config;
 use crate::followed::Revocable;
+use crate::login::cookies::sets_ours;
 use crate::metrics::{Consulted, Outcome};
 
 /// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
@@ -129,6 +131,8 @@ fn allowed(heard: &Heard, config: &Config, identity: &IdentityHeaders) -> Result
     }
     allowed.http1_block = block.into();
     let cookies = heard.fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("set-cookie"));
+    // Whose session it is here is not an authorizer's to say.
+    let cookies = cookies.filter(|(name, value)| !sets_ours(&Field { name, value }));
     allowed.cookies = cookies.map(|(_, value)| value.clone()).collect();
     Ok(allowed)
 }
@@ -136,7 +140,8 @@ fn allowed(heard: &Heard, config: &Config, identity: &IdentityHeaders) -> Result
 fn refused(heard: Heard) -> Result<Refused, Unclear> {
     let mut fields = Vec::new();
     for (name, value) in heard.fields {
-        if FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
+        let ours = sets_ours(&Field { name: &name, value: &value });
+        if !ours && FOR_CLIENTS.iter().any(|known| known.eq_ignore_ascii_case(&name)) {
             let text = std::str::from_utf8(&value).map_err(|_| Unclear::NotText(name.clone()))?;
             fields.push((name.to_ascii_lowercase().into(), text.into()));
         }

@@ -458,15 +458,12 @@ impl Client {
         let mut response = Response::new(());
         *response.status_mut() =
             StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        for (name, value) in &answer.fields {
+        for (name, value) in answer.sent_fields(cookie) {
             if let (Ok(name), Ok(value)) =
                 (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
             {
                 response.headers_mut().append(name, value);
             }
-        }
-        if let Some(cookie) = cookie.and_then(|cookie| HeaderValue::from_str(cookie).ok()) {
-            response.headers_mut().append(http::header::SET_COOKIE, cookie);
         }
         response.headers_mut().insert(http::header::CONTENT_LENGTH, HeaderValue::from(answer.body.len()));
         let end = self.head_request || answer.body.is_empty();

@@ -79,7 +79,6 @@ impl Action {
 pub(crate) struct Call {
     pub(super) origin: usize,
     pub(crate) action: Action,
-    pub(super) is_post: bool,
     /// The provider in the address of a callback.
     pub(super) provider: Option<String>,
     /// The value of each cookie of ours.
@@ -164,7 +163,6 @@ impl Login {
         Some(Ok(Call {
             origin,
             action,
-            is_post: request.method() == "POST",
             provider: provider.map(str::to_owned),
             session: Cookie::Session.find(https, fields).map(Into::into),
             browser: Cookie::Browser.find(https, fields).map(Into::into),

@@ -83,10 +83,17 @@ pub(crate) fn sets_ours(field: &Field<'_>) -> bool {
     if field.name.len() != 10 || !field.name.eq_ignore_ascii_case("set-cookie") {
         return false;
     }
-    let name = crumb(field.value.split(|byte| *byte == b';').next().unwrap_or_default()).0;
-    Cookie::ALL
-        .into_iter()
-        .any(|cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name))
+    let pair = field.value.split(|byte| *byte == b';').next().unwrap_or_default();
+    let is_ours = |name: &[u8]| {
+        Cookie::ALL
+            .into_iter()
+            .any(|cookie| [true, false].into_iter().any(|https| cookie.name(https).as_bytes() == name))
+    };
+    // One without a name is sent back as its value, which may then read like one of ours (RFC 6265bis §5.7).
+    match crumb(pair) {
+        (b"", value) => is_ours(crumb(value).0),
+        (name, _) => is_ours(name),
+    }
 }
 
 /// What an upstream is shown of a `Cookie` field: all but ours, under whichever scheme. `None`: nothing is left.
@@ -172,6 +179,9 @@ mod tests {
             " __Host-postern-login = x",
             "postern=x",
             "__Host-postern=;Max-Age=0",
+            "=__Host-postern=x",
+            " = postern=x; Path=/",
+            "=postern",
         ] {
             assert!(ours("Set-Cookie", value), "{value}");
         }

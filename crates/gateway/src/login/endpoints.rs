@@ -15,7 +15,7 @@ use super::lifecycle::BeginFault;
 use super::pages::{self, Said};
 use super::provider::{Provider, ProviderFault, shown};
 use super::redirect::target;
-use super::session::{SealFault, Session};
+use super::session::{SealFault, Session, subject_of};
 use super::{Login, Rejected};
 use crate::answer::Answer;
 use crate::authenticate::Verified;
@@ -136,7 +136,7 @@ impl Login {
             Ok(told) => told,
             Err(fault) => return self.failed(provider, &fault, &again),
         };
-        let subject = told.subject.clone();
+        let subject = subject_of(&provider.config.name, &told.subject);
         match self.begin(call.origin, provider, told).await {
             Ok(cookie) => {
                 self.end_another_s(call.origin, call.session.as_deref(), &subject).await;
@@ -145,12 +145,22 @@ impl Login {
                 answer.fields.push(("set-cookie".into(), cookie.into()));
                 answer
             }
+            Err(BeginFault::Ended) => {
+                self.shared.counts.login_refused.fetch_add(1, Relaxed);
+                let title = provider.config.title.to_string();
+                pages::problem(
+                    &Said::Refused { title, error: "signed out meanwhile".to_owned() },
+                    Some(&again),
+                )
+            }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::error!(provider = &*provider.config.name, %fault, "somebody logged in and cannot be remembered");
                 let said = match fault {
                     BeginFault::Seal(SealFault::TooLong(_)) => Said::TooLarge,
-                    BeginFault::Seal(SealFault::Entropy) | BeginFault::Store(_) => Said::Unavailable,
+                    BeginFault::Seal(SealFault::Entropy) | BeginFault::Store(_) | BeginFault::Ended => {
+                        Said::Unavailable
+                    }
                 };
                 pages::problem(&said, Some(&again))
             }
@@ -170,8 +180,9 @@ impl Login {
     /// Ends a session here, then what it stands on at the provider, then, if wanted, the provider's own.
     async fn sign_out(&self, call: &Call) -> Answer {
         let origin = &self.config.origins[call.origin];
-        // Another site's link must not log anybody out unasked. Its forms come without the cookie.
-        if call.from_elsewhere && !call.is_post {
+        // Another site must not log anybody out unasked: neither with a link nor with a form, which comes without the cookie, and whose answer
+        // could take it away all the same.
+        if call.from_elsewhere {
             return pages::sign_out(&self.address(call.origin, "sign_out", &[]));
         }
         let signed_out = self.address(call.origin, "signed_out", &[]);
@@ -283,7 +294,7 @@ impl Login {
 
     /// A login that did not come to its end.
     fn failed(&self, provider: &Provider, fault: &ProviderFault, again: &str) -> Answer {
-        let refused = matches!(fault, ProviderFault::Refused(_)) || fault.is_final();
+        let refused = fault.is_of_its_holder() || fault.is_final();
         let counts = &self.shared.counts;
         if refused { &counts.login_refused } else { &counts.login_failed }.fetch_add(1, Relaxed);
         if self.shared.told.login.is_due() {
@@ -291,7 +302,7 @@ impl Login {
         }
         let title = provider.config.title.to_string();
         let said = match fault {
-            ProviderFault::Refused(error) => Said::Refused { title, error: error.clone() },
+            ProviderFault::Refused(error) if refused => Said::Refused { title, error: error.clone() },
             fault if fault.is_final() => Said::Unbelievable { title },
             _ => Said::ProviderSilent { title },
         };

@@ -9,7 +9,7 @@ use super::cookies::Cookie;
 use super::provider::{Provider, Told};
 use super::recognise::SECRET;
 use super::session::{SealFault, Session, issued_of, kept_as};
-use super::store::{Kept, StoreFault};
+use super::store::{Digest, Kept, StoreFault};
 use super::{Login, Rejected};
 
 /// Why no session begins.
@@ -19,6 +19,8 @@ pub(super) enum BeginFault {
     Seal(#[from] SealFault),
     #[error(transparent)]
     Store(#[from] StoreFault),
+    #[error("the provider ended its session meanwhile")]
+    Ended,
 }
 
 impl Login {
@@ -31,7 +33,8 @@ impl Login {
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
         let (fresh, expires) = self.times(told.lasts, now);
-        let issued = told.id_token.as_ref().and_then(|token| issued_of(token)).unwrap_or(now).as_millis();
+        let issued = told.id_token.as_ref().and_then(|token| issued_of(token));
+        let (issued, read_at) = issued.unwrap_or((now, None));
         let session = Session {
             id: random_text::<16>(&self.random).map_err(SealFault::from)?,
             provider: provider.config.name.to_string(),
@@ -42,7 +45,8 @@ impl Login {
             claims: told.claims,
             more: told.more,
             began: now.as_millis(),
-            issued,
+            issued: issued.as_millis(),
+            read_at: read_at.map(Timestamp::as_millis),
             told: now.as_millis(),
             ends: now.plus(self.config.lifetime).as_millis(),
             fresh,
@@ -50,7 +54,15 @@ impl Login {
             refresh_token: told.refresh_token,
             id_token: told.id_token,
         };
-        let Some(store) = &self.store else { return Ok(self.cookie_of(origin, &session, now)?) };
+        // The provider may have said so while its tokens were on their way; with a store it is looked after they are kept, where whoever is
+        // told later finds them.
+        let Some(store) = &self.store else {
+            if self.shared.ended.holds(&session.marks()) {
+                self.forget(provider, &session).await;
+                return Err(BeginFault::Ended);
+            }
+            return Ok(self.cookie_of(origin, &session, now)?);
+        };
         let place = &self.config.origins[origin];
         let secret = random_text::<32>(&self.random).map_err(SealFault::from)?;
         debug_assert_eq!(secret.len(), SECRET);
@@ -63,6 +75,11 @@ impl Login {
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
         store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
+        if self.shared.ended.holds(&session.marks()) {
+            store.remove(id).await?;
+            self.forget(provider, &session).await;
+            return Err(BeginFault::Ended);
+        }
         Ok(Cookie::Session.set(place.https, &name, ends.since(now)))
     }
 
@@ -118,11 +135,11 @@ impl Login {
     }
 
     /// Ends the session that a browser had before somebody else logged in in it.
-    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &str) {
+    pub(super) async fn end_another_s(&self, origin: usize, cookie: Option<&[u8]>, now_of: &Digest) {
         let Some(cookie) = cookie else { return };
         let now = self.surroundings.clock.now().wall;
         let Ok(found) = self.find(origin, cookie, now).await else { return };
-        if found.session.subject == now_of {
+        if found.session.marks().subject == *now_of {
             // Another tab's, whose requests under way are theirs as well.
             return;
         }

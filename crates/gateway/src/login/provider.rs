@@ -39,7 +39,7 @@ const METADATA_AGE: Duration = Duration::from_hours(1);
 /// After a failure it is not tried again for as long.
 const METADATA_PAUSE: Duration = Duration::from_secs(1);
 /// Claims that speak of a token, not of its holder.
-const OF_THE_TOKEN: [&str; 15] = [
+const OF_THE_TOKEN: [&str; 16] = [
     "iss",
     "aud",
     "exp",
@@ -55,6 +55,7 @@ const OF_THE_TOKEN: [&str; 15] = [
     "amr",
     "typ",
     "session_state",
+    "read_at",
 ];
 /// Where `OpenShift` tells who a token's holder is.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
@@ -117,6 +118,19 @@ impl ProviderFault {
             | Self::Keys => false,
             Self::Token(_) | Self::Person(_) => true,
         }
+    }
+
+    /// Whether the provider says no to who wants to log in, and not to us, or that it cannot answer (RFC 6749 §4.1.2.1, §5.2).
+    pub(crate) fn is_of_its_holder(&self) -> bool {
+        const NOT: [&str; 6] = [
+            "server_error",
+            "temporarily_unavailable",
+            "invalid_client",
+            "unauthorized_client",
+            "unsupported_grant_type",
+            "unsupported_response_type",
+        ];
+        matches!(self, Self::Refused(error) if !NOT.contains(&error.as_str()))
     }
 }
 
@@ -801,8 +815,10 @@ mod tests {
         assert!(ProviderFault::Refused("invalid_grant".into()).is_final());
         assert!(ProviderFault::Token(TokenError::BadSignature).is_final());
         for error in ["invalid_client", "unauthorized_client", "server_error", "temporarily_unavailable"] {
-            assert!(!ProviderFault::Refused(error.into()).is_final(), "{error}");
+            let fault = ProviderFault::Refused(error.into());
+            assert!(!fault.is_final() && !fault.is_of_its_holder(), "{error}");
         }
+        assert!(ProviderFault::Refused("access_denied".into()).is_of_its_holder());
         assert!(!ProviderFault::Keys.is_final());
         assert!(!unclear("x", "y").is_final());
     }

@@ -130,11 +130,7 @@ impl Login {
         let provider = self.provider_of(session).ok_or(Rejected::Over)?;
         let Some(followed) = self.followed_of(provider) else { return Ok(good) };
         let email = followed.longest.and_then(|_| session.email());
-        let mut lineage = session.lineage(&provider.config.client_id, email.as_deref());
-        if followed.longest.is_none() {
-            // Its log counts milliseconds, and its tokens whole seconds.
-            lineage.issued_at = Timestamp::from_millis(session.began);
-        }
+        let lineage = session.lineage(&provider.config.client_id, email.as_deref());
         let revocable = followed.revocable(&lineage, Evidence::Told);
         match revocable.told().await {
             Told::Good(hold) => {

@@ -20,6 +20,9 @@ use super::{Login, Rejected};
 
 /// For how long a cookie that was exchanged still leads to its successor.
 pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
+/// For how long a store that is away is asked to keep what a provider gave out, and how often.
+const KEPT_WITHIN: Duration = Duration::from_secs(3);
+const RETRY_KEPT: Duration = Duration::from_millis(250);
 /// How many successors are remembered; a few kilobytes each.
 const SUCCESSORS: usize = 10_000;
 
@@ -86,12 +89,26 @@ impl Login {
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
         let content = content.map_err(|fault| sealed(&fault))?;
-        // False: somebody ended it in the meantime, and what it was just given must not live on.
-        if store.replace(id, version, content).await.map_err(|fault| self.silent(&fault))? {
-            return Ok(Some(session));
+        // False: somebody ended it in the meantime, and what it was just given must not live on. Nor may it where it cannot be kept; but the
+        // provider takes no refresh token twice, so that a store that is away for a moment is waited for.
+        let until = tokio::time::Instant::now() + KEPT_WITHIN;
+        let kept = loop {
+            match store.replace(id, version, content.clone()).await {
+                Err(_) if tokio::time::Instant::now() < until => tokio::time::sleep(RETRY_KEPT).await,
+                kept => break kept,
+            }
+        };
+        match kept {
+            Ok(true) => Ok(Some(session)),
+            Ok(false) => {
+                self.forget(provider, &session).await;
+                Err(Rejected::Over)
+            }
+            Err(fault) => {
+                self.forget(provider, &session).await;
+                Err(self.silent(&fault))
+            }
         }
-        self.forget(provider, &session).await;
-        Err(Rejected::Over)
     }
 
     /// Renews a session that its browser keeps, unless somebody has just done so, or ended it.

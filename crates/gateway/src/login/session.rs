@@ -54,6 +54,9 @@ pub(crate) struct Session {
     /// When the provider said so, by its own clock: of sessions that began before this was kept, `began`.
     #[serde(rename = "t", default)]
     pub(crate) issued: u64,
+    /// When what the provider said rests on was read there, in the time of its log, where it has one.
+    #[serde(rename = "l", skip_serializing_if = "Option::is_none", default)]
+    pub(crate) read_at: Option<u64>,
     /// When the provider was last asked what it says of them.
     #[serde(rename = "w", default)]
     pub(crate) told: u64,
@@ -123,6 +126,7 @@ impl Session {
             key: None,
             email,
             issued_at: Timestamp::from_millis(if self.issued == 0 { self.began } else { self.issued }),
+            read_at: self.read_at.map(Timestamp::from_millis),
         }
     }
 
@@ -197,9 +201,11 @@ impl Session {
     }
 }
 
-/// When a provider made an ID token that was verified, by its own clock.
-pub(crate) fn issued_of(id_token: &str) -> Option<Timestamp> {
-    jwt::parse(id_token.as_bytes()).ok().map(|token| token.lineage().issued_at)
+/// When a provider made an ID token that was verified, by its own clock, and the time of its log that goes with it.
+pub(crate) fn issued_of(id_token: &str) -> Option<(Timestamp, Option<Timestamp>)> {
+    let token = jwt::parse(id_token.as_bytes()).ok()?;
+    let lineage = token.lineage();
+    Some((lineage.issued_at, lineage.read_at))
 }
 
 /// Who somebody is, from what their provider says of them, and what it says beside.
@@ -300,6 +306,7 @@ mod tests {
             claims: r#"{"sub":"u1"}"#.into(),
             began: NOW.as_millis(),
             issued: NOW.as_millis(),
+            read_at: None,
             told: NOW.as_millis(),
             ends: NOW.plus(Duration::from_hours(12)).as_millis(),
             fresh: NOW.plus(Duration::from_mins(5)).as_millis(),

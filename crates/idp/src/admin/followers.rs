@@ -95,7 +95,7 @@ impl Admin<'_> {
     pub(super) async fn refusal(&self, token: &Presented) -> Result<Refusal, AdminFault> {
         let store = self.provider.store();
         let (head, denied) = store.write(ConfirmDenied(token.tags(self.provider.secrets()))).await?;
-        let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.issued_at < then));
+        let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.read_at < then));
         // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
         let head = Head { epoch: head.epoch, seq };

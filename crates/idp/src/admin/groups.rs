@@ -1,8 +1,10 @@
 //! Groups of people.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use store::groups::{self as rows, AddMember, DeleteGroup, RemoveMember};
+use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
 
 use super::{Admin, AdminFault, Page, check, paging, seconds, users::UserView};
 use crate::{ending, secrets::Subject};
@@ -10,6 +12,8 @@ use auth::token::security_event::Kind;
 
 /// Members whose tags are read at once.
 const BATCH: u32 = 500;
+/// How often a group is deleted that somebody joins meanwhile.
+const TRIES: usize = 5;
 
 /// A group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
@@ -103,8 +107,19 @@ impl Admin<'_> {
 
     /// Deletes a group: its members' tokens are void.
     pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
+        for _ in 0..TRIES {
+            match self.try_delete_group(group).await? {
+                Deleted::Now => return Ok(()),
+                Deleted::Joined => {}
+                Deleted::Unknown => return Err(AdminFault::no("group", group)),
+            }
+        }
+        Err(AdminFault::Conflict(format!("users join the group {group:?} again and again: try again")))
+    }
+
+    async fn try_delete_group(&self, group: &str) -> Result<Deleted, AdminFault> {
         self.group_row(group).await?;
-        let (mut all, mut after) = (Vec::new(), String::new());
+        let (mut all, mut after) = (BTreeSet::new(), String::new());
         loop {
             let members = self.provider.store().members_of(group, &after, BATCH).await?;
             let Some(last) = members.last() else { break };
@@ -120,9 +135,9 @@ impl Admin<'_> {
             let tags = all.iter().map(|id| self.tag(Subject::User(id))).collect();
             vec![ending::so_far(tags, why, now)]
         };
-        let change = DeleteGroup { name: group.to_owned(), revocations, now };
+        let change = DeleteGroup { name: group.to_owned(), members: all, revocations, now };
         let entry = self.entry("group.delete", target(group), &json!({ "members": members }));
-        AdminFault::gone_unless(self.write(change, entry).await?, "group", group)
+        self.write(change, entry).await
     }
 
     async fn group_row(&self, name: &str) -> Result<rows::Group, AdminFault> {

@@ -300,8 +300,7 @@ impl Admin<'_> {
         (RevokeFamily { id: family.id.clone(), revocation, now: self.now() }, entry)
     }
 
-    /// Revokes everything a client has, or what it has on behalf of one user. Of the client itself, tokens that are made in
-    /// the very second of this are void too: `iat` is no finer.
+    /// Revokes everything a client has so far, or what it has on behalf of one user.
     pub async fn revoke_all(&self, revoke: &RevokeAll) -> Result<Revoked, AdminFault> {
         let client = &revoke.client;
         self.client(client).await?;

@@ -216,6 +216,7 @@ impl Admin<'_> {
             disabled_at: None,
             // nobody has a token yet, and one that is made in this very second must not look as if it were made in the next
             tokens_not_before: Timestamp::from_millis(0),
+            read_at: Timestamp::from_millis(0),
         };
         let entry = self.entry("user.add", target(&user.id), &json!({ "name": user.name }));
         self.write(rows::AddUser { user: user.clone(), password: stored }, entry).await?;

@@ -369,6 +369,7 @@ impl ClientConfig {
             id_token_algorithm: self.id_token_algorithm.unwrap_or(defaults.id_token_algorithm),
             userinfo_algorithm: self.userinfo_algorithm,
             claims_in_id_token: self.claims_in_id_token,
+            read_at: None,
         })
     }
 

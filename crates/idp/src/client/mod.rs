@@ -12,7 +12,7 @@ pub mod secret;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use auth::{keyset::KeySet, token::jws::SigningAlgorithm};
+use auth::{keyset::KeySet, time::Timestamp, token::jws::SigningAlgorithm};
 use serde::{Deserialize, Serialize};
 use store::{Store, StoreError};
 
@@ -91,6 +91,8 @@ pub struct Client {
     pub(crate) id_token_algorithm: SigningAlgorithm,
     pub(crate) userinfo_algorithm: Option<SigningAlgorithm>,
     pub(crate) claims_in_id_token: bool,
+    /// When it was read from the store, in the time of the log; `None`: it stands in the configuration.
+    pub(crate) read_at: Option<Timestamp>,
 }
 
 impl Client {
@@ -102,6 +104,11 @@ impl Client {
     /// What people know it by.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// When both were read, this and what was read at that time of the log.
+    pub(crate) fn not_read_after(&self, other: Timestamp) -> Timestamp {
+        self.read_at.map_or(other, |own| own.min(other))
     }
 
     /// Groups its access tokens carry.
@@ -218,7 +225,8 @@ impl Registry {
 
     fn read(&self, row: &store::clients::Client) -> Result<Client, String> {
         let config = ClientConfig::from_stored(row).map_err(|fault| fault.to_string())?;
-        config.check(&self.defaults).map_err(|faults| faults.to_string())
+        let client = config.check(&self.defaults).map_err(|faults| faults.to_string())?;
+        Ok(Client { read_at: Some(row.read_at), ..client })
     }
 }
 

@@ -14,7 +14,7 @@ use store::{
     consents::{Consent as Given, WithdrawConsent},
     families::{Family, RevokeFamily},
     sessions::Session,
-    users::User,
+    users::{ChangeOwnPassword, User},
 };
 
 use super::{authorize, visit::Visit};
@@ -388,12 +388,12 @@ async fn try_password(
     let Ok(new) = Password::new(new.to_owned()) else { return Ok(Some(PasswordProblem::TooCommon)) };
     let user = provider.store().user(&session.user_id).await?.ok_or(Fault::LoginFailed)?;
     let (logins, store, caller) = (provider.logins(), provider.store(), visit.browser.caller());
-    match logins.verify(store, &user.name, current, caller.0, provider.now()).await {
-        Ok(_) => {}
+    let user = match logins.verify(store, &user.name, current, caller.0, provider.now()).await {
+        Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
         Err(LoginFault::Locked(_)) => return Ok(Some(PasswordProblem::TooMany)),
         Err(fault) => return Err(fault.into()),
-    }
+    };
     let stored = match logins.hash(&new, &user.name, user.email.as_deref(), provider.now()).await {
         Ok(stored) => stored,
         Err(SetFault::Refused(Refusal::TooShort { .. })) => return Ok(Some(PasswordProblem::TooShort)),
@@ -401,13 +401,17 @@ async fn try_password(
         Err(SetFault::Pool(error)) => return Err(error.into()),
         Err(SetFault::Store(error)) => return Err(error.into()),
     };
-    let change = ending::change_password(provider, &user.id, stored);
-    let entry = entry(session, "user.password", format!("user:{}", user.id), change.now);
-    provider.store().write(Audited { change, entry }).await?;
-    logins.forget(&user.id);
     // the one who changed it stays logged in, with a new session
-    let began = provider.now();
-    visit.browser.begin(provider, &user, began).await?;
+    let (begins, token) = visit.browser.drawn(provider, &user)?;
+    let end = ending::change_password(provider, &user.id, stored);
+    let entry = entry(session, "user.password", format!("user:{}", user.id), end.now);
+    let change = ChangeOwnPassword { end, read_at: user.read_at, session: begins.clone() };
+    if !provider.store().write(Audited { change, entry }).await? {
+        // somebody else changed it since, or ended everything: whoever knows the new one may try again
+        return Ok(Some(PasswordProblem::WrongCurrent));
+    }
+    logins.forget(&user.id);
+    visit.browser.enter(begins, token);
     Ok(None)
 }
 

@@ -32,6 +32,7 @@ use store::{
 
 use super::{form, visit::Visit};
 use crate::{
+    access_token::origins,
     authorization::{
         next::{Next, Person as Present, Refused, Situation, next},
         request::{AuthorizationRequest, Refusal, RequestFault, Rights, read},
@@ -418,6 +419,7 @@ async fn issue_code(
         created_at: now,
         expires_at,
         revoked_at: None,
+        read_at: asked.client.not_read_after(session.read_at),
     };
     let code_ends = now.plus(lifetimes.code);
     let code = Code {
@@ -429,7 +431,14 @@ async fn issue_code(
         expires_at: code_ends,
         kept_until: code_ends.plus(REMEMBERED),
     };
-    match provider.store().write(IssueCode { family, code, answers: asked.pushed }).await? {
+    let needed = request.to_allow.iter().filter(|_| asked.client.asks_consent);
+    let consented = needed.map(str::to_owned).collect();
+    let origins = origins(provider, asked.client.id(), Some(&session.user_id));
+    match provider
+        .store()
+        .write(IssueCode { family, origins, code, consented, answers: asked.pushed })
+        .await?
+    {
         Issued::Now => {
             tracing::debug!(client = asked.client.id(), user = session.user_id, "code issued");
             Ok(Ok(token.to_string()))

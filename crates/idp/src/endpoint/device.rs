@@ -231,6 +231,7 @@ async fn note(
     let now = provider.now();
     let decision = Decision {
         at: now.as_millis(),
+        read_at: Some(session.read_at.as_millis()),
         scopes: code.scopes.clone(),
         audiences: code.audiences.clone(),
         authentication: Authentication {

@@ -127,7 +127,7 @@ fn revocable(provider: &Provider, token: &Presented) -> Statement {
     Statement {
         as_of: token.as_of,
         // the end of time is within both
-        issued_at: i64::try_from(token.issued_at.as_millis()).unwrap_or(i64::MAX),
+        issued_at: i64::try_from(token.read_at.as_millis()).unwrap_or(i64::MAX),
         tags: token.tags(provider.secrets()),
     }
 }

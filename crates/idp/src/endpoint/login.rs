@@ -45,15 +45,15 @@ async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), Logi
     };
     // such a long one was never set
     let Ok(password) = Password::new(password.to_owned()) else { return Ok(Err(LoginProblem::Wrong)) };
-    let (began, caller) = (provider.now(), visit.browser.caller());
-    let verified = provider.logins().verify(provider.store(), name, password, caller.0, began).await;
+    let (now, caller) = (provider.now(), visit.browser.caller());
+    let verified = provider.logins().verify(provider.store(), name, password, caller.0, now).await;
     let user = match verified {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Err(LoginProblem::Wrong)),
         Err(LoginFault::Locked(_)) => return Ok(Err(LoginProblem::TooMany)),
         Err(fault) => return Err(fault),
     };
-    match visit.browser.begin(provider, &user, began).await {
+    match visit.browser.begin(provider, &user).await {
         Ok(true) => Ok(Ok(())),
         // closed, or another password, in this very moment
         Ok(false) => Ok(Err(LoginProblem::Wrong)),

@@ -20,6 +20,11 @@ pub(super) async fn grant(
     form: &Form,
 ) -> Result<TokenResponse, Fault> {
     let scopes = client.scopes_for(form.get("scope"))?;
+    let read_at = match client.read_at {
+        Some(read_at) => read_at,
+        // those of the configuration are never closed: what they had so far may be revoked all the same
+        None => provider.store().read_at().await?,
+    };
     let granted = Granted {
         client,
         person: None,
@@ -28,6 +33,7 @@ pub(super) async fn grant(
         family: None,
         sid: None,
         userinfo: &[],
+        read_at,
     };
     let mut minted = access_token::mint(provider, &granted)?;
     if let Some(token) = minted.row.take() {

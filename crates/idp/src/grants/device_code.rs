@@ -9,6 +9,7 @@ use store::{
 
 use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
 use crate::{
+    access_token::origins,
     client::authenticate::AuthenticatedClient,
     device::Decision,
     ending,
@@ -55,6 +56,7 @@ pub(super) async fn redeem(
             client.access_token_lifetime()
         }),
         revoked_at: None,
+        read_at: Timestamp::from_millis(decision.read_at.unwrap_or(decision.at)),
     };
     let grant = Grant {
         client,
@@ -69,7 +71,8 @@ pub(super) async fn redeem(
     };
     let (tokens, successors) = grant.mint(provider)?;
     let on_replay = ending::family(provider, &family.id, "device code redeemed twice");
-    let redeem = RedeemDeviceCode { digest, family, successors, on_replay, now };
+    let origins = origins(provider, client.id(), Some(person.subject()));
+    let redeem = RedeemDeviceCode { digest, family, origins, successors, on_replay, now };
     let redeemed = provider.store().write(redeem).await?;
     tracing::debug!(approved_in = sid, ?redeemed, "device code tried");
     tokens.handed_out(client, redeemed, "device code")

@@ -131,6 +131,7 @@ impl Grant<'_> {
     /// Makes the tokens: the access token, the next refresh token where the client refreshes, the ID token where OpenID Connect
     /// was asked for. With them what is to be kept before they are handed out.
     fn mint(&self, provider: &Provider) -> Result<(Tokens, Successors), Fault> {
+        let read_at = self.client.not_read_after(self.person.read_at());
         let minted = access_token::mint(
             provider,
             &Granted {
@@ -142,6 +143,7 @@ impl Grant<'_> {
                 // Whoever follows what is revoked takes a token with its session.
                 sid: self.sid.filter(|_| !self.outlives_session),
                 userinfo: &self.authentication.userinfo,
+                read_at,
             },
         )?;
         let mut response = TokenResponse::new(&minted, self.scopes);
@@ -167,6 +169,7 @@ impl Grant<'_> {
                 sid: self.sid,
                 nonce: self.nonce,
                 access_token: &minted.token,
+                read_at,
             };
             response.id_token = Some(id_token::mint(provider, &login)?);
         }

@@ -1,15 +1,15 @@
 //! The password grant (RFC 6749 §4.3): the client itself asks for the password, which OAuth was made to avoid. For programs
 //! that cannot open a browser and are trusted with passwords; off for every client that does not have it.
 
-use auth::time::Timestamp;
 use store::{
-    access_tokens::{AccessToken, IssueAccessToken},
+    access_tokens::IssueAccessToken,
     families::{BeginFamily, Family},
     redeem::Successors,
 };
 
 use super::{Grant, TokenResponse};
 use crate::{
+    access_token::origins,
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
     login::{ACR, LoginFault, METHOD},
@@ -56,6 +56,7 @@ pub(super) async fn grant(
             created_at: began,
             expires_at: began.plus(provider.lifetimes().grant),
             revoked_at: None,
+            read_at: client.not_read_after(person.read_at()),
         })
     } else {
         None
@@ -73,25 +74,22 @@ pub(super) async fn grant(
     };
     let (tokens, successors) = grant.mint(provider)?;
     let user = person.subject();
-    if !keep(provider, family, successors, began).await? {
+    if !keep(provider, family, successors).await? {
         return Err(Fault::GrantInvalid("the account was closed, or its password changed, meanwhile"));
     }
     tracing::debug!(client = client.id(), user, jti = tokens.jti, "token issued for a password");
     Ok(tokens.response)
 }
 
-/// Keeps what has to be kept. `false` when the account ended meanwhile.
-async fn keep(
-    provider: &Provider,
-    family: Option<Family>,
-    successors: Successors,
-    began: Timestamp,
-) -> Result<bool, Fault> {
+/// Keeps what has to be kept. `false` when the account ended meanwhile. Of a token that is verified without asking nothing is kept: it says
+/// itself when the account was read, and what ended since takes it along.
+async fn keep(provider: &Provider, family: Option<Family>, successors: Successors) -> Result<bool, Fault> {
     match (family, successors) {
-        (Some(family), successors) => Ok(provider.store().write(BeginFamily { family, successors }).await?),
-        // made as of the instant at which the password was looked up: one that was changed meanwhile counts
+        (Some(family), successors) => {
+            let origins = origins(provider, &family.client_id, family.user_id.as_deref());
+            Ok(provider.store().write(BeginFamily { family, origins, successors }).await?)
+        }
         (None, Successors { access: Some(token), .. }) => {
-            let token = AccessToken { issued_at: began, ..token };
             Ok(provider.store().write(IssueAccessToken(token)).await?)
         }
         (None, Successors { access: None, .. }) => Ok(true),

@@ -34,7 +34,7 @@ use axum::body::Bytes;
 use serde::Serialize;
 use store::audit::{Audited, Entry};
 use store::key_ring::ReplaceKeyRing;
-use store::{Revocation, Store, StoreError};
+use store::{Reach, Revocation, Store, StoreError};
 
 use self::{
     key::Key,
@@ -305,7 +305,7 @@ impl Keys {
         let revocation = Revocation {
             tags: vec![place.secrets.tag(Subject::Key(kid))],
             reason: "signing key revoked",
-            not_before: None,
+            reach: Reach::Whole,
             until: now.plus(RETENTION),
             occurrence: None,
         };

@@ -135,9 +135,18 @@ async fn lasting_access_is_not_hidden_by_what_ends_with_sessions() {
             created_at: world.server.clock.now(),
             expires_at: world.server.clock.now().plus(std::time::Duration::from_hours(1)),
             revoked_at: None,
+            read_at: auth::time::Timestamp::from_millis(0),
         };
         let successors = Successors::default();
-        assert!(world.server.provider.store().write(BeginFamily { family, successors }).await.unwrap());
+        assert!(
+            world
+                .server
+                .provider
+                .store()
+                .write(BeginFamily { family, origins: [store::Tag([0; 16]); 2], successors })
+                .await
+                .unwrap()
+        );
     }
     assert_eq!(forms(&mut ada, "/account/revoke").await.len(), 1);
 }

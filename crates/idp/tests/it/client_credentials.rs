@@ -38,7 +38,7 @@ async fn the_answer_is_that_of_rfc_6749_5_1() {
     let expected = json!({
         "iss": server.issuer, "sub": "orders", "aud": API, "client_id": "orders",
         "iat": START, "exp": START + 300, "jti": null,
-        "scope": "audit orders:write", "groups": ["robots", "orders"],
+        "scope": "audit orders:write", "groups": ["robots", "orders"], "read_at": 0,
     });
     assert_eq!(claims, expected);
 }

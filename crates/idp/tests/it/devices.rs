@@ -142,7 +142,7 @@ async fn an_approval_dies_with_the_account() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "test",
-        not_before: Some(now),
+        reach: store::Reach::SoFar,
         until: now,
         occurrence: None,
     };

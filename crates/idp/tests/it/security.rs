@@ -448,7 +448,7 @@ async fn what_ends_a_person_ends_their_tokens() {
     let revocation = store::Revocation {
         tags: vec![],
         reason: "disabled",
-        not_before: Some(now),
+        reach: store::Reach::SoFar,
         until: now,
         occurrence: None,
     };
@@ -459,6 +459,40 @@ async fn what_ends_a_person_ends_their_tokens() {
         assert!(!world.is_active(token).await);
     }
     world.call("/token", "legacy", &body).await.assert_error(400, "invalid_grant");
+}
+
+#[tokio::test]
+async fn endings_of_one_instant_end_what_was_granted_between_them() {
+    use store::users::{EndUser, Ending};
+    let world = World::new().await;
+    let store = world.server.provider.store();
+    let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
+    let mut given: Vec<String> = Vec::new();
+    for round in 0..3 {
+        for token in &given {
+            assert!(!world.is_active(token).await, "round {round}");
+        }
+        given.clear();
+        for client in ["legacy", "legacy-opaque", "once"] {
+            let answer = world.call("/token", client, &body).await.json();
+            given.push(answer["access_token"].as_str().unwrap().to_owned());
+        }
+        given.push(world.tokens("opaque", "openid").await["access_token"].as_str().unwrap().to_owned());
+        for token in &given {
+            assert!(world.is_active(token).await, "round {round}: it was given out afterwards");
+        }
+        let now = world.server.clock.now();
+        let revocation = store::Revocation {
+            tags: vec![],
+            reason: "everything ended",
+            reach: store::Reach::SoFar,
+            until: now,
+            occurrence: None,
+        };
+        let user_id = "ada-id".to_owned();
+        let end = EndUser { user_id, ending: Ending::Everything, revocation, deliver_until: None, now };
+        store.write(end).await.unwrap();
+    }
 }
 
 #[tokio::test]

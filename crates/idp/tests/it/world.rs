@@ -149,7 +149,8 @@ pub(crate) fn user(id: &str, name: &str, world_clock: &TestClock) -> User {
         created_at: now,
         updated_at: now,
         disabled_at: None,
-        tokens_not_before: now,
+        tokens_not_before: auth::time::Timestamp::from_millis(0),
+        read_at: auth::time::Timestamp::from_millis(0),
     }
 }
 

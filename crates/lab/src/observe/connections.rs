@@ -41,8 +41,8 @@ impl Counted {
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
         let (names, numbers) = (lines.next()?, lines.next()?);
-        let named = || names.split_ascii_whitespace().zip(numbers.split_ascii_whitespace());
-        let of = |name| named().find(|(called, _)| *called == name)?.1.parse().ok();
+        let pairs = || names.split_ascii_whitespace().zip(numbers.split_ascii_whitespace());
+        let of = |name| pairs().find(|(called, _)| *called == name)?.1.parse().ok();
         Some(Self { accepted: of("PassiveOpens")?, open: of("CurrEstab")? })
     }
 }

@@ -4,7 +4,7 @@ SET synchronous_commit = off;
 SET session_replication_role = replica;
 
 INSERT INTO users (id, name, name_key, claims, created_at, updated_at, tokens_not_before)
-SELECT 'filled-' || n, 'filled' || n, 'filled' || n, '{}', 1750000000000, 1750000000000, 1750000000000 FROM generate_series(1, @people@) AS n;
+SELECT 'filled-' || n, 'filled' || n, 'filled' || n, '{}', 1750000000000, 1750000000000, 0 FROM generate_series(1, @people@) AS n;
 
 INSERT INTO families (id, client_id, user_id, scopes, audiences, details, outlives_session, created_at, expires_at)
 SELECT 'filled-' || n, 'load-1', 'filled-' || n, 'openid', 'app', '{}', 1, 1750000000000, 4102444800000 FROM generate_series(1, @people@) AS n;

@@ -5,7 +5,7 @@ PRAGMA cache_size = -1000000;
 PRAGMA foreign_keys = OFF;
 
 INSERT INTO users (id, name, name_key, claims, created_at, updated_at, tokens_not_before)
-SELECT 'filled-' || n, 'filled' || n, 'filled' || n, '{}', 1750000000000, 1750000000000, 1750000000000 FROM (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < @people@) SELECT n FROM c);
+SELECT 'filled-' || n, 'filled' || n, 'filled' || n, '{}', 1750000000000, 1750000000000, 0 FROM (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < @people@) SELECT n FROM c);
 
 INSERT INTO families (id, client_id, user_id, scopes, audiences, details, outlives_session, created_at, expires_at)
 SELECT 'filled-' || n, 'load-1', 'filled-' || n, 'openid', 'app', '{}', 1, 1750000000000, 4102444800000 FROM (WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < @people@) SELECT n FROM c);

@@ -31,7 +31,8 @@ use idp::secrets::Purpose;
 use idp::signals::ToldSample;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use parking_lot::{Mutex, RwLock};
-use store::{Epoch, OpenError, Store};
+use store::invalidation::BeginHistory;
+use store::{Dialect, Epoch, OpenError, Store};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -70,9 +71,7 @@ pub async fn open(provider: &config::Provider) -> Result<Opened, Failure> {
     let checked = check(&provider.config)?;
     let text = secret::read_or_make(&provider.secret, &provider.database)?;
     let secrets = parse(&text)?;
-    let mut epoch = [0; 16];
-    SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
-    let store = Store::open(&provider.database.url, Epoch(epoch)).await;
+    let store = Store::open(&provider.database.url, drawn_epoch()?).await;
     let store = store.map_err(|error| unopened(&provider.database, &error))?;
     match store.key_ring().await {
         Ok(Some(row)) if secrets.open(Purpose::KeyRing, "", &row.content).is_none() => {
@@ -85,6 +84,12 @@ pub async fn open(provider: &config::Provider) -> Result<Opened, Failure> {
         Ok(_) => Ok(Opened { checked, store, secrets, text }),
         Err(error) => Err(unopened(&provider.database, &OpenError::Database(error))),
     }
+}
+
+fn drawn_epoch() -> Result<Epoch, Failure> {
+    let mut epoch = [0; 16];
+    SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
+    Ok(Epoch(epoch))
 }
 
 fn check(config: &idp::Config) -> Result<idp::config::Checked, Failure> {
@@ -140,6 +145,12 @@ impl Running {
         let listener = server::bind(config.address)?;
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
+        if store.dialect() == Dialect::Sqlite {
+            // The file may have been put back since, with numbers that others know of something else.
+            let history = BeginHistory(drawn_epoch()?);
+            let written = runtime.block_on(store.write(history));
+            written.map_err(|error| unopened(&config.database, &OpenError::Database(error)))?;
+        }
         let (following, answers) = follow(&checked, config, &store, &secrets, ways, runtime.handle())?;
         let facts = facts_of(&checked, config, &secrets, &answers)?;
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;

@@ -252,7 +252,8 @@ fn what_a_command_keeps_is_there_when_the_provider_runs() {
             created_at: now(),
             updated_at: now(),
             disabled_at: None,
-            tokens_not_before: Timestamp::from_secs(0),
+            tokens_not_before: Timestamp::from_millis(0),
+            read_at: Timestamp::from_millis(0),
         };
         store.write(store::users::AddUser { user, password: Some(kept) }).await.unwrap();
         drop(provider);

@@ -83,7 +83,8 @@ impl Served {
                 created_at: now,
                 updated_at: now,
                 disabled_at: None,
-                tokens_not_before: now,
+                tokens_not_before: auth::time::Timestamp::from_millis(0),
+                read_at: auth::time::Timestamp::from_millis(0),
             };
             let password = store::users::StoredPassword { phc: phc.unwrap().encode(), changed_at: now };
             store.write(store::users::AddUser { user, password: Some(password) }).await.unwrap();

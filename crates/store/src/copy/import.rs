@@ -125,6 +125,8 @@ pub(crate) async fn run(
         .execute(&mut *transaction)
         .await
         .map_err(StoreError::from)?;
+    // A copy of before there was a time of the log.
+    sqlx::query(migrations::TIME_OF_THE_LOG).execute(&mut *transaction).await.map_err(StoreError::from)?;
     let head = invalidation::head_within(&mut transaction).await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     Ok(Imported { rows: counts.values().filter_map(Value::as_u64).sum(), head })

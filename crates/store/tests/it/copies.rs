@@ -22,11 +22,11 @@ use store::pushed_requests::PushRequest;
 use store::security_events::{Acknowledge, Occurrence, Register, ShareSecret};
 use store::seen::UseOnce;
 use store::sessions::Session;
-use store::users::AddUser;
+use store::users::{AddUser, User};
 use store::{Epoch, Head, Revocation, Store};
 
 use crate::databases::{
-    Database, NOW, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
+    Database, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
 };
 use crate::grants::{access, code, device, is_active, redeem_refresh, refresh};
 use crate::login_sessions::login_session;
@@ -63,7 +63,8 @@ async fn fill(store: &Store) {
     store.write(AddClient { id: "notebook".into(), settings: TEXT.into(), now: NOW }).await.unwrap();
     store.write(begin(Session { acr: None, ..session("s", &ada) }, None)).await.unwrap();
     let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
-    let issue = IssueCode { family: bound("f"), code: code("c"), answers: None };
+    let issue =
+        IssueCode { family: bound("f"), origins: ORIGINS, code: code("c"), consented: vec![], answers: None };
     assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
     let issue = begin_family(bound("g"), Some(refresh("r")), access("a", Some(&ada)));
     assert!(store.write(issue).await.unwrap());
@@ -304,7 +305,8 @@ on_both! {
         assert!(matches!(import(&store, &longer).await, Err(CopyError::Longer(_))));
         is_untouched(&store, crate::databases::EPOCH).await;
         import(&store, &copy).await.unwrap();
-        assert_eq!(store.user("id-ada").await.unwrap(), Some(user("ada")));
+        let read_at = store.read_at().await.unwrap();
+        assert_eq!(store.user("id-ada").await.unwrap(), Some(User { read_at, ..user("ada") }));
     }
 
     async fn what_is_wrong_is_named_with_its_line(database: Database) {
@@ -319,7 +321,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":6"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":7"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -344,15 +346,21 @@ on_both! {
         let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
-        let before = sealed(without).replacen(r#""schema":6"#, r#""schema":1"#, 1);
+        let before = sealed(without).replacen(r#""schema":7"#, r#""schema":1"#, 1);
         let before = before.replacen(r#","not_before","until""#, "", 1);
-        let before = before.replacen(r#""seq","incarnation"]"#, r#""seq"]"#, 1);
-        let before = before.replacen(",0,null]", ",0]", 1);
-        let before = sealed(before.lines());
+        let before = before.replacen(r#""seq","incarnation","at"]"#, r#""seq"]"#, 1);
+        let before = before.replacen(",0,null,0]", ",0]", 1);
+        let before = before.replacen(r#","read_at","client_tag","consent_tag""#, "", 1);
+        let before = before.replacen(r#","read_at""#, "", 1);
+        // What Ada had was void from then on.
+        let row = before.lines().find(|line| line.starts_with(r#"["id-ada""#)).unwrap();
+        let ended = format!("{},{}]", row.strip_suffix(",0]").unwrap(), NOW.as_millis());
+        let before = sealed(before.replacen(row, &ended, 1).lines());
         assert!(before.contains(r#""schema":1"#) && !before.contains("login_sessions"));
-        assert!(!before.contains(r#""until""#));
+        assert!(!before.contains(r#""until""#) && !before.contains("read_at") && !before.contains("incarnation"));
         import(&store, before.as_bytes()).await.unwrap();
-        assert_eq!(store.user(&ada.id).await.unwrap(), Some(ada));
+        assert_eq!(store.user(&ada.id).await.unwrap(), Some(User { tokens_not_before: NOW, read_at: NOW, ..ada.clone() }));
+        assert!(store.write(IssueAccessToken(access("a", Some(&User { read_at: NOW, ..ada })))).await.unwrap());
         store.write(BeginLoginSession(login_session("l"))).await.unwrap();
         assert_eq!(store.login_session(&digest("l"), NOW).await.unwrap(), Some(login_session("l")));
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::{AccessToken, RevokeAccessToken};
 use store::families::Family;
@@ -18,7 +19,7 @@ use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::databases::{
-    Database, EPOCH, NOW, add_user, begin_family, digest, family, on_both, revocation, tag, told,
+    Database, EPOCH, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, revocation, tag, told,
 };
 
 /// Set for the process that is to be killed: the database's URL, and a prefix for the names it uses.
@@ -39,6 +40,8 @@ fn token(name: &str) -> AccessToken {
         details: "{}".into(),
         issued_at: NOW,
         expires_at: NOW.plus(Duration::from_mins(5)),
+        read_at: Timestamp::from_millis(0),
+        origins: ORIGINS,
     }
 }
 

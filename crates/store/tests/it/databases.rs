@@ -5,16 +5,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::AccessToken;
-use store::families::{BeginFamily, Family, FamilyFilter};
+use store::families::{BeginFamily, Family, FamilyFilter, Origins};
 use store::redeem::Successors;
 use store::refresh_tokens::RefreshToken;
 use store::users::{AddUser, StoredPassword, User};
-use store::{Digest, Epoch, Revocation, Store, Tag, sqlite_url};
+use store::{Digest, Epoch, Reach, Revocation, Store, Tag, sqlite_url};
 
 /// Where a server is that tests may make databases on.
 const SERVER: &str = "POSTERN_TEST_POSTGRES";
 /// When tests take place.
 pub(crate) const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+/// What everything here follows from, unless a test says otherwise.
+pub(crate) const ORIGINS: Origins = [Tag([0xC1; 16]), Tag([0xC2; 16])];
 
 /// What a new database is given.
 pub(crate) const EPOCH: Epoch = Epoch([7; 16]);
@@ -102,7 +105,7 @@ pub(crate) fn revocation(name: &str) -> Revocation {
     Revocation {
         tags: vec![tag(name)],
         reason: "a test says so",
-        not_before: None,
+        reach: Reach::Whole,
         until: NOW.plus(std::time::Duration::from_hours(1)),
         occurrence: None,
     }
@@ -119,6 +122,7 @@ pub(crate) fn user(name: &str) -> User {
         updated_at: NOW,
         disabled_at: None,
         tokens_not_before: Timestamp::from_millis(0),
+        read_at: Timestamp::from_millis(0),
     }
 }
 
@@ -144,7 +148,7 @@ pub(crate) fn begin_family(
     refresh: Option<RefreshToken>,
     access: AccessToken,
 ) -> BeginFamily {
-    BeginFamily { family, successors: Successors { refresh, access: Some(access) } }
+    BeginFamily { family, origins: ORIGINS, successors: Successors { refresh, access: Some(access) } }
 }
 
 pub(crate) fn family(id: &str, user: &User) -> Family {
@@ -160,5 +164,6 @@ pub(crate) fn family(id: &str, user: &User) -> Family {
         created_at: NOW,
         expires_at: NOW.plus(std::time::Duration::from_hours(24)),
         revoked_at: None,
+        read_at: user.read_at,
     }
 }

@@ -7,16 +7,16 @@ use store::codes::{IssueCode, Issued};
 use store::deliveries::{Delivered, Delivery, TakeDue};
 use store::device_codes::{DecideDeviceCode, IssueDeviceCode};
 use store::families::Family;
-use store::groups::{AddGroup, AddMember, DeleteGroup};
+use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
 use store::pushed_requests::PushRequest;
 use store::redeem::Redeemed;
 use store::sessions::{BeginSession, EndSession, Session};
 use store::standing::{ClaimStanding, Claimed};
 use store::users::{DeleteUser, EndUser, Ending, User};
-use store::{Store, StoreError};
+use store::{Reach, Store, StoreError};
 
 use crate::databases::{
-    NOW, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
+    NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
 };
 use crate::grants::{access, code, device, is_active, redeem_device, redeem_refresh, refresh};
 use crate::people::{begin, session};
@@ -31,7 +31,13 @@ fn within(id: &str, user: &User, name: &str) -> Family {
 
 fn of_client(client: &str, family: Family) -> IssueCode {
     let code = code(&family.id);
-    IssueCode { family: Family { client_id: client.into(), ..family }, code, answers: None }
+    IssueCode {
+        family: Family { client_id: client.into(), ..family },
+        origins: ORIGINS,
+        code,
+        consented: vec![],
+        answers: None,
+    }
 }
 
 fn end_session(name: &str, user: &User) -> EndSession {
@@ -104,10 +110,10 @@ on_both! {
         assert!(store.write(alive).await.unwrap());
         assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
         assert!(!store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap(), "made before everything ended");
-        let late = Family { created_at: NOW.plus(LATER), ..family("h", &ada) };
+        let late = Family { read_at: store.read_at().await.unwrap(), ..family("h", &ada) };
         assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Now);
         assert!(store.write(end_user(&ada, Ending::Disabled)).await.unwrap());
-        let late = Family { created_at: NOW.plus(HOUR), ..family("i", &ada) };
+        let late = Family { read_at: store.read_at().await.unwrap(), ..family("i", &ada) };
         assert_eq!(store.write(of_client("notebook", late)).await.unwrap(), Issued::Over);
         assert_eq!(store.write(redeem_refresh("r", "r2", NOW)).await.unwrap(), Redeemed::Dead);
         let late = Session { created_at: NOW.plus(HOUR), ..session("t", &ada) };
@@ -207,8 +213,10 @@ on_both! {
                     }
                 });
             }
-            let delete = DeleteGroup { name: group, revocations: vec![revocation("g")], now: NOW.plus(LATER) };
-            assert!(stores[round % stores.len()].write(delete).await.unwrap());
+            let members = (0..4).map(|n| format!("id-{round}-{n}")).collect();
+            let revocations = vec![revocation("g")];
+            let delete = DeleteGroup { name: group, members, revocations, now: NOW.plus(LATER) };
+            assert_eq!(stores[round % stores.len()].write(delete).await.unwrap(), Deleted::Now);
             for (name, added) in racers.join_all().await {
                 assert_eq!(is_active(&stores[0], &name, NOW).await, !added, "{name}");
             }
@@ -298,7 +306,8 @@ on_both! {
         assert!(!store.family("f").await.unwrap().unwrap().is_alive(NOW));
         assert_eq!(due(&store).await, [delivery("notebook", &ada, "a")]);
         assert_eq!(store.events(0, 9).await.unwrap()[0].tags, [tag("a")]);
-        assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [session("b", &eve)]);
+        let read_at = store.read_at().await.unwrap();
+        assert_eq!(store.sessions_of(&eve.id, NOW).await.unwrap(), [Session { read_at, ..session("b", &eve) }]);
     }
 
     async fn a_claim_stands_until_what_it_names_ends(database: Database) {
@@ -309,8 +318,8 @@ on_both! {
             assert_eq!(store.write(of_client("notebook", within(id, &ada, "s"))).await.unwrap(), Issued::Now);
         }
         let claimed = Claimed {
-            family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", issued_at: NOW, tag: tag("jti"),
-            origins: [tag("client"), tag("consent")],
+            family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", read_at: NOW, tag: tag("jti"),
+            origins: ORIGINS,
         };
         let standing = store.claimed(claimed).await.unwrap();
         let expected = ClaimStanding {
@@ -326,7 +335,7 @@ on_both! {
         ] {
             assert!(!store.claimed(unknown).await.unwrap().unrevoked);
         }
-        let before = store::Revocation { not_before: Some(NOW.plus(LATER)), ..revocation("jti") };
+        let before = store::Revocation { reach: Reach::Before(NOW.plus(LATER)), ..revocation("jti") };
         store.write(Revoke { revocation: before, now: NOW }).await.unwrap();
         let standing = store.claimed(of_client).await.unwrap();
         assert_eq!((standing.unrevoked, standing.as_of.seq), (false, 1));
@@ -334,7 +343,7 @@ on_both! {
             let of_denied = Claimed { tag: tag("other"), origins, ..of_client };
             assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
         }
-        let late = Claimed { issued_at: NOW.plus(LATER), ..claimed };
+        let late = Claimed { read_at: NOW.plus(LATER), ..claimed };
         assert!(store.claimed(late).await.unwrap().unrevoked);
         let other = Claimed { tag: tag("other"), ..claimed };
         assert!(store.claimed(other).await.unwrap().unrevoked);
@@ -344,7 +353,7 @@ on_both! {
         assert!(store.claimed(alone).await.unwrap().unrevoked);
         assert!(store.write(end_user(&ada, Ending::Everything)).await.unwrap());
         assert!(!store.claimed(alone).await.unwrap().unrevoked);
-        let fresh = Claimed { issued_at: NOW.plus(LATER), ..alone };
+        let fresh = Claimed { read_at: store.read_at().await.unwrap(), ..alone };
         assert!(store.claimed(fresh).await.unwrap().unrevoked);
     }
 }

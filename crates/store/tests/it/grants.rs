@@ -18,7 +18,7 @@ use store::users::User;
 use store::{Revocation, Store, StoreError};
 
 use crate::databases::{
-    NOW, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
+    NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
 };
 
 const CODE_LIFE: Duration = Duration::from_mins(1);
@@ -46,6 +46,8 @@ pub(crate) fn access(name: &str, user: Option<&User>) -> AccessToken {
         details: "{}".into(),
         issued_at: NOW,
         expires_at: NOW.plus(Duration::from_mins(5)),
+        read_at: user.map_or(Timestamp::from_millis(0), |u| u.read_at),
+        origins: ORIGINS,
     }
 }
 
@@ -83,6 +85,7 @@ pub(crate) fn redeem_device(name: &str, successor: &str, user: &User, now: Times
     RedeemDeviceCode {
         digest: digest(name),
         family: family(&format!("f-{successor}"), user),
+        origins: ORIGINS,
         successors: redeem_code(name, successor, user, now).successors,
         on_replay: revocation("family"),
         now,
@@ -111,7 +114,7 @@ on_both! {
     async fn a_code_is_redeemed_once_and_a_second_time_costs_the_family(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: vec![], answers: None }).await.unwrap(), Issued::Now);
         assert_eq!(store.code(&digest("c")).await.unwrap(), Some((code("c"), owned("f", &ada))));
 
         assert_eq!(store.write(redeem_code("c", "1", &ada, NOW)).await.unwrap(), Redeemed::Now);
@@ -129,7 +132,7 @@ on_both! {
     async fn a_code_is_worth_nothing_from_its_expiry_on(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: vec![], answers: None }).await.unwrap(), Issued::Now);
         let at = |now| redeem_code("c", "1", &ada, now);
         assert_eq!(store.write(at(NOW.plus(CODE_LIFE))).await.unwrap(), Redeemed::Dead);
         assert_eq!(store.write(redeem_code("unknown", "1", &ada, NOW)).await.unwrap(), Redeemed::Dead);
@@ -157,7 +160,7 @@ on_both! {
     async fn of_a_thousand_attempts_one_succeeds(database: Database) {
         let stores = database.open_all().await;
         let ada = add_user(&stores[0], "ada").await;
-        assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(stores[0].write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: vec![], answers: None }).await.unwrap(), Issued::Now);
         let issue = begin_family(family("g", &ada), Some(refresh("r")), access("a", Some(&ada)));
         stores[0].write(issue).await.unwrap();
         let mut attempts = tokio::task::JoinSet::new();
@@ -215,7 +218,7 @@ on_both! {
     async fn what_is_over_is_swept_and_nothing_else(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
-        assert_eq!(store.write(IssueCode { family: family("f", &ada), code: code("c"), answers: None }).await.unwrap(), Issued::Now);
+        assert_eq!(store.write(IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("c"), consented: vec![], answers: None }).await.unwrap(), Issued::Now);
         store.write(IssueAccessToken(access("a", Some(&ada)))).await.unwrap();
         let short = Revocation { until: NOW.plus(CODE_LIFE), ..revocation("x") };
         store.write(Revoke { revocation: short, now: NOW }).await.unwrap();
@@ -247,7 +250,7 @@ on_both! {
         assert_eq!(store.pushed_request(&digest("p"), "another", NOW).await.unwrap(), None);
         assert_eq!(store.pushed_request(&digest("p"), "notebook", NOW.plus(CODE_LIFE)).await.unwrap(), None);
         let issue = |name: &str, pushed: &str| IssueCode {
-            family: family(name, &ada), code: code(name), answers: Some(digest(pushed)),
+            family: family(name, &ada), origins: ORIGINS, code: code(name), consented: vec![], answers: Some(digest(pushed)),
         };
         assert_eq!(store.write(issue("x", "unknown")).await.unwrap(), Issued::Answered);
         assert_eq!(store.write(issue("c", "p")).await.unwrap(), Issued::Now);

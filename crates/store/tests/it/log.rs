@@ -7,7 +7,7 @@ use auth::token::security_event::Kind;
 use store::access_tokens::Revoke;
 use store::invalidation::ConfirmDenied;
 use store::security_events::{Occurrence, TellAll};
-use store::{Denied, Epoch, Event, Head, ProveHead, Revocation, Store};
+use store::{Denied, Epoch, Event, Head, ProveHead, Reach, Revocation, Store};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
 
@@ -67,7 +67,7 @@ on_both! {
         for n in 0..100 {
             let (store, reader) = (store.clone(), store.clone());
             writes.spawn(async move {
-                let revocation = Revocation { not_before: Some(NOW), ..revocation(&format!("t{n}")) };
+                let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(&format!("t{n}")) };
                 store.write(Revoke { revocation, now: NOW }).await.unwrap();
                 assert!(reader.head().await.unwrap().seq > 0);
             });
@@ -105,9 +105,9 @@ on_both! {
         let later = Some(NOW.plus(minute));
         let both = vec![tag("a"), tag("b")];
         let revocations = vec![
-            Revocation { not_before: Some(NOW), ..a.clone() },
-            Revocation { tags: vec![tag("b")], not_before: later, ..a.clone() },
-            Revocation { tags: both, not_before: Some(NOW), until: a.until.plus(minute), ..a.clone() },
+            Revocation { reach: Reach::Before(NOW), ..a.clone() },
+            Revocation { tags: vec![tag("b")], reach: Reach::Before(NOW.plus(minute)), ..a.clone() },
+            Revocation { tags: both, reach: Reach::Before(NOW), until: a.until.plus(minute), ..a.clone() },
             a.clone(),
         ];
         store.write(TellAll { revocations, now: NOW }).await.unwrap();
@@ -130,7 +130,7 @@ on_both! {
         // What differs is told apart.
         let revocations = vec![
             revocation("a"),
-            Revocation { not_before: Some(NOW), ..revocation("b") },
+            Revocation { reach: Reach::Before(NOW), ..revocation("b") },
             Revocation { reason: "another", ..revocation("c") },
             Revocation { occurrence: Some(Occurrence::new(Kind::SessionRevoked)), ..revocation("d") },
             revocation("e"),
@@ -180,7 +180,7 @@ on_both! {
         let store = database.open().await;
         let names: Vec<_> = (0..7).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { not_before: Some(NOW), ..revocation(name) };
+            let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(name) };
             store.write(Revoke { revocation, now: NOW }).await.unwrap();
         }
         let (mut told, mut after) = (Vec::new(), None);
@@ -202,7 +202,7 @@ on_both! {
         let store = database.open().await;
         let names: Vec<_> = (0..30).map(|n| format!("t{n}")).collect();
         for name in &names {
-            let revocation = Revocation { not_before: Some(NOW), ..revocation(name) };
+            let revocation = Revocation { reach: Reach::Before(NOW), ..revocation(name) };
             store.write(Revoke { revocation, now: NOW }).await.unwrap();
         }
         let denials = Denials::new(100);
@@ -216,7 +216,7 @@ on_both! {
     async fn events_come_as_they_were_written(database: Database) {
         let store = database.open().await;
         let not_before = Some(NOW);
-        let told = Revocation { tags: vec![tag("a"), tag("b")], not_before, ..revocation("a") };
+        let told = Revocation { tags: vec![tag("a"), tag("b")], reach: Reach::Before(NOW), ..revocation("a") };
         store.write(Revoke { revocation: told, now: NOW }).await.unwrap();
         store.write(Revoke { revocation: revocation("c"), now: NOW.plus(Duration::from_millis(1)) }).await.unwrap();
         let reason = "a test says so".to_owned();

@@ -14,4 +14,5 @@ mod login_sessions;
 mod operators;
 mod people;
 mod security_events;
+mod so_far;
 mod writes;

@@ -9,12 +9,12 @@ use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
 use store::deliveries::TakeDue;
 use store::families::{Family, FamilyFilter, RevokeGrants};
-use store::groups::{AddGroup, AddMember, DeleteGroup};
+use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, User};
 use store::{Revocation, StoreError};
 
-use crate::databases::{NOW, add_user, begin_family, digest, family, on_both, revocation};
+use crate::databases::{NOW, ORIGINS, add_user, begin_family, digest, family, on_both, revocation};
 use crate::grants::{access, code, is_active};
 use crate::people::{begin, session};
 
@@ -74,7 +74,6 @@ on_both! {
         assert!(!store.write(change(&nobody, "nobody", "n@example.com")).await.unwrap());
         let changed = store.user_by_name("COUNTESS").await.unwrap().unwrap();
         assert_eq!((&*changed.id, &*changed.claims), (&*ada.id, "{\"a\":1}"));
-        assert_eq!(changed.tokens_not_before, ada.tokens_not_before);
         assert_eq!(store.user_by_name("ada@example.com").await.unwrap(), None);
         assert_eq!(store.user_by_login("ada@example.com").await.unwrap().unwrap().0, changed);
         assert_eq!(store.head().await.unwrap().seq, 2);
@@ -120,9 +119,17 @@ on_both! {
         } };
         assert_eq!((members("").await, members("ada").await), (vec!["Ada".to_owned()], vec!["cleo".to_owned()]));
 
-        let delete = DeleteGroup { name: "staff".into(), revocations: vec![revocation("staff")], now: NOW.plus(LATER) };
-        assert!(store.write(delete.clone()).await.unwrap());
-        assert!(!store.write(delete).await.unwrap());
+        let delete = |members: &[&str]| DeleteGroup {
+            name: "staff".into(),
+            members: members.iter().map(|&id| id.to_owned()).collect(),
+            revocations: vec![revocation("staff")],
+            now: NOW.plus(LATER),
+        };
+        let (some, all) = (delete(&["id-Ada"]), delete(&["id-Ada", "id-cleo", "id-eve"]));
+        assert_eq!(store.write(some).await.unwrap(), Deleted::Joined, "cleo would not be told of");
+        assert!(is_active(&store, "Ada", NOW.plus(LATER)).await);
+        assert_eq!(store.write(all.clone()).await.unwrap(), Deleted::Now);
+        assert_eq!(store.write(all).await.unwrap(), Deleted::Unknown);
         assert_eq!(names(store.groups("", 9).await.unwrap()), ["admins"]);
         assert_eq!(store.groups_of("id-Ada").await.unwrap(), Vec::<String>::new());
         for (name, active) in [("Ada", false), ("cleo", false), ("bob", true)] {
@@ -137,7 +144,7 @@ on_both! {
         for (name, user) in [("a", Some(&ada)), ("e", Some(&eve)), ("own", None)] {
             store.write(IssueAccessToken(access(name, user))).await.unwrap();
         }
-        let issue = IssueCode { family: family("f", &ada), code: code("f"), answers: None };
+        let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), consented: vec![], answers: None };
         assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
         let revoke = |client: &str, user: Option<&User>| RevokeGrants {
             client_id: client.into(),
@@ -188,7 +195,7 @@ on_both! {
             for client in ["mail", "notes"] {
                 let family = Family { client_id: client.into(), ..family(&format!("{client}-{name}"), user) };
                 let code = code(&family.id);
-                assert_eq!(store.write(IssueCode { family, code, answers: None }).await.unwrap(), Issued::Now);
+                assert_eq!(store.write(IssueCode { family, origins: ORIGINS, code, consented: vec![], answers: None }).await.unwrap(), Issued::Now);
             }
         }
         for (user, after, limit, expected) in [

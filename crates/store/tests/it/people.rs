@@ -12,7 +12,7 @@ use store::users::{AddUser, EnableUser, EndUser, Ending, UpgradePassword, User};
 use store::{Digest, Store, StoreError};
 
 use crate::databases::{
-    NOW, add_user, alive_families, begin_family, digest, family, on_both, password, revocation, user,
+    NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, password, revocation, user,
 };
 
 const LATER: Duration = Duration::from_mins(1);
@@ -32,6 +32,8 @@ pub(crate) fn token(name: &str, user: &User) -> AccessToken {
         details: "{}".into(),
         issued_at: NOW,
         expires_at: NOW.plus(Duration::from_mins(5)),
+        read_at: user.read_at,
+        origins: ORIGINS,
     }
 }
 
@@ -49,6 +51,7 @@ pub(crate) fn session(name: &str, user: &User) -> Session {
         seen_at: NOW,
         expires_at: NOW.plus(Duration::from_hours(8)),
         ended_at: None,
+        read_at: user.read_at,
     }
 }
 
@@ -124,7 +127,7 @@ on_both! {
         let events = store.events(0, 10).await.unwrap();
         assert_eq!((events.len(), &events[0].tags), (1, &revocation("ada").tags));
 
-        let fresh = AccessToken { issued_at: NOW.plus(LATER), ..token("fresh", &ada) };
+        let fresh = AccessToken { read_at: store.read_at().await.unwrap(), ..token("fresh", &ada) };
         store.write(IssueAccessToken(fresh)).await.unwrap();
         assert!(is_active(&store, &digest("fresh")).await, "what is issued afterwards counts");
         assert!(!store.write(EndUser { user_id: "nobody".into(), ..end(Ending::Everything) }).await.unwrap());

@@ -230,6 +230,7 @@ async fn a_session_is_ended_by_name() {
         seen_at: now,
         expires_at: now.plus(Duration::from_hours(1)),
         ended_at: None,
+        read_at: bench.provider.store().read_at().await.unwrap(),
     };
     let begin = BeginSession { session, replaces: None, revocation: None, deliver_until: None };
     bench.provider.store().write(begin).await.unwrap().unwrap();

@@ -43,6 +43,7 @@ async fn made(bench: &Bench, client: &str, audience: &str, person: Option<&str>)
         family: None,
         sid: None,
         userinfo: &[],
+        read_at: provider.store().read_at().await.unwrap(),
     };
     mint(provider, &granted).unwrap().token.to_string()
 }

@@ -106,7 +106,8 @@ impl Residents {
                 created_at: now,
                 updated_at: now,
                 disabled_at: None,
-                tokens_not_before: now,
+                tokens_not_before: auth::time::Timestamp::from_millis(0),
+                read_at: auth::time::Timestamp::from_millis(0),
             };
             let password = Some(StoredPassword { phc: phc.encode(), changed_at: now });
             store.write(AddUser { user, password }).await.map_err(|error| said(&error))?;

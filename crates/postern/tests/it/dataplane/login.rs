@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -613,10 +614,12 @@ fn logging_out_leaves_nothing_alive() {
             browser.visit("/oauth2/sign_out").value("location"),
             Some("https://app.test/oauth2/signed_out")
         );
-        // Another site's link asks first.
+        // Another site's link asks first; so does its form, which browsers send without the cookie, and whose answer they believe.
         let mut other = stage.logged_in();
+        let posted = stage.browser().send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
+        assert_eq!((posted.status, posted.value("set-cookie")), (200, None));
         let asked = other.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
-        assert_eq!(asked.status, 200);
+        assert_eq!((asked.status, asked.value("set-cookie")), (200, None));
         // Browsers hold a page's `form-action` against the redirects behind a form, and these lead to the provider.
         let text = asked.text();
         assert!(
@@ -974,6 +977,101 @@ mod broken {
             gone()
         }
     }
+}
+
+/// A store that does not keep what a session was renewed to, this many times.
+struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
+
+mod blinking {
+    use std::sync::atomic::Ordering::SeqCst;
+
+    use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+
+    use super::{Blinking, Timestamp};
+
+    impl SessionStore for Blinking {
+        fn insert(&self, session: Kept) -> Answer<'_, ()> {
+            self.0.insert(session)
+        }
+        fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+            self.0.find(id, now)
+        }
+        fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
+            self.0.claim(id, version, now, until)
+        }
+        fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
+            if self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+                return Box::pin(async { Err(StoreFault("gone for a moment".into())) });
+            }
+            self.0.replace(id, version, content)
+        }
+        fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
+            self.0.release(id, version)
+        }
+        fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
+            self.0.remove(id)
+        }
+        fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
+            self.0.remove_of(whose, began)
+        }
+        fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+            self.0.sweep(now)
+        }
+    }
+}
+
+#[test]
+fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
+    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(2)))));
+    let mut browser = stage.logged_in();
+    for _ in 0..3 {
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(
+            browser.visit("/").status,
+            200,
+            "it is back in a moment, and has the newest refresh token"
+        );
+    }
+    assert!(!stage.provider.state().reused);
+
+    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(usize::MAX)))));
+    let mut browser = stage.logged_in();
+    stage.clock.advance(Duration::from_mins(6));
+    assert_eq!(browser.visit("/").status, 503);
+    assert_eq!(stage.provider.state().living(), 0, "what nobody has must not live on");
+}
+
+#[test]
+fn a_login_that_its_provider_ends_on_its_way_does_not_begin() {
+    everywhere(|stage| {
+        let mut browser = stage.browser();
+        let location = browser.go_to_provider("/");
+        let back = stage.provider.approve(&location);
+        let token = stage.provider.logout_token("logout+jwt", &json!({}));
+        let said = browser.clone().send(
+            "POST",
+            "/oauth2/backchannel_logout",
+            FORM,
+            &format!("logout_token={token}"),
+        );
+        assert_eq!(said.status, 200);
+        let refused = browser.back(&back);
+        assert_eq!((refused.status, browser.session()), (403, None), "{}", refused.text());
+        assert_eq!(stage.provider.state().living(), 0);
+    });
+}
+
+#[test]
+fn who_is_refused_is_told_apart_from_a_provider_that_cannot_answer() {
+    let stage = Stage::carried();
+    for (error, status) in [("access_denied", 403), ("server_error", 503), ("temporarily_unavailable", 503)] {
+        let mut browser = stage.browser();
+        let location = browser.go_to_provider("/");
+        let (_, state) = stage.provider.approve(&location);
+        let refused = browser.visit(&format!("/oauth2/callback?error={error}&state={state}"));
+        assert_eq!(refused.status, status, "{error}: {}", refused.text());
+    }
+    assert_eq!((stage.status().login_refused, stage.status().login_failed), (1, 2));
 }
 
 #[test]

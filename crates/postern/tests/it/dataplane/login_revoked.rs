@@ -9,7 +9,7 @@ use coherence::tags::Subject;
 use coherence::transport::memory::Memory;
 use postern::following::{Following, Source};
 use store::access_tokens::Revoke;
-use store::{Epoch, Revocation, Store};
+use store::{Epoch, Reach, Revocation, Store};
 
 use super::harness::{CONTROL, now};
 use super::login::Stage;
@@ -45,15 +45,26 @@ impl Log {
     }
 
     fn revoke(&self, what: Subject<'_>) {
+        self.revoke_at(what, Reach::Whole, now());
+    }
+
+    /// By a node whose clock says this.
+    fn revoke_at(&self, what: Subject<'_>, reach: Reach, now: u64) {
         let revocation = Revocation {
             tags: vec![self.secret.tag_key().tag(what)],
             reason: "test",
-            not_before: None,
-            until: Timestamp::from_secs(now() + 3600),
+            reach,
+            until: Timestamp::from_secs(now + 7200),
             occurrence: None,
         };
-        let revoke = Revoke { revocation, now: Timestamp::from_secs(now()) };
+        let revoke = Revoke { revocation, now: Timestamp::from_secs(now) };
         CONTROL.block_on(self.store.write(revoke)).unwrap();
+    }
+
+    /// What the provider's next ID tokens say of when their account was read.
+    fn read(&self, stage: &Stage) {
+        let read_at = CONTROL.block_on(self.store.read_at()).unwrap().as_millis();
+        stage.provider.state().claims = serde_json::json!({ "read_at": read_at });
     }
 }
 
@@ -79,6 +90,28 @@ fn a_session_that_its_provider_took_back_is_over() {
         assert_eq!((hers.visit("/").status, his.visit("/").status), (302, 200));
         log.revoke(Subject::User("bob-id"));
         until(|| his.visit("/").status == 302, "over");
+    }
+}
+
+#[test]
+fn a_session_ends_with_all_of_its_user_whatever_clocks_say() {
+    for stage in [Stage::carried(), Stage::kept()] {
+        let log = Log::of(&stage, Duration::from_secs(5));
+        let user = || Subject::User("alice-id");
+        // The provider's node is an hour late, or early; the gateway's clock is right. The second ending is at the time of the first.
+        for clock in [now() - 3600, now() - 3600, now() + 3600, now() + 3600] {
+            log.read(&stage);
+            let mut before = stage.logged_in();
+            assert_eq!(before.visit("/").status, 200);
+            log.revoke_at(user(), Reach::SoFar, clock);
+            until(|| before.visit("/").status == 302, "over");
+            // They log in with what was read before, as if that had taken long.
+            let mut late = stage.logged_in();
+            assert_ne!(late.visit("/").status, 200);
+            log.read(&stage);
+            let mut after = stage.logged_in();
+            assert_eq!(after.visit("/").status, 200);
+        }
     }
 }
 

@@ -45,6 +45,30 @@ impl Town {
     }
 }
 
+#[test]
+fn all_that_a_client_had_so_far_ends_whatever_clocks_say() {
+    // The node's clock is ahead, so that its tokens look younger than what revokes them; then it is late, so that they look older.
+    for (name, shift) in [("ahead", "+30"), ("late", "-30")] {
+        let town = Town::with_clock(name, shift);
+        let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
+        for client in ["app", "opaque"] {
+            let mut token = node.token_of(client);
+            // Several of these are in one second, whoever counts it.
+            for _ in 0..4 {
+                for gateway in [node, &elsewhere] {
+                    assert_eq!(gateway.status(&token), 200, "{name}, {client}: it was given out afterwards");
+                }
+                town.admin("node-0.toml", &["client", "revoke", client]);
+                let next = node.token_of(client);
+                for gateway in [node, &elsewhere] {
+                    until(|| gateway.status(&token) == 401, "refused");
+                }
+                token = next;
+            }
+        }
+    }
+}
+
 /// With two hundreds that say "refused everywhere", nobody admits a token any more: not once, not for a moment.
 fn waits_for_all(town: &Town, gateways: &[&Node]) {
     let node = &town.nodes[0];

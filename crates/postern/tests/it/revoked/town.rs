@@ -81,6 +81,23 @@ impl Town {
 
     /// With further configuration.
     pub(super) fn with(name: &str, nodes: usize, database: &str, more: &str) -> Self {
+        Self::started(name, nodes, database, more, |_, arguments| Running::start(arguments))
+    }
+
+    /// One node, whose wall clock is wrong by as much as this says.
+    pub(super) fn with_clock(name: &str, shift: &str) -> Self {
+        Self::started(name, 1, "sqlite://postern.db?mode=rwc", "", |folder, arguments| {
+            Running::start_with_clock(&folder.write("clock", shift), arguments)
+        })
+    }
+
+    fn started(
+        name: &str,
+        nodes: usize,
+        database: &str,
+        more: &str,
+        run: impl Fn(&Folder, &[&str]) -> Running,
+    ) -> Self {
         let folder = Folder::new(&format!("revoked-{name}"));
         folder.write("app.secret", SECRET);
         let private = |name: &str, content: &str| {
@@ -112,8 +129,8 @@ impl Town {
                 authority(issuer)
             );
             let file = format!("node-{at}.toml");
-            let mut process =
-                Running::start(&["serve", "--config", folder.write(&file, text).to_str().unwrap()]);
+            let config = folder.write(&file, text);
+            let mut process = run(&folder, &["serve", "--config", config.to_str().unwrap()]);
             process.wait_for("the provider is listening");
             let (provider, gateway, admin) = (provider.clone(), gateway.clone(), admin.clone());
             Node { provider, gateway, admin, process, file }
@@ -123,6 +140,23 @@ impl Town {
             until(|| get(&node.admin, "/readyz").contains(" 200 "), "ready");
         }
         Self { nodes, folder }
+    }
+}
+
+impl Town {
+    /// Ends the first node, in order.
+    pub(super) fn stop(&mut self) {
+        let node = &mut self.nodes[0];
+        node.process.signal("-TERM");
+        assert_eq!(node.process.ended(), Some(0));
+    }
+
+    /// Starts the first node once more.
+    pub(super) fn start_again(&mut self) {
+        let config = self.folder.0.join("node-0.toml");
+        let node = &mut self.nodes[0];
+        node.process = Running::start(&["serve", "--config", config.to_str().unwrap()]);
+        node.process.wait_for("the provider is listening");
     }
 }
 
