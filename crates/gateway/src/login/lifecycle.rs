@@ -48,6 +48,7 @@ impl Login {
             issued: issued.as_millis(),
             read_at: read_at.map(Timestamp::as_millis),
             told: now.as_millis(),
+            renewals: 0,
             ends: now.plus(self.config.lifetime).as_millis(),
             fresh,
             expires,

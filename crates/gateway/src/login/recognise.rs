@@ -10,7 +10,7 @@ use auth::identity::Facts;
 use auth::time::Timestamp;
 
 use super::provider::Provider;
-use super::renew::SUCCESSION;
+use super::renew::{Renewed, SUCCESSION};
 use super::session::{SealFault, Session, kept_as};
 use super::store::{Digest, StoreFault};
 use super::{Login, Lookup, OfSession, Rejected};
@@ -31,6 +31,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(super) const SECRET: usize = 43;
 /// How long a session whose provider gives no answer is believed without trying again.
 pub(super) const RETRY: Duration = Duration::from_secs(10);
+/// For how long a request may go on with a session that has become due while it waited.
+const UNDER_WAY: Duration = Duration::from_secs(30);
 
 /// What came of finding out, and what the cache had to do with it.
 pub(crate) type Outcome = (Result<Arc<Verified>, Rejected>, CacheUse);
@@ -182,7 +184,9 @@ impl Login {
             Rejected::Over
         })?;
         let until = until.min(session.ends(&self.config));
-        let facts = Facts { identity, expires: until, not_before: Timestamp::from_millis(0) };
+        // A request that waits for something else may go on with it: what is due to be renewed has not ended.
+        let expires = until.plus(UNDER_WAY).min(session.ends(&self.config));
+        let facts = Facts { identity, expires, not_before: Timestamp::from_millis(0) };
         let renewed = match (&found.kept, found.succeeded) {
             (None, true) => {
                 Some(self.cookie_of(origin, session, began.wall).map_err(|fault| sealed(&fault))?)
@@ -249,10 +253,15 @@ impl Login {
                 _ => self.renew_carried(provider, &found.session).await,
             };
             return match renewed {
-                // What changed cannot be had again: nobody is let in on the strength of what no longer holds.
-                Ok(Some(session)) if outdated && self.is_outdated(&session).await? => Err(Rejected::Over),
+                // Nobody is let in on the strength of what no longer holds. Where the provider was asked and what changed cannot be had again, they
+                // log in; where it said nothing, they come again.
+                Ok(Some(Renewed { session, confirmed }))
+                    if outdated && self.is_outdated(&session).await? =>
+                {
+                    Err(if confirmed { Rejected::Over } else { Rejected::Silent })
+                }
                 Ok(None) if outdated => Err(Rejected::Silent),
-                Ok(Some(session)) => {
+                Ok(Some(Renewed { session, .. })) => {
                     let until = Timestamp::from_millis(session.fresh);
                     let succeeded = found.kept.is_none();
                     let found = Found { session, succeeded, ..found };

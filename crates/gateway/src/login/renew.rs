@@ -34,6 +34,13 @@ pub(super) struct Renewals {
     successors: Mutex<HashMap<String, (Session, Timestamp)>>,
 }
 
+/// A session that was renewed.
+pub(super) struct Renewed {
+    pub(super) session: Session,
+    /// Its provider said whose it is; otherwise it gave out tokens and then nothing more.
+    pub(super) confirmed: bool,
+}
+
 impl Login {
     /// Asks the provider; what it says for certain is an answer, silence is not.
     pub(super) async fn ask(&self, provider: &Provider, session: &Session) -> Result<Told, Rejected> {
@@ -71,7 +78,7 @@ impl Login {
         provider: &Provider,
         store: &dyn SessionStore,
         found: &Found,
-    ) -> Result<Option<Session>, Rejected> {
+    ) -> Result<Option<Renewed>, Rejected> {
         let Some((id, version)) = found.kept else { return Err(Rejected::Silent) };
         let asked = self.surroundings.clock.now().wall;
         let told = match self.ask(provider, &found.session).await {
@@ -85,6 +92,7 @@ impl Login {
                 return Ok(None);
             }
         };
+        let confirmed = told.confirmed;
         let session = self.prolonged(&found.session, told, asked);
         let place = &*self.config.origins[origin].text;
         let content = session.content(&self.config.keys, place, &id, &self.random);
@@ -99,7 +107,7 @@ impl Login {
             }
         };
         match kept {
-            Ok(true) => Ok(Some(session)),
+            Ok(true) => Ok(Some(Renewed { session, confirmed })),
             Ok(false) => {
                 self.forget(provider, &session).await;
                 Err(Rejected::Over)
@@ -116,7 +124,7 @@ impl Login {
         &self,
         provider: &Provider,
         session: &Session,
-    ) -> Result<Option<Session>, Rejected> {
+    ) -> Result<Option<Renewed>, Rejected> {
         let renewals = &self.shared.renewals;
         let lock = renewals.lock(&session.id);
         let held = lock.lock().await;
@@ -125,13 +133,14 @@ impl Login {
         let answer = match newest {
             _ if self.shared.ended.holds(&session.marks()) => Err(Rejected::Over),
             Some(newest) if !newest.is_due(now) && !self.is_outdated(&newest).await.unwrap_or(true) => {
-                Ok(Some(newest))
+                Ok(Some(Renewed { session: newest, confirmed: true }))
             }
             newest => match self.ask(provider, newest.as_ref().unwrap_or(session)).await {
                 Ok(told) => {
+                    let confirmed = told.confirmed;
                     let session = self.prolonged(newest.as_ref().unwrap_or(session), told, now);
                     renewals.remember(&session, self.surroundings.clock.now().wall);
-                    Ok(Some(session))
+                    Ok(Some(Renewed { session, confirmed }))
                 }
                 Err(Rejected::Silent) => Ok(None),
                 Err(Rejected::Over) => Err(Rejected::Over),
@@ -161,6 +170,7 @@ impl Login {
             refresh_token: told.refresh_token,
             id_token: told.id_token,
             told: told_at.as_millis(),
+            renewals: session.renewals.saturating_add(1),
             ..session.clone()
         }
     }
@@ -206,7 +216,7 @@ impl Renewals {
     pub(super) fn successor(&self, session: &Session, now: Timestamp) -> Option<Session> {
         let successors = self.successors.lock();
         let (newest, until) = successors.get(&session.id)?;
-        (now < *until && newest.fresh > session.fresh).then(|| newest.clone())
+        (now < *until && newest.renewals > session.renewals).then(|| newest.clone())
     }
 
     fn remember(&self, session: &Session, now: Timestamp) {

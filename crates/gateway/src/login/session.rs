@@ -60,6 +60,9 @@ pub(crate) struct Session {
     /// When the provider was last asked what it says of them.
     #[serde(rename = "w", default)]
     pub(crate) told: u64,
+    /// How often it was renewed: of two forms of it the later one has the refresh token that counts.
+    #[serde(rename = "n", default)]
+    pub(crate) renewals: u32,
     /// When it is over, whatever happens.
     #[serde(rename = "e")]
     pub(crate) ends: u64,
@@ -308,6 +311,7 @@ mod tests {
             issued: NOW.as_millis(),
             read_at: None,
             told: NOW.as_millis(),
+            renewals: 0,
             ends: NOW.plus(Duration::from_hours(12)).as_millis(),
             fresh: NOW.plus(Duration::from_mins(5)).as_millis(),
             expires: NOW.plus(Duration::from_mins(5)).as_millis(),

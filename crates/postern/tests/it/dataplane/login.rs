@@ -979,6 +979,37 @@ mod broken {
     }
 }
 
+#[test]
+fn a_session_that_becomes_due_while_a_request_waits_has_not_ended() {
+    let cluster = Upstream::answering(|_, socket| {
+        std::thread::sleep(Duration::from_millis(600));
+        let body = r#"{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}"#;
+        let head = "HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length";
+        socket.write_all(format!("{head}: {}\r\n\r\n{body}", body.len()).as_bytes()).is_ok()
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, "account\n").unwrap();
+    let more = format!(
+        "[kubernetes]\nurl = \"http://{}/\"\ntoken_file = \"{}\"\nwatch = false\n\
+         [[route]]\nname = \"reviewed\"\npath = {{ prefix = \"/reviewed\" }}\nupstream = \"backend\"\nlogin = true\n\
+         review = {{ resource = \"pods\", namespace = \"a\" }}",
+        cluster.address,
+        token.display()
+    );
+    for sessions in [None, Some(database())] {
+        let stage = Stage::new(&more, sessions);
+        stage.provider.state().lasts = 3600;
+        let mut browser = stage.logged_in();
+        stage.clock.advance(Duration::from_secs(299));
+        let waiting = std::thread::spawn(move || browser.visit("/reviewed").status);
+        std::thread::sleep(Duration::from_millis(300));
+        // It has to be renewed now, and has come in before that.
+        stage.clock.advance(Duration::from_secs(5));
+        assert_eq!(waiting.join().unwrap(), 200);
+    }
+}
+
 /// A store that does not keep what a session was renewed to, this many times.
 struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
 
