@@ -3,6 +3,7 @@
 //! Owns: the signals of the process, while somebody asks for them. Does not own: how things end.
 
 use std::io;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
@@ -38,20 +39,26 @@ impl Interrupt {
         (Interrupter { tell }, Self { told })
     }
 
-    /// One that SIGINT and SIGTERM ask. From here on these signals do not end the process any more.
+    /// One that SIGINT, SIGTERM, SIGHUP (a terminal that is closed) and SIGQUIT ask. From here on these signals do not end the process any more.
     pub fn by_signals() -> io::Result<Self> {
         let (interrupter, interrupt) = Self::by_hand();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         // Taken before the thread runs: whoever is told that the run has begun may send one at once.
         let guard = runtime.enter();
-        let mut asked = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        let mut asked = [
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::quit())?,
+        ];
         drop(guard);
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             runtime.block_on(async {
-                tokio::select! {
-                    _ = asked.0.recv() => {}
-                    _ = asked.1.recv() => {}
-                }
+                std::future::poll_fn(|cx| {
+                    let any = asked.iter_mut().any(|signal| signal.poll_recv(cx).is_ready());
+                    if any { Poll::Ready(()) } else { Poll::Pending }
+                })
+                .await;
                 interrupter.interrupt();
                 // Held, so that a second signal finds somebody who takes it.
                 std::future::pending::<()>().await;

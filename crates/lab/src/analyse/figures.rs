@@ -80,7 +80,8 @@ impl Figure {
 
     /// The figure of an iteration; `None` when it is not known.
     pub fn of(&self, iteration: &Iteration) -> Option<f64> {
-        let stated = iteration.stated.as_ref();
+        // What a tool states is over refusals too: where nothing went well it says nothing about good answers.
+        let stated = iteration.stated.as_ref().filter(|_| iteration.count(Outcome::Ok) > 0);
         let latency = || iteration.latency(Outcome::Ok).filter(|latency| !latency.is_empty());
         match self {
             Self::Mean => latency().map(|l| l.mean() / 1e3).or_else(|| stated?.mean_us),
@@ -297,6 +298,9 @@ mod tests {
         assert_eq!(Figure::P99.of(&summary), None);
         assert_eq!(Figure::Mean.of(&summary), None);
         assert_eq!(Figure::Max.of(&summary), Some(9.0));
+        summary.classes.remove(0);
+        assert_eq!(Figure::P50.of(&summary), None, "all of it was refused");
+        assert_eq!(Figure::Max.of(&summary), None);
     }
 
     #[test]

@@ -42,10 +42,7 @@ pub struct Knee {
 /// The knee of points of growing load; `None` when throughput grows up to the last point, and for fewer than three points or
 /// points that do not grow.
 pub fn find_knee(points: &[Load]) -> Option<Knee> {
-    let sound =
-        |point: &Load| [point.offered, point.per_s, point.latency].iter().all(|f| f.is_finite() && *f > 0.0);
-    let grows = points.windows(2).all(|pair| pair[1].offered > pair[0].offered);
-    if points.len() < 3 || !grows || !points.iter().all(sound) {
+    if !can_be_told(points) {
         return None;
     }
     // From the end: the knee is before the last run of flat steps.
@@ -62,6 +59,34 @@ pub fn find_knee(points: &[Load]) -> Option<Knee> {
         per_s_factor: last.per_s / knee.per_s,
         latency_factor: last.latency / knee.latency,
     })
+}
+
+/// How throughput goes with growing load where there is no knee.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Course {
+    /// Nothing can be said of fewer than three points, of points of which one served nothing, and of points that do not grow.
+    Unknown,
+    /// It grows up to the last point.
+    Grows,
+    /// It does not, and nobody waits for longer: what is too much is turned away.
+    Capped,
+}
+
+/// The course of points that have no knee.
+pub fn course(points: &[Load]) -> Course {
+    let [.., before, last] = points else { return Course::Unknown };
+    if !can_be_told(points) {
+        return Course::Unknown;
+    }
+    let growth = (last.offered / before.offered).ln();
+    if (last.per_s / before.per_s).ln() / growth < FLAT { Course::Capped } else { Course::Grows }
+}
+
+fn can_be_told(points: &[Load]) -> bool {
+    let sound =
+        |point: &Load| [point.offered, point.per_s, point.latency].iter().all(|f| f.is_finite() && *f > 0.0);
+    let grows = points.windows(2).all(|pair| pair[1].offered > pair[0].offered);
+    points.len() > 2 && grows && points.iter().all(sound)
 }
 
 /// From one point to the other more load brought waiting instead of throughput.
@@ -125,7 +150,16 @@ mod tests {
             per_s: rate,
             latency,
         });
-        assert_eq!(find_knee(&points), None);
+        assert_eq!((find_knee(&points), course(&points)), (None, Course::Grows));
+    }
+
+    #[test]
+    fn a_server_that_turns_away_what_is_too_much_has_none_and_does_not_grow() {
+        let points = [(500.0, 500.0), (1000.0, 1000.0), (2000.0, 1000.0), (4000.0, 1000.0)]
+            .map(|(offered, per_s)| Load { offered, per_s, latency: 3.0 });
+        assert_eq!((find_knee(&points), course(&points)), (None, Course::Capped));
+        let nothing = [points[0], points[1], Load { per_s: 0.0, ..points[2] }];
+        assert_eq!((find_knee(&nothing), course(&nothing)), (None, Course::Unknown));
     }
 
     proptest! {

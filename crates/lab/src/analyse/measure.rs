@@ -16,7 +16,8 @@ pub enum Beside<'a> {
     Over(&'a str),
 }
 
-/// A figure of the variant `of` in each round that has it, never none; the sentence says why there is none.
+/// A figure of the variant `of` in each of its rounds, or, beside another variant, in each that both have; never none. The sentence says why there is none:
+/// a round without the figure is a reason, because those that have it were better ones.
 pub fn by_round(
     record: &Record,
     measure: &Measure,
@@ -29,23 +30,36 @@ pub fn by_round(
         if values.is_empty() {
             return Err(format!("no round of `{name}` has its {measure}{}", hint(variant, measure)));
         }
+        let lacks = |number: u32| values.iter().all(|(round, _)| ![0, number].contains(round));
+        let lacking =
+            variant.iterations.iter().map(|iteration| iteration.number).find(|number| lacks(*number));
+        if let Some(number) = lacking {
+            return Err(format!("round {number} of `{name}` has no {measure}: nothing is known of it"));
+        }
         Ok(values)
     };
     let own = figures(of)?;
     let (name, how): (_, fn(f64, f64) -> Option<f64>) = match beside {
         Beside::Minus(name) => (name, |own, other| Some(own - other)),
-        Beside::Over(name) => (name, |own, other| (other > 0.0).then(|| own / other)),
+        // Something over nothing is endless; nothing over nothing is the same.
+        Beside::Over(name) => (name, |own, other| match (own > 0.0, other > 0.0) {
+            (_, true) => Some(own / other),
+            (true, false) => Some(f64::INFINITY),
+            (false, false) => Some(1.0),
+        }),
         Beside::Nothing => return Ok(own.into_iter().map(|(_, value)| value).collect()),
     };
     let other = figures(name)?;
     let in_round = |number: u32| other.iter().find(|(round, _)| *round == number).map(|(_, value)| *value);
     let values: Vec<f64> =
         own.into_iter().filter_map(|(number, value)| how(value, in_round(number)?)).collect();
-    match (values.is_empty(), other.iter().all(|(_, value)| *value <= 0.0)) {
-        (false, _) => Ok(values),
-        (true, true) if matches!(beside, Beside::Over(_)) => Err(format!("it is 0 for `{name}`")),
-        (true, _) => Err(format!("no round has both figures, its own and that of `{name}`")),
+    if values.is_empty() {
+        return Err(format!("no round has both figures, its own and that of `{name}`"));
     }
+    if matches!(beside, Beside::Over(_)) && other.iter().all(|(_, value)| *value <= 0.0) {
+        return Err(format!("it is 0 for `{name}`"));
+    }
+    Ok(values)
 }
 
 /// Which components there are, where the one that is meant is none of them.

@@ -22,7 +22,7 @@ pub use bootstrap::{Interval, LEAST_PAIRS, Statistic, interval, median, paired_d
 pub use equivalence::{Verdict, compare_paired};
 pub(crate) use figures::window;
 pub use figures::{Figure, figures, paired, pooled};
-pub use knee::{Knee, Load, find_knee};
+pub use knee::{Course, Knee, Load, course, find_knee};
 pub use little::{LittleCheck, little};
 pub use measure::{Beside, by_round, measured};
 pub use outlier::{Outlier, outliers};

@@ -216,6 +216,14 @@ pub enum CliError {
     /// Output cannot be written.
     #[error("cannot write: {0}")]
     Write(#[from] io::Error),
+    /// A report cannot be written where it should be, but elsewhere.
+    #[error("{refused}; what was measured is in `{}`: `lab report` makes the report of it", .path.display())]
+    Rescued {
+        /// Why.
+        refused: Box<CliError>,
+        /// Where the record is.
+        path: PathBuf,
+    },
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use super::{CliError, Ending, Output, finish};
+use crate::desk::report::try_out;
 use crate::desk::targets::{Judged, judge};
 use crate::generator::Generator;
 use crate::interrupt::Interrupt;
@@ -102,6 +103,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         show: if arguments.live { Show::Live } else { Show::Lines },
         programs,
     };
+    try_out(&arguments.out)?;
     let interrupt = Interrupt::by_signals().map_err(run::RunError::Prepare)?;
     if let Some(step) = arguments.align {
         let wait = until_full(step, since_1970());
@@ -117,7 +119,14 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     let output = Output { out: arguments.out.clone(), seed: arguments.seed };
     let missed = missed(&ran.record);
     let targets = ran.record.targets.len();
-    finish(ran.record, &output, out)?;
+    if let Err(refused) = finish(ran.record.clone(), &output, out) {
+        // What was measured for an hour is not thrown away because a disk is full.
+        let rescued = rescue(&ran.record);
+        return Err(match rescued {
+            Some(path) => CliError::Rescued { refused: Box::new(refused), path },
+            None => refused,
+        });
+    }
     for missed in &missed {
         writeln!(out, "{missed}")?;
     }
@@ -125,6 +134,14 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
         writeln!(out, "{} of {targets} targets are met", targets - missed.len())?;
     }
     Ok(if ran.failed.is_empty() && missed.is_empty() { Ending::Good } else { Ending::No })
+}
+
+/// Keeps a record that cannot be written where it should be; where, or nothing when that is not possible either.
+fn rescue(record: &Record) -> Option<PathBuf> {
+    let (_, path) =
+        tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?.keep().ok()?;
+    record.write(&path).ok()?;
+    Some(path)
 }
 
 /// A sentence for each target that is not met.

@@ -5,7 +5,7 @@
 //! out of the difference; between records they did not, and the sheet says so.
 
 use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight, words};
-use super::report::LATENCIES;
+use super::report::{LATENCIES, machine, of_run};
 use super::warnings::warnings;
 use crate::analyse::{
     Figure, Interval, Statistic, Verdict, compare_paired, figures, interval, median, paired,
@@ -121,9 +121,45 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
             section.table(by_iteration(left, right, figure));
         }
+        let wrong = [left, right]
+            .iter()
+            .any(|side| figures(side, &Figure::BadShare).iter().any(|share| *share > 0.0));
+        if wrong {
+            section.table(by_iteration(left, right, &Figure::BadShare));
+        }
         sheet.section(section);
     }
+    sheet.section(what_ran(a, b));
     Ok(sheet)
+}
+
+/// What ran on both sides, on what.
+fn what_ran(a: Side<'_>, b: Side<'_>) -> Section {
+    let mut section = Section::new("What ran");
+    let mut table = Table::new("", ["fact", "A", "B"]);
+    let [left, right] = [a, b].map(|side| facts(side.record));
+    let names = left.iter().chain(&right).map(|(name, _)| name);
+    let mut seen = Vec::new();
+    for name in names {
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        let of = |side: &[(String, String)]| {
+            let found = side.iter().find(|(known, _)| known == name);
+            found.map_or_else(|| "–".to_owned(), |(_, value)| value.clone())
+        };
+        table.row(vec![name.clone(), of(&left), of(&right)]);
+    }
+    section.table(table);
+    section
+}
+
+/// Facts of a run, and the machines it ran on.
+fn facts(record: &Record) -> Vec<(String, String)> {
+    let mut facts = of_run(record);
+    facts.extend(record.run.machines.iter().map(|one| (format!("machine: {}", one.role), machine(one))));
+    facts
 }
 
 fn names(record: &Record) -> String {
@@ -264,15 +300,16 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
             with(found.b, own(b)),
             format!("{}\n{difference}", words::difference(&figure, found.b - found.a)),
             format!("{ratio}\n{ratio_between}"),
-            verdict(&found),
+            verdict(&found, [a, b]),
         ]);
     }
     table
 }
 
-/// A verdict in words. Where nothing went wrong on either side there is no margin to be within.
-fn verdict(found: &Compared) -> String {
-    if found.figure == Figure::BadShare && found.a + found.b <= 0.0 {
+/// A verdict in words. Where nothing went wrong on either side, in any iteration, there is no margin to be within.
+fn verdict(found: &Compared, sides: [&Variant; 2]) -> String {
+    let none = || sides.iter().all(|side| figures(side, &found.figure).iter().all(|share| *share <= 0.0));
+    if found.figure == Figure::BadShare && none() {
         return "none in either".to_owned();
     }
     words::verdict(&found.figure, &found.verdict)

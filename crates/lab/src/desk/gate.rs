@@ -164,7 +164,9 @@ impl fmt::Display for Check {
 
 /// A sentence for each check that a run does not keep.
 pub fn gate(record: &Record, baseline: &Baseline) -> Vec<String> {
-    baseline.checks.iter().filter_map(|check| check.breach(record)).collect()
+    let partial = "the run was ended before it was whole: what it would have shown is not known".to_owned();
+    let breaches = baseline.checks.iter().filter_map(|check| check.breach(record));
+    record.run.partial.then_some(partial).into_iter().chain(breaches).collect()
 }
 
 /// What counts depend on, and what is not as it was when the baseline was written: a breach may be due to it.
@@ -228,17 +230,20 @@ impl Baseline {
                     tolerance,
                     may,
                 };
-                if let Ok(value) = check.measured(record) {
+                if let Some(value) = check.measured(record).ok().filter(|value| value.is_finite()) {
                     checks.push(Check { value, ..check });
                 }
             };
             for name in variant.counters.keys() {
                 add(Measure::Count { name: name.clone() }, None, COUNT_TOLERANCE, May::Fall);
             }
+            // Of counts alone nobody knows how requests ended.
+            if !variant.iterations.is_empty() {
+                add(Measure::Errors, None, 0.0, May::Fall);
+            }
             let Some(first) = record.variants.first().filter(|first| first.name != variant.name) else {
                 continue;
             };
-            add(Measure::Errors, None, 0.0, May::Fall);
             add(Measure::P50, Some(first), RATIO_TOLERANCE, May::Fall);
             for component in first.component_names() {
                 add(
@@ -249,7 +254,7 @@ impl Baseline {
                 );
             }
         }
-        if checks.is_empty() {
+        if checks.iter().all(|check| check.figure == Measure::Errors) {
             return Err(GateError::NothingToHold);
         }
         let (commit, counting) = (record.run.commit.clone(), record.run.counting.clone());

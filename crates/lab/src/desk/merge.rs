@@ -2,9 +2,11 @@
 //!
 //! Owns: what has to agree, and how each part is put together. Counts and histograms add up; time axes are shifted onto one; rates are
 //! the sum of the generators' rates. Percentiles of a stretch of time cannot be added and are left out of the merged timeline. Programs that
-//! several generators watched are taken from the first that did.
+//! several generators watched are taken from the first that did. Findings are found anew, because each generator divided what a program used by
+//! its own share of the requests; what only who ran it can know is kept.
 
-use crate::record::{Distribution, Iteration, Origin, Record, Slice, Variant};
+use crate::diagnose;
+use crate::record::{Distribution, Finding, Held, Iteration, Origin, Record, Slice, Variant};
 use crate::units::whole;
 
 /// Windows that overlap by less than this share did not run at the same time.
@@ -47,6 +49,7 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
     let Some((first, mut merged, shift)) = all.next() else { return Err(MergeError::TooFew) };
     merged.variants.iter_mut().for_each(|variant| delay_run(variant, shift));
     merged.run.started_unix_s = Some(origin as f64 / 1e3);
+    merged.findings.retain(diagnose::lasts);
     for (name, mut record, shift) in all {
         let differs = |what: String| MergeError::Differs { first: first.clone(), name: name.clone(), what };
         agree(&merged, &record).map_err(differs)?;
@@ -63,8 +66,16 @@ pub fn merge(records: Vec<(String, Record)>) -> Result<Record, MergeError> {
         merged.run.partial |= record.run.partial;
         add_new(&mut merged.run.machines, record.run.machines);
         add_new(&mut merged.run.peers, record.run.peers);
-        add_new(&mut merged.findings, record.findings);
+        let known = |finding: &Finding, all: &[Finding]| {
+            all.iter().any(|known| (&known.name, &known.variants) == (&finding.name, &finding.variants))
+        };
+        for finding in record.findings.into_iter().filter(diagnose::lasts) {
+            if !known(&finding, &merged.findings) {
+                merged.findings.push(finding);
+            }
+        }
     }
+    merged.findings = diagnose::findings(&merged);
     merged.thin();
     Ok(merged)
 }
@@ -125,6 +136,13 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     if into.counters != from.counters {
         return Err(format!("the counts per request of `{}` are others", into.name));
     }
+    if into.load.stages.len() != from.load.stages.len() {
+        return Err(format!("the load of `{}` has other stages", into.name));
+    }
+    for (stage, other) in into.load.stages.iter_mut().zip(&from.load.stages) {
+        stage.from_per_s += other.from_per_s;
+        stage.to_per_s += other.to_per_s;
+    }
     into.load.rate_per_s = into.load.rate_per_s.zip(from.load.rate_per_s).map(|(a, b)| a + b);
     into.load.concurrency =
         into.load.concurrency.zip(from.load.concurrency).map(|(a, b)| a.saturating_add(b));
@@ -142,7 +160,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     delay(&mut from, start);
     let (begin, end) =
         (into.warmup_s.max(from.warmup_s), (into.warmup_s + into.seconds).min(from.warmup_s + from.seconds));
-    if (end - begin) < TOGETHER * into.seconds.min(from.seconds) {
+    if (end - begin) < TOGETHER * into.seconds.max(from.seconds) {
         return Err(format!(
             "the windows of iteration {} overlap by {:.1} s only",
             into.number,
@@ -160,6 +178,7 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
     into.stated = None;
     // Each had its own.
     into.sender = None;
+    add_held(into, from.held);
     add_classes(into, from.classes);
     for event in from.events {
         // Generators of one run are told of the same events, each by its own clock.
@@ -223,12 +242,37 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
         let worst = |a: Option<f64>, b: Option<f64>| [a, b].into_iter().flatten().reduce(f64::max);
         own.cpu_share = worst(own.cpu_share, other.cpu_share);
         own.core_wait_share = worst(own.core_wait_share, other.core_wait_share);
+        own.stolen_share = worst(own.stolen_share, other.stolen_share);
         own.lag_p99_us = worst(own.lag_p99_us, other.lag_p99_us);
         own.limited |= other.limited;
     } else if into.generator.is_none() {
         into.generator = from.generator;
     }
     Ok(())
+}
+
+/// Held connections of both. How long the usual one lived is not known of them together.
+fn add_held(into: &mut Iteration, from: Option<Held>) {
+    let (Some(own), Some(other)) = (&mut into.held, &from) else {
+        into.held = into.held.take().or(from);
+        return;
+    };
+    own.asked += other.asked;
+    own.opened += other.opened;
+    own.open_at_end += other.open_at_end;
+    own.closed_by_server += other.closed_by_server;
+    for (status, count) in &other.statuses {
+        *own.statuses.entry(*status).or_default() += count;
+    }
+    own.lifetime_p50_us = None;
+    own.lifetime_max_us = [own.lifetime_max_us, other.lifetime_max_us].into_iter().flatten().reduce(f64::max);
+    // What a program took before any of them: whoever looked first saw least of the others' connections.
+    for (name, bytes) in &other.memory_before {
+        own.memory_before
+            .entry(name.clone())
+            .and_modify(|known| *known = (*known).min(*bytes))
+            .or_insert(*bytes);
+    }
 }
 
 /// Sum of two distributions; unknown when one is.

@@ -60,6 +60,9 @@ pub(super) fn full(record: &Record, sweep: &Sweep) -> Option<Finding> {
 
 /// An offered rate that the target does not keep up with. Beyond its knee a sweep is meant to show this.
 pub(super) fn overloaded(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.is_staged() {
+        return Vec::new();
+    }
     let variant = subject.variant;
     let swept = subject.record.sweeps.iter().any(|sweep| sweep.variants.contains(&variant.name));
     let offered = variant.load.rate_per_s.filter(|_| variant.load.arrivals == Arrivals::Open && !swept);

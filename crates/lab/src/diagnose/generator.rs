@@ -8,6 +8,9 @@ use crate::record::{Doubt, Finding, GeneratorUse, Iteration, Record, Variant};
 use crate::report::{CORE_WAIT, LAG_SHARE, LAG_US, never_rests};
 use crate::words;
 
+/// A host that gives others so much of the time of a machine makes its figures those of the host.
+const STOLEN: f64 = 0.1;
+
 /// The generator was the limit: its thread never rested.
 pub(super) fn bound(subject: &Subject<'_>) -> Vec<Finding> {
     let told = worst(subject, |own, iteration| {
@@ -85,38 +88,58 @@ fn late_by(own: &GeneratorUse, iteration: &Iteration) -> Option<(f64, f64)> {
 /// The generator had to wait for a core: latencies include that wait. It is the machine's doing, so it is said once for all variants but
 /// those of which the generator is known to be the limit.
 pub(super) fn shared(record: &Record) -> Option<Finding> {
-    let wait = |variant: &Variant| {
-        let waits =
-            variant.iterations.iter().filter_map(|iteration| iteration.generator.as_ref()?.core_wait_share);
-        waits.reduce(f64::max)
-    };
     let limited = |variant: &Variant| !bound(&Subject { record, variant }).is_empty();
-    let waited: Vec<(&str, f64)> = record
-        .variants
-        .iter()
-        .filter_map(|variant| Some((variant, wait(variant)?)))
-        .filter(|(variant, wait)| *wait >= CORE_WAIT && !limited(variant))
-        .map(|(variant, wait)| (variant.name.as_str(), wait))
-        .collect();
-    let worst = waited.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let all = waited.len() > 1 && waited.len() == record.variants.len();
-    let beside = if waited.len() > 1 {
-        format!(
-            " in `{}`, and a fifth or more in {} of {} variants",
-            worst.0,
-            waited.len(),
-            record.variants.len()
-        )
-    } else {
-        String::new()
-    };
-    let wait = words::percent(worst.1);
+    let (variants, share) = most(record, CORE_WAIT, |own| own.core_wait_share, limited)?;
     Some(Finding {
         name: "machine-shared".to_owned(),
-        variants: if all { Vec::new() } else { waited.iter().map(|(name, _)| (*name).to_owned()).collect() },
+        variants,
         doubt: Doubt::Careful,
-        evidence: format!("the generator was ready to run and waited for a core {wait} of the time{beside}"),
+        evidence: format!("the generator was ready to run and waited for a core {share}"),
         remedy: "latencies include this wait: compare only runs on the same machine, or pin the generator to a core"
             .to_owned(),
     })
+}
+
+/// The machine did not have the cores that it shows: its host gave their time to others.
+pub(super) fn stolen(record: &Record) -> Option<Finding> {
+    let (variants, share) = most(record, STOLEN, |own| own.stolen_share, |_| false)?;
+    Some(Finding {
+        name: "time-stolen".to_owned(),
+        variants,
+        doubt: Doubt::Careful,
+        evidence: format!("the host of this machine gave its cores to others {share}"),
+        remedy: "throughput and latency go up and down with it: believe only ratios within a round, and many rounds; figures by themselves want a \
+                 machine of its own"
+            .to_owned(),
+    })
+}
+
+/// Variants in whose worst iteration this share of the time was at least so much, none meaning all, and how much it was in words.
+fn most(
+    record: &Record,
+    least: f64,
+    share: fn(&GeneratorUse) -> Option<f64>,
+    not: impl Fn(&Variant) -> bool,
+) -> Option<(Vec<String>, String)> {
+    let of = |variant: &Variant| {
+        let shares = variant.iterations.iter().filter_map(|iteration| share(iteration.generator.as_ref()?));
+        shares.reduce(f64::max)
+    };
+    let found: Vec<(&str, f64)> = record
+        .variants
+        .iter()
+        .filter_map(|variant| Some((variant, of(variant)?)))
+        .filter(|(variant, share)| *share >= least && !not(variant))
+        .map(|(variant, share)| (variant.name.as_str(), share))
+        .collect();
+    let worst = found.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let beside = if found.len() > 1 {
+        let (all, least) = (record.variants.len(), words::percent(least));
+        format!(" in `{}`, and {least} or more in {} of {all} variants", worst.0, found.len())
+    } else {
+        String::new()
+    };
+    let all = found.len() > 1 && found.len() == record.variants.len();
+    let names = if all { Vec::new() } else { found.iter().map(|(name, _)| (*name).to_owned()).collect() };
+    Some((names, format!("{} of the time{beside}", words::percent(worst.1))))
 }

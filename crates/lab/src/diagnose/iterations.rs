@@ -95,6 +95,7 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
         each(&move |iteration| share(iteration.generator.as_ref()?))
     };
     tell("the generator's wait for a core", &own(|own| own.core_wait_share), words::percent);
+    tell("CPU time given to others by the host", &own(|own| own.stolen_share), words::percent);
     tell("the generator's lag", &own(|own| own.lag_p99_us), words::time);
     for name in variant.component_names() {
         let looks = seen(variant, name);

@@ -80,11 +80,21 @@ const EXPLAINED: [(&str, &[&str]); 4] = [
     ("saturated", &["backend-bound", "round-trip-bound", "little-law-broken"]),
 ];
 
+/// What a record keeps of its findings where its figures become others: what only who ran it can know, and what is not to be seen any more where
+/// a timeline lost its detail.
+const LASTING: [&str; 5] = ["not-measured", "nothing-ended", "stalls", "pauses", "gc-like-pauses"];
+
+/// Whether a finding that is in a record is not found again from its figures.
+pub(crate) fn lasts(finding: &Finding) -> bool {
+    LASTING.contains(&finding.name.as_str())
+}
+
 /// What the run noticed and what its figures show, the gravest first. Findings that are put back into the record are not found
 /// again.
 pub fn findings(record: &Record) -> Vec<Finding> {
     let mut shown = trust::whole(record);
     shown.extend(generator::shared(record));
+    shown.extend(generator::stolen(record));
     for variant in &record.variants {
         let subject = Subject { record, variant };
         let mut found: Vec<Finding> = RULES.iter().flat_map(|rule| rule(&subject)).collect();
@@ -156,6 +166,11 @@ pub fn groups(findings: &[Finding]) -> Vec<Vec<&Finding>> {
 }
 
 impl Subject<'_> {
+    /// The load had a course of its own: what changes over time may be due to it.
+    fn is_staged(&self) -> bool {
+        !self.variant.load.stages.is_empty()
+    }
+
     /// A finding about this variant.
     fn finding(&self, doubt: Doubt, name: &str, evidence: String, remedy: &str) -> Finding {
         Finding {

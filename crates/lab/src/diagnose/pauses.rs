@@ -36,6 +36,9 @@ type Stretch = (u64, u64);
 
 /// Pauses, by what programs did in them.
 pub(super) fn pauses(subject: &Subject<'_>) -> Vec<Finding> {
+    if subject.is_staged() {
+        return Vec::new();
+    }
     let paused: Vec<(&Iteration, Vec<Stretch>)> = subject
         .variant
         .iterations

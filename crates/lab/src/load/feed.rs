@@ -195,7 +195,7 @@ mod tests {
     use crate::load::schedule::{Open, Spacing, Step, Stop};
 
     fn feed(rate: f64, slots: usize, patience: u64, count: u64) -> Feed {
-        let open = Open { spacing: Spacing::Constant, steps: vec![Step { rate, duration: Duration::ZERO }] };
+        let open = Open { spacing: Spacing::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] };
         let arrivals = Arrivals::new(&open, Duration::ZERO, Stop::Count(count), Random::new(1));
         Feed::new(Source::Open(arrivals), Pick::round_robin(1), slots, patience)
     }

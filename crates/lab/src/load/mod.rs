@@ -124,7 +124,12 @@ impl Plan {
                 refuse("the concurrency of a closed loop must be its connections times their streams")
             }
             Schedule::Open(open) if open.steps.is_empty() => refuse("an open loop needs a rate"),
-            Schedule::Open(open) if open.steps.iter().any(|step| !(0.0..=1e7).contains(&step.rate)) => {
+            Schedule::Open(open)
+                if open
+                    .steps
+                    .iter()
+                    .any(|step| ![step.rate, step.to].iter().all(|rate| (0.0..=1e7).contains(rate))) =>
+            {
                 refuse("a rate must be a number from 0 to 10 000 000 requests per second")
             }
             _ => Ok(self.flow.check(&self.target)?),

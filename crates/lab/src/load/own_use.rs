@@ -1,4 +1,4 @@
-//! What the generator itself uses: the first thing to know before believing its figures.
+//! What the generator itself uses, and what its machine has been given: the first things to know before believing its figures.
 
 use std::fs;
 use std::time::Instant;
@@ -15,6 +15,32 @@ pub(crate) struct OwnUse {
     pub(crate) running: Option<u64>,
     /// Nanoseconds ready to run, waiting for a core.
     pub(crate) waiting: Option<u64>,
+    /// CPU time of the machine; `None` where the kernel does not tell.
+    machine: Option<Ticks>,
+}
+
+/// CPU time of a machine, in ticks of its kernel.
+#[derive(Debug, Clone, Copy)]
+struct Ticks {
+    /// What its host gave to others while it had work for it (steal).
+    stolen: u64,
+    /// Of whatever kind, idle as well.
+    all: u64,
+}
+
+impl Ticks {
+    /// The kernel's account of all cores.
+    fn read() -> Option<Self> {
+        Self::from_stat(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    /// From the first line of `/proc/stat` (proc(5)): user, nice, system, idle, iowait, irq, softirq, steal; guests are part of the first two.
+    fn from_stat(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+        let kinds: Vec<u64> =
+            line.split_ascii_whitespace().take(8).map_while(|kind| kind.parse().ok()).collect();
+        Some(Self { stolen: *kinds.get(7)?, all: kinds.iter().sum() })
+    }
 }
 
 impl OwnUse {
@@ -24,7 +50,7 @@ impl OwnUse {
         let mut numbers = text.split_ascii_whitespace().map(|number| number.parse().ok());
         let running = numbers.next().flatten();
         let waiting = numbers.next().flatten();
-        Self { at: Instant::now(), wall: 0, running, waiting }
+        Self { at: Instant::now(), wall: 0, running, waiting, machine: Ticks::read() }
     }
 
     /// What was used from here to `later`.
@@ -35,13 +61,33 @@ impl OwnUse {
             wall: nanos(later.at.saturating_duration_since(self.at)),
             running: between(self.running, later.running),
             waiting: between(self.waiting, later.waiting),
+            machine: self.machine.zip(later.machine).map(|(from, to)| Ticks {
+                stolen: to.stolen.saturating_sub(from.stolen),
+                all: to.all.saturating_sub(from.all),
+            }),
         }
+    }
+
+    /// Share of the machine's CPU time that its host gave to others; `None` where the kernel does not tell, and where no tick has passed.
+    pub(crate) fn stolen_share(&self) -> Option<f64> {
+        self.machine.filter(|ticks| ticks.all > 0).map(|ticks| ticks.stolen as f64 / ticks.all as f64)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_host_gave_to_others_is_a_share_of_all_time() {
+        let ticks = |text| Ticks::from_stat(text).map(|ticks| (ticks.stolen, ticks.all));
+        assert_eq!(ticks("cpu  10 1 20 100 5 2 2 60 9 9\ncpu0 1 1 1 1 1 1 1 1\n"), Some((60, 200)));
+        assert_eq!(ticks("cpu  10 1 20 100\n"), None, "a kernel before 2.6.11");
+        assert_eq!(ticks(""), None);
+        let at = |stolen, all| OwnUse { machine: Some(Ticks { stolen, all }), ..OwnUse::read() };
+        assert_eq!(at(100, 1000).until(at(150, 1200)).stolen_share(), Some(0.25));
+        assert_eq!(at(100, 1000).until(at(100, 1000)).stolen_share(), None);
+    }
 
     #[test]
     fn time_on_a_core_is_counted() {

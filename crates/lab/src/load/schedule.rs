@@ -44,10 +44,29 @@ pub enum Spacing {
 /// A rate for a time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Step {
-    /// Requests per second; 0 is a pause.
+    /// Requests per second at its start; 0 is a pause.
     pub rate: f64,
+    /// Requests per second at its end: it goes from one to the other evenly.
+    pub to: f64,
     /// How long it lasts.
     pub duration: Duration,
+}
+
+impl Step {
+    /// One rate throughout.
+    pub fn steady(rate: f64, duration: Duration) -> Self {
+        Self { rate, to: rate, duration }
+    }
+
+    /// Requests that are due in it, on average.
+    pub fn requests(&self) -> f64 {
+        self.rate.midpoint(self.to) * self.duration.as_secs_f64()
+    }
+
+    /// It is of one rate throughout.
+    pub fn is_steady(&self) -> bool {
+        self.rate.to_bits() == self.to.to_bits()
+    }
 }
 
 /// When a run ends.
@@ -68,13 +87,41 @@ pub(crate) struct Due {
     pub(crate) measured: bool,
 }
 
+/// A step on the clock of a run.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    /// Requests per second at its start.
+    rate: f64,
+    /// By how much the rate grows, requests per second in a second.
+    slope: f64,
+    /// Its end, nanoseconds since the start of the run.
+    end: u64,
+}
+
+impl Stretch {
+    /// Requests that are due in its first seconds.
+    fn due(&self, seconds: f64) -> f64 {
+        (self.rate + self.slope * seconds / 2.0) * seconds
+    }
+
+    /// When so many are due, seconds since its start; `None` when they never are.
+    fn when(&self, requests: f64) -> Option<f64> {
+        if requests <= 0.0 {
+            return (self.rate > 0.0 || self.slope > 0.0).then_some(0.0);
+        }
+        // The root of a falling rate may lie behind its end at 0: then there is none.
+        let root = (self.rate * self.rate + 2.0 * self.slope * requests).sqrt();
+        Some(2.0 * requests / (self.rate + root)).filter(|seconds| seconds.is_finite())
+    }
+}
+
 /// The cursor over an open-loop schedule.
 pub(crate) struct Arrivals {
     spacing: Spacing,
-    /// Ends of the steps in nanoseconds since the start of the run, warm-up included in the first.
-    steps: Vec<(f64, u64)>,
+    /// One after the other, warm-up included in the first, or before it where its rate does not stay the same.
+    stretches: Vec<Stretch>,
     current: usize,
-    /// Start of the current step, and arrivals since: a constant rate is computed, not summed, so it does not drift.
+    /// Start of the current one, and arrivals since: they are computed, not summed, so that a rate does not drift.
     origin: u64,
     emitted: u64,
     next: Option<u64>,
@@ -87,16 +134,29 @@ pub(crate) struct Arrivals {
 impl Arrivals {
     pub(crate) fn new(open: &Open, warmup: Duration, stop: Stop, random: Random) -> Self {
         let warmup = nanos(warmup);
+        let mut stretches: Vec<Stretch> = Vec::new();
         let mut end = warmup;
-        let last = open.steps.len().saturating_sub(1);
-        let steps = open.steps.iter().enumerate().map(|(index, step)| {
-            end = if index == last { u64::MAX } else { end.saturating_add(nanos(step.duration)) };
-            (step.rate, end)
-        });
-        let steps = steps.collect();
+        // The warm-up is part of the first step where both have the same rate.
+        if let Some(first) = open.steps.first().filter(|first| !first.is_steady() && warmup > 0) {
+            stretches.push(Stretch { rate: first.rate, slope: 0.0, end });
+        }
+        for step in &open.steps {
+            end = end.saturating_add(nanos(step.duration));
+            let slope =
+                if step.is_steady() { 0.0 } else { (step.to - step.rate) / step.duration.as_secs_f64() };
+            // What changes in no time at all has changed.
+            let slope = if slope.is_finite() { slope } else { 0.0 };
+            stretches.push(Stretch { rate: step.rate, slope, end });
+        }
+        // The last rate never ends by itself.
+        match (stretches.last_mut(), open.steps.last()) {
+            (Some(last), _) if last.slope.abs() < f64::MIN_POSITIVE => last.end = u64::MAX,
+            (_, Some(last)) => stretches.push(Stretch { rate: last.to, slope: 0.0, end: u64::MAX }),
+            _ => {}
+        }
         let mut arrivals = Self {
             spacing: open.spacing,
-            steps,
+            stretches,
             current: 0,
             origin: 0,
             emitted: 0,
@@ -136,8 +196,8 @@ impl Arrivals {
     /// Finds the arrival after `last`, passing into later steps where needed.
     fn advance(&mut self, last: u64) {
         let mut last = last;
-        while let Some(&(rate, end)) = self.steps.get(self.current) {
-            if let Some(at) = self.draw(rate, last)
+        while let Some(stretch @ Stretch { end, .. }) = self.stretches.get(self.current).copied() {
+            if let Some(at) = self.draw(stretch, last)
                 && at < end
             {
                 self.emitted += 1;
@@ -153,17 +213,20 @@ impl Arrivals {
         self.next = None;
     }
 
-    fn draw(&mut self, rate: f64, last: u64) -> Option<u64> {
-        if rate <= 0.0 {
+    fn draw(&mut self, stretch: Stretch, last: u64) -> Option<u64> {
+        if stretch.rate <= 0.0 && stretch.slope <= 0.0 {
             return None;
         }
-        let wait = match self.spacing {
-            Spacing::Constant => {
-                return Some(self.origin.saturating_add(nanos_of_seconds(self.emitted as f64 / rate)));
+        // Independent users, whose rate changes, come when as many are due as in a time in which one a second is.
+        let due = match self.spacing {
+            Spacing::Constant => self.emitted as f64,
+            Spacing::Poisson if stretch.slope.abs() < f64::MIN_POSITIVE => {
+                let wait = self.random.exponential() / stretch.rate;
+                return Some(last.saturating_add(nanos_of_seconds(wait)));
             }
-            Spacing::Poisson => self.random.exponential() / rate,
+            Spacing::Poisson => stretch.due((last - self.origin) as f64 / 1e9) + self.random.exponential(),
         };
-        Some(last.saturating_add(nanos_of_seconds(wait)))
+        Some(self.origin.saturating_add(nanos_of_seconds(stretch.when(due)?)))
     }
 }
 
@@ -205,7 +268,7 @@ mod tests {
     }
 
     fn steady(spacing: Spacing, rate: f64) -> Open {
-        Open { spacing, steps: vec![Step { rate, duration: Duration::ZERO }] }
+        Open { spacing, steps: vec![Step::steady(rate, Duration::ZERO)] }
     }
 
     #[test]
@@ -244,7 +307,7 @@ mod tests {
     #[test]
     fn steps_follow_each_other_and_a_rate_of_zero_is_a_pause() {
         let second = Duration::from_secs(1);
-        let steps = [10.0, 0.0, 20.0].map(|rate| Step { rate, duration: second }).to_vec();
+        let steps = [10.0, 0.0, 20.0].map(|rate| Step::steady(rate, second)).to_vec();
         for spacing in [Spacing::Constant, Spacing::Poisson] {
             let open = Open { spacing, steps: steps.clone() };
             let dues = all(&open, Duration::ZERO, Stop::After(3 * second));
@@ -258,6 +321,47 @@ mod tests {
                 assert!(within(2_000_000_000, 3_000_000_000) > 5);
             }
         }
+    }
+
+    #[test]
+    fn a_ramp_offers_what_lies_under_it_and_each_second_more_than_the_one_before() {
+        let up = Step { rate: 100.0, to: 1900.0, duration: Duration::from_secs(10) };
+        let down = Step { rate: 1900.0, to: 0.0, duration: Duration::from_secs(10) };
+        assert!((up.requests() - 10_000.0).abs() < 1e-6);
+        for (spacing, off) in [(Spacing::Constant, 1.0), (Spacing::Poisson, 400.0)] {
+            let open = Open { spacing, steps: vec![up, down] };
+            let warmup = Duration::from_secs(2);
+            let dues = all(&open, warmup, Stop::After(Duration::from_secs(20)));
+            let within = |from: u64, until: u64| {
+                let seconds = from * 1_000_000_000..until * 1_000_000_000;
+                dues.iter().filter(|due| seconds.contains(&due.at)).count() as f64
+            };
+            let is = |found: f64, expected: f64| (found - expected).abs() <= off;
+            assert!(is(within(0, 2), 200.0), "the warm-up has the first rate: {}", within(0, 2));
+            assert!(is(within(2, 12), 10_000.0) && is(within(12, 22), 9_500.0));
+            // Between 100 + 180 t and the same a second later.
+            assert!(
+                is(within(2, 3), 190.0) && is(within(11, 12), 1810.0),
+                "{} {}",
+                within(2, 3),
+                within(11, 12)
+            );
+            assert!(dues.windows(2).all(|pair| pair[0].at <= pair[1].at));
+            assert!(dues.last().is_some_and(|last| last.at > 21_000_000_000));
+        }
+    }
+
+    #[test]
+    fn a_ramp_that_is_over_stays_where_it_is() {
+        let up = Step { rate: 0.0, to: 100.0, duration: Duration::from_secs(1) };
+        let dues = all(
+            &Open { spacing: Spacing::Constant, steps: vec![up] },
+            Duration::ZERO,
+            Stop::After(Duration::from_secs(3)),
+        );
+        assert_eq!(dues.len(), 250);
+        assert_eq!(dues[50].at, 1_000_000_000);
+        assert_eq!(dues[51].at, 1_010_000_000);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) struct Line<'a> {
     name: &'a str,
     labels: BTreeMap<&'a str, String>,
     value: f64,
+    /// When it was read, ms since 1970, where that is said: by the kubelet, which reads every ten seconds or so and tells the same until then.
+    stamp: Option<i64>,
 }
 
 /// Names of counters that have no usual one: `NAME`, or `NAME{label="value"}`.
@@ -37,6 +39,8 @@ pub(crate) struct Seen {
     pub(crate) counters: Sample,
     pub(crate) cpu_limit_cores: Option<f64>,
     pub(crate) memory_limit_bytes: Option<u64>,
+    /// When its CPU was read, ms since 1970, where that is said.
+    pub(crate) stamp: Option<i64>,
 }
 
 /// Whether a text names a counter.
@@ -62,8 +66,10 @@ fn line(text: &str) -> Option<Line<'_>> {
         Some(inside) => labels(inside)?,
         None => (BTreeMap::new(), rest),
     };
-    let value: f64 = rest.split_ascii_whitespace().next()?.parse().ok()?;
-    (!name.is_empty() && value.is_finite()).then_some(Line { name, labels, value })
+    let mut rest = rest.split_ascii_whitespace();
+    let value: f64 = rest.next()?.parse().ok()?;
+    let stamp = rest.next().and_then(|stamp| stamp.parse().ok());
+    (!name.is_empty() && value.is_finite()).then_some(Line { name, labels, value, stamp })
 }
 
 /// Labels up to the closing brace, and what follows it.
@@ -97,6 +103,9 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
 /// What a text says about the component whose samples have these labels.
 pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'_>, at_ms: u64) -> Seen {
     let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut stamp = None;
+    // Quota and period of each container: limits add up, and periods do not.
+    let mut limits: BTreeMap<BTreeMap<&str, String>, [f64; 2]> = BTreeMap::new();
     for line in lines(text) {
         let meant = wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value));
         // The kubelet also sums a pod up, and tells of the container that holds its network.
@@ -104,6 +113,12 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'
             || line.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD");
         if meant && container {
             *sums.entry(line.name).or_default() += line.value;
+            match line.name {
+                "container_cpu_usage_seconds_total" => stamp = stamp.max(line.stamp),
+                "container_spec_cpu_quota" => limits.entry(line.labels).or_default()[0] = line.value,
+                "container_spec_cpu_period" => limits.entry(line.labels).or_default()[1] = line.value,
+                _ => {}
+            }
         }
     }
     let sum = |name: &str| sums.get(name).copied().filter(|value| *value >= 0.0);
@@ -127,7 +142,7 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'
         };
     let memory =
         count("container_memory_working_set_bytes").or_else(|| count("process_resident_memory_bytes"));
-    let quota = sum("container_spec_cpu_quota").zip(sum("container_spec_cpu_period"));
+    let cores = |[quota, period]: [f64; 2]| (quota > 0.0 && period > 0.0).then(|| quota / period);
     Seen {
         sample: user.map(|user_ms| Sample {
             user_ms,
@@ -140,10 +155,10 @@ pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'
             ..counters.clone()
         }),
         counters,
-        cpu_limit_cores: quota
-            .filter(|(quota, period)| *quota > 0.0 && *period > 0.0)
-            .map(|(quota, period)| quota / period),
+        // One without a limit may use what it likes, and so may all of them together.
+        cpu_limit_cores: limits.into_values().map(cores).sum::<Option<f64>>().filter(|cores| *cores > 0.0),
         memory_limit_bytes: count("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
+        stamp,
     }
 }
 
@@ -209,6 +224,7 @@ container_memory_working_set_bytes{container="proxy",pod="a"} 1.048576e+06
 container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
 "#;
         let labels = [("container".to_owned(), "proxy".to_owned())].into();
+        assert_eq!(super::seen(text, &labels, Named::default(), 7).stamp, Some(1_700_000_000_000));
         let seen = seen(text, &labels, Named::default(), 7);
         let expected = Sample {
             at_ms: 7,
@@ -223,6 +239,22 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             (seen.sample, seen.cpu_limit_cores, seen.memory_limit_bytes),
             (Some(expected), Some(0.05), None)
         );
+    }
+
+    #[test]
+    fn limits_of_several_containers_add_up() {
+        let pod = |name: &str, quota: u32| {
+            format!(
+                "container_cpu_usage_seconds_total{{container=\"a\",pod=\"{name}\"}} 3\n\
+                 container_spec_cpu_quota{{container=\"a\",pod=\"{name}\"}} {quota}\n\
+                 container_spec_cpu_period{{container=\"a\",pod=\"{name}\"}} 100000\n"
+            )
+        };
+        let labels: BTreeMap<String, String> = [("container".to_owned(), "a".to_owned())].into();
+        let limit = |text: &str| seen(text, &labels, Named::default(), 0).cpu_limit_cores;
+        assert_eq!(limit(&format!("{}{}", pod("x", 50_000), pod("y", 50_000))), Some(1.0));
+        assert_eq!(limit(&pod("x", 50_000)), Some(0.5));
+        assert_eq!(limit("container_cpu_usage_seconds_total{container=\"a\"} 3\n"), None);
     }
 
     #[test]

@@ -70,6 +70,7 @@ impl Page {
         Err(Trouble {
             step,
             class: Class::Status,
+            status: Some(self.status),
             why: format!("status {}: {}", self.status, self.excerpt()),
         })
     }

@@ -52,12 +52,14 @@ pub enum Class {
 pub(crate) struct Trouble {
     pub(crate) step: Step,
     pub(crate) class: Class,
+    /// The status that was not expected.
+    pub(crate) status: Option<u16>,
     pub(crate) why: String,
 }
 
 impl Trouble {
     pub(crate) fn content(step: Step, why: impl Into<String>) -> Self {
-        Self { step, class: Class::Content, why: why.into() }
+        Self { step, class: Class::Content, status: None, why: why.into() }
     }
 
     pub(crate) fn of(step: Step, failure: &Failure) -> Self {
@@ -67,7 +69,7 @@ impl Trouble {
             Fault::Reset | Fault::Closed => Class::Closed,
             Fault::Protocol => Class::Protocol,
         };
-        Self { step, class, why: failure.why.to_string() }
+        Self { step, class, status: None, why: failure.why.to_string() }
     }
 }
 
@@ -92,7 +94,8 @@ pub(crate) struct Tally {
     pub(crate) ok: Latencies,
     pub(crate) failed: u64,
     pub(crate) steps: BTreeMap<Step, Requests>,
-    pub(crate) troubles: BTreeMap<(Step, Class), Troubles>,
+    /// By step, class and the status that was not expected.
+    pub(crate) troubles: BTreeMap<(Step, Class, Option<u16>), Troubles>,
     /// Successful transactions in each second of the window.
     pub(crate) per_second: Vec<u64>,
     /// Transactions that ended before the window, and that failed among them.
@@ -152,7 +155,7 @@ impl Tally {
         }
         if let Err(trouble) = ending {
             // Failures of warm-up and end are told as well: they say what the figures rest on.
-            let key = (trouble.step, trouble.class);
+            let key = (trouble.step, trouble.class, trouble.status);
             let new = || Troubles { count: 0, example: trouble.why, measured: Latencies::new() };
             let seen = self.troubles.entry(key).or_insert_with(new);
             seen.count += 1;
@@ -216,7 +219,24 @@ mod tests {
         assert_eq!((tally.before, tally.after), ((2, 1), (1, 0)));
         assert_eq!(tally.per_second, [1, 1]);
         assert_eq!(tally.steps[&Step::Token].answered.count(), 1);
-        let troubles = &tally.troubles[&(Step::Token, Class::Content)];
+        let troubles = &tally.troubles[&(Step::Token, Class::Content, None)];
         assert_eq!((troubles.count, troubles.measured.count()), (2, 1));
+    }
+
+    #[test]
+    fn statuses_that_were_not_expected_are_told_apart() {
+        let mut tally = Tally::new();
+        tally.window = (0, 1000);
+        for status in [503, 429, 503] {
+            let trouble = Trouble {
+                step: Step::Token,
+                class: Class::Status,
+                status: Some(status),
+                why: "busy".to_owned(),
+            };
+            tally.transaction(5, 10, Err(trouble));
+        }
+        let of = |status| tally.troubles[&(Step::Token, Class::Status, Some(status))].count;
+        assert_eq!((of(503), of(429)), (2, 1));
     }
 }

@@ -110,6 +110,11 @@ fn check_variant(variant: &Variant) -> Checked {
             format!("{} iterations are more than {MOST_ITERATIONS}", variant.iterations.len()),
         );
     }
+    for stage in &variant.load.stages {
+        [stage.from_per_s, stage.to_per_s, stage.seconds]
+            .into_iter()
+            .try_for_each(|figure| finite(&place, "a figure of a stage", figure))?;
+    }
     let mut numbers = BTreeSet::new();
     for (name, value) in &variant.counters {
         finite(&place, name, *value)?;

@@ -14,8 +14,9 @@ mod parts;
 mod run;
 mod target;
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::fs::{File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -27,7 +28,9 @@ pub use parts::{
     Class, Component, Doubt, Event, Finding, Flooded, GeneratorUse, Held, Iteration, Outcome, Phase, Printed,
     Revocations, Sample, Slice, Staleness, Stated, Variant,
 };
-pub use run::{Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Sweep};
+pub use run::{
+    Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Stage, Sweep,
+};
 pub use target::{Comparison, Measure, Target, Unit};
 
 /// Largest record that is read, bytes. A run of 64 variants with everything in it stays far below.
@@ -185,14 +188,23 @@ impl Record {
         Ok(json)
     }
 
-    /// Writes the record to a file.
+    /// Writes the record to a file: all of it, or what was there stays.
     pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let name = || path.display().to_string();
         let json = self
             .to_json()
             .map_err(|contradiction| RecordError::Contradiction { path: name(), contradiction })?;
-        let file = File::create(path).and_then(|mut file| file.write_all(json.as_bytes()));
-        file.map_err(|error| RecordError::File { action: "write", path: name(), error })
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let written = || -> io::Result<()> {
+            let mut file = tempfile::Builder::new()
+                .prefix(".record-")
+                .permissions(Permissions::from_mode(0o644))
+                .tempfile_in(folder)?;
+            file.write_all(json.as_bytes())?;
+            file.persist(path).map_err(|refused| refused.error)?;
+            Ok(())
+        };
+        written().map_err(|error| RecordError::File { action: "write", path: name(), error })
     }
 
     /// Drops detail until no series has more than [`MOST_POINTS`] points, fewer where there are so many series that all together would have

@@ -126,6 +126,8 @@ pub struct GeneratorUse {
     pub cpu_share: Option<f64>,
     /// Share of the time in which it was ready to run and waited for a core, the worst one.
     pub core_wait_share: Option<f64>,
+    /// Share of the CPU time of its machine that the host of that gave to others (steal), the worst one; absent where nobody says.
+    pub stolen_share: Option<f64>,
     /// 99th percentile of how much later than due and possible requests were sent, µs.
     pub lag_p99_us: Option<f64>,
     /// The generator, not the target, limits or distorts the figures.

@@ -125,8 +125,11 @@ pub struct LoadShape {
     pub arrivals: Arrivals,
     /// Workers of a closed loop, or most requests in flight; absent when nobody says.
     pub concurrency: Option<u32>,
-    /// Requests per second that were offered; absent for a closed loop.
+    /// Requests per second that were offered, on average over the window; absent for a closed loop.
     pub rate_per_s: Option<f64>,
+    /// Rates one after the other, where it was not one throughout; the warm-up has the first one's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
     /// What one unit of work is, such as `request` or `oidc-code`.
     pub flow: String,
     /// `http/1.1` or `h2`; absent when nobody says.
@@ -135,6 +138,18 @@ pub struct LoadShape {
     pub tokens: Option<u64>,
     /// Time after which an answer is not waited for any more, seconds; absent when nobody says.
     pub timeout_s: Option<f64>,
+}
+
+/// A rate that was offered for a time, or an even change from one to another.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stage {
+    /// Requests per second at its start.
+    pub from_per_s: f64,
+    /// Requests per second at its end.
+    pub to_per_s: f64,
+    /// How long it lasted.
+    pub seconds: f64,
 }
 
 impl LoadShape {

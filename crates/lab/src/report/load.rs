@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::findings::{self, Finding};
-use crate::load::{Choice, Fault, Latency, Outcome, Plan, Protocol, Schedule, Second, Spacing, Stop};
+use crate::load::{Choice, Fault, Latency, Outcome, Plan, Protocol, Schedule, Second, Spacing, Step, Stop};
 use crate::observe::Observation;
 use crate::units::{ratio, seconds};
 
@@ -56,6 +56,8 @@ pub struct GeneratorUse {
     pub cpu_us_per_request: Option<f64>,
     /// Share of the time that its thread was ready to run and waited for a core.
     pub core_wait_share: Option<f64>,
+    /// Share of the CPU time of its machine that the host of that gave to others (steal); absent where the kernel does not tell.
+    pub stolen_share: Option<f64>,
     /// How much later than due *and* possible requests were sent, µs.
     pub lag_us: Latency,
     /// The generator, not the target, is what limits or distorts the figures.
@@ -75,6 +77,9 @@ pub struct PlanFacts {
     pub arrivals: &'static str,
     /// Requests per second and seconds, one pair per step; empty for a closed loop.
     pub steps: Vec<(f64, f64)>,
+    /// Rates at the ends of the steps, where one of them changes; empty otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub steps_to: Vec<f64>,
     /// Connections.
     pub connections: usize,
     /// Requests in flight at once on one connection.
@@ -190,11 +195,11 @@ impl LoadReport {
 
 impl PlanFacts {
     fn new(plan: &Plan) -> Self {
-        let (arrivals, steps) = match &plan.schedule {
-            Schedule::Closed { .. } => ("closed", Vec::new()),
+        let (arrivals, steps): (_, &[Step]) = match &plan.schedule {
+            Schedule::Closed { .. } => ("closed", &[]),
             Schedule::Open(open) => {
                 let name = if open.spacing == Spacing::Constant { "constant" } else { "poisson" };
-                (name, open.steps.iter().map(|step| (step.rate, step.duration.as_secs_f64())).collect())
+                (name, &open.steps)
             }
         };
         let (duration, requests) = match plan.stop {
@@ -206,7 +211,12 @@ impl PlanFacts {
             protocol: if plan.target.protocol == Protocol::Http1 { "http/1.1" } else { "h2" },
             tls: plan.target.is_tls(),
             arrivals,
-            steps,
+            steps: steps.iter().map(|step| (step.rate, step.duration.as_secs_f64())).collect(),
+            steps_to: if steps.iter().all(Step::is_steady) {
+                Vec::new()
+            } else {
+                steps.iter().map(|step| step.to).collect()
+            },
             connections: plan.connections,
             streams: plan.streams,
             keep_alive: plan.flow.keep_alive,
@@ -253,6 +263,7 @@ fn generator(outcome: &Outcome, rate: f64) -> GeneratorUse {
         cpu_share,
         cpu_us_per_request: cpu_share.filter(|_| rate > 0.0).map(|share| ratio(share * 1e6, rate)),
         core_wait_share: share(outcome.own.waiting),
+        stolen_share: outcome.own.stolen_share(),
         lag_us: outcome.recorder.lag.summary(),
         limited: false,
     }

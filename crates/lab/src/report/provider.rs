@@ -50,6 +50,8 @@ pub struct ProviderGenerator {
     pub cpu_us_per_transaction: Option<f64>,
     /// Share of the time that its thread was ready to run and waited for a core.
     pub core_wait_share: Option<f64>,
+    /// Share of the CPU time of its machine that the host of that gave to others (steal); absent where the kernel does not tell.
+    pub stolen_share: Option<f64>,
     /// The generator, not the provider, limits the figures.
     pub limited: bool,
 }
@@ -130,6 +132,9 @@ pub struct TroubleCount {
     pub step: Step,
     /// How.
     pub class: Class,
+    /// The status that was not expected; absent where it was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
     /// How many.
     pub count: u64,
     /// The first one in words.
@@ -149,6 +154,7 @@ impl ProviderReport {
             cpu_share: share(outcome.own.running),
             cpu_us_per_transaction: spent.map(|running| ratio(running as f64 / 1e3, ended)),
             core_wait_share: share(outcome.own.waiting),
+            stolen_share: outcome.own.stolen_share(),
             limited: false,
         };
         let (from, until) = (Duration::from_nanos(tally.window.0), Duration::from_nanos(tally.window.1));
@@ -172,9 +178,10 @@ impl ProviderReport {
             faults: tally
                 .troubles
                 .iter()
-                .map(|(&(step, class), seen)| TroubleCount {
+                .map(|(&(step, class, status), seen)| TroubleCount {
                     step,
                     class,
+                    status,
                     count: seen.count,
                     example: seen.example.clone(),
                 })

@@ -92,7 +92,7 @@ impl Floor<'_> {
         let mut up = Up { running, tokens, site: None, sender: None };
         self.progress.measuring(&format!("{name}, counted"), 0, None);
         let (seed, interrupt) = (self.seed, self.interrupt);
-        let sent = measure::measure(&mut up, &load, None, seed, interrupt, &self.progress)?;
+        let sent = measure::measure(&mut up, &load, &[], seed, interrupt, &self.progress)?;
         if sent.interrupted {
             return Err(TopologyError::Interrupted.into());
         }

@@ -63,11 +63,13 @@ fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
             example: None,
         });
     }
-    for (&(step, class), seen) in tally.troubles.iter().filter(|(_, seen)| seen.measured.count() > 0) {
+    for (&(step, class, status), seen) in tally.troubles.iter().filter(|(_, seen)| seen.measured.count() > 0)
+    {
         let answered = matches!(class, Trouble::Status);
         iteration.classes.push(Class {
             outcome: if answered { Outcome::Refused } else { Outcome::Failed },
-            status: None,
+            // A status below 400 that the step does not have on success says nothing by itself.
+            status: status.filter(|status| *status >= 400),
             fault: Some(format!("{step:?}: {class:?}").to_lowercase()),
             count: seen.measured.count(),
             latency: Some(seen.measured.distribution()),
@@ -78,6 +80,7 @@ fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
     iteration.generator = Some(GeneratorUse {
         cpu_share: own.cpu_share,
         core_wait_share: own.core_wait_share,
+        stolen_share: own.stolen_share,
         // Virtual users send when the answer before is there: nothing is due earlier.
         lag_p99_us: None,
         limited: own.limited,

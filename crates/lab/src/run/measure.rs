@@ -16,7 +16,7 @@ use crate::generator::COMPONENT;
 use crate::interrupt::Interrupt;
 use crate::load::{self, Choice, Fault, Open, Plan, Probe, Protocol, Schedule, Slices, Step, Stop, Target};
 use crate::provider::{ProviderPlan, Scenario as Flow};
-use crate::record::{Arrivals, Class, Component, GeneratorUse, Iteration, LoadShape, Outcome, Phase};
+use crate::record::{Arrivals, Class, Component, GeneratorUse, Iteration, LoadShape, Outcome, Phase, Stage};
 use crate::report::LoadReport;
 use crate::revoke::{self, Site};
 use crate::scenario::{Arrangement, Arriving, Load};
@@ -44,16 +44,31 @@ impl Measured {
 }
 
 /// The load as the record says it.
-pub(super) fn shape(arrangement: &Arrangement, load: &Load, rate: Option<f64>, tokens: usize) -> LoadShape {
-    let (arrivals, concurrency) = match load.arrivals {
-        Arriving::Closed(workers) => (Arrivals::Closed, workers),
-        Arriving::Open { connections, .. } => (Arrivals::Open, connections),
+pub(super) fn shape(arrangement: &Arrangement, load: &Load, steps: &[Step], tokens: usize) -> LoadShape {
+    let (arrivals, concurrency) = match &load.arrivals {
+        Arriving::Closed(workers) => (Arrivals::Closed, *workers),
+        Arriving::Open { connections, .. } => (Arrivals::Open, *connections),
+    };
+    let stage = |step: &Step| Stage {
+        from_per_s: step.rate,
+        to_per_s: step.to,
+        seconds: step.duration.as_secs_f64(),
+    };
+    let (rate, stages) = match steps {
+        [] => (None, Vec::new()),
+        [one] if one.is_steady() => (Some(one.rate), Vec::new()),
+        steps => {
+            let lasts: Duration = steps.iter().map(|step| step.duration).sum();
+            let requests: f64 = steps.iter().map(Step::requests).sum();
+            (Some(requests / lasts.as_secs_f64()), steps.iter().map(stage).collect())
+        }
     };
     let http2 = arrangement.topology.load.protocol == Protocol::Http2;
     LoadShape {
         arrivals,
         concurrency: Some(concurrency),
         rate_per_s: rate,
+        stages,
         flow: load.flow.map_or(LoadShape::REQUEST, Flow::name).to_owned(),
         protocol: Some(if http2 && load.flow.is_none() { "h2" } else { "http/1.1" }.to_owned()),
         // A flow gets new ones all the time.
@@ -76,7 +91,7 @@ pub(super) struct Up {
 pub(super) fn measure(
     up: &mut Up,
     load: &Load,
-    rate: Option<f64>,
+    steps: &[Step],
     seed: u64,
     interrupt: &Interrupt,
     progress: &Progress,
@@ -91,7 +106,7 @@ pub(super) fn measure(
             let token = tokens.first().filter(|_| load.tokens > 0).cloned();
             Sending::Another { sender, entry: Box::new(entry), token, load }
         }
-        (None, None) => Sending::Requests(plans(running, tokens, load, rate, seed)?),
+        (None, None) => Sending::Requests(plans(running, tokens, load, steps, seed)?),
     };
     let watch = load.revocations.zip(site.as_ref());
     let watch =
@@ -220,15 +235,18 @@ fn plans(
     running: &Running,
     tokens: &[String],
     load: &Load,
-    rate: Option<f64>,
+    steps: &[Step],
     seed: u64,
 ) -> Result<Vec<Plan>, Failed> {
     let targets = running.targets(load.path.as_deref())?;
     let parts = targets.len();
+    let share = |rate: f64| rate / parts as f64;
+    let steps: Vec<Step> =
+        steps.iter().map(|step| Step { rate: share(step.rate), to: share(step.to), ..*step }).collect();
     let all = targets.into_iter().enumerate();
     let plans = all.map(|(index, target)| {
         let part = |whole: usize| whole / parts + usize::from(index < whole % parts);
-        plan(target, tokens, load, rate.map(|rate| rate / parts as f64), seed ^ count(index) << 32, part)
+        plan(target, tokens, load, &steps, seed ^ count(index) << 32, part)
     });
     let plans: Vec<Plan> = plans.collect();
     if plans.iter().any(|plan| plan.connections == 0 || plan.stop == Stop::Count(0)) {
@@ -242,20 +260,20 @@ fn plan(
     target: Target,
     tokens: &[String],
     load: &Load,
-    rate: Option<f64>,
+    steps: &[Step],
     seed: u64,
     part: impl Fn(usize) -> usize,
 ) -> Plan {
     let population = tokens.iter().take(load.tokens as usize).cloned().collect();
     let choice = load.zipf.map_or(Choice::RoundRobin, Choice::Zipf);
-    let (schedule, slots) = match load.arrivals {
+    let (schedule, slots) = match &load.arrivals {
         Arriving::Closed(workers) => {
-            let workers = part(workers as usize);
+            let workers = part(*workers as usize);
             (Schedule::Closed { concurrency: workers }, workers)
         }
         Arriving::Open { spacing, connections, .. } => {
-            let steps = vec![Step { rate: rate.unwrap_or(0.0), duration: Duration::ZERO }];
-            (Schedule::Open(Open { spacing, steps }), part(connections as usize))
+            let open = Open { spacing: *spacing, steps: steps.to_vec() };
+            (Schedule::Open(open), part(*connections as usize))
         }
     };
     // HTTP/2 shares connections: as many requests in flight on fewer of them.
@@ -326,6 +344,7 @@ fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> I
     iteration.generator = Some(GeneratorUse {
         cpu_share: own.cpu_share,
         core_wait_share: own.core_wait_share,
+        stolen_share: own.stolen_share,
         lag_p99_us: (own.lag_us.count > 0).then_some(own.lag_us.p99),
         limited: own.limited,
     });

@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 use crate::desk::audit::{AuditError, Tables};
 use crate::diagnose;
 use crate::interrupt::Interrupt;
-use crate::load::Random;
+use crate::load::{Random, Step};
 use crate::record::{
     Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
 };
-use crate::scenario::{Arrangement, Arriving, Fresh, Load, Rate, Scenario};
+use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
 use self::generator::Sender;
@@ -198,10 +198,18 @@ fn record(
         let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
         record.reference.extend(rows);
     }
+    // An arrangement that failed is all of its variants.
+    let variants_of = |name: &String| -> Vec<String> {
+        let arrangement = scenario.arrangements.iter().find(|arrangement| arrangement.name == *name);
+        arrangement.map_or_else(
+            || vec![name.clone()],
+            |arrangement| arrangement.loads.iter().map(|load| scenario.variant(arrangement, load)).collect(),
+        )
+    };
     record.findings.extend(failed.iter().map(|(name, why)| {
         Finding {
             name: "not-measured".to_owned(),
-            variants: vec![name.clone()],
+            variants: variants_of(name),
             doubt: Doubt::Careful,
             evidence: first_line(why),
             remedy:
@@ -437,8 +445,8 @@ impl Floor<'_> {
 
     /// Finds out what the slowest arrangement serves to a closed loop.
     fn calibrate(&mut self, up: &mut BTreeMap<usize, Up>) {
-        let closed = self.scenario.loads.values().find_map(|load| match load.arrivals {
-            Arriving::Closed(workers) => Some((workers, load.streams)),
+        let closed = self.scenario.loads.values().find_map(|load| match &load.arrivals {
+            Arriving::Closed(workers) => Some((*workers, load.streams)),
             Arriving::Open { .. } => None,
         });
         let (workers, streams) = closed.unwrap_or((CALIBRATING, None));
@@ -469,7 +477,7 @@ impl Floor<'_> {
                 0,
                 Some(length + load.warmup),
             );
-            let seen = measure::measure(&mut one, &load, None, self.seed, self.interrupt, &self.progress);
+            let seen = measure::measure(&mut one, &load, &[], self.seed, self.interrupt, &self.progress);
             one.sender = sender;
             match seen {
                 Ok(seen) if seen.interrupted => self.interrupted = true,
@@ -496,12 +504,12 @@ impl Floor<'_> {
         let arrangement = &self.scenario.arrangements[index];
         let load = &arrangement.adapt(&self.scenario.loads[name]);
         let variant = self.scenario.variant(arrangement, name);
-        let rate = self.rate(load);
+        let steps = self.steps(load);
         self.progress.measuring(&variant, round, load.length());
         let start_ms = crate::units::nanos(self.origin.elapsed()) / 1_000_000;
         // Another seed for each round, the same for all variants of a round: they get the same arrivals.
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(u64::from(round));
-        let outcome = measure::measure(up, load, rate, seed, self.interrupt, &self.progress);
+        let outcome = measure::measure(up, load, &steps, seed, self.interrupt, &self.progress);
         match outcome {
             Ok(measured) => {
                 self.interrupted |= measured.interrupted;
@@ -515,7 +523,7 @@ impl Floor<'_> {
                 let iteration = Iteration { number: round, start_ms, ..iteration };
                 let what = if load.flow.is_some() { "transactions" } else { "requests" };
                 self.progress.measured(&variant, round, &iteration, what);
-                let shape = measure::shape(arrangement, load, rate, up.tokens.len());
+                let shape = measure::shape(arrangement, load, &steps, up.tokens.len());
                 let entry = self.variants.entry(variant.clone());
                 let topology = &arrangement.topology;
                 let path = if load.flow.is_some() { &topology.flow_path } else { &topology.path };
@@ -527,13 +535,19 @@ impl Floor<'_> {
         }
     }
 
-    fn rate(&self, load: &Load) -> Option<f64> {
-        match load.arrivals {
-            Arriving::Closed(_) => None,
-            Arriving::Open { rate: Rate::PerSecond(rate), .. } => Some(rate),
-            Arriving::Open { rate: Rate::OfSlowest(share), .. } => {
-                Some(sober(self.slowest.unwrap_or(0.0) * share))
-            }
+    /// Rates of an open loop, one after the other; none of a closed one.
+    fn steps(&self, load: &Load) -> Vec<Step> {
+        let Arriving::Open { course, .. } = &load.arrivals else { return Vec::new() };
+        let per_s = |rate: Rate| match rate {
+            Rate::PerSecond(rate) => rate,
+            Rate::OfSlowest(share) => sober(self.slowest.unwrap_or(0.0) * share),
+        };
+        match course {
+            Course::Steady(rate) => vec![Step::steady(per_s(*rate), Duration::ZERO)],
+            Course::Stages(stages) => stages
+                .iter()
+                .map(|stage| Step { rate: per_s(stage.from), to: per_s(stage.to), duration: stage.lasts })
+                .collect(),
         }
     }
 }

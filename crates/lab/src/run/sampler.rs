@@ -72,7 +72,7 @@ impl Sampler {
         let local = sampler.spawn("watch", INTERVAL, origin, Box::new(Local::new(here, view.clone())));
         sampler.threads.extend(local);
         for asked in elsewhere.iter().filter_map(|component| asked.remove(&component.name)) {
-            let remote = Remote { asked, view: view.clone() };
+            let remote = Remote { asked, stamp: None, view: view.clone() };
             let remote = sampler.spawn("scrape", SCRAPE, origin, Box::new(remote));
             sampler.threads.extend(remote);
         }
@@ -375,6 +375,8 @@ impl Looking for Asked {
 /// Something that runs elsewhere.
 struct Remote {
     asked: Asked,
+    /// When what was told last had been read.
+    stamp: Option<i64>,
     view: View,
 }
 
@@ -382,7 +384,10 @@ impl Looking for Remote {
     fn look(&mut self, at_ms: u64) {
         let Some(seen) = self.asked.ask(at_ms) else { return };
         let about = &mut self.asked.about;
-        if let Some(sample) = seen.sample {
+        // What is told again is no new look: it would be counted as if nothing had been used meanwhile.
+        let again = seen.stamp.is_some() && seen.stamp == self.stamp;
+        self.stamp = seen.stamp;
+        if let Some(sample) = seen.sample.filter(|_| !again) {
             add(&mut about.samples, sample);
         }
         about.cpu_limit_cores = seen.cpu_limit_cores.or(about.cpu_limit_cores);

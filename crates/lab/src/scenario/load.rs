@@ -2,6 +2,7 @@
 //!
 //! Owns: keys and what they may hold. Does not own: sending.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -23,6 +24,10 @@ const EVERY: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Shortest of both.
 pub(super) const LEAST_PACE: Duration = Duration::from_millis(1);
+/// Highest rate, requests per second.
+const MOST_RATE: f64 = 1e7;
+/// Fewest rates of a load that stands for several.
+const LEAST_RATES: usize = 3;
 /// Most workers or connections: each takes a port.
 const MOST: u32 = 10_000;
 /// Most connections that are held: what one address can have open to one port, and a little more.
@@ -106,7 +111,7 @@ pub enum Holding {
 }
 
 /// How requests arrive.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Arriving {
     /// So many workers, each of which waits for its answer.
     Closed(u32),
@@ -115,10 +120,43 @@ pub enum Arriving {
         /// The time between two.
         spacing: Spacing,
         /// How many a second.
-        rate: Rate,
+        course: Course,
         /// Most requests in flight.
         connections: u32,
     },
+}
+
+/// A load, and what is added to the name of the table that it comes from, where that stands for several.
+pub(super) type Part = (Option<String>, Load);
+
+/// Requests per second over the time of a load.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Course {
+    /// The same throughout.
+    Steady(Rate),
+    /// One after the other.
+    Stages(Vec<Stage>),
+}
+
+impl Course {
+    /// Every rate that it names.
+    pub(crate) fn rates(&self) -> Vec<Rate> {
+        match self {
+            Self::Steady(rate) => vec![*rate],
+            Self::Stages(stages) => stages.iter().flat_map(|stage| [stage.from, stage.to]).collect(),
+        }
+    }
+}
+
+/// A rate for a time, or an even change from one to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stage {
+    /// At its start.
+    pub from: Rate,
+    /// At its end.
+    pub to: Rate,
+    /// How long it lasts.
+    pub lasts: Duration,
 }
 
 /// Requests per second.
@@ -139,6 +177,9 @@ pub(super) struct LoadTable {
     concurrency: Option<u32>,
     connections: Option<u32>,
     rate: Option<RateTable>,
+    /// Several loads of the same kind, one for each.
+    rates: Option<Vec<RateTable>>,
+    steps: Option<Vec<String>>,
     requests: Option<u64>,
     duration: Option<String>,
     rounds: Option<u32>,
@@ -209,13 +250,16 @@ impl LoadTable {
     pub(super) fn with(self, other: &Self) -> Self {
         let other = other.clone();
         // An end by number and one by time exclude each other: whichever is given anew is meant.
-        let ends = other.requests.is_some() || other.duration.is_some();
+        let ends = other.requests.is_some() || other.duration.is_some() || other.steps.is_some();
+        let paced = other.rate.is_some() || other.rates.is_some() || other.steps.is_some();
         Self {
             flow: other.flow.or(self.flow),
             arrivals: other.arrivals.or(self.arrivals),
             concurrency: other.concurrency.or(self.concurrency),
             connections: other.connections.or(self.connections),
-            rate: other.rate.or(self.rate),
+            rate: if paced { other.rate } else { self.rate },
+            rates: if paced { other.rates } else { self.rates },
+            steps: if paced { other.steps } else { self.steps },
             requests: if ends { other.requests } else { self.requests },
             duration: if ends { other.duration } else { self.duration },
             rounds: other.rounds.or(self.rounds),
@@ -250,31 +294,68 @@ impl LoadTable {
         match self.arrivals {
             None => wrong(
                 "arrivals",
-                "is missing; give \"poisson\", \"constant\" (open loops, with `rate`) or \"closed\" (with `concurrency`)",
+                "is missing; give \"poisson\", \"constant\" (open loops, with `rate`, `rates` or `steps`) or \"closed\" (with `concurrency`)",
             ),
-            Some(Word::Closed) => match (self.concurrency, &self.rate) {
-                (Some(workers), None) => Ok(Arriving::Closed(in_flight("concurrency", workers)?)),
-                (_, Some(_)) => wrong("rate", "a closed loop has none: its rate is workers ÷ latency"),
-                (None, None) => wrong("concurrency", "is missing: a closed loop has a number of workers"),
+            Some(Word::Closed) => match (self.concurrency, &self.rate, &self.steps) {
+                (Some(workers), None, None) => Ok(Arriving::Closed(in_flight("concurrency", workers)?)),
+                (_, Some(_), _) => wrong("rate", "a closed loop has none: its rate is workers ÷ latency"),
+                (_, _, Some(_)) => {
+                    wrong("steps", "a closed loop has no rates: its rate is workers ÷ latency")
+                }
+                (None, None, None) => {
+                    wrong("concurrency", "is missing: a closed loop has a number of workers")
+                }
             },
             Some(word) => {
-                let Some(rate) = &self.rate else {
-                    return wrong(
-                        "rate",
-                        "is missing; give requests per second, or a share of what the slowest variant serves: \"60%\"",
-                    );
+                let course = match (&self.rate, &self.steps) {
+                    (Some(rate), None) => Course::Steady(rate.rate()?),
+                    (None, Some(steps)) => Course::Stages(stages(steps).map_err(|what| ("steps", what))?),
+                    (Some(_), Some(_)) => return wrong("steps", "stand beside `rate`: give one of them"),
+                    (None, None) => {
+                        return wrong(
+                            "rate",
+                            "is missing; give requests per second, a share of what the slowest variant serves (\"60%\"), `rates` or `steps`",
+                        );
+                    }
                 };
                 Ok(Arriving::Open {
                     spacing: if word == Word::Constant { Spacing::Constant } else { Spacing::Poisson },
-                    rate: rate.rate()?,
+                    course,
                     connections: in_flight("connections", self.connections.unwrap_or(CONNECTIONS))?,
                 })
             }
         }
     }
 
+    /// The loads that it stands for, by what is added to its name: itself, or one for each of its `rates`.
+    pub(super) fn each(self) -> Result<Vec<Part>, (&'static str, String)> {
+        let Some(rates) = self.rates.clone() else { return Ok(vec![(None, self.load()?)]) };
+        let wrong = |what: &str| Err(("rates", what.to_owned()));
+        if matches!(self.arrivals, Some(Word::Closed)) {
+            return wrong("a closed loop has none: its rate is workers ÷ latency");
+        }
+        if self.rate.is_some() || self.steps.is_some() {
+            return wrong("stand beside `rate` or `steps`: give one of them");
+        }
+        if rates.len() < LEAST_RATES {
+            return wrong(
+                "are three at least: fewer show no bend, and each can be a load of its own, with `rate`",
+            );
+        }
+        let one = |rate: RateTable| {
+            let name = rate.to_string();
+            let table = Self { rates: None, rate: Some(rate), ..self.clone() };
+            Ok((Some(name), table.load()?))
+        };
+        let all: Vec<Part> = rates.into_iter().map(one).collect::<Result<_, _>>()?;
+        let mut names: Vec<_> = all.iter().map(|(name, _)| name).collect();
+        names.sort();
+        names.dedup();
+        if names.len() < all.len() { wrong("name one twice") } else { Ok(all) }
+    }
+
     /// The load, or the key that is wrong and why.
-    pub(super) fn load(self) -> Result<Load, (&'static str, String)> {
+    fn load(self) -> Result<Load, (&'static str, String)> {
         let time = |key: &'static str, text: &Option<String>| {
             text.as_deref().map(amount::duration).transpose().map_err(|what| (key, what))
         };
@@ -299,9 +380,15 @@ impl LoadTable {
             }
         }
         let arrivals = self.arrivals()?;
-        let stop = match (self.requests, time("duration", &self.duration)?) {
-            (Some(1..), None) => Stop::Count(self.requests.unwrap_or(1)),
-            (None, Some(duration)) if !duration.is_zero() => Stop::After(duration),
+        let stages = match &arrivals {
+            Arriving::Open { course: Course::Stages(stages), .. } => Some(stages),
+            _ => None,
+        };
+        let stop = match (self.requests, time("duration", &self.duration)?, stages) {
+            (Some(1..), None, None) => Stop::Count(self.requests.unwrap_or(1)),
+            (None, Some(duration), None) if !duration.is_zero() => Stop::After(duration),
+            (None, None, Some(stages)) => Stop::After(stages.iter().map(|stage| stage.lasts).sum()),
+            (_, _, Some(_)) => return wrong("duration", "`steps` say how long each lasts"),
             _ => return wrong("duration", "give either `duration` or `requests`, above 0"),
         };
         if self.rounds == Some(0) {
@@ -311,9 +398,9 @@ impl LoadTable {
         if timeout.is_zero() {
             return wrong("timeout", "of zero answers nothing");
         }
-        let slots = match arrivals {
-            Arriving::Closed(workers) => workers,
-            Arriving::Open { connections, .. } => connections,
+        let slots = match &arrivals {
+            Arriving::Closed(workers) => *workers,
+            Arriving::Open { connections, .. } => *connections,
         };
         if self.streams.is_some_and(|streams| streams == 0 || slots % streams != 0) {
             let what = format!("is a number that {slots} requests in flight can be divided by");
@@ -413,6 +500,39 @@ impl FloodTable {
     }
 }
 
+/// Steps, each `RATE@TIME` or `RATE..RATE@TIME`; the key's error in words.
+fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
+    let stage = |text: &String| {
+        let wrong = || {
+            format!(
+                "`{text}` is no step; write RATE@TIME or RATE..RATE@TIME, such as \"500@10s\" or \"10%..120%@60s\""
+            )
+        };
+        let (rates, time) = text.split_once('@').ok_or_else(wrong)?;
+        let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
+        // A pause is a step too.
+        let rate = |text: &str| match text.trim().parse::<f64>() {
+            Ok(rate) if (0.0..=MOST_RATE).contains(&rate) => Ok(Rate::PerSecond(rate)),
+            Ok(_) => Err(wrong()),
+            Err(_) => RateTable::Text(text.trim().to_owned()).rate().map_err(|_| wrong()),
+        };
+        let lasts = amount::duration(time.trim()).ok().filter(|time| !time.is_zero()).ok_or_else(wrong)?;
+        Ok(Stage { from: rate(from)?, to: rate(to)?, lasts })
+    };
+    let all: Vec<Stage> = steps.iter().map(stage).collect::<Result<_, String>>()?;
+    let sends = |stage: &Stage| [stage.from, stage.to].iter().any(|rate| *rate != Rate::PerSecond(0.0));
+    if all.iter().any(sends) { Ok(all) } else { Err("of pauses alone send nothing".to_owned()) }
+}
+
+impl fmt::Display for RateTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(rate) => write!(f, "{rate}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
 impl RateTable {
     fn rate(&self) -> Result<Rate, (&'static str, String)> {
         let wrong = || {
@@ -420,7 +540,7 @@ impl RateTable {
             ("rate", what.to_owned())
         };
         match self {
-            Self::Number(rate) if *rate > 0.0 && *rate <= 1e7 => Ok(Rate::PerSecond(*rate)),
+            Self::Number(rate) if *rate > 0.0 && *rate <= MOST_RATE => Ok(Rate::PerSecond(*rate)),
             Self::Number(_) => Err(wrong()),
             Self::Text(text) => {
                 let share: f64 =
@@ -464,7 +584,7 @@ mod tests {
     #[test]
     fn rates_are_numbers_or_shares() {
         let rate = |text: &str| match load(&format!("arrivals = 'poisson'\nrate = {text}\nduration = '1s'")) {
-            Ok(Load { arrivals: Arriving::Open { rate, .. }, .. }) => Ok(rate),
+            Ok(Load { arrivals: Arriving::Open { course: Course::Steady(rate), .. }, .. }) => Ok(rate),
             Ok(_) => panic!("not open"),
             Err((key, what)) => Err((key, what)),
         };
@@ -478,6 +598,52 @@ mod tests {
     }
 
     #[test]
+    fn steps_are_rates_for_a_time_and_changes_from_one_to_another() {
+        let steps = |text: &str| load(&format!("arrivals = 'poisson'\nsteps = {text}"));
+        let found = steps("['500@10s', '0@5s', '10%..120%@1m']").unwrap();
+        assert_eq!(found.stop, Stop::After(Duration::from_secs(75)));
+        let stage = |from, to, seconds| Stage { from, to, lasts: Duration::from_secs(seconds) };
+        let (steady, pause) = (Rate::PerSecond(500.0), Rate::PerSecond(0.0));
+        let expected = vec![
+            stage(steady, steady, 10),
+            stage(pause, pause, 5),
+            stage(Rate::OfSlowest(0.1), Rate::OfSlowest(1.2), 60),
+        ];
+        let Arriving::Open { course: Course::Stages(stages), .. } = found.arrivals else {
+            panic!("{found:?}")
+        };
+        assert_eq!(stages, expected);
+        for text in
+            ["[]", "['0@5s']", "['500']", "['500@0s']", "['-1@5s']", "['a@5s']", "['1..@5s']", "['1@5']"]
+        {
+            assert_eq!(steps(text).unwrap_err().0, "steps", "{text}");
+        }
+    }
+
+    #[test]
+    fn a_load_with_several_rates_stands_for_one_of_each() {
+        let each = |text: &str| toml::from_str::<LoadTable>(text).unwrap().each();
+        let text = "arrivals = 'poisson'\nduration = '1s'\nrates = ['20%', 500, '120%']";
+        let all = each(text).unwrap();
+        let names: Vec<&str> = all.iter().filter_map(|(name, _)| name.as_deref()).collect();
+        assert_eq!(names, ["20%", "500", "120%"]);
+        let course = |rate| Arriving::Open {
+            spacing: Spacing::Poisson,
+            course: Course::Steady(rate),
+            connections: CONNECTIONS,
+        };
+        assert_eq!(all[1].1.arrivals, course(Rate::PerSecond(500.0)));
+        for text in [
+            "arrivals = 'poisson'\nduration = '1s'\nrates = [1, 2]",
+            "arrivals = 'poisson'\nduration = '1s'\nrates = [1, 2, 1]",
+            "arrivals = 'poisson'\nduration = '1s'\nrate = 3\nrates = [1, 2, 3]",
+            "arrivals = 'closed'\nconcurrency = 1\nduration = '1s'\nrates = [1, 2, 3]",
+        ] {
+            assert_eq!(each(text).unwrap_err().0, "rates", "{text}");
+        }
+    }
+
+    #[test]
     fn what_does_not_fit_together_is_named() {
         for (text, key) in [
             ("concurrency = 1\nrequests = 1", "arrivals"),
@@ -485,6 +651,9 @@ mod tests {
             ("arrivals = 'closed'\nconcurrency = 0\nrequests = 1", "concurrency"),
             ("arrivals = 'closed'\nconcurrency = 1\nrate = 5\nrequests = 1", "rate"),
             ("arrivals = 'constant'\nrequests = 1", "rate"),
+            ("arrivals = 'constant'\nrate = 1\nsteps = ['1@1s']", "steps"),
+            ("arrivals = 'constant'\nsteps = ['1@1s']\nduration = '1s'", "duration"),
+            ("arrivals = 'closed'\nconcurrency = 1\nsteps = ['1@1s']", "steps"),
             ("arrivals = 'closed'\nconcurrency = 1", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 1\nduration = '1s'", "duration"),
             ("arrivals = 'closed'\nconcurrency = 1\nrequests = 0", "duration"),

@@ -15,7 +15,7 @@ mod target;
 pub use counts::Counts;
 pub use description::{Arrangement, Scenario, Wish};
 pub use event::Planned;
-pub use load::{Arriving, Hold, Holding, Load, Rate};
+pub use load::{Arriving, Course, Hold, Holding, Load, Rate, Stage};
 
 pub use table::Fresh;
 

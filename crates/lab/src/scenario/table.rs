@@ -150,6 +150,15 @@ impl Names {
     }
 }
 
+/// Loads that stand for several, by name, with the names of those.
+pub(super) type Several = BTreeMap<String, Vec<String>>;
+
+/// Names of loads, with those that one of them stands for in its place.
+pub(super) fn parts_of(names: &[String], several: &Several) -> Vec<String> {
+    let parts = |name: &String| several.get(name).cloned().unwrap_or_else(|| vec![name.clone()]);
+    names.iter().flat_map(parts).collect()
+}
+
 /// Reads the tables of one file.
 pub(super) struct Reader<'a> {
     pub(super) file: &'a str,
@@ -165,7 +174,7 @@ impl Reader<'_> {
         &self,
         table: &Table,
         quick: Option<&QuickTable>,
-    ) -> Result<BTreeMap<String, Load>, TopologyError> {
+    ) -> Result<(BTreeMap<String, Load>, Several), TopologyError> {
         if table.load.is_empty() {
             return Err(self.wrong("load", "there is none; give [load.NAME]"));
         }
@@ -176,19 +185,29 @@ impl Reader<'_> {
                 self.wrong(&format!("quick.load.{unknown}"), "there is no load of that name to shorten")
             );
         }
-        let read = |(name, whole): (&String, &LoadTable)| {
+        let (mut loads, mut several) = (BTreeMap::new(), Several::new());
+        for (name, whole) in &table.load {
             let shorter = quick.and_then(|quick| quick.load.get(name));
             let table = shorter.map_or_else(|| whole.clone(), |shorter| whole.clone().with(shorter));
-            let load = table.load().map_err(|(key, what)| self.wrong(&format!("load.{name}.{key}"), what))?;
-            Ok((name.clone(), load))
-        };
-        table.load.iter().map(read).collect()
+            let each = table.each().map_err(|(key, what)| self.wrong(&format!("load.{name}.{key}"), what))?;
+            for (part, load) in each {
+                let full = part.as_ref().map_or_else(|| name.clone(), |part| format!("{name}-{part}"));
+                if part.is_some() {
+                    several.entry(name.clone()).or_default().push(full.clone());
+                }
+                if loads.insert(full.clone(), load).is_some() {
+                    return Err(self.wrong(&format!("load.{full}"), "there are two of that name"));
+                }
+            }
+        }
+        Ok((loads, several))
     }
 
     pub(super) fn arrangements(
         &self,
         tables: Vec<VariantTable>,
         loads: &BTreeMap<String, Load>,
+        several: &Several,
         sources: &mut BTreeMap<String, String>,
     ) -> Result<Vec<Arrangement>, TopologyError> {
         let mut arrangements = Vec::new();
@@ -210,7 +229,7 @@ impl Reader<'_> {
                 }
                 let topology = Topology::read_with(&name, &table.variables)?;
                 sources.extend(topology.sources.clone());
-                arrangements.extend(self.of_topology(&table, &topology, loads)?);
+                arrangements.extend(self.of_topology(&table, &topology, loads, several)?);
             }
         }
         if let Some(unknown) = self.wish.topologies.iter().find(|name| !known.contains(*name)) {
@@ -230,6 +249,7 @@ impl Reader<'_> {
         table: &VariantTable,
         topology: &Topology,
         loads: &BTreeMap<String, Load>,
+        several: &Several,
     ) -> Result<Vec<Arrangement>, TopologyError> {
         let base = table.name.clone().unwrap_or_else(|| topology.name.clone());
         let place = format!("variant `{base}`");
@@ -250,9 +270,16 @@ impl Reader<'_> {
             }
         };
         let chosen = match table.load.clone() {
-            None => loads.keys().cloned().collect(),
+            None => {
+                // Rates in the order of the file, which is that in which they grow.
+                let part = |name: &&String| several.values().any(|parts| parts.contains(name));
+                let mut names: Vec<String> = loads.keys().filter(|name| !part(name)).cloned().collect();
+                names.extend(several.keys().cloned());
+                names
+            }
             Some(names) => names.list(),
         };
+        let chosen = parts_of(&chosen, several);
         if let Some(unknown) = chosen.iter().find(|name| !loads.contains_key(*name)) {
             let known = loads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             return Err(self.wrong(&place, format!("there is no load `{unknown}`; there is {known}")));

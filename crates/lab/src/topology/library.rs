@@ -44,9 +44,9 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "provider-alone.toml", "fill-sqlite.sql", "fill-postgres.sql", "keycloak.conf", "keycloak-realm.json", "keycloak-same-cost.sh",
 );
 const SCENARIOS: Texts = texts!("scenarios":
-    "one.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
-    "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "flood.toml", "provider.toml", "provider-size.toml",
-    "counts.toml", "generators.toml",
+    "one.toml", "knee.toml", "paths.toml", "cpu-limit.toml", "slow-backend.toml", "gateway.toml", "path-costs.toml",
+    "overload.toml", "lifecycle.toml", "identity.toml", "coherence.toml", "following.toml", "flood.toml", "provider.toml",
+    "provider-size.toml", "counts.toml", "generators.toml",
 );
 
 /// A text and where it is from.

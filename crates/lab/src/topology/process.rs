@@ -89,11 +89,14 @@ impl Process {
         if self.ended {
             return Err(io::Error::new(io::ErrorKind::NotFound, "it has ended"));
         }
+        // Looked for before it hears of it: whose parent has ended is not known to be of the family any more. And after it: it may have started more.
+        let of_family = || if everybody { family(self.pid()) } else { BTreeSet::new() };
+        let before = of_family();
         kill_process(self.pid, signal)?;
-        let family = if everybody { family(self.pid()) } else { BTreeSet::new() };
-        for pid in family.into_iter().filter_map(|(pid, _)| Pid::from_raw(i32::try_from(pid).ok()?)) {
+        let same = |(pid, start): &(u32, u64)| started_at(*pid) == Some(*start);
+        for (pid, _) in before.union(&of_family()).filter(|one| same(one)) {
             // Who has ended in between needs none.
-            let _ = kill_process(pid, signal);
+            let _ = i32::try_from(*pid).ok().and_then(Pid::from_raw).map(|pid| kill_process(pid, signal));
         }
         Ok(())
     }
@@ -289,4 +292,42 @@ pub(crate) fn on_cores<T>(cores: &[u32], work: impl FnOnce() -> T) -> io::Result
     let done = work();
     sched_setaffinity(None, &before)?;
     Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_left_the_group_is_killed_with_who_started_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let launch = Launch {
+            program: "/bin/sh".into(),
+            arguments: ["-c", "setsid sleep 300 & wait"].map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+            folder: folder.path().to_owned(),
+            cores: Vec::new(),
+            stop: StopSignal::Term,
+            patience: PATIENCE,
+            open_files: None,
+            group: None,
+            output: None,
+            account: None,
+        };
+        let process = Process::start(launch).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        let wait = |done: &dyn Fn() -> bool| {
+            while !done() {
+                assert!(Instant::now() < until, "{}", process.tail());
+                std::thread::sleep(LOOK);
+            }
+        };
+        let sleeps = |pid: u32| {
+            fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep")
+        };
+        wait(&|| family(process.pid()).iter().any(|(pid, _)| sleeps(*pid)));
+        let all = family(process.pid());
+        process.signal(Signal::KILL, true).unwrap();
+        wait(&|| all.iter().all(|(pid, start)| started_at(*pid) != Some(*start) || is_zombie(*pid)));
+    }
 }

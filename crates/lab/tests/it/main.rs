@@ -33,7 +33,7 @@ fn plan(url: &str, rate: f64, count: u64) -> Plan {
 }
 
 fn open(rate: f64) -> Schedule {
-    Schedule::Open(Open { spacing: Spacing::Constant, steps: vec![Step { rate, duration: Duration::ZERO }] })
+    Schedule::Open(Open { spacing: Spacing::Constant, steps: vec![Step::steady(rate, Duration::ZERO)] })
 }
 
 fn target(url: &str, protocol: Protocol) -> Target {

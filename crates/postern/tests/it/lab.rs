@@ -233,7 +233,7 @@ fn configurations_a_bad_one_and_a_new_process_cost_no_request() {
 
 #[test]
 fn a_signal_ends_everything_and_what_was_measured_is_reported() {
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["-INT", "-TERM", "-HUP"] {
         let folder = Folder::new(&format!("lab-run{signal}"));
         let long = TINY.replace("requests = 100", "duration = \"1h\"");
         let (scenario, out) = (folder.write("long.toml", long), folder.0.join("out"));

@@ -144,8 +144,8 @@ struct Arrivals {
     /// Open loop: requests per second, whatever the server does
     #[arg(short, long)]
     rate: Option<f64>,
-    /// Open loop: rates one after the other, such as 5000@10s,20000@60s,5000@10s
-    #[arg(long, value_parser = step, value_delimiter = ',', value_name = "RATE@TIME,…", conflicts_with_all = ["duration", "requests"])]
+    /// Open loop: rates one after the other, such as 5000@10s,5000..20000@60s,5000@10s, where the second one grows
+    #[arg(long, value_parser = step, value_delimiter = ',', value_name = "RATE[..RATE]@TIME,…", conflicts_with_all = ["duration", "requests"])]
     steps: Vec<Step>,
     /// Closed loop: workers that each wait for their answer (throughput is then concurrency ÷ latency)
     #[arg(long, value_name = "N", conflicts_with = "connections")]
@@ -334,7 +334,7 @@ impl Arrivals {
         }
         let spacing = if self.constant { Spacing::Constant } else { Spacing::Poisson };
         let steps = match self.rate {
-            Some(rate) => vec![Step { rate, duration }],
+            Some(rate) => vec![Step::steady(rate, duration)],
             None => self.steps.clone(),
         };
         Schedule::Open(Open { spacing, steps })
@@ -446,9 +446,11 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn step(text: &str) -> Result<Step, String> {
-    let refused = || format!("`{text}` is not a step; give RATE@TIME, such as 5000@10s");
-    let (rate, time) = text.split_once('@').ok_or_else(refused)?;
-    Ok(Step { rate: rate.parse().map_err(|_| refused())?, duration: duration(time)? })
+    let refused = || format!("`{text}` is not a step; give RATE@TIME, such as 5000@10s, or RATE..RATE@TIME");
+    let (rates, time) = text.split_once('@').ok_or_else(refused)?;
+    let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
+    let rate = |text: &str| text.parse::<f64>().map_err(|_| refused());
+    Ok(Step { rate: rate(from)?, to: rate(to)?, duration: duration(time)? })
 }
 
 fn watched(text: &str) -> Result<Watched, String> {
@@ -491,7 +493,7 @@ mod tests {
         assert!(plan("run http://127.0.0.1:1/").unwrap_err().contains("--rate"));
         assert!(plan("run http://127.0.0.1:1/ --rate 5 --concurrency 5").is_err());
         let open = plan("run http://127.0.0.1:1/ --rate 5 --constant -d 2s").unwrap();
-        let steps = vec![Step { rate: 5.0, duration: Duration::from_secs(2) }];
+        let steps = vec![Step::steady(5.0, Duration::from_secs(2))];
         assert_eq!(open.schedule, Schedule::Open(Open { spacing: Spacing::Constant, steps }));
         let closed = plan("run http://127.0.0.1:1/ --concurrency 20 --http2 --streams 5").unwrap();
         assert_eq!((closed.connections, closed.streams), (4, 5));

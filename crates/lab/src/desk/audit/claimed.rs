@@ -43,10 +43,23 @@ fn mean_of(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-fn deviation(values: &[f64]) -> f64 {
+/// The standard deviation as it is estimated from a sample, and that of these values alone: tools print either.
+fn deviations(values: &[f64]) -> [f64; 2] {
     let mean = mean_of(values);
     let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (squares / (values.len().max(2) - 1) as f64).sqrt()
+    [values.len().max(2) - 1, values.len().max(1)].map(|count| (squares / count as f64).sqrt())
+}
+
+/// By how much values may differ from those that were rounded to them: half of the last digit that any of them has.
+fn rounding(values: &[f64]) -> f64 {
+    let digits = |value: &f64| value.to_string().split_once('.').map_or(0, |(_, part)| part.len());
+    let most = values.iter().map(digits).max().unwrap_or(0);
+    0.5 * 10.0_f64.powi(-i32::try_from(most).unwrap_or(i32::MAX))
+}
+
+/// What is printed may be this, computed from figures that differ from the true ones by `off` at most.
+fn may_be(printed: &Figure, value: f64, off: f64) -> bool {
+    (printed.value() - value).abs() <= (printed.rounding() + off) * (1.0 + 1e-9)
 }
 
 fn range(values: &[f64]) -> f64 {
@@ -64,7 +77,7 @@ fn really(printed: f64, ways: &[(&'static str, f64)]) -> Option<(&'static str, f
 
 fn mean(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
     let values = run.column(column, without);
-    if values.is_empty() || printed.may_be(mean_of(&values)) {
+    if values.is_empty() || may_be(printed, mean_of(&values), rounding(&values)) {
         return None;
     }
     let left_out = if without.is_empty() {
@@ -91,8 +104,9 @@ fn mean(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> 
 fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
     let values = run.column(column, without);
     let share = |part: f64| part / mean_of(&values) * 100.0;
-    let true_one = share(deviation(&values));
-    if values.len() < 2 || printed.may_be(true_one) {
+    let both = deviations(&values).map(share);
+    let true_one = both[0];
+    if values.len() < 2 || both.iter().any(|one| may_be(printed, *one, share(rounding(&values)))) {
         return None;
     }
     let ways = [
@@ -120,8 +134,12 @@ fn variation(run: &RunTable, column: Column, without: &[usize], printed: &Figure
 
 fn spread(run: &RunTable, column: Column, without: &[usize], printed: &Figure) -> Found {
     let values = run.column(column, without);
-    let true_one = deviation(&values);
-    if values.len() < 2 || printed.may_be(true_one) || printed.may_be(true_one * true_one) {
+    let both = deviations(&values);
+    let true_one = both[0];
+    let off = rounding(&values);
+    // Some print the variance.
+    let follows = |one: &f64| may_be(printed, *one, off) || may_be(printed, one * one, 2.0 * one * off);
+    if values.len() < 2 || both.iter().any(follows) {
         return None;
     }
     let unit = column.unit();
@@ -170,6 +188,10 @@ fn replicas(run: &RunTable, than: &RunTable, printed: &Figure) -> Found {
     let (slow, fast) = (latency(run)?, latency(than)?);
     let rates = than.mean_of(Column::PerS)? / run.mean_of(Column::PerS)?;
     let from_latency = slow / fast;
+    // Who computed it in another way is not told that it was this one.
+    if (printed.value() / rates - 1.0).abs() > SAME {
+        return None;
+    }
     // The rate is what the latency makes it: then it tells nothing about how much a machine could do.
     ((rates / from_latency - 1.0).abs() <= SAME).then(|| {
         (
@@ -219,10 +241,11 @@ fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Fou
                 .to_owned(),
         ));
     }
+    let beside = |concurrency| to.rows.iter().find(|row| row.concurrency == concurrency);
     let pairs: Vec<(f64, f64)> = from
         .rows
         .iter()
-        .zip(&to.rows)
+        .filter_map(|row| Some((row, beside(row.concurrency)?)))
         .flat_map(|(a, b)| a.repeats_per_s.iter().copied().zip(b.repeats_per_s.iter().copied()))
         .collect();
     let instead = "repeat each run, in turns, and claim equivalence only within a stated margin".to_owned();

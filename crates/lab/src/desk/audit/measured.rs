@@ -8,8 +8,10 @@ use crate::analyse::{Knee, Load, find_knee, little, outliers};
 use crate::desk::render::words::digits;
 use crate::record::Arrivals;
 
-/// By this share rate × latency may differ from the workers: the mean latency is often published as a median only.
+/// By this share rate × mean latency may differ from the workers.
 const LITTLE: f64 = 0.15;
+/// No median is more than so many times the mean of times, which are never below 0 (Markov): a median alone breaks the law only above it.
+const MEDIAN: f64 = 2.0;
 /// Costs per request that differ by this factor were not read over the same thing.
 const COST_FACTOR: f64 = 2.0;
 /// A limit holds a run back when another without it is this many times faster.
@@ -22,7 +24,7 @@ const RATE: f64 = 0.02;
 /// What does not follow in runs and sweeps.
 pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
     let mut all = Vec::new();
-    all.extend(closed_loop(tables));
+    all.extend(closed_loop(tables).into_iter().flatten());
     all.extend(tables.runs.iter().filter_map(odd_iterations));
     all.extend(tables.runs.iter().flat_map(|run| cores_cannot_serve(tables, run)));
     all.extend(tables.runs.iter().flat_map(|run| throttled_reading(tables, run)));
@@ -31,17 +33,18 @@ pub(super) fn remarks(tables: &Tables) -> Vec<Remark> {
     all
 }
 
-/// The best known mean latency of a run, s.
-fn latency(run: &RunTable) -> Option<f64> {
-    run.mean_of(Column::MeanS).or_else(|| run.mean_of(Column::P50S))
+/// The mean latency of a run, s, or its median where no mean is known; whether it is the mean.
+fn latency(run: &RunTable) -> Option<(f64, bool)> {
+    let mean = run.mean_of(Column::MeanS).map(|mean| (mean, true));
+    mean.or_else(|| Some((run.mean_of(Column::P50S)?, false)))
 }
 
-/// In a closed loop at one concurrency, throughput is no figure of its own.
-fn closed_loop(tables: &Tables) -> Option<Remark> {
+/// In a closed loop at one concurrency, throughput is no figure of its own; or it contradicts the latency.
+fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
     let closed = tables.runs.iter().filter(|run| run.arrivals == Arrivals::Closed);
     let (mut bound, mut broken) = (Vec::new(), Vec::new());
     for run in closed {
-        let (Some(workers), Some(per_s), Some(latency)) =
+        let (Some(workers), Some(per_s), Some((latency, is_mean))) =
             (run.concurrency, run.mean_of(Column::PerS), latency(run))
         else {
             continue;
@@ -53,24 +56,27 @@ fn closed_loop(tables: &Tables) -> Option<Remark> {
             f64::from(workers) / latency,
             digits(per_s)
         );
-        if check.holds { bound.push(line) } else { broken.push(line) }
+        if check.holds {
+            bound.push(line);
+        } else if is_mean || check.ratio > MEDIAN {
+            broken.push(line);
+        }
     }
-    if !broken.is_empty() {
-        return Some(Remark {
-            rule: "little-law-broken",
-            about: "closed loops whose rate, latency and workers do not belong together".to_owned(),
-            evidence: broken.join("; "),
-            instead: "rate and latency were taken over different requests, or the load generator was the limit: measure again"
-                .to_owned(),
-        });
-    }
-    (!bound.is_empty()).then(|| Remark {
+    let broken = (!broken.is_empty()).then(|| Remark {
+        rule: "little-law-broken",
+        about: "closed loops whose rate, latency and workers do not belong together".to_owned(),
+        evidence: broken.join("; "),
+        instead: "rate and latency were taken over different requests, or the load generator was the limit: measure again"
+            .to_owned(),
+    });
+    let bound = (!bound.is_empty()).then(|| Remark {
         rule: "closed-loop-throughput",
         about: "throughput of runs with a fixed number of workers".to_owned(),
         evidence: format!("throughput is only workers ÷ latency: {}", bound.join("; ")),
         instead: "it is the latency told a second time, not a capacity: offer a rate and raise it until latency bends"
             .to_owned(),
-    })
+    });
+    [broken, bound]
 }
 
 /// Iterations that do not belong to the others, and are part of the mean.

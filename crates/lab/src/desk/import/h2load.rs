@@ -4,6 +4,8 @@ use super::{At, Content, ImportError, Read, Request, counted, outcome_of};
 use crate::record::{Class, Outcome, Stated};
 
 const RULE: &str = "h2load prints no percentiles";
+/// The time that is printed has two digits behind the point: by this share what follows from the rate may differ from it.
+const ROUNDED: f64 = 0.02;
 const OF_ALL: &str = "the sorted value at the whole part of count × share";
 
 /// A percentile of sorted values.
@@ -55,9 +57,11 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         found.line(line).ok_or_else(|| at.line(number, format!("`{line}` is not as h2load writes it")))?;
     }
     let (shown, per_s) = found.finished.ok_or_else(|| at.whole("there is no line `finished in …`"))?;
-    // The rate has more digits than the time that it stands beside.
-    let seconds = found.done.filter(|_| per_s > 0.0).map_or(shown, |done| done / per_s).max(1e-6);
     let mut classes = found.classes;
+    // The rate, which counts what had an answer, has more digits than the time that it stands beside.
+    let answered = classes.iter().map(|class| class.count).sum::<u64>() as f64;
+    let exact = Some(answered / per_s).filter(|exact| (exact / shown - 1.0).abs() < ROUNDED);
+    let seconds = exact.unwrap_or(shown).max(1e-6);
     let others = found.errored.saturating_sub(found.timeout);
     for (what, count) in [("timeout", found.timeout), ("errored", others)] {
         classes.push(Class { fault: Some(what.to_owned()), ..counted(Outcome::Failed, None, count) });
@@ -88,7 +92,6 @@ struct Found {
     clients: Option<u32>,
     /// Seconds, and requests per second.
     finished: Option<(f64, f64)>,
-    done: Option<f64>,
     errored: u64,
     timeout: u64,
     classes: Vec<Class>,
@@ -112,9 +115,6 @@ impl Found {
         } else if let Some(rest) = line.strip_prefix("requests: ") {
             for part in rest.split(", ") {
                 let (count, what) = part.split_once(' ')?;
-                if what == "done" {
-                    self.done = Some(count.parse::<u64>().ok()? as f64);
-                }
                 // `failed` counts them and refusals together; `errored` counts `timeout` too.
                 match what {
                     "errored" => self.errored = count.parse().ok()?,

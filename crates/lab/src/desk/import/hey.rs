@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use super::{At, Content, ImportError, Read, Request, counted, line_of, nanos_of, outcome_of};
 use crate::record::{Class, Outcome, Printed, Stated};
 
+/// Most requests that its CSV has.
+const MOST_ROWS: usize = 1_000_000;
 const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
 
 /// hey's percentile of sorted values.
@@ -44,13 +46,18 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         });
     }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-4);
+    let mut notes = vec!["hey's CSV leaves out requests without an answer".to_owned()];
+    if requests.len() >= MOST_ROWS {
+        notes
+            .push(format!("hey keeps {MOST_ROWS} requests at most: what came after them is not in the file"));
+    }
     Ok(Read {
         tool: "hey",
         rule: RULE,
         content: Content::Requests(requests, percentile),
         seconds,
         concurrency: None,
-        notes: vec!["hey's CSV leaves out requests without an answer".to_owned()],
+        notes,
     })
 }
 
@@ -69,8 +76,12 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         match section {
             "Summary" => {
                 if let Some((name, value)) = line.split_once(':') {
-                    let value = value.split_whitespace().next().and_then(|value| value.parse().ok());
-                    figures.insert(name, value.ok_or_else(bad)?);
+                    let value = value.split_whitespace().next().and_then(|value| value.parse::<f64>().ok());
+                    let value = value.ok_or_else(bad)?;
+                    // Where nothing was answered it divides by 0.
+                    if value.is_finite() {
+                        figures.insert(name, value);
+                    }
                 }
             }
             "Latency distribution" if !line.is_empty() => {
@@ -99,7 +110,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         seconds,
         concurrency: None,
         notes: vec![
-            "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request"
+            "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request, up to a million"
                 .to_owned(),
         ],
     })

@@ -23,6 +23,15 @@ fn percentile(sorted: &[u64], share: f64) -> f64 {
     }
 }
 
+/// How `JMeter` words the row of a Transaction Controller, before the number of samples that it holds together.
+const CONTROLLER: &str = "Number of samples in transaction";
+
+/// How many samples a Transaction Controller's row holds together; `None` for a row of a sample.
+fn held_together(message: &str) -> Option<usize> {
+    let number = message.strip_prefix(CONTROLLER)?.trim_start().strip_prefix(':')?;
+    number.split(',').next()?.trim().parse().ok()
+}
+
 /// A sample's fields as text, in either form.
 struct Fields<'a> {
     start: &'a str,
@@ -72,23 +81,28 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let (start, elapsed) = (column("timeStamp")?, column("elapsed")?);
     let (success, code) = (column("success")?, column("responseCode")?);
     let threads = head.iter().position(|field| field == "allThreads");
-    let (mut requests, mut most) = (Vec::new(), None);
+    let message = head.iter().position(|field| field == "responseMessage");
+    let (mut requests, mut most, mut controllers) = (Vec::new(), None, Vec::new());
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
         let line = line_of(&row);
         let get = |column: usize| row.get(column).unwrap_or_default();
         let fields =
             Fields { start: get(start), elapsed: get(elapsed), success: get(success), code: get(code) };
-        requests.push(fields.request().map_err(|what| at.line(line, what))?);
+        let request = fields.request().map_err(|what| at.line(line, what))?;
+        match message.and_then(|column| held_together(get(column))) {
+            Some(samples) => controllers.push((request, samples)),
+            None => requests.push(request),
+        }
         most = most.max(threads.and_then(|column| get(column).parse::<u32>().ok()));
     }
-    Ok(read(requests, most))
+    Ok(read(requests, most, controllers))
 }
 
 /// A JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and not counted again.
 pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut reader = quick_xml::Reader::from_str(content);
-    let (mut requests, mut most, mut depth) = (Vec::new(), None, 0_usize);
+    let (mut requests, mut most, mut depth, mut controllers) = (Vec::new(), None, 0_usize, Vec::new());
     loop {
         let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
         let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
@@ -98,17 +112,20 @@ pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             Event::End(_) => depth = depth.saturating_sub(1),
             Event::Start(tag) | Event::Empty(tag) => {
                 if depth == 1 && is_sample(tag) {
-                    let (request, threads) =
-                        sample(tag).map_err(|what| at.line(line_at(content, until), what))?;
-                    requests.push(request);
-                    most = most.max(threads);
+                    let found = sample(tag).map_err(|what| at.line(line_at(content, until), what))?;
+                    // One that has its samples within it is the only place where they are counted.
+                    match found.samples.filter(|_| matches!(event, Event::Empty(_))) {
+                        Some(samples) => controllers.push((found.request, samples)),
+                        None => requests.push(found.request),
+                    }
+                    most = most.max(found.threads);
                 }
                 depth += usize::from(matches!(event, Event::Start(_)));
             }
             _ => {}
         }
     }
-    Ok(read(requests, most))
+    Ok(read(requests, most, controllers))
 }
 
 /// The line of a place in a text, from 1.
@@ -120,8 +137,17 @@ fn is_sample(tag: &BytesStart<'_>) -> bool {
     matches!(AsRef::<str>::as_ref(&tag.name()), "httpSample" | "sample")
 }
 
-fn sample(tag: &BytesStart<'_>) -> Result<(Request, Option<u32>), String> {
-    let mut found = [const { String::new() }; 5];
+/// A sample in XML.
+struct Sample {
+    request: Request,
+    /// Workers that there were.
+    threads: Option<u32>,
+    /// Of a controller, how many it holds together.
+    samples: Option<usize>,
+}
+
+fn sample(tag: &BytesStart<'_>) -> Result<Sample, String> {
+    let mut found = [const { String::new() }; 6];
     for attribute in tag.attributes() {
         let attribute = attribute.map_err(|error| error.to_string())?;
         let place = match AsRef::<str>::as_ref(&attribute.key) {
@@ -130,16 +156,30 @@ fn sample(tag: &BytesStart<'_>) -> Result<(Request, Option<u32>), String> {
             "s" => 2,
             "rc" => 3,
             "na" => 4,
+            "rm" => 5,
             _ => continue,
         };
         attribute.value.as_ref().clone_into(&mut found[place]);
     }
-    let [start, elapsed, success, code, threads] = &found;
+    let [start, elapsed, success, code, threads, message] = &found;
     let fields = Fields { start, elapsed, success, code };
-    Ok((fields.request()?, threads.parse().ok()))
+    Ok(Sample { request: fields.request()?, threads: threads.parse().ok(), samples: held_together(message) })
 }
 
-fn read(mut requests: Vec<Request>, threads: Option<u32>) -> Read {
+fn read(mut requests: Vec<Request>, threads: Option<u32>, controllers: Vec<(Request, usize)>) -> Read {
+    let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
+    // Where "generate parent sample" is set, what a controller holds together has no rows, and the controller's is the one that there is.
+    let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
+    if held > requests.len() {
+        requests.extend(controllers.into_iter().map(|(request, _)| request));
+        notes
+            .push("a Transaction Controller's row stands for all of its samples, which have none".to_owned());
+    } else if !controllers.is_empty() {
+        notes.push(format!(
+            "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",
+            controllers.len()
+        ));
+    }
     let begin =
         requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
     for request in &mut requests {
@@ -152,6 +192,6 @@ fn read(mut requests: Vec<Request>, threads: Option<u32>) -> Read {
         content: Content::Requests(requests, percentile),
         seconds,
         concurrency: threads,
-        notes: vec!["JMeter keeps whole milliseconds".to_owned()],
+        notes,
     }
 }

@@ -35,11 +35,11 @@ struct Line {
 struct Data {
     time: Option<String>,
     value: Option<f64>,
-    #[serde(default)]
-    tags: Tags,
+    /// `null` for what has none, such as the number of users.
+    tags: Option<Tags>,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Deserialize)]
 struct Tags {
     status: Option<String>,
     expected_response: Option<String>,
@@ -90,12 +90,13 @@ fn request(data: &Data) -> Result<Request, String> {
     }
     let ended_s =
         unix_seconds(time).ok_or_else(|| format!("`{time}` is not a time as RFC 3339 writes it"))?;
-    let status: u16 = match data.tags.status.as_deref() {
+    let tag = |of: fn(&Tags) -> Option<&String>| data.tags.as_ref().and_then(of).map(String::as_str);
+    let status: u16 = match tag(|tags| tags.status.as_ref()) {
         None | Some("") => 0,
         Some(text) => text.parse().map_err(|_| format!("`{text}` is no status"))?,
     };
     let mut outcome = outcome_of(status);
-    if outcome == Outcome::Ok && data.tags.expected_response.as_deref() == Some("false") {
+    if outcome == Outcome::Ok && tag(|tags| tags.expected_response.as_ref()) == Some("false") {
         return Err(format!(
             "status {status} was not expected: the script's own expectations cannot be told apart from failures"
         ));

@@ -255,10 +255,12 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
         path: Vec::new(),
         labels: BTreeMap::new(),
         load: LoadShape {
-            // All are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name.
-            arrivals: if tool == "k6" { Arrivals::Unknown } else { Arrivals::Closed },
+            // All are closed loops in the forms that are read here, but for k6's arrival-rate executors, which its output does not name, and wrk2, which
+            // does not print its rate.
+            arrivals: if matches!(tool, "k6" | wrk::PACED) { Arrivals::Unknown } else { Arrivals::Closed },
             concurrency,
             rate_per_s: None,
+            stages: Vec::new(),
             flow: LoadShape::REQUEST.to_owned(),
             protocol: None,
             tokens: None,
@@ -313,24 +315,30 @@ fn from_requests(
     }
 }
 
-/// Slices of a whole number of tenths of a second, few enough to look at.
+/// Slices of a whole number of tenths of a second, few enough to look at. One in which nothing ended is there too: it is a silence.
 fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
     let width = whole(((seconds / SLICES * 10.0).ceil() * 100.0).max(100.0));
-    let mut cells: BTreeMap<u64, (Vec<u64>, u64)> = BTreeMap::new();
+    let end = whole((seconds * 1e3).ceil());
+    // What is left over at the end is no slice of its own when it is short: a few answers in a few milliseconds are no rate.
+    let count = (end / width + u64::from(end % width * 2 > width)).max(1);
+    let mut cells = vec![(Vec::new(), 0_u64); usize::try_from(count).unwrap_or(usize::MAX)];
     for request in requests {
-        let cell = cells.entry(whole(request.ended_s * 1e3) / width).or_default();
+        let number = (whole(request.ended_s * 1e3) / width).min(count - 1);
+        let Some(cell) = usize::try_from(number).ok().and_then(|number| cells.get_mut(number)) else {
+            continue;
+        };
         if request.outcome == Outcome::Ok { cell.0.push(request.nanos) } else { cell.1 += 1 }
     }
-    let end = whole((seconds * 1e3).ceil());
     let slice = |(number, (nanos, bad)): (u64, (Vec<u64>, u64))| {
         // The last one is as long as the run lasted in it.
-        let ms = end.saturating_sub(number * width).clamp(1, width);
+        let until = if number + 1 == count { end } else { (number + 1) * width };
+        let ms = until.saturating_sub(number * width).max(1);
         let ok = nanos.len() as u64;
         let latency = Distribution::of(nanos, DIGITS);
         let at = |share| (ok > 0).then(|| latency.micros(share));
         Slice { at_ms: number * width, ms, ok, bad, p50_us: at(0.5), p99_us: at(0.99), max_us: at(1.0) }
     };
-    cells.into_iter().map(slice).collect()
+    (0..).zip(cells).map(slice).collect()
 }
 
 /// The line a row of CSV begins on, from 1.

@@ -4,6 +4,8 @@ use super::{At, Content, ImportError, Read, counted};
 use crate::record::{Class, Outcome, Printed, Stated};
 
 const RULE: &str = "from wrk's own histogram of microseconds";
+/// What has wrk's form and sends at a rate.
+pub(super) const PACED: &str = "wrk2";
 
 /// wrk's report, with `--latency` or without.
 pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
@@ -22,8 +24,9 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if found.percentiles.is_empty() {
         notes.push("without --latency wrk prints no percentiles".to_owned());
     }
+    let tool = if content.contains("Thread calibration:") { PACED } else { "wrk" };
     let stated = Stated {
-        tool: "wrk".to_owned(),
+        tool: tool.to_owned(),
         rule: RULE.to_owned(),
         mean_us: found.mean_us,
         min_us: None,
@@ -32,7 +35,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         percentiles: found.percentiles,
     };
     let content = Content::Summary(classes, stated);
-    Ok(Read { tool: "wrk", rule: RULE, content, seconds, concurrency: found.connections, notes })
+    Ok(Read { tool, rule: RULE, content, seconds, concurrency: found.connections, notes })
 }
 
 #[derive(Default)]

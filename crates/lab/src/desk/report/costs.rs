@@ -1,6 +1,6 @@
 //! What hops cost, where the knee is, what phases take, and how long revoked credentials lived.
 
-use crate::analyse::{Attribution, Figure, Load, attribute, find_knee, staleness_by_place};
+use crate::analyse::{Attribution, Course, Figure, Load, attribute, course, find_knee, staleness_by_place};
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::diagnose::points;
@@ -99,9 +99,7 @@ pub(super) fn sweeps(record: &Record) -> Section {
         }
         section.table(table);
         section.text(match &knee {
-            None => {
-                "Throughput grows with the load up to the last point: the knee was not reached.".to_owned()
-            }
+            None => without_knee(&points).to_owned(),
             Some(knee) if knee.at_first => {
                 format!(
                     "The server is full at the first point already: its knee lies at or below {}.",
@@ -143,6 +141,20 @@ pub(super) fn sweeps(record: &Record) -> Section {
         ));
     }
     section
+}
+
+/// Why a sweep shows no knee.
+fn without_knee(points: &[Load]) -> &'static str {
+    match course(points) {
+        Course::Unknown => {
+            "No knee can be told: a point served nothing, or the points are fewer than three or not of growing load."
+        }
+        Course::Grows => "Throughput grows with the load up to the last point: the knee was not reached.",
+        Course::Capped => {
+            "Throughput does not grow up to the last point, and latency does not either: more load is refused or held back, \
+             not queued. No knee can be told from latency."
+        }
+    }
 }
 
 /// What the servers themselves say.

@@ -2,7 +2,7 @@
 
 use crate::desk::render::{Block, Section, Table, words};
 use crate::desk::warnings::warnings;
-use crate::record::{Arrivals, Finding, LoadShape, Origin, Record};
+use crate::record::{Arrivals, Finding, LoadShape, Machine, Origin, Record, Stage};
 
 /// The line under the title.
 pub(super) fn lead(record: &Record) -> String {
@@ -37,37 +37,21 @@ pub(super) fn facts(record: &Record, seed: u64) -> Section {
     let mut section = Section::new("What ran");
     let unknown = || "not known".to_owned();
     let mut table = Table::new("Run", ["fact", "value"]);
-    let mut fact = |name: &str, value: String| table.row(vec![name.to_owned(), value]);
-    fact("scenario", run.scenario.clone().unwrap_or_else(unknown));
-    fact("commit", run.commit.clone().unwrap_or_else(unknown));
-    fact("configuration digest", run.configuration.clone().unwrap_or_else(unknown));
-    fact("seed", run.seed.map_or_else(unknown, |seed| seed.to_string()));
-    fact("seed of the intervals", seed.to_string());
-    for peer in &run.peers {
-        fact(&peer.name, peer.version.clone());
+    for (name, value) in of_run(record) {
+        table.row(vec![name, value]);
     }
+    table.row(vec!["seed of the intervals".to_owned(), seed.to_string()]);
     section.table(table);
     let mut table =
         Table::new("Machines", ["role", "cores", "processor", "memory", "kernel", "control group"]);
     for machine in &run.machines {
-        let group = machine.cgroup.as_ref().map_or_else(
-            || "none".to_owned(),
-            |group| {
-                let cpu =
-                    group.cpu_limit_cores.map_or("no CPU limit".to_owned(), |limit| format!("{limit} cores"));
-                let memory = group
-                    .memory_limit_bytes
-                    .map_or("no memory limit".to_owned(), |limit| words::bytes(limit as f64));
-                format!("v{}, {cpu}, {memory}", group.version)
-            },
-        );
         table.row(vec![
             machine.role.clone(),
             machine.cores.to_string(),
             machine.processor.clone().unwrap_or_else(unknown),
             words::bytes(machine.memory_bytes as f64),
             machine.kernel.clone(),
-            group,
+            group(machine),
         ]);
     }
     section.table(table);
@@ -86,11 +70,50 @@ pub(super) fn facts(record: &Record, seed: u64) -> Section {
     section
 }
 
+fn group(machine: &Machine) -> String {
+    let Some(group) = &machine.cgroup else { return "none".to_owned() };
+    let cpu = group.cpu_limit_cores.map_or("no CPU limit".to_owned(), |limit| format!("{limit} cores"));
+    let memory =
+        group.memory_limit_bytes.map_or("no memory limit".to_owned(), |limit| words::bytes(limit as f64));
+    format!("v{}, {cpu}, {memory}", group.version)
+}
+
+/// Facts of a run by name, as they stand beside those of another.
+pub(in crate::desk) fn of_run(record: &Record) -> Vec<(String, String)> {
+    let run = &record.run;
+    let mut facts: Vec<(String, String)> = [
+        ("scenario", run.scenario.clone()),
+        ("commit", run.commit.clone()),
+        ("configuration digest", run.configuration.clone()),
+        ("seed", run.seed.map(|seed| seed.to_string())),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.unwrap_or_else(|| "not known".to_owned())))
+    .collect();
+    facts.extend(run.peers.iter().map(|peer| (peer.name.clone(), peer.version.clone())));
+    facts
+}
+
+/// A machine in a line.
+pub(in crate::desk) fn machine(machine: &Machine) -> String {
+    let processor = machine.processor.as_deref().unwrap_or("not known");
+    let memory = words::bytes(machine.memory_bytes as f64);
+    format!(
+        "{} × {processor}, {memory}, {}, control group: {}",
+        machine.cores,
+        machine.kernel,
+        group(machine)
+    )
+}
+
 /// A load in a line.
 fn load(load: &LoadShape) -> String {
     let mut parts = vec![match load.arrivals {
         Arrivals::Closed => {
             format!("closed loop, {} workers", load.concurrency.map_or("?".to_owned(), |n| n.to_string()))
+        }
+        Arrivals::Open if !load.stages.is_empty() => {
+            format!("open, {}", load.stages.iter().map(stage).collect::<Vec<_>>().join(", then "))
         }
         Arrivals::Open => format!("open, {}/s", load.rate_per_s.map_or("?".to_owned(), words::digits)),
         Arrivals::Unknown => "arrivals not known".to_owned(),
@@ -100,6 +123,13 @@ fn load(load: &LoadShape) -> String {
     parts.extend(load.tokens.map(|tokens| format!("{} tokens", words::count(tokens))));
     parts.extend(load.timeout_s.map(|timeout| format!("timeout {timeout} s")));
     parts.join(", ")
+}
+
+/// A stage in words.
+pub(super) fn stage(stage: &Stage) -> String {
+    let (from, to) = (words::digits(stage.from_per_s), words::digits(stage.to_per_s));
+    let rate = if from == to { format!("{from}/s") } else { format!("{from} to {to}/s") };
+    format!("{rate} for {}", words::time(stage.seconds * 1e6))
 }
 
 /// How to read the report.

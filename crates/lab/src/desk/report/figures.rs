@@ -1,5 +1,7 @@
 //! Latency, throughput and endings in tables: over all iterations, and one by one.
 
+use std::collections::BTreeSet;
+
 use super::LATENCIES;
 use crate::analyse::{Figure, Statistic, figures, interval, median, pooled};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
@@ -27,7 +29,9 @@ pub(super) fn summary(record: &Record, seed: u64) -> Section {
         row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure, seed)));
         let all =
             |outcome| variant.iterations.iter().map(|iteration| iteration.count(outcome)).sum::<u64>() as f64;
-        let total = all(Outcome::Ok) + all(Outcome::Refused) + all(Outcome::Failed);
+        // What was due and never sent did not go well either.
+        let unsent = variant.iterations.iter().map(|iteration| iteration.unsent).sum::<u64>() as f64;
+        let total = all(Outcome::Ok) + all(Outcome::Refused) + all(Outcome::Failed) + unsent;
         row.push(if total > 0.0 { words::percent(all(Outcome::Ok) / total) } else { "–".to_owned() });
         table.row(row);
         let beside = record.reference.iter().filter(|row| row.beside.as_ref() == Some(&variant.name));
@@ -131,34 +135,36 @@ fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
-    let most = variants.iter().map(|variant| variant.iterations.len()).max().unwrap_or(0);
+    // By number: iterations of one number ran next to each other, and one that is missing leaves a gap.
+    let numbers: BTreeSet<u32> =
+        variants.iter().flat_map(|variant| &variant.iterations).map(|iteration| iteration.number).collect();
     let mut panels = Vec::new();
     for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
         let mut table = Table { caption: format!("{figure} by iteration{more}"), ..Table::default() };
         table.head =
             std::iter::once("iteration".to_owned()).chain(variants.iter().map(|v| v.name.clone())).collect();
-        let values: Vec<Vec<Option<f64>>> = variants
-            .iter()
-            .map(|variant| variant.iterations.iter().map(|i| figure.of(i)).collect())
-            .collect();
-        if values.iter().flatten().all(Option::is_none) {
+        let of = |variant: &&Variant| -> Vec<(u32, Option<f64>)> {
+            let find = |number: &u32| variant.iterations.iter().find(|iteration| iteration.number == *number);
+            numbers.iter().map(|number| (*number, find(number).and_then(|found| figure.of(found)))).collect()
+        };
+        let values: Vec<Vec<(u32, Option<f64>)>> = variants.iter().map(of).collect();
+        if values.iter().flatten().all(|(_, value)| value.is_none()) {
             continue;
         }
         let show =
             |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| words::figure(figure, value));
-        for at in 0..most {
-            let row = values.iter().map(|column| show(column.get(at).copied().flatten()));
-            table.row(std::iter::once((at + 1).to_string()).chain(row).collect());
+        for (at, number) in numbers.iter().enumerate() {
+            let row = values.iter().map(|column| show(column.get(at).and_then(|(_, value)| *value)));
+            table.row(std::iter::once(number.to_string()).chain(row).collect());
         }
         let row = values.iter().map(|column| {
-            let known: Vec<f64> = column.iter().copied().flatten().collect();
+            let known: Vec<f64> = column.iter().filter_map(|(_, value)| *value).collect();
             show((!known.is_empty()).then(|| median(&known)))
         });
         table.row(std::iter::once("median".to_owned()).chain(row).collect());
         section.table(table);
         let lines = variants.iter().zip(&values).enumerate().map(|(colour, (variant, column))| {
-            let known =
-                column.iter().enumerate().filter_map(|(at, value)| Some(((at + 1) as f64, (*value)?)));
+            let known = column.iter().filter_map(|(number, value)| Some((f64::from(*number), (*value)?)));
             Line { dots: true, ..Line::new(&variant.name, colour, known.collect()) }
         });
         let unit = if figure.is_latency() { Unit::TimeLog } else { Unit::Rate };
@@ -170,7 +176,7 @@ fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
             mark: None,
         });
     }
-    if most > 1 && !panels.is_empty() {
+    if numbers.len() > 1 && !panels.is_empty() {
         section.chart(Chart::panels(format!("By iteration{more}"), panels, Unit::Iteration));
     }
 }
@@ -182,12 +188,15 @@ pub(super) fn reliability(record: &Record) -> Section {
     for variant in &record.variants {
         let mut endings: Vec<(String, Outcome, u64, Option<crate::record::Distribution>, String)> =
             Vec::new();
-        let total: u64 = variant.iterations.iter().flat_map(|i| &i.classes).map(|class| class.count).sum();
+        let unsent: u64 = variant.iterations.iter().map(|iteration| iteration.unsent).sum();
+        let ended: u64 = variant.iterations.iter().flat_map(|i| &i.classes).map(|class| class.count).sum();
+        let total = ended + unsent;
         for class in
             variant.iterations.iter().flat_map(|iteration| &iteration.classes).filter(|class| class.count > 0)
         {
             let name = match (class.status, &class.fault) {
-                (Some(status), _) => status.to_string(),
+                (Some(status), None) => status.to_string(),
+                (Some(status), Some(fault)) => format!("{status}, {fault}"),
                 (None, Some(fault)) => fault.clone(),
                 (None, None) => format!("{:?}, status not known", class.outcome).to_lowercase(),
             };
@@ -222,6 +231,20 @@ pub(super) fn reliability(record: &Record) -> Section {
                 at(0.5),
                 at(0.99),
                 example,
+            ]);
+        }
+        if unsent > 0 {
+            let share = words::percent(unsent as f64 / total as f64);
+            let dash = || "–".to_owned();
+            let why = "due, and no connection was free for it in time".to_owned();
+            table.row(vec![
+                variant.name.clone(),
+                "never sent".to_owned(),
+                words::count(unsent),
+                share,
+                dash(),
+                dash(),
+                why,
             ]);
         }
     }

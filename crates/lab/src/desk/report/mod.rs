@@ -10,6 +10,7 @@ mod figures;
 mod held;
 mod meanwhile;
 mod over_time;
+mod stages;
 mod targets;
 
 use std::fs;
@@ -19,6 +20,8 @@ use crate::analyse::Figure;
 use crate::desk::render::{Sheet, html};
 use crate::diagnose;
 use crate::record::{Record, RecordError};
+
+pub(super) use self::facts::{machine, of_run};
 
 /// The columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
@@ -35,6 +38,7 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet.section(figures::latency(record));
     sheet.section(figures::reliability(record));
     sheet.section(over_time::throughput(record));
+    sheet.section(stages::stages(record));
     sheet.section(over_time::components(record));
     sheet.section(costs::sweeps(record));
     sheet.section(costs::phases(record));
@@ -46,7 +50,16 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet
 }
 
-/// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing.
+/// Makes sure that a report can be written into a folder, which is made when it is missing: who measures for an hour wants to know before.
+pub fn try_out(folder: &Path) -> Result<(), RecordError> {
+    let failed =
+        |error| RecordError::File { action: "write into", path: folder.display().to_string(), error };
+    fs::create_dir_all(folder).map_err(failed)?;
+    tempfile::Builder::new().prefix(".report-").tempfile_in(folder).map(drop).map_err(failed)
+}
+
+/// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing. The record is whole or, where it cannot be
+/// written, as it was before.
 pub fn write(record: &Record, folder: &Path, seed: u64) -> Result<[PathBuf; 3], RecordError> {
     let failed = |path: &Path| {
         let path = path.display().to_string();

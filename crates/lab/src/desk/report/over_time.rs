@@ -1,5 +1,6 @@
 //! Throughput, latency, CPU, memory and throttling over time, on one axis.
 
+use super::stages::offered;
 use crate::analyse::{Figure, figures, median, window};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
@@ -9,6 +10,18 @@ use crate::record::{Component, Iteration, Record, Sample, Slice, Variant};
 const MOST_DRAWN: usize = 12;
 /// A look at the CPU is drawn over at least this time, ms: the kernel counts in steps of 10 ms.
 const LEAST_MS: u64 = 450;
+/// Columns of the table of components.
+const COMPONENT_COLUMNS: [&str; 9] = [
+    "variant",
+    "component",
+    "cores",
+    "of limit",
+    "CPU per request",
+    "memory, most",
+    "switches/s",
+    "throttled periods",
+    "stood still",
+];
 
 /// Throughput in figures.
 pub(super) fn throughput(record: &Record) -> Section {
@@ -37,23 +50,19 @@ pub(super) fn throughput(record: &Record) -> Section {
 /// What components used, and the course of the typical iteration of each variant.
 pub(super) fn components(record: &Record) -> Section {
     let mut section = Section::new("Over time");
-    let mut table = Table::new(
-        "Components in the measured windows: medians over iterations",
-        [
-            "variant",
-            "component",
-            "cores",
-            "of limit",
-            "CPU per request",
-            "memory, most",
-            "switches/s",
-            "throttled periods",
-            "stood still",
-        ],
-    );
+    let mut table =
+        Table::new("Components in the measured windows: medians over iterations", COMPONENT_COLUMNS);
     for variant in &record.variants {
         for name in variant.watched_names() {
             table.row(component_row(variant, name));
+        }
+    }
+    for row in &record.reference {
+        for (component, cores) in &row.cpu_cores {
+            let name = format!("{}\n{}", row.label, row.provenance);
+            let mut cells = vec![name, component.clone(), words::digits(*cores)];
+            cells.resize(COMPONENT_COLUMNS.len(), "–".to_owned());
+            table.row_apart(cells);
         }
     }
     section.table(table);
@@ -64,7 +73,7 @@ pub(super) fn components(record: &Record) -> Section {
             left_out += 1;
             continue;
         }
-        let panels = course(iteration);
+        let panels = course(variant, iteration);
         if !panels.is_empty() {
             let title = format!("{}, iteration {}", variant.name, iteration.number);
             section.chart(Chart::panels(title, panels, Unit::Clock));
@@ -141,7 +150,7 @@ fn typical(variant: &Variant) -> Option<&Iteration> {
     order.get(order.len() / 2).copied()
 }
 
-fn course(iteration: &Iteration) -> Vec<Panel> {
+fn course(variant: &Variant, iteration: &Iteration) -> Vec<Panel> {
     let warm = (iteration.warmup_s > 0.0).then(|| (iteration.warmup_s, "measured from here".to_owned()));
     let mut panels = Vec::new();
     let mut panel = |name: &str, unit, height, lines: Vec<Line>| {
@@ -155,6 +164,9 @@ fn course(iteration: &Iteration) -> Vec<Panel> {
     let mut lines = vec![Line { steps: true, ..Line::new("good answers", 0, rate(|slice| slice.ok)) }];
     if slices.iter().any(|slice| slice.bad > 0) {
         lines.push(Line { steps: true, ..Line::new("other endings", 1, rate(|slice| slice.bad)) });
+    }
+    if !slices.is_empty() && !offered(variant, iteration).is_empty() {
+        lines.push(Line { dashed: true, ..Line::new("offered", 2, offered(variant, iteration)) });
     }
     panel("throughput", Unit::Rate, 110.0, lines);
     let latency = |figure: fn(&Slice) -> Option<f64>| held(slices, figure);

@@ -175,15 +175,17 @@ fn a_change_allows_for_the_rounding_of_its_ends() {
 
 #[test]
 fn a_closed_loop_is_told_from_an_open_one() {
-    let at = |arrivals: &str, per_s: f64| {
-        let row = json!({"p50_s": 0.1, "per_s": per_s});
+    let at = |arrivals: &str, latency: &str, per_s: f64| {
+        let row = json!({latency: 0.1, "per_s": per_s});
         rules(
             &json!({"runs": [run("a", &json!({"arrivals": arrivals, "concurrency": 20, "iterations": [row]}))]}),
         )
     };
-    assert_eq!(at("closed", 195.0), ["closed-loop-throughput"]);
-    assert_eq!(at("open", 195.0), Vec::<&str>::new());
-    assert_eq!(at("closed", 50.0), ["little-law-broken"], "20 workers at 0.1 s are 200 per second");
+    assert_eq!(at("closed", "p50_s", 195.0), ["closed-loop-throughput"]);
+    assert_eq!(at("open", "p50_s", 195.0), Vec::<&str>::new());
+    assert_eq!(at("closed", "mean_s", 50.0), ["little-law-broken"], "20 workers at 0.1 s are 200 per second");
+    assert_eq!(at("closed", "p50_s", 50.0), Vec::<&str>::new(), "the slower half may take so long");
+    assert_eq!(at("closed", "p50_s", 450.0), ["little-law-broken"], "no median is twice the mean");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use lab::analyse::{Figure, Verdict};
 use lab::desk::compare::{Side, Terms, compare, compare_figure};
-use lab::record::Record;
+use lab::record::{Outcome, Record};
 
 use super::sample::{self, Dice, Plan};
 
@@ -58,7 +58,21 @@ fn what_else_differs_is_said_first() {
     assert!(at("other-machine") < at("| figure |") && at("other-load") < at("| figure |"));
     assert!(at("other-machine") < at("not-interleaved"), "the graver one first");
     assert!(at("(A: `3x/50m`)") > 0 && at("(B: `3x/50m`)") > 0);
-    assert_eq!(text.matches("## ").count() - text.matches("### ").count(), 1 + a.variants.len());
+    assert_eq!(text.matches("## ").count() - text.matches("### ").count(), 2 + a.variants.len());
+    assert!(text.contains("| commit | 13ef7b1 | 13ef7b1 |"), "{text}");
+    let machine = text.lines().find(|line| line.starts_with("| machine: servers and generator |")).unwrap();
+    assert!(machine.contains("| 2 × a processor") && machine.contains("| 64 × a processor"), "{machine}");
+}
+
+#[test]
+fn one_round_with_errors_is_not_none() {
+    let mut record = sample::record(1);
+    let class = &mut record.variants[3].iterations[2].classes[0];
+    (class.outcome, class.status, class.fault) = (Outcome::Failed, None, Some("timeout".to_owned()));
+    let text = text(side("gateway", &record, Some("gateway")), side("fused", &record, Some("fused/oidc")));
+    assert!(!text.contains("none in either"), "{text}");
+    let table = text.split("errors by iteration").nth(1).unwrap();
+    assert!(table.contains("| 3 | 0 % | 100 % |"), "{table}");
 }
 
 #[test]

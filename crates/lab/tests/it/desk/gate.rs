@@ -134,6 +134,25 @@ fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
 }
 
 #[test]
+fn a_run_that_was_ended_early_keeps_no_baseline() {
+    let baseline = Baseline::first(&record()).unwrap();
+    let mut partial = record();
+    partial.run.partial = true;
+    let said = gate(&partial, &baseline);
+    assert!(said.len() == 1 && said[0].contains("ended before it was whole"), "{said:?}");
+}
+
+#[test]
+fn a_first_baseline_holds_errors_of_every_variant() {
+    let baseline = Baseline::first(&record()).unwrap();
+    for variant in record().variants.iter().map(|variant| &variant.name) {
+        let held =
+            baseline.checks.iter().any(|check| check.figure == Measure::Errors && check.variant == *variant);
+        assert!(held, "{variant}");
+    }
+}
+
+#[test]
 fn what_counts_depend_on_is_compared_by_name() {
     let baseline = Baseline::first(&record()).unwrap();
     assert_eq!(changed_since(&record(), &baseline), Vec::<String>::new());

@@ -220,6 +220,65 @@ fn a_jmeter_sample_within_a_sample_is_not_counted_again() {
 }
 
 #[test]
+fn a_jmeter_transaction_is_not_a_request_beside_those_that_it_holds() {
+    let head = "timeStamp,elapsed,label,responseCode,responseMessage,success\n";
+    let rows = "1000,30,a,200,OK,true\n1030,20,b,200,OK,true\n";
+    let controller =
+        "1000,50,both,,\"Number of samples in transaction : 2, number of failing samples : 0\",true\n";
+    let read = |content: &str| {
+        let record = import(content, None, &told("x.jtl")).unwrap();
+        let Origin::Import { notes, .. } = &record.run.origin else { panic!("{:?}", record.run.origin) };
+        (iteration(&record).count(Outcome::Ok), notes.join("; "))
+    };
+    let (count, notes) = read(&format!("{head}{rows}{controller}"));
+    assert!(count == 2 && notes.contains("1 rows are of Transaction Controllers"), "{count} {notes}");
+    // "Generate parent sample": there is no other row.
+    let (count, notes) = read(&format!("{head}{controller}{controller}"));
+    assert!(count == 2 && notes.contains("stands for all of its samples"), "{count} {notes}");
+    let xml = r#"<testResults version="1.2">
+        <sample t="50" ts="1000" s="true" rc="" rm="Number of samples in transaction : 2, number of failing samples : 0"><httpSample t="30" ts="1000" s="true" rc="200"/></sample>
+        <httpSample t="9" ts="1060" s="true" rc="200"/>
+        <sample t="50" ts="1070" s="true" rc="" rm="Number of samples in transaction : 1, number of failing samples : 0"/>
+        </testResults>"#;
+    assert_eq!(read(xml).0, 2, "one holds its samples within it, the other is told by what it holds");
+}
+
+#[test]
+fn k6_lines_of_what_has_no_tags_are_passed_over() {
+    let users = "{\"type\":\"Point\",\"metric\":\"vus\",\"data\":{\"time\":\"2026-01-01T00:00:00Z\",\"value\":2,\"tags\":null}}\n";
+    let with = import(&format!("{}{users}", fixture("k6.ndjson")), None, &told("k6.ndjson")).unwrap();
+    assert_eq!(iteration(&with).count(Outcome::Ok), 24);
+}
+
+#[test]
+fn hey_that_got_no_answer_at_all_has_no_figures() {
+    let text = "\nSummary:\n  Total:\t0.0021 secs\n  Slowest:\t0.0000 secs\n  Fastest:\t0.0000 secs\n  Average:\tNaN secs\n  \
+                Requests/sec:\t4761.9\n\nStatus code distribution:\n\nError distribution:\n  [10]\tGet \"http://127.0.0.1/\": EOF\n";
+    let record = import(text, None, &told("hey.txt")).unwrap();
+    assert_eq!((iteration(&record).count(Outcome::Ok), iteration(&record).count(Outcome::Failed)), (0, 10));
+    assert_eq!(iteration(&record).stated.as_ref().and_then(|stated| stated.mean_us), None);
+}
+
+#[test]
+fn a_silence_is_a_slice_of_the_timeline() {
+    let rows = ["0.01,200,0.1", "0.01,200,0.2", "0.01,200,2.5"].map(|row| format!("{row}\n")).concat();
+    let record =
+        import(&format!("response-time,status-code,offset\n{rows}"), None, &told("hey.csv")).unwrap();
+    let slices = &iteration(&record).timeline;
+    assert!(slices.windows(2).all(|pair| pair[0].at_ms + pair[0].ms == pair[1].at_ms), "{slices:?}");
+    assert_eq!(slices.iter().map(|slice| slice.ok).sum::<u64>(), 3);
+    assert!(slices.iter().filter(|slice| slice.ok == 0).count() > 20, "{slices:?}");
+}
+
+#[test]
+fn what_sends_at_a_rate_in_wrks_form_is_no_closed_loop() {
+    let text = fixture("wrk.txt").replacen("Running", "  Thread calibration: mean lat.: 2.1ms\nRunning", 1);
+    let record = import(&text, Some(Tool::Wrk), &told("wrk2.txt")).unwrap();
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown);
+    assert!(matches!(&record.run.origin, Origin::Import { tool, .. } if tool == "wrk2"));
+}
+
+#[test]
 fn wrks_text_is_taken_as_it_is() {
     let record = read("wrk.txt");
     let of = iteration(&record);
@@ -264,6 +323,7 @@ fn h2loads_text_is_taken_as_it_is() {
     let bad = fixture("h2load.txt")
         .replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", "900 2xx, 0 3xx, 1 4xx, 3 5xx")
         .replace("0 errored, 0 timeout", "5 errored, 2 timeout")
+        .replace("904 done", "909 done")
         .replace(
             "#0: 3 total client(s). ",
             "#0: 2 total client(s). \nspawning thread #1: 1 total client(s). ",
@@ -272,6 +332,11 @@ fn h2loads_text_is_taken_as_it_is() {
     let counts =
         [Outcome::Ok, Outcome::Refused, Outcome::Failed].map(|outcome| iteration(&record).count(outcome));
     assert_eq!(counts, [900, 4, 5]);
+    assert!(
+        (iteration(&record).seconds - 1.0).abs() < 1e-9,
+        "its rate counts answers: {}",
+        iteration(&record).seconds
+    );
     assert_eq!(record.variants[0].load.concurrency, Some(3), "of both threads");
 }
 

@@ -2,7 +2,7 @@
 
 use lab::analyse::Figure;
 use lab::desk::merge::merge;
-use lab::record::{Distribution, Origin, Outcome, Record};
+use lab::record::{Distribution, Doubt, Finding, Held, Origin, Outcome, Record, Stage};
 
 use super::sample;
 
@@ -81,6 +81,76 @@ fn a_generator_that_was_the_limit_stays_known() {
     .unwrap();
     let own = merged.variants[0].iterations[2].generator.as_ref().unwrap();
     assert!(own.limited && own.cpu_share == Some(0.99));
+}
+
+#[test]
+fn findings_are_those_of_all_generators_together() {
+    let of_one = |name: &str, variant: &str| Finding {
+        name: name.to_owned(),
+        variants: vec![variant.to_owned()],
+        doubt: Doubt::Careful,
+        evidence: "as one of them saw it".to_owned(),
+        remedy: "look".to_owned(),
+    };
+    let noticed = || {
+        vec![
+            of_one("throttled", "3x/50m"),
+            of_one("not-measured", "direct"),
+            of_one("memory-growth", "direct"),
+        ]
+    };
+    let mut records = two(|second| second.findings = noticed());
+    records[0].1.findings = noticed();
+    let merged = merge(records).unwrap();
+    let of = |name: &str| merged.findings.iter().filter(|finding| finding.name == name).collect::<Vec<_>>();
+    let throttled = of("throttled");
+    assert!(throttled.len() == 1 && throttled[0].evidence.contains("used up its"), "{throttled:?}");
+    assert_eq!(of("not-measured").len(), 1, "only who ran it knows of it");
+    assert_eq!(of("memory-growth"), Vec::<&Finding>::new(), "nothing shows it");
+}
+
+#[test]
+fn held_connections_add_up() {
+    let held = |opened, longest, before| Held {
+        manner: "idle".to_owned(),
+        asked: 100,
+        opened,
+        open_at_end: 90,
+        closed_by_server: opened - 90,
+        lifetime_p50_us: Some(5.0),
+        lifetime_max_us: Some(longest),
+        statuses: [(200, opened)].into(),
+        memory_before: [("echo".to_owned(), before)].into(),
+    };
+    let mut records = two(|second| second.variants[0].iterations[0].held = Some(held(110, 7.0, 1 << 20)));
+    records[0].1.variants[0].iterations[0].held = Some(held(100, 9.0, 2 << 20));
+    records[0].1.variants[0].iterations[1].held = Some(held(100, 9.0, 2 << 20));
+    let merged = merge(records).unwrap();
+    let all = merged.variants[0].iterations[0].held.as_ref().unwrap();
+    assert_eq!((all.asked, all.opened, all.open_at_end, all.closed_by_server), (200, 210, 180, 30));
+    assert_eq!((all.lifetime_p50_us, all.lifetime_max_us), (None, Some(9.0)));
+    assert_eq!((all.statuses[&200], all.memory_before["echo"]), (210, 1 << 20));
+    assert_eq!(merged.variants[0].iterations[1].held, Some(held(100, 9.0, 2 << 20)), "of one alone");
+}
+
+#[test]
+fn stages_of_one_load_add_up_and_others_are_refused() {
+    let stage = |from_per_s, to_per_s| Stage { from_per_s, to_per_s, seconds: 6.0 };
+    let staged = |stages: Vec<Stage>| {
+        let mut records = two(|second| second.variants[0].load.stages = stages);
+        records[0].1.variants[0].load.stages = vec![stage(10.0, 10.0), stage(10.0, 90.0)];
+        merge(records)
+    };
+    let merged = staged(vec![stage(5.0, 5.0), stage(5.0, 45.0)]).unwrap();
+    assert_eq!(merged.variants[0].load.stages, [stage(15.0, 15.0), stage(15.0, 135.0)]);
+    let said = staged(vec![stage(5.0, 5.0)]).unwrap_err().to_string();
+    assert!(said.contains("the load of `direct` has other stages"), "{said}");
+}
+
+#[test]
+fn a_window_within_a_longer_one_is_not_the_same_time() {
+    let said = merge(two(|second| second.variants[0].iterations[0].seconds /= 2.0)).unwrap_err().to_string();
+    assert!(said.contains("overlap by"), "{said}");
 }
 
 #[test]

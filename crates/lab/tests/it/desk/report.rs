@@ -4,7 +4,7 @@ use lab::analyse::{Figure, figures, median};
 use lab::desk::render::html;
 use lab::desk::report::{sheet, write};
 use lab::diagnose::findings;
-use lab::record::{Arrivals, Doubt, Finding, Origin, Record};
+use lab::record::{Arrivals, Doubt, Finding, Origin, Record, Stage};
 
 use super::sample;
 
@@ -76,6 +76,38 @@ fn figures_in_the_report_are_those_of_the_record() {
     assert!(text.contains(&format!("| direct | {p50:.0} µs (")), "{p50} in {text}");
     let rows = text.lines().filter(|line| line.starts_with("| median |")).count();
     assert_eq!(rows, 4 * 2, "a median under each table by iteration, in two groups of variants");
+}
+
+#[test]
+fn a_load_with_stages_is_told_stage_by_stage() {
+    let mut record = sample::record(1);
+    let stage = |from_per_s, to_per_s, seconds| Stage { from_per_s, to_per_s, seconds };
+    record.variants[0].load.stages =
+        vec![stage(900.0, 900.0, 6.0), stage(900.0, 1500.0, 6.0), stage(5.0, 5.0, 60.0)];
+    let sheet = sheet(&record, 1);
+    let text = sheet.markdown();
+    let table = text.split("### direct: medians over iterations").nth(1).unwrap();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).take(4).collect();
+    assert!(
+        rows[1].starts_with("| 900/s for 6.00 s | 900 | 9")
+            || rows[1].starts_with("| 900/s for 6.00 s | 900 | 8"),
+        "{rows:?}"
+    );
+    assert!(rows[2].starts_with("| 900 to 1500/s for 6.00 s | 1200 |"), "{rows:?}");
+    assert!(rows[3].ends_with("| – | – | – | – |"), "nothing was measured so late: {rows:?}");
+    assert!(text.contains("open, 900/s for 6.00 s, then 900 to 1500/s for 6.00 s, then 5"), "{text}");
+    assert!(html(&sheet).contains(">offered<"), "what was offered stands beside what was answered");
+}
+
+#[test]
+fn published_use_of_cpu_stands_beside_the_measured() {
+    let text = sheet(&sample::record(1), 1).markdown();
+    let table = text.split("### Components in the measured windows").nth(1).unwrap();
+    let row = table.lines().find(|line| line.contains("three hops, auth proxy at 0.05 cores")).unwrap();
+    assert!(
+        row.contains("published, other hardware") && row.contains("| auth-proxy | 0.0334 | – |"),
+        "{row}"
+    );
 }
 
 #[test]

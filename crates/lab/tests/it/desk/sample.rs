@@ -48,6 +48,7 @@ pub(crate) fn load(per_s: f64) -> LoadShape {
         arrivals: Arrivals::Open,
         concurrency: None,
         rate_per_s: Some(per_s),
+        stages: Vec::new(),
         flow: "request".to_owned(),
         protocol: Some("http/1.1".to_owned()),
         tokens: Some(1000),
@@ -103,6 +104,7 @@ fn iteration(plan: &Plan<'_>, number: u32, dice: &mut Dice) -> Iteration {
         generator: Some(GeneratorUse {
             cpu_share: Some(0.31),
             core_wait_share: Some(0.02),
+            stolen_share: Some(0.0),
             lag_p99_us: Some(40.0),
             limited: false,
         }),

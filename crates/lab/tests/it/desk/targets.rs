@@ -125,6 +125,42 @@ fn what_was_not_measured_is_not_met() {
 }
 
 #[test]
+fn a_round_of_which_nothing_is_known_is_not_left_out() {
+    let mut record = sample::record(1);
+    let gateway = record.variants.iter_mut().find(|variant| variant.name == "gateway").unwrap();
+    gateway.iterations[2].classes.clear();
+    record.targets = vec![Target { at_most: Some(f64::MAX), ..target(Measure::P50, "gateway") }];
+    let judged = &judge(&record)[0];
+    assert!(!judged.met && said(judged).contains("round 3 of `gateway` has no P50"), "{}", said(judged));
+}
+
+#[test]
+fn something_over_nothing_is_more_than_any_bound() {
+    let mut record = sample::record(1);
+    let refused = |record: &mut Record, name: &str, rounds: usize| {
+        let variant = record.variants.iter_mut().find(|variant| variant.name == name).unwrap();
+        for iteration in &mut variant.iterations[..rounds] {
+            let latency = Distribution::of([5_000_000], 3);
+            let class = iteration.classes[0].clone();
+            iteration.classes.push(Class {
+                outcome: Outcome::Refused,
+                status: Some(403),
+                count: 1,
+                latency: Some(latency),
+                ..class
+            });
+        }
+    };
+    // The other one has errors in one round only: in the rest nothing stands below the line.
+    refused(&mut record, "gateway", 8);
+    refused(&mut record, "direct", 1);
+    let over =
+        Target { over: Some("direct".to_owned()), at_most: Some(1e6), ..target(Measure::Errors, "gateway") };
+    record.targets = vec![over];
+    assert!(!judge(&record)[0].met, "{}", said(&judge(&record)[0]));
+}
+
+#[test]
 fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     let met = Target { at_most: Some(600.0), ..target(Measure::P50, "gateway") };
     let missed = Target { says: "quicker than it can be".to_owned(), ..target(Measure::P50, "gateway") };

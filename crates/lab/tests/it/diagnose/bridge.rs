@@ -81,6 +81,7 @@ pub(crate) fn iteration(
         generator: Some(GeneratorUse {
             cpu_share: report.generator.cpu_share,
             core_wait_share: report.generator.core_wait_share,
+            stolen_share: report.generator.stolen_share,
             lag_p99_us: Some(report.generator.lag_us.p99),
             limited: report.generator.limited,
         }),
@@ -232,6 +233,7 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
             arrivals,
             concurrency: u32::try_from(plan.slots()).ok(),
             rate_per_s: rate,
+            stages: Vec::new(),
             flow: "request".to_owned(),
             protocol: Some("http/1.1".to_owned()),
             tokens: Some(plan.flow.tokens.len() as u64),

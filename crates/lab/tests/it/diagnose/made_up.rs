@@ -444,6 +444,7 @@ fn a_generator_that_never_rests_is_the_limit_even_when_it_shares_its_core() {
             iteration.generator = Some(lab::record::GeneratorUse {
                 cpu_share: Some(running),
                 core_wait_share: Some(waiting),
+                stolen_share: Some(0.0),
                 lag_p99_us: Some(50.0),
                 limited: false,
             });
@@ -456,6 +457,9 @@ fn a_generator_that_never_rests_is_the_limit_even_when_it_shares_its_core() {
     assert_eq!(names(&own(0.5, 0.42)), ["machine-shared"], "it rested now and then");
     assert_eq!(names(&own(0.3, 0.3)), ["machine-shared"]);
     assert_eq!(findings(&own(0.95, 0.02))[0].doubt, Doubt::Invalid);
+    let mut stolen = own(0.3, 0.05);
+    stolen.variants[0].iterations[1].generator.as_mut().unwrap().stolen_share = Some(0.62);
+    assert_eq!(names(&stolen), ["time-stolen"]);
     let mut late = own(0.3, 0.05);
     each(&mut late, |iteration| iteration.generator.as_mut().unwrap().lag_p99_us = Some(1200.0));
     assert_eq!(names(&late), ["generator-late"]);

@@ -59,8 +59,8 @@ const MATRIX: [Row; 15] = [
 ];
 
 /// What every short run on a shared machine says, whatever is wrong with its target.
-const ALWAYS: [&str; 5] =
-    ["few-iterations", "closed-loop", "machine-shared", "core-starved", "generator-late"];
+const ALWAYS: [&str; 6] =
+    ["few-iterations", "closed-loop", "machine-shared", "time-stolen", "core-starved", "generator-late"];
 
 fn of(fault: &str) -> &'static Row {
     MATRIX.iter().find(|row| row.fault == fault).unwrap()

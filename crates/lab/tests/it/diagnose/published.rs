@@ -21,6 +21,7 @@ fn closed(workers: u64) -> LoadShape {
         arrivals: Arrivals::Closed,
         concurrency: u32::try_from(workers).ok(),
         rate_per_s: None,
+        stages: Vec::new(),
         flow: "request".to_owned(),
         protocol: None,
         tokens: Some(1),

@@ -1,6 +1,7 @@
 //! `lab run` as it is typed.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use clap::Parser;
 use lab::cli::{Arguments, Ending, run};
@@ -70,7 +71,7 @@ fn faults_of_the_command_line_and_of_files_say_what_instead() {
         (vec![], "--scenario"),
         (
             vec!["--scenario", "pahts"],
-            "there is no scenario `pahts`: neither a file nor one of those that ship (one, paths, cpu-limit",
+            "there is no scenario `pahts`: neither a file nor one of those that ship (one, knee, paths",
         ),
         (vec!["--scenario", "one", "--topology", "fusd"], "there is no topology `fusd`"),
         (vec!["--scenario", "paths", "--topology", "fusd"], "has no topology `fusd`; it has 2x, 3x"),
@@ -81,6 +82,19 @@ fn faults_of_the_command_line_and_of_files_say_what_instead() {
         let error = lab(&words).unwrap_err();
         assert!(error.contains(expected), "{words:?}: {error}");
     }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_anything_runs() {
+    let folder = Lab::new();
+    let topology = folder.topology("mine", &guarded(""));
+    let out = folder.path("a-file");
+    fs::write(&out, "kept").unwrap();
+    let started = Instant::now();
+    let error = lab(&["--topology", &topology, "--quick", "--out", out.to_str().unwrap()]).unwrap_err();
+    assert!(error.contains("a-file") && error.contains("cannot write into"), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(2), "nothing was measured");
+    assert_eq!(read(&out), "kept");
 }
 
 #[test]

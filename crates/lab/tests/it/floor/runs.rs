@@ -78,6 +78,54 @@ fn a_run_fills_the_record() {
 }
 
 #[test]
+fn a_load_of_stages_offers_each_for_its_time() {
+    let lab = Lab::new();
+    let text = format!(
+        "rounds = 1\n[load.a]\narrivals = 'constant'\nsteps = ['50@1s', '0@1s', '50..250@2s']\nwarmup = '500ms'\n[[variant]]\ntopology = '{}'\n",
+        lab.topology("a", &guarded(""))
+    );
+    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    let (load, iteration) = (&record.variants[0].load, &record.variants[0].iterations[0]);
+    assert_eq!(load.rate_per_s, Some(87.5), "on average");
+    assert_eq!(load.stages.len(), 3);
+    // 50, none, and 300 below the ramp.
+    let ok = iteration.count(Outcome::Ok);
+    assert!((348..=351).contains(&ok), "{ok}");
+    let within = |from: u64, until: u64| -> u64 {
+        let slices = iteration.timeline.iter().filter(|slice| (from..until).contains(&slice.at_ms));
+        slices.map(|slice| slice.ok).sum()
+    };
+    assert!(within(1700, 2400) <= 1 && within(3500, 4500) > within(2500, 3500), "{:?}", iteration.timeline);
+    let text = lab::desk::report::sheet(&record, 1).markdown();
+    assert!(
+        text.contains("## Stage by stage") && text.contains("| 50.0 to 250/s for 2.00 s | 150 |"),
+        "{text}"
+    );
+    assert!(!text.contains("`pauses`") && !text.contains("`stalls`"), "the silence was asked for: {text}");
+}
+
+#[test]
+fn growing_rates_are_a_sweep() {
+    let lab = Lab::new();
+    let text = format!(
+        "rounds = 1\ncalibration = '300ms'\n[load.offered]\narrivals = 'poisson'\nrates = ['5%', '10%', 700]\nduration = '500ms'\nwarmup = '100ms'\n\
+         [[variant]]\nname = 'it'\ntopology = '{}'\n",
+        lab.topology("a", &guarded(""))
+    );
+    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    assert_eq!(scenario.variants(), ["it/oauth/offered-5%", "it/oauth/offered-10%", "it/oauth/offered-700"]);
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    let rates: Vec<f64> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
+    // Shares are rounded to figures that can be said.
+    assert!((rates[1] / rates[0] - 2.0).abs() < 0.2 && (rates[2] - 700.0).abs() < 1e-9, "{rates:?}");
+    assert_eq!(record.sweeps.len(), 1);
+    assert_eq!(record.sweeps[0].variants, scenario.variants());
+    record.check().unwrap();
+    assert!(lab::desk::report::sheet(&record, 1).markdown().contains("## Growing load"));
+}
+
+#[test]
 fn rounds_are_interleaved_in_an_order_that_the_seed_gives() {
     let lab = Lab::new();
     let text = guarded("");

@@ -12,6 +12,8 @@ const GAP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 /// More points than this are not seen on this width.
 const MOST_POINTS: usize = 500;
+/// Points that are kept of a stretch.
+const KEPT: usize = 4;
 
 /// Lines over one vertical axis.
 #[derive(Debug)]
@@ -144,13 +146,27 @@ fn draw_panel(svg: &mut String, panel: &Panel, bottom: &Scale, (top, first, last
     }
 }
 
+/// What is seen of more points than there is room for: of each stretch its first, least, most and last, so that none of the peaks is lost.
+fn seen(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    if points.len() <= MOST_POINTS {
+        return points.to_vec();
+    }
+    let mut seen = Vec::new();
+    for stretch in points.chunks((points.len() * KEPT).div_ceil(MOST_POINTS)) {
+        let by = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
+        let ends = [stretch.first(), stretch.iter().min_by(by), stretch.iter().max_by(by), stretch.last()];
+        let mut kept: Vec<(f64, f64)> = ends.into_iter().flatten().copied().collect();
+        kept.sort_by(|a, b| a.0.total_cmp(&b.0));
+        kept.dedup();
+        seen.extend(kept);
+    }
+    seen
+}
+
 fn draw_line(svg: &mut String, line: &Line, place: impl Fn((f64, f64)) -> (f64, f64)) {
     let colour = line.colour % COLOURS;
-    let every = line.points.len().div_ceil(MOST_POINTS).max(1);
-    let last = line.points.len().saturating_sub(1);
-    let seen = line.points.iter().enumerate().filter(|(at, _)| at.is_multiple_of(every) || *at == last);
     let mut path = String::new();
-    for (number, (_, &point)) in seen.enumerate() {
+    for (number, point) in seen(&line.points).into_iter().enumerate() {
         let (x, y) = place(point);
         let _ = match (number, line.steps) {
             (0, _) => write!(path, "M{x:.1} {y:.1}"),
@@ -163,4 +179,21 @@ fn draw_line(svg: &mut String, line: &Line, place: impl Fn((f64, f64)) -> (f64, 
     }
     let dash = if line.dashed { " stroke-dasharray=\"5 4\"" } else { "" };
     let _ = writeln!(svg, "<path class=\"plot l{colour}\" d=\"{path}\"{dash}/>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_among_thousands_of_points_is_seen() {
+        let mut points: Vec<(f64, f64)> = (0..4000).map(|at| (f64::from(at), 1.0)).collect();
+        points[1237].1 = 50.0;
+        points[2411].1 = 0.0;
+        let seen = seen(&points);
+        assert!(seen.len() <= MOST_POINTS + KEPT, "{}", seen.len());
+        assert!(seen.contains(&(1237.0, 50.0)) && seen.contains(&(2411.0, 0.0)));
+        assert_eq!((seen[0], seen[seen.len() - 1]), ((0.0, 1.0), (3999.0, 1.0)));
+        assert!(seen.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
 }
