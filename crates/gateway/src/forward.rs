@@ -93,8 +93,6 @@ impl Outbound {
             body_bytes: route.body_bytes,
             may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
             running: running.clone(),
-            revocable: caller.and_then(|caller| caller.revocable.clone()),
-            consents: record.revocable(),
         };
         let head_request = permit.request().method() == "HEAD";
         Ok(Self { pool, head, framing: inbound.framing, head_request, terms })
@@ -122,8 +120,6 @@ impl Outbound {
             body_bytes: None,
             may_switch: false,
             running: running.clone(),
-            revocable: None,
-            consents: Vec::new(),
         };
         Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })
     }

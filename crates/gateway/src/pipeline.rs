@@ -447,26 +447,41 @@ fn try_admit(
         Caller::Unknown(wanted) => return Ok(Admission::Wait(wanted)),
     };
     record.end(Phase::Authenticate);
-    let facts = verified.as_ref().map(|v| &v.facts);
     // Waiting makes the first reading old.
     let now = if found.waited { worker.clock.refresh() } else { worker.clock.at(record.started) };
     let bench = Bench { running, peer, fields: inbound.fields, found, now };
-    let permit = bench.decide(index, &request, facts);
+    let admission = judge(&bench, worker, inbound, index, &request, verified.as_ref(), record);
     // Whom a refusal concerned belongs into the log as well.
-    record.caller.clone_from(&verified);
-    let permit = match permit {
+    record.caller = verified;
+    admission
+}
+
+/// Whether a request whose caller is known passes, and what becomes of it then.
+fn judge(
+    bench: &Bench<'_>,
+    worker: &Worker,
+    inbound: &Inbound<'_>,
+    index: usize,
+    request: &Canonical<'_>,
+    caller: Option<&Arc<Verified>>,
+    record: &mut Record,
+) -> Result<Admission, Refusal> {
+    let Bench { running, peer, found, now, .. } = *bench;
+    let route = &running.config.routes[index];
+    let verified = caller.map(|caller| &**caller);
+    let permit = match bench.decide(index, request, verified.map(|verified| &verified.facts)) {
         Err(Denial::Unreviewed(questions)) if !found.unreviewed => {
             return Ok(Admission::Wait(Wanted::Reviews(questions)));
         }
         Err(ref denial)
-            if may_log_in(denial, verified.as_deref())
-                && let Some(invitation) = invitation(running, route, inbound, &request) =>
+            if may_log_in(denial, verified)
+                && let Some(invitation) = invitation(running, route, inbound, request) =>
         {
             return Ok(Admission::Answer(Box::new(invitation)));
         }
         other => other.map_err(Refusal::Denied)?,
     };
-    if !forwards {
+    if peer.listener().service.authorization().is_some() {
         // Whoever asks here would have to ask the authorizer themselves.
         if route.authorizer.is_some() {
             return Err(Refusal::NoRoute);
@@ -474,9 +489,8 @@ fn try_admit(
         let keeping = authorization(running, peer).and_then(|service| service.keeping.as_ref());
         let token = credential::bearer(inbound.fields, request.query()).ok().flatten();
         let until = token.and_then(|token| running.authenticator.until(token.unchecked(), now));
-        let kept =
-            keeping.and_then(|keeping| Kept::new(keeping, running, route, verified.as_deref(), until, now));
-        let voucher = Voucher::new(permit, running, verified.as_ref(), inbound.fields, now)?.kept(kept);
+        let kept = keeping.and_then(|keeping| Kept::new(keeping, running, route, verified, until, now));
+        let voucher = Voucher::new(permit, running, caller, inbound.fields, now)?.kept(kept);
         record.end(Phase::Decide);
         return Ok(Admission::Vouch(Box::new(voucher)));
     }
@@ -501,7 +515,7 @@ fn try_admit(
     {
         return Err(Refusal::BodyTooLarge);
     }
-    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified.as_deref(), record)?;
+    let outbound = Outbound::new(permit, worker, running, peer, inbound, verified, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
 }
 

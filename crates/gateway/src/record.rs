@@ -214,13 +214,13 @@ impl Record {
         self.consent.iter().chain(&self.guards)
     }
 
-    /// Of what they said, all that may be taken back.
-    pub(crate) fn revocable(&self) -> Vec<Revocable> {
+    /// Of what it was let in by, its credential and what authorizers said, all that may be taken back while it lasts.
+    pub(crate) fn revocable(&self) -> impl Iterator<Item = &Revocable> {
         let said = self.consents().filter_map(|consent| match &*consent.said {
-            Said::Allowed(allowed) => allowed.revocable.clone(),
+            Said::Allowed(allowed) => allowed.revocable.as_ref(),
             Said::Refused(_) => None,
         });
-        said.collect()
+        self.caller.iter().filter_map(|caller| caller.revocable.as_ref()).chain(said)
     }
 
     /// What the authorizer said that let it pass, if one was asked.

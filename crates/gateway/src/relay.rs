@@ -15,7 +15,7 @@ use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::fault::Fault;
-use crate::followed::{Known, Revocable, Unfit};
+use crate::followed::{Known, Unfit};
 use crate::leg::{Downstream, Fill, Leg, LegError, ResponseView, Upstream};
 use crate::login::cookies::sets_ours;
 use crate::phases::Phase;
@@ -46,17 +46,6 @@ pub(crate) struct Terms {
     pub may_switch: bool,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,
-    /// What the client was let in by, if that may be taken back while the exchange lasts.
-    pub revocable: Option<Revocable>,
-    /// The same of what authorizers let it in by.
-    pub consents: Vec<Revocable>,
-}
-
-impl Terms {
-    /// Whether the client may not be allowed to stay.
-    fn may_end(&self) -> bool {
-        self.revocable.is_some() || !self.consents.is_empty()
-    }
 }
 
 /// How far an exchange has come; survives a change of the upstream connection before anything was sent.
@@ -95,6 +84,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     progress: &mut Progress,
     record: &mut Record,
 ) -> Relayed {
+    let may_end = record.revocable().next().is_some();
     let mut relay = Relay {
         down,
         up,
@@ -103,7 +93,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
-        look_at: if terms.may_end() { deadline.millis_at(LOOK) } else { u64::MAX },
+        look_at: if may_end { deadline.millis_at(LOOK) } else { u64::MAX },
         asking: None,
         status: None,
         switched: false,
@@ -176,7 +166,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         }
         if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
             let mut doubtful = Vec::new();
-            for revocable in self.terms.revocable.iter().chain(&self.terms.consents) {
+            for revocable in self.record.revocable() {
                 match revocable.still() {
                     Known::Good(_) => {}
                     Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),

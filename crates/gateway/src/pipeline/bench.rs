@@ -3,6 +3,7 @@
 //! Owns: asking them in order, with what was found out for this request. Does not own: the decision (`auth::decide`), what an authorizer's
 //! answer means ([`crate::authorizer`]), what a refusal becomes (the parent).
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use auth::decide::explain::NoTrace;
@@ -23,7 +24,7 @@ use crate::worker::Running;
 
 /// Where a request is decided.
 pub(super) struct Bench<'b> {
-    pub(super) running: &'b Running,
+    pub(super) running: &'b Rc<Running>,
     pub(super) peer: &'b Peer,
     pub(super) fields: &'b [Field<'b>],
     pub(super) found: &'b Found,
