@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use super::Arriving;
 use super::counts::Counts;
-use super::load::{Load, Rate};
+use super::load::Load;
+use super::rate::Rate;
 use super::table::{
     Fresh, LadderTable, Names, QuickTable, Reader, ReferenceTable, Several, SweepTable, Table, parts_of,
 };

@@ -9,13 +9,15 @@ mod counts;
 mod description;
 mod event;
 mod load;
+mod rate;
 mod table;
 mod target;
 
 pub use counts::Counts;
 pub use description::{Arrangement, Scenario, Wish};
 pub use event::Planned;
-pub use load::{Arriving, Course, Hold, Holding, Load, Rate, Stage};
+pub use load::{Arriving, Hold, Holding, Load};
+pub use rate::{Course, Rate, Stage};
 
 pub use table::Fresh;
 

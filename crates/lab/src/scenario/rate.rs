@@ -1,0 +1,117 @@
+//! How many requests a second a load offers.
+//!
+//! Owns: rates by number and by share, and courses of them over time, as they stand in a file. Does not own: when each request is due
+//! ([`crate::load`]), nor what a share is a share of.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::amount;
+
+/// Highest rate, requests per second.
+const MOST_RATE: f64 = 1e7;
+
+/// Requests per second over the time of a load.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Course {
+    /// The same throughout.
+    Steady(Rate),
+    /// One after the other.
+    Stages(Vec<Stage>),
+}
+
+impl Course {
+    /// Every rate that it names.
+    pub(crate) fn rates(&self) -> Vec<Rate> {
+        match self {
+            Self::Steady(rate) => vec![*rate],
+            Self::Stages(stages) => stages.iter().flat_map(|stage| [stage.from, stage.to]).collect(),
+        }
+    }
+}
+
+/// A rate for a time, or an even change from one to another.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stage {
+    /// At its start.
+    pub from: Rate,
+    /// At its end.
+    pub to: Rate,
+    /// How long it lasts.
+    pub lasts: Duration,
+}
+
+/// Requests per second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// So many.
+    PerSecond(f64),
+    /// A share of what the slowest variant of the scenario serves to a closed loop.
+    OfSlowest(f64),
+}
+
+/// A rate as it stands in a file.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum RateTable {
+    Number(f64),
+    Text(String),
+}
+
+/// Steps, each `RATE@TIME` or `RATE..RATE@TIME`; the key's error in words.
+pub(super) fn stages(steps: &[String]) -> Result<Vec<Stage>, String> {
+    let stage = |text: &String| {
+        let wrong = || {
+            format!(
+                "`{text}` is no step; write RATE@TIME or RATE..RATE@TIME, such as \"500@10s\" or \"10%..120%@60s\""
+            )
+        };
+        let (rates, time) = text.split_once('@').ok_or_else(wrong)?;
+        let (from, to) = rates.split_once("..").unwrap_or((rates, rates));
+        // A pause is a step too.
+        let rate = |text: &str| match text.trim().parse::<f64>() {
+            Ok(rate) if (0.0..=MOST_RATE).contains(&rate) => Ok(Rate::PerSecond(rate)),
+            Ok(_) => Err(wrong()),
+            Err(_) => RateTable::Text(text.trim().to_owned()).rate().map_err(|_| wrong()),
+        };
+        let lasts = amount::duration(time.trim()).ok().filter(|time| !time.is_zero()).ok_or_else(wrong)?;
+        Ok(Stage { from: rate(from)?, to: rate(to)?, lasts })
+    };
+    let all: Vec<Stage> = steps.iter().map(stage).collect::<Result<_, String>>()?;
+    let sends = |stage: &Stage| [stage.from, stage.to].iter().any(|rate| *rate != Rate::PerSecond(0.0));
+    if all.iter().any(sends) { Ok(all) } else { Err("of pauses alone send nothing".to_owned()) }
+}
+
+impl fmt::Display for RateTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(rate) => write!(f, "{rate}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl RateTable {
+    /// The rate, or the key that is wrong and why.
+    pub(super) fn rate(&self) -> Result<Rate, (&'static str, String)> {
+        let wrong = || {
+            let what = "is a number of requests per second (up to 10000000), or a share from 1% to 1000% of what the slowest variant serves";
+            ("rate", what.to_owned())
+        };
+        match self {
+            Self::Number(rate) if *rate > 0.0 && *rate <= MOST_RATE => Ok(Rate::PerSecond(*rate)),
+            Self::Number(_) => Err(wrong()),
+            Self::Text(text) => {
+                let share: f64 =
+                    text.strip_suffix('%').and_then(|share| share.trim().parse().ok()).ok_or_else(wrong)?;
+                if (1.0..=1000.0).contains(&share) {
+                    Ok(Rate::OfSlowest(share / 100.0))
+                } else {
+                    Err(wrong())
+                }
+            }
+        }
+    }
+}
