@@ -9,6 +9,9 @@ use crate::analyse::{Figure, LEAST_PAIRS, figures, outliers};
 use crate::record::{Doubt, Finding, Iteration};
 use crate::words;
 
+/// Differences of an odd iteration that are told, the greatest first: where a machine was slow, all that ran on it was.
+const MOST_TOLD: usize = 6;
+
 /// Too few iterations for an interval.
 pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
     let many = subject.variant.iterations.len();
@@ -84,7 +87,8 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
     let mut tell = |what: &str, values: &[Option<f64>], written: fn(f64) -> String| {
         let Some(known) = values.iter().copied().collect::<Option<Vec<f64>>>() else { return };
         if let Some(odd) = outliers(&known).iter().find(|outlier| outlier.index == place) {
-            told.push(format!("{what} {} (usual {})", written(odd.value), written(odd.usual)));
+            let said = format!("{what} {} (usual {})", written(odd.value), written(odd.usual));
+            told.push((odd.score.abs(), said));
         }
     };
     let each = |figure: &dyn Fn(&Iteration) -> Option<f64>| {
@@ -117,6 +121,10 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
         let memory = looks.iter().map(|look| Some(look.last.rss_bytes as f64)).collect::<Vec<_>>();
         tell(&format!("memory of `{name}`"), &memory, words::bytes);
     }
-    told.extend(words::events(&variant.iterations[place].events));
-    told.into_iter().map(|what| format!("{what} in iteration {number}")).collect()
+    told.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let more = told.len().saturating_sub(MOST_TOLD);
+    let greatest = told.into_iter().take(MOST_TOLD).map(|(_, what)| what);
+    let more = (more > 0).then(|| format!("{more} more"));
+    let all = greatest.chain(more).chain(words::events(&variant.iterations[place].events));
+    all.map(|what| format!("{what} in iteration {number}")).collect()
 }

@@ -90,10 +90,18 @@ fn write_warning(page: &mut String, warning: &Warning) {
 }
 
 fn write_table(page: &mut String, table: &Table) {
-    page.push_str("<div class=\"table\"><table>\n");
-    if !table.caption.is_empty() {
-        let _ = writeln!(page, "<caption>{}</caption>", prose(&table.caption));
-    }
+    let caption = prose(&table.caption);
+    let _ = if table.folded {
+        let rows = table.rows.len();
+        writeln!(
+            page,
+            "<details class=\"table\"><summary>{caption} <span>{rows} rows</span></summary><table>"
+        )
+    } else if caption.is_empty() {
+        writeln!(page, "<div class=\"table\"><table>")
+    } else {
+        writeln!(page, "<div class=\"table\"><table>\n<caption>{caption}</caption>")
+    };
     page.push_str("<thead><tr>");
     for head in &table.head {
         let _ = write!(page, "<th scope=\"col\">{}</th>", escape(head));
@@ -116,7 +124,7 @@ fn write_table(page: &mut String, table: &Table) {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</tbody></table></div>\n");
+    let _ = writeln!(page, "</tbody></table></{}>", if table.folded { "details" } else { "div" });
 }
 
 /// Text in which what stands between backticks is a name.
@@ -168,6 +176,16 @@ mod tests {
         assert!(page.contains("<title>&lt;i&gt;&amp;</title>") && page.contains("&lt;script&gt;"), "{page}");
         assert!(!page.contains("<script") && !page.contains("<i>"), "{page}");
         assert_eq!(escape("a\u{1}b"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn a_folded_table_opens_by_its_caption() {
+        let mut table = Table { folded: true, ..Table::new("by iteration", ["a"]) };
+        table.row(vec!["x".to_owned()]);
+        let mut page = String::new();
+        write_table(&mut page, &table);
+        let from = "<details class=\"table\"><summary>by iteration <span>1 rows</span></summary><table>";
+        assert!(page.starts_with(from) && page.ends_with("</table></details>\n"), "{page}");
     }
 
     #[test]

@@ -52,6 +52,8 @@ pub struct Table {
     pub rows: Vec<Vec<String>>,
     /// Rows that are of another kind: published figures.
     pub apart: Vec<usize>,
+    /// It is long and for reference: only who opens it sees its rows.
+    pub folded: bool,
 }
 
 impl Table {
@@ -162,11 +164,17 @@ fn markdown_table(text: &mut String, table: &Table) {
     let cells = |cells: &[String]| {
         cells.iter().map(|one| cell(one).replace('|', "\\|")).collect::<Vec<_>>().join(" | ")
     };
+    if table.folded {
+        let _ = writeln!(text, "\n<details><summary>{} rows</summary>", table.rows.len());
+    }
     let _ = writeln!(text, "\n| {} |", cells(&table.head));
     let rule: Vec<&str> = (0..table.head.len()).map(|at| if at == 0 { "---" } else { "---:" }).collect();
     let _ = writeln!(text, "|{}|", rule.join("|"));
     for row in &table.rows {
         let _ = writeln!(text, "| {} |", cells(row));
+    }
+    if table.folded {
+        let _ = writeln!(text, "\n</details>");
     }
 }
 
@@ -190,6 +198,17 @@ mod tests {
             sheet.markdown(),
             "# t\n\n## s\n\n| a | b |\n|---|---:|\n| x\\|y (# z&lt;script>) | 5 (4 … 6) |\n"
         );
+    }
+
+    #[test]
+    fn a_folded_table_says_how_long_it_is() {
+        let mut table = Table { folded: true, ..Table::new("c", ["a"]) };
+        table.row(vec!["x".to_owned()]);
+        let mut section = Section::new("s");
+        section.table(table);
+        let sheet = Sheet { title: "t".to_owned(), sections: vec![section], ..Sheet::default() };
+        let table = "<details><summary>1 rows</summary>\n\n| a |\n|---|\n| x |\n\n</details>\n";
+        assert_eq!(sheet.markdown(), format!("# t\n\n## s\n\n### c\n\n{table}"));
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::record::{Outcome, Record, Variant};
 
+/// Iterations that are shown one by one without being asked for.
+const MOST_SHOWN: usize = 12;
+
 /// A median over iterations, its interval below it.
 fn cell(variant: &Variant, figure: &Figure, seed: u64) -> String {
     let values = figures(variant, figure);
@@ -140,7 +143,11 @@ fn per_iteration(section: &mut Section, variants: &[&Variant], more: &str) {
         variants.iter().flat_map(|variant| &variant.iterations).map(|iteration| iteration.number).collect();
     let mut panels = Vec::new();
     for figure in LATENCIES.iter().chain([&Figure::PerSecond]) {
-        let mut table = Table { caption: format!("{figure} by iteration{more}"), ..Table::default() };
+        let mut table = Table {
+            caption: format!("{figure} by iteration{more}"),
+            folded: numbers.len() > MOST_SHOWN,
+            ..Table::default()
+        };
         table.head =
             std::iter::once("iteration".to_owned()).chain(variants.iter().map(|v| v.name.clone())).collect();
         let of = |variant: &&Variant| -> Vec<(u32, Option<f64>)> {

@@ -421,6 +421,25 @@ fn a_slow_iteration_is_told_with_what_else_was_different_and_a_quick_one_is_odd(
 }
 
 #[test]
+fn of_what_was_different_in_a_slow_iteration_the_greatest_is_told() {
+    let nine = |each: u64| -> Vec<Component> {
+        let one = |number: u64| {
+            component(&format!("node-{number}"), move |tenth, sample| sample.user_ms = tenth * each * number)
+        };
+        (1..=9).map(one).collect()
+    };
+    let mut record = with(&nine(10));
+    for (place, other) in record.variants[0].iterations.iter_mut().enumerate() {
+        let us = 500.0 + 2.0 * place as f64;
+        *other = Iteration { components: nine(10 + place as u64 % 2), ..iteration(other.number, us) };
+    }
+    record.variants[0].iterations[3] = Iteration { components: nine(60), ..iteration(4, 1500.0) };
+    let told = &findings(&record)[0].evidence;
+    assert_eq!(told.matches("CPU per request of `node-").count(), 6, "{told}");
+    assert!(told.ends_with("3 more in iteration 4"), "{told}");
+}
+
+#[test]
 fn littles_law_is_held_to_requests_whose_latencies_were_kept() {
     let slow = |in_flight: f64| {
         let mut record = with(&[]);
