@@ -210,8 +210,12 @@ pub(crate) struct Times {
     pub(crate) measured: bool,
 }
 
+/// Seconds that there is room for from the start: the rows of a run that lasts no longer do not move while it is measured.
+const ROOM: u64 = 3600;
+
 impl Recorder {
     pub(crate) fn new(window: (u64, u64)) -> Self {
+        let seconds = window.1.div_ceil(1_000_000_000).min(ROOM);
         Self {
             ok: Latencies::new(),
             service: Latencies::new(),
@@ -220,7 +224,7 @@ impl Recorder {
             wait: Latencies::new(),
             statuses: BTreeMap::new(),
             faults: BTreeMap::new(),
-            timeline: Vec::new(),
+            timeline: Vec::with_capacity(usize::try_from(seconds).unwrap_or(0)),
             in_window: 0,
             ok_in_window: 0,
             busy: 0,

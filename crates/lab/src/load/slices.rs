@@ -37,7 +37,8 @@ impl Slices {
             ok: 0,
             bad: 0,
             latencies: Latencies::new(),
-            closed: Vec::new(),
+            // Room for all that there will ever be: what grows meanwhile moves, and takes twice as much while it does.
+            closed: Vec::with_capacity(MOST),
             told,
         }
     }
@@ -84,7 +85,9 @@ impl Slices {
 
     /// All slices so far that are over.
     pub(crate) fn take(&mut self) -> Vec<Slice> {
-        std::mem::take(&mut self.closed)
+        let mut closed = std::mem::take(&mut self.closed);
+        closed.shrink_to_fit();
+        closed
     }
 
     fn close(&mut self, length: u64) {
@@ -109,7 +112,9 @@ impl Slices {
         self.start += self.width;
         // An even number of slices was closed, so that the open one begins where a longer one would.
         if self.closed.len() == MOST {
-            self.closed = self.closed.chunks(2).map(Slice::joined).collect();
+            let joined: Vec<Slice> = self.closed.chunks(2).map(Slice::joined).collect();
+            self.closed.clear();
+            self.closed.extend(joined);
             self.width *= 2;
         }
     }
