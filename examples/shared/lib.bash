@@ -54,6 +54,22 @@ stop_all() {
     rm -rf "$work"
 }
 
+# free_port TAKEN...: a port that nobody listens on, none of these. It lies below those that connections are given theirs from: none takes
+# it before whoever is to listen there does.
+free_port() {
+    python3 - "$@" <<'PYTHON'
+import random, socket, sys
+while True:
+    port = random.randrange(10000, 18000)
+    if str(port) not in sys.argv[1:]:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        sys.exit(print(port))
+PYTHON
+}
+
 # ports PORT...: in a tour, other ports that are free take their place in the copied files. `port PORT` is what it became.
 declare -A port_of=()
 ports() {
@@ -61,7 +77,7 @@ ports() {
     for port in "$@"; do
         port_of[$port]=$port
         [[ -n $check ]] || continue
-        free=$(python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])')
+        free=$(free_port "$@" "${port_of[@]}")
         port_of[$port]=$free
         find "$work" -maxdepth 1 -type f -exec sed -i "s/\b$port\b/$free/g" {} +
     done
