@@ -1,14 +1,14 @@
 //! Runs the machines: messages from a way and the time go in, what they want done is done.
 //!
-//! Owns: the two loops, [`follow`] for a consumer and [`Answers::run`] for a node of an authority, and what is counted of them. Does not
-//! own: the protocol (the machines'), the log ([`Log`] is how it is asked), or what a node does about a revocation ([`Told`]).
+//! Owns: the two loops, [`follow`] for a consumer and [`Answers::run`] for a node of an authority. Does not own: the protocol (the
+//! machines'), how messages are read and written ([`End`]), the log ([`Log`] is how it is asked), or what a node does about a revocation
+//! ([`Told`]).
 //!
 //! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
 //! can bring it out of step.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -18,12 +18,13 @@ use tokio::task::JoinSet;
 use crate::authority::{self, Authority};
 use crate::consumer::{self, Cause, Consumer};
 use crate::denials::Denials;
+use crate::end::End;
 use crate::relay::Relay;
 use crate::roster::{Follower, Roster};
-use crate::time::{Boot, Clock};
-use crate::transport::{Topic, Transport};
-use crate::wire::{Body, Keys, Message};
-use crate::words::{Epoch, Event, Head, Name, Nonce};
+use crate::time::Boot;
+use crate::transport::Topic;
+use crate::wire::Body;
+use crate::words::{Epoch, Event, Head, Nonce};
 
 /// Messages that are taken before the clock is looked at again.
 const TOGETHER: usize = 64;
@@ -31,32 +32,6 @@ const TOGETHER: usize = 64;
 const NOTED: Duration = Duration::from_millis(10);
 /// Messages that answer one question at once.
 const AT_ONCE: usize = 500;
-
-/// One end of a way, and what is needed to speak there.
-#[derive(Clone)]
-pub struct End {
-    /// Whose log it is about.
-    pub authority: Name,
-    /// The way.
-    pub transport: Arc<dyn Transport>,
-    /// Who may have written a message.
-    pub keys: Keys,
-    /// The clock of this node.
-    pub clock: Arc<dyn Clock>,
-    /// What is counted.
-    pub counts: Arc<Counts>,
-}
-
-/// What went through an end.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Messages that were made.
-    pub sent: AtomicU64,
-    /// Messages that were believed.
-    pub received: AtomicU64,
-    /// Bytes that were no message, or of nobody with the key.
-    pub refused: AtomicU64,
-}
 
 /// What a consumer learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,38 +65,6 @@ pub trait Copies: Clone + Send + Sync + 'static {
 impl Copies for () {
     async fn load(&self, _: &Denials) -> Option<Head> {
         None
-    }
-}
-
-impl End {
-    fn send(&self, topic: &Topic, body: Body) {
-        if let Some(bytes) = self.write(body) {
-            self.transport.send(topic, bytes);
-        }
-    }
-
-    fn write(&self, body: Body) -> Option<Bytes> {
-        let message = Message { authority: self.authority.clone(), body };
-        // What cannot be told whole is a hole: whoever follows asks, in vain, and forgets everything.
-        let bytes = self.keys.write(&message)?;
-        self.counts.sent.fetch_add(1, Ordering::Relaxed);
-        Some(Bytes::from(bytes))
-    }
-
-    /// What is said, if it may be believed and is about this authority.
-    fn read(&self, bytes: &[u8]) -> Option<Body> {
-        match self.keys.read(bytes) {
-            Ok(message) if message.authority == self.authority => {
-                self.counts.received.fetch_add(1, Ordering::Relaxed);
-                Some(message.body)
-            }
-            // Of another authority whose topic is this one's by a slip of the broker: nobody's harm.
-            Ok(_) => None,
-            Err(_) => {
-                self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                None
-            }
-        }
     }
 }
 
@@ -327,6 +270,7 @@ impl<L: Log> Answers<L> {
 #[cfg(test)]
 mod tests {
     use std::collections::HashMap;
+    use std::sync::atomic::Ordering;
 
     use parking_lot::Mutex;
     use tokio::sync::watch;
@@ -334,10 +278,13 @@ mod tests {
     use super::*;
     use crate::consumer::Settings;
     use crate::denials::Denial;
+    use crate::end::Counts;
+    use crate::time::Clock;
     use crate::transport::memory::Memory;
-    use crate::transport::{State, Subscription};
+    use crate::transport::{State, Subscription, Transport};
     use crate::view::{Stamp, Standing, Verdict, View};
-    use crate::words::{ConsumerId, Tag};
+    use crate::wire::Keys;
+    use crate::words::{ConsumerId, Name, Tag};
 
     const EPOCH: Epoch = Epoch([1; 16]);
 

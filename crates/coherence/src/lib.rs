@@ -4,7 +4,7 @@
 //! follows ([`roster`]), what caches ask of it
 //! ([`view`], [`denials`]), what is done where that does not help ([`confirm`]), what an answer
 //! about a credential says beside ([`statement`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
-//! messages between them ([`wire`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
+//! messages between them ([`wire`], [`end`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
 //! caches themselves.
 //!
 //! An *authority* is one database that owns facts. It keeps a log of what it has taken back: dense numbers from 1, each with
@@ -27,6 +27,7 @@ pub mod confirm;
 pub mod consumer;
 pub mod denials;
 pub mod drive;
+pub mod end;
 mod mutation;
 pub mod relay;
 pub mod roster;

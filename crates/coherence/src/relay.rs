@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use tokio::sync::broadcast;
 
-use crate::drive::End;
+use crate::end::End;
 use crate::transport::Topic;
 use crate::wire::Body;
 

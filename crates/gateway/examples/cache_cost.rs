@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use coherence::consumer::{Consumer, Settings};
-use coherence::drive::{self, Answers, End, Log};
+use coherence::drive::{self, Answers, Log};
+use coherence::end::End;
 use coherence::roster::Follower;
 use coherence::time::BootClock;
 use coherence::transport::memory::Memory;

@@ -84,7 +84,7 @@ pub enum SkipReason {
     /// A member is not canonical base64url, or not of its proper length.
     #[error("has a member `{0}` that is not canonical base64url of the proper length")]
     Encoding(&'static str),
-    /// `kid` is longer than [`crate::token::jwt::MAX_KID_BYTES`].
+    /// `kid` is longer than [`crate::token::MAX_KID_BYTES`].
     #[error("has a `kid` longer than 256 bytes")]
     KidTooLong,
     /// A symmetric key (`oct`): never in a public key set.

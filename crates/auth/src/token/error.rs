@@ -64,7 +64,7 @@ pub enum TokenError {
     /// The header has `b64` (RFC 7797).
     #[error("token header has `b64`; unencoded payloads are not supported")]
     UnencodedPayload,
-    /// `kid` is longer than [`super::jwt::MAX_KID_BYTES`].
+    /// `kid` is longer than [`super::MAX_KID_BYTES`].
     #[error("token header member `kid` is longer than 256 bytes")]
     KidTooLong,
 

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use super::claims::{self, Typ};
 use super::json::{Document, Value};
-use super::{Algorithm, AlgorithmSet, ClaimError, ClaimFault, Part};
+use super::{Algorithm, AlgorithmSet, ClaimError, ClaimFault, MAX_KID_BYTES, Part};
 use crate::identity::Facts;
 use crate::keyset::KeySet;
 use crate::time::Timestamp;
@@ -17,8 +17,6 @@ pub use super::{IssuerConfig, TokenError, TokenTypes};
 
 /// The longest token looked at, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
-/// The longest `kid` accepted, in bytes, in tokens and key sets.
-pub const MAX_KID_BYTES: usize = 256;
 
 /// A token of sound form that nobody has vouched for yet.
 pub struct Unverified<'a> {

@@ -27,6 +27,9 @@ pub use algorithm::{Algorithm, AlgorithmSet};
 pub use error::{ClaimError, ClaimFault, Part, TokenError};
 pub use issuer::{IssuerConfig, IssuerConfigError, MAX_CLOCK_SKEW, TokenTypes};
 
+/// The longest `kid` accepted, in bytes, in tokens and key sets.
+pub const MAX_KID_BYTES: usize = 256;
+
 /// Whether a header's `typ` is this one; `application/` may be left out (RFC 7515 §4.1.9).
 fn is_media_type(typ: &str, subtype: &str) -> bool {
     let rest = typ.split_at_checked("application/".len());

@@ -25,10 +25,6 @@ use super::socket::Address;
 use super::subscribers::Subscribers;
 use super::{QUEUE, State, Subscription, Topic, Transport};
 
-/// Time between two questions whether the server is there.
-pub(super) const BEAT: Duration = Duration::from_millis(1_500);
-/// A server that has not answered for so long is given up.
-pub(super) const SILENCE: Duration = Duration::from_millis(4_500);
 /// Longest time for a connection to become usable.
 const DIAL: Duration = Duration::from_secs(3);
 /// Time between tries: the first, and the longest.
@@ -61,7 +57,7 @@ pub(super) trait Server: Send + Sync + 'static {
 /// A connection.
 pub(super) trait Session: Send {
     /// Carries what is in the queue to the server, what the server has to the subscribers, and their wishes to the server,
-    /// until that fails or the server is [silent](SILENCE): the answer is the cause, as for [`Server::dial`].
+    /// until that fails or the server is [silent](super::socket::SILENCE): the answer is the cause, as for [`Server::dial`].
     fn carry(
         self,
         queue: &mut mpsc::Receiver<Outgoing>,

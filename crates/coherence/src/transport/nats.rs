@@ -27,8 +27,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 pub use self::login::{Credentials, CredentialsError, Login};
 use self::protocol::Said;
 use super::Topic;
-use super::link::{BEAT, Link, Outgoing, SILENCE, Server, Session, silent};
-use super::socket::{self, Address, Stream};
+use super::link::{Link, Outgoing, Server, Session, silent};
+use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
 
 /// Messages that go out with one write at most.

@@ -32,8 +32,8 @@ use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Statement};
 
 use self::payload::{Joiner, Splitter, channel};
 use super::Topic;
-use super::link::{BEAT, Link, Outgoing, SILENCE, Server, Session, silent};
-use super::socket::{self, Address, Stream};
+use super::link::{Link, Outgoing, Server, Session, silent};
+use super::socket::{self, Address, BEAT, SILENCE, Stream};
 use super::subscribers::{Subscribers, Wanted};
 
 /// Messages of one transaction at most.

@@ -7,6 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -15,7 +16,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
-use super::link::SILENCE;
+/// Time between two questions whether the server is there.
+pub(super) const BEAT: Duration = Duration::from_millis(1_500);
+/// A server that has not answered for so long is given up.
+pub(super) const SILENCE: Duration = Duration::from_millis(4_500);
 
 /// Where a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -138,15 +138,15 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
 
 /// Keeps a record that cannot be written where it should be; where, or nothing when that is not possible either.
 fn rescue(record: &Record) -> Option<PathBuf> {
-    let (_, path) =
-        tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?.keep().ok()?;
-    record.write(&path).ok()?;
-    Some(path)
+    let file = tempfile::Builder::new().prefix("report-").suffix(".json").tempfile().ok()?;
+    record.write(file.path()).ok()?;
+    // Not before: what could not be written whole goes with its file.
+    file.keep().ok().map(|(_, path)| path)
 }
 
 /// A sentence for each target that is not met.
 fn missed(record: &Record) -> Vec<String> {
-    let missed = judge(record).into_iter().filter(|judged| !judged.met);
+    let missed = judge(record).into_iter().filter(|judged| !judged.is_met());
     let words = |judged: Judged<'_>| {
         let Judged { target, seen, between, wanted, .. } = judged;
         let between = if between.is_empty() { between } else { format!(" ({between})") };

@@ -1,11 +1,12 @@
 //! What a scenario wants of its figures, judged.
 //!
 //! Owns: the verdict on each target of a record, and its words. Does not own: the targets ([`crate::record::Target`]) and the figures
-//! ([`crate::analyse`]). What is held to the bound is the median over the rounds, and the worst round where a promise is for every single time
-//! ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)); a difference and a ratio are taken within a round, because a machine
-//! drifts between two. A figure that was not measured does not meet its target: nobody knows.
+//! ([`crate::analyse`]). What is held to the bound is the median over the rounds; all of its interval where the target has to be met surely; and
+//! the worst round where a promise is for every single time ([`Measure::holds_each_round`](crate::record::Measure::holds_each_round)). A
+//! difference and a ratio are taken within a round, because a machine drifts between two. A figure that was not measured does not meet its
+//! target: nobody knows.
 
-use crate::analyse::{Beside, by_round, median};
+use crate::analyse::{Beside, Interval, LEAST_PAIRS, Statistic, by_round, interval, median};
 use crate::record::{Record, Target, Unit};
 use crate::words;
 
@@ -17,13 +18,31 @@ pub struct Judged<'a> {
     /// Its figure, round by round.
     pub values: Vec<f64>,
     /// Whether it is met.
-    pub met: bool,
+    pub verdict: Verdict,
     /// What was seen, in words: the median, or why there is no figure.
     pub seen: String,
-    /// Between what the rounds lie, and how many of them would meet it, in words; empty of one round.
+    /// Between what the truth and the rounds lie, and how many of these would meet it, in words; empty of one round.
     pub between: String,
     /// What is wanted, in words.
     pub wanted: String,
+}
+
+/// Whether a target is met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is.
+    Met,
+    /// By the median; but the truth may lie beyond the bound, and it was to be met surely.
+    NotShown,
+    /// It is not.
+    Missed,
+}
+
+impl Judged<'_> {
+    /// Whether what was wanted is so.
+    pub fn is_met(&self) -> bool {
+        self.verdict == Verdict::Met
+    }
 }
 
 /// The verdict on every target, in their order.
@@ -32,46 +51,86 @@ pub fn judge(record: &Record) -> Vec<Judged<'_>> {
 }
 
 fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
-    let show = |value: f64| shown(target, value);
-    let bounds =
-        [target.at_most.map(|most| ("at most", most)), target.at_least.map(|least| ("at least", least))];
-    let wanted: Vec<String> =
-        bounds.into_iter().flatten().map(|(how, bound)| format!("{how} {}", show(bound))).collect();
-    let wanted = wanted.join(", ");
     let beside = match (&target.minus, &target.over) {
         (Some(minus), _) => Beside::Minus(minus),
         (None, Some(over)) => Beside::Over(over),
         (None, None) => Beside::Nothing,
     };
+    let wanted = wanted(target);
     let values = match by_round(record, &target.figure, &target.of, beside) {
         Ok(values) => values,
         Err(why) => {
+            let seen = format!("not measured: {why}");
             return Judged {
                 target,
                 values: Vec::new(),
-                met: false,
-                seen: format!("not measured: {why}"),
+                verdict: Verdict::Missed,
+                seen,
                 between: String::new(),
                 wanted,
             };
         }
     };
-    let within = |value: f64| {
-        target.at_most.is_none_or(|most| value <= most) && target.at_least.is_none_or(|least| value >= least)
+    let truth = interval(&values, Statistic::Median, record.run.seed.unwrap_or_default());
+    let middle = median(&values);
+    let verdict = match truth {
+        _ if target.figure.holds_each_round() => {
+            if values.iter().all(|value| within(target, *value)) {
+                Verdict::Met
+            } else {
+                Verdict::Missed
+            }
+        }
+        _ if !within(target, middle) => Verdict::Missed,
+        Some(truth) if target.surely && within(target, truth.low) && within(target, truth.high) => {
+            Verdict::Met
+        }
+        _ if target.surely => Verdict::NotShown,
+        _ => Verdict::Met,
     };
+    let between = between(target, &values, truth);
+    Judged { target, values, verdict, seen: shown(target, middle), between, wanted }
+}
+
+fn within(target: &Target, value: f64) -> bool {
+    target.at_most.is_none_or(|most| value <= most) && target.at_least.is_none_or(|least| value >= least)
+}
+
+fn wanted(target: &Target) -> String {
+    let bounds =
+        [target.at_most.map(|most| ("at most", most)), target.at_least.map(|least| ("at least", least))];
+    let words: Vec<String> =
+        bounds.into_iter().flatten().map(|(how, bound)| format!("{how} {}", shown(target, bound))).collect();
+    let words = words.join(", ");
+    if target.surely { format!("surely {words}") } else { words }
+}
+
+/// Between what the rounds lie; and the truth, where all of that is held to the bound.
+fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> String {
+    let show = |value: f64| shown(target, value);
+    let sure = match truth.filter(|_| target.surely) {
+        Some(truth) => {
+            let Interval { low, high, confidence, .. } = truth;
+            format!("with {:.0} % between {} and {}; ", confidence * 100.0, show(low), show(high))
+        }
+        None if target.surely && values.len() < LEAST_PAIRS => {
+            format!("no interval of fewer than {LEAST_PAIRS} rounds; ")
+        }
+        None if target.surely => "no interval where a round is endless; ".to_owned(),
+        None => String::new(),
+    };
+    if values.len() < 2 {
+        return sure.trim_end_matches("; ").to_owned();
+    }
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let middle = median(&values);
-    let met = if target.figure.holds_each_round() { within(least) && within(most) } else { within(middle) };
-    let mut between = String::new();
-    if values.len() > 1 {
-        between = format!("{} … {}", show(least), show(most));
-        let kept = values.iter().filter(|value| within(**value)).count();
-        if kept > 0 && kept < values.len() {
-            between = format!("{between}; {kept} of {} rounds by themselves", values.len());
+    let rounds = format!("{sure}{} … {}", show(least), show(most));
+    match values.iter().filter(|value| within(target, **value)).count() {
+        kept if kept > 0 && kept < values.len() => {
+            format!("{rounds}; {kept} of {} rounds by themselves", values.len())
         }
+        _ => rounds,
     }
-    Judged { target, values, met, seen: show(middle), between, wanted }
 }
 
 /// A value in the unit of the target.

@@ -99,6 +99,12 @@ fn check_target(target: &Target) -> Checked {
     if [target.at_most, target.at_least].into_iter().flatten().any(|bound| !bound.is_finite()) {
         return no(&place, "a bound is not a number");
     }
+    if target.surely && target.figure.holds_each_round() {
+        return no(
+            &place,
+            "has `surely`: every round is held to it, which no interval of a median is surer than",
+        );
+    }
     Ok(())
 }
 

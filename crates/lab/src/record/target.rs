@@ -164,7 +164,8 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What a scenario wants of a figure: the median over the rounds is held to it; every round where it is a share of errors or failures.
+/// What a scenario wants of a figure: the median over the rounds is held to it, or all of its interval; every round where it is a share of
+/// errors or failures.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
@@ -182,6 +183,9 @@ pub struct Target {
     pub at_most: Option<f64>,
     /// It has to be this; absent without a lower bound.
     pub at_least: Option<f64>,
+    /// Not the median alone is held to the bounds, but all of the interval in which the true median lies with 95 %: what is wanted is shown.
+    #[serde(default)]
+    pub surely: bool,
 }
 
 /// Variants whose figures are divided by those of one of them in the same round.

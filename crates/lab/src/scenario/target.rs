@@ -22,6 +22,8 @@ pub(crate) struct TargetTable {
     over: Option<String>,
     at_most: Option<Bound>,
     at_least: Option<Bound>,
+    #[serde(default)]
+    surely: bool,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -68,6 +70,10 @@ impl TargetTable {
         if at_most.is_none() && at_least.is_none() {
             return Err(("at_most", "give it, or `at_least`: anything would meet the target".to_owned()));
         }
+        if self.surely && figure.holds_each_round() {
+            let what = format!("every round is held to a bound of `{}`: leave it out", self.figure);
+            return Err(("surely", what));
+        }
         Ok(Target {
             says: name(&self.says),
             of: name(&self.of),
@@ -76,6 +82,7 @@ impl TargetTable {
             figure,
             at_most,
             at_least,
+            surely: self.surely,
         })
     }
 }
@@ -147,6 +154,7 @@ mod tests {
             ("figure = 'p99'\nover = 'b'\nminus = 'c'\nat_most = 2", "over", "minus"),
             ("figure = 'errors'\nat_most = '1'", "at_most", "0.1%"),
             ("figure = 'throughput'\nat_least = '5k'", "at_least", "5k"),
+            ("figure = 'errors'\nat_most = 0\nsurely = true", "surely", "every round"),
         ] {
             let (place, what) = target(text).unwrap_err();
             assert_eq!(place, key, "{text}: {what}");

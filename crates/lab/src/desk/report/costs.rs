@@ -4,7 +4,7 @@ use crate::analyse::{Attribution, Course, Figure, Load, attribute, course, find_
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::diagnose::points;
-use crate::record::{Distribution, Ladder, Record, Revocations, Variant};
+use crate::record::{Arrivals, Distribution, Ladder, Record, Revocations, Variant};
 
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
@@ -92,10 +92,19 @@ pub(super) fn sweeps(record: &Record) -> Section {
             continue;
         }
         let knee = find_knee(&points);
+        let mut variants = sweep.variants.iter().filter_map(|name| record.variant(name));
+        let closed = variants.any(|variant| variant.load.arrivals == Arrivals::Closed);
+        let offered = |load: f64| {
+            if closed {
+                format!("{} workers", words::digits(load))
+            } else {
+                words::figure(&Figure::PerSecond, load)
+            }
+        };
         let mut table = Table::new(&sweep.name, ["offered load", "throughput", "P50"]);
         for point in &points {
             let rate = words::figure(&Figure::PerSecond, point.per_s);
-            table.row(vec![words::digits(point.offered), rate, words::time(point.latency)]);
+            table.row(vec![offered(point.offered), rate, words::time(point.latency)]);
         }
         section.table(table);
         section.text(match &knee {
@@ -103,12 +112,12 @@ pub(super) fn sweeps(record: &Record) -> Section {
             Some(knee) if knee.at_first => {
                 format!(
                     "The server is full at the first point already: its knee lies at or below {}.",
-                    words::digits(knee.offered)
+                    offered(knee.offered)
                 )
             }
             Some(knee) => format!(
                 "The knee is at {}: from there on throughput changes by × {:.2} while latency grows × {:.1}.",
-                words::digits(knee.offered),
+                offered(knee.offered),
                 knee.per_s_factor,
                 knee.latency_factor
             ),

@@ -4,18 +4,22 @@ use std::fmt::Write as _;
 
 use crate::analyse::{Figure, LEAST_PAIRS, StalePlace, median, paired, staleness_by_place};
 use crate::desk::render::{Section, Table, words};
-use crate::desk::targets::judge;
+use crate::desk::targets::{Verdict, judge};
 use crate::record::{Comparison, Record, Variant};
 
 /// Every target with its verdict.
 pub(super) fn targets(record: &Record) -> Section {
     let mut section = Section::new("Targets");
     let judged = judge(record);
-    let met = judged.iter().filter(|judged| judged.met).count();
+    let met = judged.iter().filter(|judged| judged.is_met()).count();
     let caption = format!("{met} of {} are met; seen: the median over rounds, least and most", judged.len());
     let mut table = Table::new(&caption, ["target", "wanted", "seen", ""]);
     for judged in judged {
-        let verdict = if judged.met { "met" } else { "missed" };
+        let verdict = match judged.verdict {
+            Verdict::Met => "met",
+            Verdict::NotShown => "not shown",
+            Verdict::Missed => "missed",
+        };
         table.row(vec![
             format!("{}\n{}", judged.target.says, judged.target),
             judged.wanted,

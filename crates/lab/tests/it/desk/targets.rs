@@ -1,7 +1,7 @@
 //! Targets: what is met, what is missed, and what nobody measured; and ratios within a round.
 
 use lab::desk::report::sheet;
-use lab::desk::targets::{Judged, judge};
+use lab::desk::targets::{Judged, Verdict, judge};
 use lab::record::{Class, Comparison, Distribution, Measure, Outcome, Record, Staleness, Target};
 
 use super::sample;
@@ -15,6 +15,7 @@ fn target(figure: Measure, of: &str) -> Target {
         over: None,
         at_most: Some(1.0),
         at_least: None,
+        surely: false,
     }
 }
 
@@ -30,7 +31,7 @@ fn said(judged: &Judged<'_>) -> String {
 
 /// Whether a bound is kept, and what is said.
 fn seen(target: Target) -> (bool, String, String) {
-    judged(target, |judged| (judged.met, said(judged), judged.wanted.clone()))
+    judged(target, |judged| (judged.is_met(), said(judged), judged.wanted.clone()))
 }
 
 #[test]
@@ -51,6 +52,34 @@ fn rounds_on_both_sides_of_a_bound_are_told() {
     let middle = lab::analyse::median(&values);
     let (met, what, _) = seen(Target { at_most: Some(middle), ..target(Measure::P50, "gateway") });
     assert!(met && what.contains("of 8 rounds by themselves"), "{what}");
+}
+
+#[test]
+fn what_is_to_be_met_surely_is_met_by_all_of_the_interval() {
+    let times = |most: f64, rounds: usize| {
+        let over = Some("direct".to_owned());
+        let target = Target { over, at_most: Some(most), surely: true, ..target(Measure::P50, "gateway") };
+        let mut record = Record { targets: vec![target], ..sample::record(1) };
+        record.variants.iter_mut().for_each(|variant| variant.iterations.truncate(rounds));
+        let judged = &judge(&record)[0];
+        (judged.verdict, said(judged), judged.wanted.clone(), judged.values.clone())
+    };
+    let (verdict, what, wanted, values) = times(1.6, 8);
+    assert!(
+        wanted.starts_with("surely at most 1.60 times") && what.contains("with 95 % between"),
+        "{what}; {wanted}"
+    );
+    assert_eq!(verdict, Verdict::Met, "{what}");
+    // The median is within, and the truth may not be.
+    let middle = lab::analyse::median(&values);
+    let (verdict, what, ..) = times(middle, 8);
+    assert_eq!(verdict, Verdict::NotShown, "{what}");
+    assert_eq!(times(middle * 0.9, 8).0, Verdict::Missed);
+    // Of few rounds nothing is sure.
+    let (verdict, what, ..) = times(1e6, 4);
+    assert!(verdict == Verdict::NotShown && what.contains("no interval of fewer than 5 rounds"), "{what}");
+    let (verdict, what, ..) = times(1e6, 1);
+    assert!(verdict == Verdict::NotShown && what.ends_with("(no interval of fewer than 5 rounds)"), "{what}");
 }
 
 #[test]
@@ -78,7 +107,7 @@ fn a_promise_of_every_single_time_is_broken_by_one_round() {
         }
         record.targets = vec![Target { at_most: Some(most), ..target(figure, "gateway") }];
         let judged = &judge(&record)[0];
-        (judged.met, said(judged))
+        (judged.is_met(), said(judged))
     };
     for (figure, most, words) in
         [(Measure::StalenessMax, 5e6, "6.00 s"), (Measure::Errors, 0.0, "7 of 8 rounds by themselves")]
@@ -131,7 +160,7 @@ fn a_round_of_which_nothing_is_known_is_not_left_out() {
     gateway.iterations[2].classes.clear();
     record.targets = vec![Target { at_most: Some(f64::MAX), ..target(Measure::P50, "gateway") }];
     let judged = &judge(&record)[0];
-    assert!(!judged.met && said(judged).contains("round 3 of `gateway` has no P50"), "{}", said(judged));
+    assert!(!judged.is_met() && said(judged).contains("round 3 of `gateway` has no P50"), "{}", said(judged));
 }
 
 #[test]
@@ -157,23 +186,33 @@ fn something_over_nothing_is_more_than_any_bound() {
     let over =
         Target { over: Some("direct".to_owned()), at_most: Some(1e6), ..target(Measure::Errors, "gateway") };
     record.targets = vec![over];
-    assert!(!judge(&record)[0].met, "{}", said(&judge(&record)[0]));
+    assert!(!judge(&record)[0].is_met(), "{}", said(&judge(&record)[0]));
 }
 
 #[test]
 fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     let met = Target { at_most: Some(600.0), ..target(Measure::P50, "gateway") };
     let missed = Target { says: "quicker than it can be".to_owned(), ..target(Measure::P50, "gateway") };
+    // A median within it, beside rounds that are not.
+    let middle = judged(target(Measure::P50, "gateway"), |judged| lab::analyse::median(&judged.values));
+    let unsure = Target {
+        says: "surely as quick".to_owned(),
+        at_most: Some(middle),
+        surely: true,
+        ..target(Measure::P50, "gateway")
+    };
     let others = ["gateway", "fused/oidc"].map(str::to_owned).to_vec();
     let record = Record {
-        targets: vec![met, missed],
+        targets: vec![met, missed, unsure],
         comparisons: vec![Comparison { baseline: "direct".to_owned(), variants: others }],
         ..sample::record(1)
     };
     let read = Record::parse(record.to_json().unwrap().as_bytes(), "run.json").unwrap();
     assert_eq!(read, record);
     let text = sheet(&record, 1).markdown();
-    assert!(text.contains("## Targets") && text.contains("1 of 2 are met"), "{text}");
+    assert!(text.contains("## Targets") && text.contains("1 of 3 are met"), "{text}");
+    let row = text.lines().find(|line| line.starts_with("| surely as quick")).unwrap();
+    assert!(row.ends_with("| not shown |"), "{row}");
     let row = text.lines().find(|line| line.starts_with("| quicker than it can be")).unwrap();
     assert!(row.contains("at most 1.00 µs") && row.ends_with("| missed |"), "{row}");
     let ratios = text.split("## Ratios within a round").nth(1).unwrap();
@@ -190,7 +229,8 @@ fn a_target_that_anything_would_meet_is_refused() {
         over: Some("direct".to_owned()),
         ..target(Measure::P50, "gateway")
     };
-    for (target, words) in [(bare, "at_most"), (both, "`minus` and `over`")] {
+    let sure = Target { surely: true, ..target(Measure::Errors, "gateway") };
+    for (target, words) in [(bare, "at_most"), (both, "`minus` and `over`"), (sure, "every round")] {
         let record = Record { targets: vec![target], ..sample::record(1) };
         let said = record.check().unwrap_err().to_string();
         assert!(said.contains(words) && said.contains("targets[as wanted]"), "{said}");

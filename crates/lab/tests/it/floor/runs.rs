@@ -122,7 +122,9 @@ fn growing_rates_are_a_sweep() {
     assert_eq!(record.sweeps.len(), 1);
     assert_eq!(record.sweeps[0].variants, scenario.variants());
     record.check().unwrap();
-    assert!(lab::desk::report::sheet(&record, 1).markdown().contains("## Growing load"));
+    let text = lab::desk::report::sheet(&record, 1).markdown();
+    let growing = text.split("## Growing load").nth(1).unwrap();
+    assert!(growing.contains("| 700/s |"), "{growing}");
 }
 
 #[test]
