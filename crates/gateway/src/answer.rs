@@ -14,7 +14,7 @@ use auth::token::TokenError;
 use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 
 /// Why the gateway answers by itself.
 #[derive(Debug)]
@@ -264,6 +264,22 @@ fn problem(status: u16, code: &str, text: &str) -> Vec<u8> {
 }
 
 impl Answer {
+    /// An answer that is its status.
+    pub(crate) fn plain(status: u16, code: &'static str, outcome: Outcome) -> Self {
+        Self {
+            status,
+            code,
+            outcome,
+            fields: vec![
+                ("content-type".into(), "text/plain; charset=utf-8".into()),
+                ("cache-control".into(), "no-store".into()),
+                ("x-content-type-options".into(), "nosniff".into()),
+            ],
+            body: Cow::Owned(format!("{code}\n").into_bytes()),
+            close: false,
+        }
+    }
+
     /// A document of the gateway's own, such as its key set.
     pub(crate) fn document(content_type: &'static str, cache: &'static str, body: Vec<u8>) -> Self {
         Self {

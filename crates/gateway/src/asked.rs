@@ -12,7 +12,7 @@ use crate::config::Asking;
 use crate::ext_authz::{self, Question, grpc};
 use crate::forward_auth;
 use crate::http1::head::Framing;
-use crate::pipeline::Inbound;
+use crate::inbound::Inbound;
 
 /// The request that a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]

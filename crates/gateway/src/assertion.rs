@@ -13,7 +13,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use auth::identity::Identity;
+use auth::identity::{Facts, Identity};
 use auth::time::Timestamp;
 use auth::token::jws::{self, Signer, SignerError};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
@@ -21,7 +21,6 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use crate::authenticate::Verified;
 use crate::clock::Now;
 use crate::config;
 
@@ -120,15 +119,21 @@ impl AssertionMinter {
         self.jwks.clone()
     }
 
-    /// A statement of `caller` for `upstream` that is valid for at least half its lifetime (less only when
-    /// the credential itself ends sooner).
+    /// A statement of whom these facts are about for `upstream` that is valid for at least half its lifetime (less only when the credential
+    /// itself ends sooner), from those made before if one of them is.
     ///
     /// # Errors
     /// When the cryptographic library fails; nothing is kept then.
-    pub fn assertion(&self, caller: &Verified, upstream: &str, now: Now) -> Result<Arc<str>, AssertionError> {
+    pub(crate) fn mint(
+        &self,
+        made: &Assertions,
+        facts: &Facts,
+        upstream: &str,
+        now: Now,
+    ) -> Result<Arc<str>, AssertionError> {
         let audience = self.audience.as_deref().unwrap_or(upstream);
         // Signing (some 30 µs) is done under the lock: whoever comes meanwhile needs the same statement.
-        let mut made = caller.assertions.0.lock();
+        let mut made = made.0.lock();
         let known =
             made.iter().position(|made| Arc::ptr_eq(&made.by, &self.seal) && *made.audience == *audience);
         if let Some(known) = known.map(|at| &made[at])
@@ -137,8 +142,8 @@ impl AssertionMinter {
         {
             return Ok(known.token.clone());
         }
-        let expires = now.wall.plus(self.lifetime).min(caller.facts.expires);
-        let token: Arc<str> = self.sign(&caller.facts.identity, audience, (now.wall, expires))?.into();
+        let expires = now.wall.plus(self.lifetime).min(facts.expires);
+        let token: Arc<str> = self.sign(&facts.identity, audience, (now.wall, expires))?.into();
         if let Some(outdated) = known.or((made.len() == KEPT).then_some(0)) {
             made.remove(outdated);
         }

@@ -6,8 +6,8 @@ use auth::token::TokenError;
 
 use crate::answer::Refusal;
 use crate::followed::Unfit;
+use crate::labels::Outcome;
 use crate::leg::LegError;
-use crate::metrics::Outcome;
 
 /// Why an exchange failed.
 #[derive(Debug)]

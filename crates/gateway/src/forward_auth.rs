@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use auth::request::{Field, Scheme};
 
 use crate::config::Asking;
-use crate::pipeline::Inbound;
+use crate::inbound::Inbound;
 
 /// Why nobody can tell which request is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

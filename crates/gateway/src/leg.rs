@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use auth::request::Field;
 use http::HeaderMap;
 
-use crate::answer::Refusal;
 use crate::http1::chunked::ChunkFault;
 use crate::http1::head::HeadFault;
 
@@ -113,29 +112,6 @@ pub(crate) enum LegError {
     /// The peer sent what its protocol does not allow at this point.
     #[error("{0}")]
     Protocol(&'static str),
-}
-
-/// Reads a body to its end, if that is near.
-pub(crate) fn poll_collect(
-    leg: &mut impl Leg,
-    cx: &mut Context<'_>,
-    body: &mut Vec<u8>,
-    most: usize,
-) -> Poll<Result<(), Refusal>> {
-    loop {
-        let n = match std::task::ready!(leg.poll_fill(cx)) {
-            Ok(Fill::End(_)) => return Poll::Ready(Ok(())),
-            Ok(Fill::Data(data)) if body.len() + data.len() > most => {
-                return Poll::Ready(Err(Refusal::BodyTooLarge));
-            }
-            Ok(Fill::Data(data)) => {
-                body.extend_from_slice(data);
-                data.len()
-            }
-            Err(_) => return Poll::Ready(Err(Refusal::Body)),
-        };
-        leg.consume(n);
-    }
 }
 
 /// Whether a response field passes on to the client: not when it speaks of the hop behind us, nor when it

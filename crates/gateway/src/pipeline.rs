@@ -11,8 +11,6 @@
 
 mod bench;
 
-use std::cell::{Cell, RefCell};
-use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,131 +18,28 @@ use auth::credential;
 use auth::decide::Denial;
 use auth::policy::review::OwnedQuestion;
 use auth::policy::rule::Policy;
-use auth::request::{Canonical, Field, RawRequest, Scheme};
-use rustls::pki_types::CertificateDer;
+use auth::request::{Canonical, RawRequest};
 
 use self::bench::Bench;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::authorizer::{Answered, Question, Unknown};
 use crate::cache::Key;
-use crate::clock::Now;
-use crate::config::{Asking, Authorization, Config, Listener, Route};
+use crate::config::{Asking, Authorization, Route};
 use crate::events::{self, Push};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
+use crate::inbound::Inbound;
 use crate::login::call::{Call, MAX_BODY};
 use crate::login::cookies::Cookie;
 use crate::login::{self, Login, Rejected, SessionOutcome};
 use crate::passage::{self, is_own_document};
+use crate::peer::Peer;
 use crate::phases::{CacheUse, Phase};
 use crate::record::Record;
-use crate::tls::ClientAuthorities;
 use crate::vouch::{self, Kept, Voucher, look_alike};
 use crate::worker::{Running, Worker};
-
-/// A request head as a codec parsed it.
-#[derive(Clone, Copy)]
-pub(crate) struct Inbound<'a> {
-    pub(crate) method: &'a str,
-    /// `:authority`, or the authority of an absolute-form target.
-    pub(crate) authority: Option<&'a [u8]>,
-    /// The one `Host` field.
-    pub(crate) host: Option<&'a [u8]>,
-    /// Path and query.
-    pub(crate) target: &'a [u8],
-    pub(crate) fields: &'a [Field<'a>],
-    pub(crate) framing: Framing,
-    /// The head said how long the body is, even if that is 0.
-    pub(crate) has_length: bool,
-    /// Protocol to switch to (`Upgrade`), when the connection asks for it.
-    pub(crate) upgrade: Option<&'a [u8]>,
-    /// A `Connection` field nominates fields beyond the standard ones.
-    pub(crate) nominates: bool,
-    /// For `Via` (RFC 9110 §7.6.3): the protocol the request came in on.
-    pub(crate) via: &'static str,
-    /// The scheme it was made with.
-    pub(crate) scheme: Scheme,
-    /// It is what somebody asks about, not the asking itself.
-    pub(crate) is_original: bool,
-    /// Whoever sent it, when that is not the peer: as a proxy that asks about it says, for the log.
-    pub(crate) client: Option<IpAddr>,
-}
-
-/// Who is at the other end of a connection.
-pub(crate) struct Peer {
-    /// The client's address, from the PROXY header where one was given.
-    pub(crate) address: SocketAddr,
-    pub(crate) scheme: Scheme,
-    /// The client certificate, when one was presented.
-    pub(crate) certificate: Option<Box<Certificate>>,
-    /// `X-Forwarded-For` and `-Proto`: the same for every request of the connection.
-    pub(crate) forwarded: Vec<(&'static str, String)>,
-    /// The same as lines of an HTTP/1 head.
-    pub(crate) forwarded_http1: Vec<u8>,
-    pub(crate) listener: Arc<Config>,
-    pub(crate) listener_index: usize,
-    /// May see `Server-Timing`.
-    pub(crate) sees_timing: bool,
-    /// Nanoseconds that the connection's PROXY header and handshake took, until its first request has them.
-    pub(crate) accept_nanos: Cell<Option<u64>>,
-}
-
-impl Peer {
-    /// The listener the connection came in on, as configured when it was accepted.
-    pub(crate) fn listener(&self) -> &Listener {
-        &self.listener.listeners[self.listener_index]
-    }
-}
-
-/// A client certificate whose chain the handshake verified. Who vouches for it, and whom it names, is the
-/// configuration's to say, and a connection may outlive the one it began under.
-pub(crate) struct Certificate {
-    /// The end-entity certificate, then what it was shown with.
-    chain: Box<[CertificateDer<'static>]>,
-    /// Version of the authorities that the handshake asked.
-    vouched: Box<[u8]>,
-    /// Whom it names, and under which generation of the configuration.
-    named: RefCell<(Option<u64>, Option<Arc<Verified>>)>,
-}
-
-impl Certificate {
-    /// The chain a client has shown to these authorities; `None` when it has shown none.
-    pub(crate) fn new(chain: &[CertificateDer<'_>], authorities: &ClientAuthorities) -> Option<Self> {
-        let chain: Box<[_]> = chain.iter().map(|certificate| certificate.clone().into_owned()).collect();
-        let vouched = authorities.version().into();
-        (!chain.is_empty()).then(|| Self { chain, vouched, named: RefCell::default() })
-    }
-
-    /// Whom it names under the configuration in force; nobody when it is no credential there.
-    fn verified(&self, running: &Running, peer: &Peer, now: Now) -> Option<Arc<Verified>> {
-        let config = &running.config;
-        let mut named = self.named.borrow_mut();
-        if named.0 != Some(config.generation) {
-            let listener = config.listeners.iter().find(|l| l.name == peer.listener().name);
-            let authorities = listener.and_then(|l| l.tls.as_ref()?.client_authorities.as_ref());
-            let vouched = authorities.is_some_and(|authorities| self.is_vouched_for(authorities, now));
-            let [leaf, ..] = &*self.chain else { return None };
-            let verified = vouched.then(|| running.authenticator.certificate(leaf, now));
-            if let Some(Err(error)) = &verified {
-                // The chain is good but names nobody we know how to name: no credential.
-                tracing::debug!(peer = %peer.address, %error, "client certificate not mapped");
-            }
-            *named = (Some(config.generation), verified.and_then(Result::ok));
-        }
-        named.1.clone()
-    }
-
-    /// Whether these authorities, if others than the handshake's, vouch for it too. An authority that joins them
-    /// changes nothing for those the others vouch for.
-    fn is_vouched_for(&self, authorities: &ClientAuthorities, now: Now) -> bool {
-        if *self.vouched == *authorities.version() {
-            return true;
-        }
-        matches!(&*self.chain, [leaf, rest @ ..] if authorities.vouch_for(leaf, rest, now.wall))
-    }
-}
 
 /// What a request has to wait for.
 pub(crate) enum Wanted {
@@ -548,7 +443,7 @@ fn credential(
             return Ok(Caller::Known(None));
         }
         let now = worker.clock.at(record.started);
-        return Ok(Caller::Known(peer.certificate.as_ref().and_then(|c| c.verified(running, peer, now))));
+        return Ok(Caller::Known(peer.verified(&running.config, &running.authenticator, now)));
     };
     let (outcome, cache) = match &found.outcome {
         Some(outcome) => outcome.clone(),

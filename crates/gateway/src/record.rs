@@ -14,8 +14,8 @@ use crate::authorizer::{Allowed, Said};
 use crate::clock::CoarseClock;
 use crate::fault::Fault;
 use crate::followed::Revocable;
+use crate::labels::Outcome;
 use crate::leg::OwnField;
-use crate::metrics::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
 
 /// What is remembered of a request.

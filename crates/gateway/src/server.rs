@@ -9,6 +9,7 @@
 
 mod accept;
 mod give_way;
+mod share;
 mod worker_thread;
 
 use std::collections::HashMap;
@@ -38,7 +39,7 @@ use crate::review::{ReviewStatus, Reviewer};
 use crate::trace::Tracer;
 use crate::watch::WatchStatus;
 
-use worker_thread::{Command, Share};
+use share::{Command, Share};
 
 /// Descriptors kept free for upstream connections, files and the admin listener.
 const RESERVED_DESCRIPTORS: usize = 256;

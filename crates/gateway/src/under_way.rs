@@ -7,8 +7,8 @@
 use std::rc::Rc;
 
 use crate::access_log::RequestProtocol;
+use crate::peer::Peer;
 use crate::phases::Phase;
-use crate::pipeline::Peer;
 use crate::record::Record;
 use crate::worker::{InFlight, Running, Worker};
 

@@ -25,8 +25,8 @@ use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
 use crate::config::{Asking, Config, Keeping, Route};
+use crate::labels::Outcome;
 use crate::login::cookies::{is_cookie, without_ours};
-use crate::metrics::Outcome;
 use crate::worker::{ACCESS_TOKEN, Running, access_token};
 
 /// Somebody may pass, and this is who it is.

@@ -17,10 +17,11 @@ use crate::clock::{CoarseClock, Now};
 use crate::config::{Config, Route};
 use crate::deadline::Deadlines;
 use crate::events;
+use crate::labels::{Consulted, Protocol};
 use crate::login::Login;
-use crate::metrics::{self, AuthorizerMetrics, Consulted, ListenerMetrics, Protocol, RouteMetrics};
+use crate::metrics::{self, AuthorizerMetrics, ListenerMetrics, RouteMetrics};
+use crate::peer::Peer;
 use crate::phases::nanos_between;
-use crate::pipeline::Peer;
 use crate::record::Record;
 use crate::review::Reviewer;
 use crate::trace::{Finished, IdGenerator, Incoming, Tracer};
@@ -100,7 +101,7 @@ impl Running {
         };
         let audience = self.config.upstream_of(route).map_or(&route.name, |upstream| &upstream.name);
         // An upstream that was promised a signature must not be asked without one.
-        let token = minter.assertion(caller, audience, now).map_err(|error| {
+        let token = caller.assertion(minter, audience, now).map_err(|error| {
             tracing::error!(%error, "assertion cannot be signed");
             Refusal::AuthUnavailable { retry_after: 1 }
         })?;

@@ -1,8 +1,8 @@
 //! The routes: which path and method reaches which endpoint.
 //!
-//! Owns: the paths below the issuer, 405 with `Allow` for other methods, 404, the headers of every answer, and which of them other
+//! Owns: the paths below the issuer, 404, the headers of every answer, and which of them other
 //! sites' scripts may read (CORS).
-//! Does not own: listening, TLS, limits on the head of a request.
+//! Does not own: listening, TLS, limits on the head of a request, what other methods are answered ([`only`]).
 
 use std::sync::Arc;
 
@@ -25,8 +25,9 @@ use axum::{
 use crate::{
     discovery,
     endpoint::{
-        account, admin, answer, authorize, device, documents, introspect, login, logout, pushed, revoke,
-        signals, token, userinfo,
+        account, admin,
+        answer::{self, only},
+        authorize, device, documents, introspect, login, logout, pushed, revoke, signals, token, userinfo,
     },
     oauth::error::Fault,
     provider::Provider,
@@ -80,12 +81,7 @@ pub fn router(provider: Arc<Provider>) -> Router {
         .with_state(provider)
 }
 
-/// Other methods get 405; axum writes `Allow` from the methods there are (`GET` brings `HEAD`).
-pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
-    methods.fallback(method_not_allowed)
-}
-
-/// The same, and scripts of other sites may ask whether they may.
+/// No other methods, and scripts of other sites may ask whether they may.
 fn shareable(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
     only(methods.options(preflight))
 }
@@ -104,10 +100,6 @@ async fn preflight() -> Response {
     headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     response
-}
-
-async fn method_not_allowed(State(provider): State<Arc<Provider>>) -> Response {
-    answer::refuse(&Fault::MethodNotAllowed, provider.challenge(), None)
 }
 
 async fn not_found(State(provider): State<Arc<Provider>>) -> Response {

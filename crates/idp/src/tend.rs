@@ -45,7 +45,7 @@ pub async fn tend(provider: Arc<Provider>) {
     let tell = async move {
         loop {
             events.tick().await;
-            if let Err(error) = crate::signals::deliver(&others_told).await {
+            if let Err(error) = crate::signals::push::deliver(&others_told).await {
                 tracing::warn!(%error, "security events cannot be delivered now");
             }
         }

@@ -1,13 +1,13 @@
 //! Opaque access tokens: whoever gets one asks what it is worth.
 
 use auth::time::Timestamp;
+use coherence::Head;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::Origins;
-use crate::invalidation::{self, Head, Revocation};
 use crate::store::Store;
-use crate::value::{Digest, millis, timestamp};
+use crate::told::{Origins, Revocation};
+use crate::value::{Digest, head_at, millis, number, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
 /// An access token as it is stored.
@@ -98,13 +98,13 @@ impl Store {
                 issued_at: timestamp(row.try_get(6)?),
                 expires_at: timestamp(row.try_get(7)?),
                 read_at: timestamp(row.try_get(8)?),
-                origins: [invalidation::tag_at(&row, 15)?, invalidation::tag_at(&row, 16)?],
+                origins: [tag_at(&row, 15)?, tag_at(&row, 16)?],
             },
             user_name: row.try_get(9)?,
             sid: row.try_get(10)?,
             family_id: row.try_get(11)?,
-            unrevoked: invalidation::number(row.try_get(12)?) == 1,
-            as_of: invalidation::head_at(&row, 13)?,
+            unrevoked: number(row.try_get(12)?) == 1,
+            as_of: head_at(&row, 13)?,
         }))
     }
 }

@@ -8,35 +8,20 @@
 
 use std::mem;
 
-use auth::time::Timestamp;
 use aws_lc_rs::digest;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::invalidation::number;
 use crate::store::Store;
-use crate::value::{Digest, millis, pieces, rows, timestamp};
+use crate::value::{Digest, millis, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
+
+pub use crate::told::Entry;
 
 /// Entries that are read at once, at most.
 const PAGE: u32 = 1_000;
 /// What the first entry follows; a new database has it as its last digest.
 const NOTHING: Digest = Digest([0; 32]);
-
-/// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Who did it: `user:ID`, `client:ID`, `operator:NAME` or `system`.
-    pub actor: String,
-    /// What, in the words of the caller: `user.disable`.
-    pub action: String,
-    /// To whom, like the actor.
-    pub target: String,
-    /// What else matters, in the caller's form; never a secret.
-    pub detail: String,
-    /// When.
-    pub at: Timestamp,
-}
 
 /// An entry in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]

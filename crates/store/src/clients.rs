@@ -5,9 +5,9 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
 use crate::store::Store;
-use crate::value::{millis, timestamp};
+use crate::told::Revocation;
+use crate::value::{millis, number, timestamp};
 use crate::write::{Change, Tx};
 
 /// A client as it is stored.
@@ -37,7 +37,7 @@ impl Client {
         Ok(Self {
             id: row.try_get(0)?,
             settings: row.try_get(1)?,
-            version: crate::invalidation::number(row.try_get(2)?),
+            version: number(row.try_get(2)?),
             created_at: timestamp(row.try_get(3)?),
             updated_at: timestamp(row.try_get(4)?),
             disabled_at: row.try_get::<Option<i64>, _>(5)?.map(timestamp),

@@ -6,8 +6,8 @@ use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
 use crate::families::Family;
-use crate::invalidation::Revocation;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};
 

@@ -7,9 +7,9 @@ use sqlx::Row as _;
 
 use crate::error::StoreError;
 use crate::families::{Family, Origins};
-use crate::invalidation::Revocation;
 use crate::redeem::Successors;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::value::{Digest, millis, millis_of, timestamp};
 use crate::write::{Change, Tx};
 

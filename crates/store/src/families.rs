@@ -9,15 +9,13 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{Revocation, Tag};
-use crate::redeem::Successors;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::users::{self, User};
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
 
-/// Tags of what else something follows from: its client, and what its user allowed the client. What denies one of them denies it.
-pub type Origins = [Tag; 2];
+pub use crate::told::Origins;
 
 /// A family as it is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -333,34 +331,5 @@ impl Change for RevokeGrants {
         }
         tx.append(&self.revocation, self.now);
         Ok(revoked)
-    }
-}
-
-/// Keeps a family that begins with tokens, not with a code: with its first refresh token, and its access token if that is
-/// one that must be asked about.
-#[derive(Debug, Clone)]
-pub struct BeginFamily {
-    /// The family.
-    pub family: Family,
-    /// What else it follows from.
-    pub origins: Origins,
-    /// Its first tokens.
-    pub successors: Successors,
-}
-
-impl Change for BeginFamily {
-    /// `false`: the account, the session or what it follows from ended meanwhile; nothing is kept then.
-    type Output = bool;
-
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
-        if !tx.insert_family(&self.family, &self.origins).await? {
-            return Ok(false);
-        }
-        tx.insert_successors(&self.successors, &self.family.id).await?;
-        Ok(true)
-    }
-
-    fn happened(output: &Self::Output) -> bool {
-        *output
     }
 }

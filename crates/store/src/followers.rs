@@ -12,9 +12,9 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{Reach, Revocation, malformed, number};
 use crate::store::Store;
-use crate::value::{millis_of, pieces, rows, timestamp};
+use crate::told::{Reach, Revocation};
+use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
 /// What is bound of each.

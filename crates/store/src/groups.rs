@@ -7,8 +7,8 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::users::{self, User};
 use crate::value::{millis, timestamp};
 use crate::write::{Change, Tx};

@@ -30,10 +30,9 @@ use sqlx::{AnyConnection, Row as _};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::families::Origins;
 use crate::readers::{Ask, Readers};
-use crate::security_events::{Occurred, Occurrence};
-use crate::value::{millis, pieces, rows, timestamp};
+use crate::told::{Origins, Unnumbered};
+use crate::value::{head_at, malformed, millis, number, pieces, rows, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
 /// Tags that one statement asks about.
@@ -41,74 +40,7 @@ const ASKED_TOGETHER: usize = 200;
 
 pub use coherence::{Epoch, Head, Tag};
 
-/// What was appended, and to which history.
-pub type Appended = (Epoch, coherence::Event);
-
-/// Something no longer holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// From 1, without holes.
-    pub seq: u64,
-    /// What it concerns.
-    pub tags: Vec<Tag>,
-    /// Only what was issued before this is concerned, in the time of the log or, where somebody else issued it, by their clock; `None`: all
-    /// of it.
-    pub not_before: Option<Timestamp>,
-    /// When the last credential it concerns has expired.
-    pub until: Timestamp,
-    /// Why, for people: `token revoked`, `logout`, …
-    pub reason: String,
-    /// When it was appended.
-    pub at: Timestamp,
-}
-
-impl From<Event> for coherence::Event {
-    /// As caches are told: nobody's reasons are their business.
-    fn from(event: Event) -> Self {
-        let (not_before, until) = (event.not_before.map(millis), millis(event.until));
-        Self { seq: event.seq, tags: event.tags, not_before, until }
-    }
-}
-
-/// How much of what carries a tag is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// All of it, whenever it was issued: what ends never begins again.
-    Whole,
-    /// All that rests on what was read before this is durable, in the time of the log.
-    SoFar,
-    /// What somebody else issued before this, by their clock.
-    Before(Timestamp),
-}
-
-impl Reach {
-    /// Nothing at all: what caches know of it is old, that is all.
-    pub const NOTHING: Self = Self::Before(Timestamp::from_millis(0));
-
-    /// What an event says of it that is appended at this time of the log.
-    fn not_before(self, at: Timestamp) -> Option<Timestamp> {
-        match self {
-            Self::Whole => None,
-            Self::SoFar => Some(at),
-            Self::Before(then) => Some(then),
-        }
-    }
-}
-
-/// What is to be told, and how long it matters.
-#[derive(Debug, Clone)]
-pub struct Revocation {
-    /// What it concerns. A tag stands for everything that carries it.
-    pub tags: Vec<Tag>,
-    /// Why, for people.
-    pub reason: &'static str,
-    /// How much of that.
-    pub reach: Reach,
-    /// When the last credential it concerns has expired: nobody needs to remember it then.
-    pub until: Timestamp,
-    /// The same in words, for those elsewhere who are told; `None`: nobody is.
-    pub occurrence: Option<Occurrence>,
-}
+pub use crate::told::{Appended, Event, Reach, Revocation};
 
 /// Asks for the head.
 pub(crate) fn ask_head() -> Ask<'static> {
@@ -123,45 +55,6 @@ pub(crate) async fn head_within(connection: &mut AnyConnection) -> Result<Head, 
 /// From the row that [`ask_head`] asks for.
 pub(crate) fn read_head(row: &AnyRow) -> Result<Head, StoreError> {
     head_at(row, 0)
-}
-
-/// From the columns of a row from this one on: epoch, then sequence.
-pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
-    let epoch: Vec<u8> = row.try_get(column)?;
-    let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
-    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
-}
-
-/// The tag in a column, or that of nothing where there is none.
-pub(crate) fn tag_at(row: &AnyRow, column: usize) -> Result<Tag, StoreError> {
-    let tag: Option<Vec<u8>> = row.try_get(column)?;
-    let tag = tag.map(|tag| tag.try_into().map_err(|_| malformed("tag"))).transpose()?;
-    Ok(Tag(tag.unwrap_or([0; Tag::LENGTH])))
-}
-
-/// An event that has no number yet.
-pub(crate) struct Unnumbered {
-    told: Revocation,
-    now: Timestamp,
-}
-
-impl Unnumbered {
-    /// Whether what another concerns can be said with this one. What is kept in words stays an event of its own.
-    fn can_name(&self, other: &Self) -> bool {
-        let (one, other) = (&self.told, &other.told);
-        one.reach == other.reach
-            && one.reason == other.reason
-            && one.occurrence.is_none()
-            && other.occurrence.is_none()
-            && one.tags.len() + other.tags.len() <= MAX_TAGS
-    }
-
-    fn numbered(self, seq: u64, at: Timestamp) -> (Event, Option<Occurred>) {
-        let Revocation { tags, reason, reach, until, occurrence } = self.told;
-        let not_before = reach.not_before(at);
-        let event = Event { seq, tags, not_before, until, reason: reason.to_owned(), at: self.now };
-        (event, occurrence.map(|what| Occurred { seq, what, at: self.now }))
-    }
 }
 
 impl Tx<'_> {
@@ -424,13 +317,4 @@ pub(crate) async fn range(readers: &Readers, after: u64, limit: u32) -> Result<V
             })
         })
         .collect()
-}
-
-/// Sequence numbers are never negative in the database.
-pub(crate) fn number(seq: i64) -> u64 {
-    u64::try_from(seq).unwrap_or(0)
-}
-
-pub(crate) fn malformed(column: &str) -> StoreError {
-    sqlx::Error::ColumnDecode { index: column.into(), source: "it has another length".into() }.into()
 }

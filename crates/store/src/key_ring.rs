@@ -8,8 +8,9 @@ use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::invalidation::{self, Revocation};
 use crate::store::Store;
+use crate::told::Revocation;
+use crate::value::number;
 use crate::write::{Change, Tx};
 
 /// The ring as it is stored. `Debug` prints nothing of its content.
@@ -38,7 +39,7 @@ impl Store {
             .optional(sqlx::query("SELECT version, content FROM key_ring WHERE id = 1"))
             .await?;
         let Some(row) = row else { return Ok(None) };
-        Ok(Some(KeyRingRow { version: invalidation::number(row.try_get(0)?), content: row.try_get(1)? }))
+        Ok(Some(KeyRingRow { version: number(row.try_get(0)?), content: row.try_get(1)? }))
     }
 }
 

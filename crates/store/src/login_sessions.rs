@@ -18,10 +18,9 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation;
 use crate::store::Store;
 use crate::sweep;
-use crate::value::{Digest, millis, timestamp};
+use crate::value::{Digest, millis, number, timestamp};
 use crate::write::{Change, Tx};
 
 /// A login session as it is stored. `Debug` prints nothing of its content.
@@ -61,7 +60,7 @@ impl LoginSession {
             sid: Digest::read_optional(row, 2)?,
             began: timestamp(row.try_get(3)?),
             ends: timestamp(row.try_get(4)?),
-            version: invalidation::number(row.try_get(5)?),
+            version: number(row.try_get(5)?),
             content: row.try_get(6)?,
         })
     }

@@ -5,6 +5,7 @@
 
 use std::borrow::Cow;
 
+use coherence::Epoch;
 use sqlx::AssertSqlSafe;
 use sqlx::SqlSafeStr as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
@@ -12,7 +13,6 @@ use sqlx::{AnyConnection, AnyPool};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::invalidation::Epoch;
 
 /// Description and text of each version, from 1.
 const VERSIONS: [(&str, &str); 7] = [

@@ -1,4 +1,4 @@
-//! Secrets that are redeemed once: authorization codes and refresh tokens.
+//! Secrets that are redeemed once: authorization codes and refresh tokens; and what is handed out, for one of them or at the beginning.
 //!
 //! Whoever redeems one gets what follows from it, in one transaction with its being used up. Whoever comes a second time shows
 //! that somebody else has it, and nobody can tell who is right: the family is revoked (RFC 6749 §4.1.2, RFC 9700 §4.14.2).
@@ -8,8 +8,9 @@ use sqlx::Row as _;
 
 use crate::access_tokens::AccessToken;
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
+use crate::families::Family;
 use crate::refresh_tokens::RefreshToken;
+use crate::told::{Origins, Revocation};
 use crate::value::{Digest, millis};
 use crate::write::{Change, Tx};
 
@@ -124,5 +125,34 @@ impl Change for Redeem {
 
     fn happened(output: &Self::Output) -> bool {
         *output == Redeemed::Now
+    }
+}
+
+/// Keeps a family that begins with tokens, not with a code: with its first refresh token, and its access token if that is
+/// one that must be asked about.
+#[derive(Debug, Clone)]
+pub struct BeginFamily {
+    /// The family.
+    pub family: Family,
+    /// What else it follows from.
+    pub origins: Origins,
+    /// Its first tokens.
+    pub successors: Successors,
+}
+
+impl Change for BeginFamily {
+    /// `false`: the account, the session or what it follows from ended meanwhile; nothing is kept then.
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        if !tx.insert_family(&self.family, &self.origins).await? {
+            return Ok(false);
+        }
+        tx.insert_successors(&self.successors, &self.family.id).await?;
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }

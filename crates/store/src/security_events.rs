@@ -16,45 +16,13 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
-use crate::invalidation::{Revocation, head_within, number};
+use crate::invalidation::head_within;
 use crate::store::Store;
-use crate::value::{millis, millis_of, pieces, rows, timestamp};
+use crate::told::Revocation;
+use crate::value::{millis, millis_of, number, pieces, rows, timestamp};
 use crate::write::{Change, Tx};
 
-/// What happened, in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occurrence {
-    /// What.
-    pub kind: Kind,
-    /// To which user.
-    pub user_id: Option<String>,
-    /// To which session.
-    pub sid: Option<String>,
-    /// To which token.
-    pub jti: Option<String>,
-    /// To what of this client.
-    pub client_id: Option<String>,
-    /// To what was granted by this.
-    pub granted_by: Option<String>,
-}
-
-impl Occurrence {
-    /// Something that happened to nobody yet.
-    pub fn new(kind: Kind) -> Self {
-        Self { kind, user_id: None, sid: None, jti: None, client_id: None, granted_by: None }
-    }
-}
-
-/// The same as it is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Occurred {
-    /// Of the log's event.
-    pub seq: u64,
-    /// What.
-    pub what: Occurrence,
-    /// When.
-    pub at: Timestamp,
-}
+pub use crate::told::{Occurred, Occurrence};
 
 impl Tx<'_> {
     /// Keeps what events of the log are in words, in the transaction that appends them.

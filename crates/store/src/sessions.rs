@@ -7,8 +7,8 @@ use sqlx::any::AnyRow;
 
 use crate::deliveries::Ends;
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::value::{Digest, millis, timestamp};
 use crate::write::{Change, Tx};
 

@@ -1,13 +1,13 @@
 //! What a token is worth that is verified without asking (a JWT), when somebody asks all the same.
 
 use auth::time::Timestamp;
+use coherence::{Head, Tag};
 use sqlx::Row as _;
 
 use crate::error::StoreError;
-use crate::families::Origins;
-use crate::invalidation::{self, Head, Tag};
 use crate::store::Store;
-use crate::value::millis;
+use crate::told::Origins;
+use crate::value::{head_at, millis, number};
 
 /// What a verified token says of itself.
 #[derive(Debug, Clone, Copy)]
@@ -70,10 +70,10 @@ impl Store {
         .bind(&claimed.origins[1].0[..]);
         let row = self.readers().one(ask).await?;
         Ok(ClaimStanding {
-            unrevoked: invalidation::number(row.try_get(0)?) == 1,
+            unrevoked: number(row.try_get(0)?) == 1,
             user_name: row.try_get(1)?,
             sid: row.try_get(2)?,
-            as_of: invalidation::head_at(&row, 3)?,
+            as_of: head_at(&row, 3)?,
         })
     }
 }

@@ -3,22 +3,20 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use coherence::denials::{Denial, Denials};
-use coherence::roster::Follower;
 use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
 
 use crate::copy::{CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{self, Appended, ConfirmDenied, Denied, Epoch, Event, Head, ProveHead, Tag};
+use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
 use crate::value::timestamp;
 use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
-const MAX_EVENTS: u32 = 10_000;
+pub(crate) const MAX_EVENTS: u32 = 10_000;
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -160,63 +158,5 @@ impl Store {
     /// For what is no [`Change`]: its steps are transactions of their own.
     pub(crate) fn writers(&self) -> &AnyPool {
         &self.writers
-    }
-}
-
-/// How caches ask the log: what cannot be read is no answer, and whoever asked stops believing.
-impl coherence::drive::Log for Store {
-    async fn head(&self) -> Option<Head> {
-        match self.dialect {
-            // One file has one history, and whoever reads it sees what is committed.
-            Dialect::Sqlite => Self::head(self).await.ok(),
-            Dialect::Postgres => self.write(ProveHead).await.ok(),
-        }
-    }
-
-    async fn note(&self, followers: &[Follower]) -> bool {
-        crate::followers::note(self, followers).await.is_ok()
-    }
-
-    async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<coherence::Event>)> {
-        let before = Self::head(self).await.ok()?.epoch;
-        let mut events = Vec::new();
-        while events.len() < limit {
-            let from = events.last().map_or(after, |event: &coherence::Event| event.seq);
-            let left = u32::try_from(limit - events.len()).unwrap_or(u32::MAX);
-            let page = self.events(from, left).await.ok()?;
-            if page.is_empty() {
-                break;
-            }
-            events.extend(page.into_iter().map(coherence::Event::from));
-        }
-        // A restore in between would have mixed two histories.
-        (Self::head(self).await.ok()?.epoch == before).then_some((before, events))
-    }
-}
-
-/// How caches ask that have nothing else to go by.
-impl coherence::confirm::Confirm for Store {
-    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
-        let (head, denied) = self.write(ConfirmDenied(tags)).await.ok()?;
-        Some((head, denied.into_iter().map(|denied| (denied.tag, denied.into())).collect()))
-    }
-}
-
-/// How caches that verify credentials themselves learn what is denied.
-impl coherence::drive::Copies for Store {
-    async fn load(&self, denials: &Denials) -> Option<Head> {
-        let head = coherence::drive::Log::head(self).await?;
-        let mut after = None;
-        loop {
-            let page = self.denied(after, MAX_EVENTS).await.ok()?;
-            let Some(last) = page.last() else { break };
-            after = Some(last.tag);
-            for denied in page {
-                denials.add(denied.tag, denied.into());
-            }
-        }
-        // What a restore in between has put there is of another history.
-        let now = coherence::drive::Log::head(self).await?;
-        (now.epoch == head.epoch).then_some(head)
     }
 }

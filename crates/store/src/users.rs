@@ -6,9 +6,9 @@ use sqlx::any::AnyRow;
 
 use crate::deliveries::Ends;
 use crate::error::StoreError;
-use crate::invalidation::Revocation;
 use crate::sessions::Session;
 use crate::store::Store;
+use crate::told::Revocation;
 use crate::value::{millis, pieces, timestamp};
 use crate::write::{Change, Tx};
 

@@ -1,9 +1,10 @@
-//! What stands in the columns: digests, tags, times; and rows of them.
+//! What stands in the columns: digests, tags, heads, numbers, times; and rows of them.
 
 use std::fmt;
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use coherence::{Epoch, Head, Tag};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -45,6 +46,29 @@ impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Digest(..)")
     }
+}
+
+/// From the columns of a row from this one on: epoch, then sequence.
+pub(crate) fn head_at(row: &AnyRow, column: usize) -> Result<Head, StoreError> {
+    let epoch: Vec<u8> = row.try_get(column)?;
+    let epoch = epoch.try_into().map_err(|_| malformed("epoch"))?;
+    Ok(Head { epoch: Epoch(epoch), seq: number(row.try_get(column + 1)?) })
+}
+
+/// The tag in a column, or that of nothing where there is none.
+pub(crate) fn tag_at(row: &AnyRow, column: usize) -> Result<Tag, StoreError> {
+    let tag: Option<Vec<u8>> = row.try_get(column)?;
+    let tag = tag.map(|tag| tag.try_into().map_err(|_| malformed("tag"))).transpose()?;
+    Ok(Tag(tag.unwrap_or([0; Tag::LENGTH])))
+}
+
+/// Sequence numbers are never negative in the database.
+pub(crate) fn number(seq: i64) -> u64 {
+    u64::try_from(seq).unwrap_or(0)
+}
+
+pub(crate) fn malformed(column: &str) -> StoreError {
+    sqlx::Error::ColumnDecode { index: column.into(), source: "it has another length".into() }.into()
 }
 
 /// Milliseconds as the databases keep them. The end of time stays the end of time.

@@ -18,10 +18,9 @@ use std::time::Duration;
 use sqlx::{AnyConnection, AnyPool};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 
-use crate::audit::Entry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{Appended, Unnumbered};
+use crate::told::{Appended, Entry, Unnumbered};
 
 /// Changes waiting at most; more are refused at once.
 const QUEUE: usize = 4096;

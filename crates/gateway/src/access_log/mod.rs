@@ -23,7 +23,7 @@ use auth::time::Timestamp;
 pub use line::Style;
 pub use writer::{AccessLog, AccessLogError, Buffer, Destination, Options, Stats};
 
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 use crate::phases::CacheUse;
 use crate::trace::TraceId;
 

@@ -37,6 +37,7 @@ pub use self::key_source::{SourceError, check as check_source, read_file as read
 pub(crate) use self::key_source::{key_url, metadata_urls};
 pub use self::key_store::{DEMAND_INTERVAL, DEMAND_WAIT, KeySetStatus};
 pub(crate) use self::key_store::{KeyStore, Means, Renewal, Schedule};
+pub(crate) use self::verified::OfSession;
 pub use self::verified::Verified;
 use crate::assertion::Reserve;
 use crate::cache::{
@@ -45,7 +46,6 @@ use crate::cache::{
 use crate::clock::{Clock, Now};
 use crate::config::{Assertion, Authentication, CacheLimits, Config, Issuer};
 use crate::followed::{Evidence, Followed, Follows, Known as Heard, Revocable, Told, Vouched};
-use crate::login::OfSession;
 use crate::phases::CacheUse;
 use crate::watch::WatchStatus;
 

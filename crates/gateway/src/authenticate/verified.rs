@@ -1,12 +1,15 @@
 //! A verified credential as the cache keeps it: the facts, and what is sent upstream of them, ready to copy.
 
+use std::sync::Arc;
+
 use auth::headers::IdentityHeaders;
 use auth::identity::{Facts, Identity};
 
-use crate::assertion::Assertions;
+use crate::assertion::{AssertionError, AssertionMinter, Assertions};
 use crate::cache::{Held, Weigh};
+use crate::clock::Now;
 use crate::followed::Revocable;
-use crate::login::OfSession;
+use crate::login::ended::Marks;
 
 /// A verified credential. Shared by all requests that present it.
 #[derive(Debug)]
@@ -28,6 +31,30 @@ pub struct Verified {
     pub(crate) assertions: Assertions,
     /// Bytes set aside for those statements.
     reserve: usize,
+}
+
+/// What a fact has to tell that came from a session.
+pub(crate) struct OfSession {
+    /// By what it can be ended.
+    pub(crate) marks: Marks,
+    /// The `Set-Cookie` for whoever still presents the cookie before.
+    pub(crate) renewed: Option<Box<str>>,
+    /// For upstreams that are given it.
+    pub(crate) access_token: Option<zeroize::Zeroizing<String>>,
+}
+
+impl std::fmt::Debug for OfSession {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfSession").field("renewed", &self.renewed.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl OfSession {
+    /// Bytes behind its pointers.
+    pub(crate) fn weight(&self) -> usize {
+        self.renewed.as_ref().map_or(0, |text| text.len())
+            + self.access_token.as_ref().map_or(0, |text| text.len())
+    }
 }
 
 impl Verified {
@@ -63,6 +90,19 @@ impl Verified {
     /// The same, until it is taken back.
     pub(crate) fn until_revoked(self, revocable: Option<Revocable>) -> Self {
         Self { revocable, ..self }
+    }
+
+    /// The signed statement of it for `upstream`, valid for at least half its lifetime (less only when the credential itself ends sooner).
+    ///
+    /// # Errors
+    /// When the cryptographic library fails; nothing is kept then.
+    pub fn assertion(
+        &self,
+        minter: &AssertionMinter,
+        upstream: &str,
+        now: Now,
+    ) -> Result<Arc<str>, AssertionError> {
+        minter.mint(&self.assertions, &self.facts, upstream, now)
     }
 
     /// The same, from a session.

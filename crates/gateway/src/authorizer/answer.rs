@@ -10,14 +10,13 @@ use auth::headers::{IdentityHeaders, is_same};
 use auth::request::Field;
 use coherence::statement::{self, Statement};
 
-use super::exchange::Heard;
 use super::question::Question;
 use crate::answer::Answer;
 use crate::cache::{Held, Weigh};
 use crate::config::Authorizer as Config;
 use crate::followed::Revocable;
+use crate::labels::{Consulted, Outcome};
 use crate::login::cookies::sets_ours;
-use crate::metrics::{Consulted, Outcome};
 
 /// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
 const FOR_CLIENTS: [&str; 17] = [
@@ -39,6 +38,15 @@ const FOR_CLIENTS: [&str; 17] = [
     "x-content-type-options",
     "x-frame-options",
 ];
+
+/// An answer as it came.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) status: u16,
+    /// Names as they came.
+    pub(super) fields: Vec<(Box<str>, Box<[u8]>)>,
+    pub(super) body: Vec<u8>,
+}
 
 /// Why an answer is none.
 #[derive(Debug, thiserror::Error)]

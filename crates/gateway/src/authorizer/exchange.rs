@@ -1,21 +1,23 @@
 //! One question to an authorizer and its answer, over the connections of the worker that asks.
 //!
-//! Owns: the listening side of the exchange, and its bounds. Does not own: the exchange itself, which is that of every request
+//! Owns: the listening side of the exchange, its bounds, and why there is no answer. Does not own: the exchange itself, which is that of every request
 //! ([`crate::forward`]): connections, their reuse and the one retry, health of endpoints.
 
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::HeaderMap;
 
+use super::answer::{Heard, Unclear};
 use super::question::Question;
-use super::{Silent, answer};
 use crate::access_log::RequestProtocol;
 use crate::answer::Refusal;
 use crate::config::Authorizer as Config;
 use crate::deadline::TICK;
 use crate::fault::Fault;
 use crate::forward::{Outbound, QuestionHead, exchange};
+use crate::labels::Consulted;
 use crate::leg::{Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
@@ -23,13 +25,34 @@ use crate::worker::{Running, Worker};
 /// Bytes of an answer's body: a page to log in at, with room. (Its head is bounded as every upstream's.)
 const MAX_BODY: usize = 256 << 10;
 
-/// An answer as it came.
-#[derive(Debug, Default)]
-pub(super) struct Heard {
-    pub(super) status: u16,
-    /// Names as they came.
-    pub(super) fields: Vec<(Box<str>, Box<[u8]>)>,
-    pub(super) body: Vec<u8>,
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Silent {
+    #[error(
+        "{0} questions are under way on this worker already, which is as many as `max_requests` of its upstream allows"
+    )]
+    Busy(usize),
+    #[error("no answer within {0:?}")]
+    Late(Duration),
+    #[error("it cannot be reached, or broke off: {0}")]
+    Unreachable(&'static str),
+    #[error("its answer cannot be used: {0}")]
+    Unclear(#[from] Unclear),
+    #[error("it knows less of what was revoked than is known here")]
+    Behind,
+}
+
+impl Silent {
+    /// How it is counted.
+    pub(super) fn counted(&self) -> Consulted {
+        match self {
+            Self::Busy(_) => Consulted::Busy,
+            Self::Late(_) => Consulted::Timeout,
+            Self::Unreachable(_) => Consulted::Unreachable,
+            Self::Unclear(_) => Consulted::Malformed,
+            Self::Behind => Consulted::Behind,
+        }
+    }
 }
 
 /// Listens where a client would.
@@ -62,7 +85,7 @@ pub(super) async fn ask(
         fields: question.fields().collect(),
     };
     let outbound =
-        Outbound::question(pool, &head, config.timeout, running).map_err(|_| answer::Unclear::Unaskable)?;
+        Outbound::question(pool, &head, config.timeout, running).map_err(|_| Unclear::Unaskable)?;
     let (mut listening, deadline) = (Listening::default(), worker.deadlines.register());
     // Nobody reads it: the request that the question is about has its own.
     let mut record = Record::begin(worker.clock.monotonic(), RequestProtocol::Http11, None, false, false);
@@ -71,7 +94,7 @@ pub(super) async fn ask(
     let relayed = match tokio::time::timeout(config.timeout + 2 * TICK, exchanged).await {
         Err(_) | Ok(Err(Refusal::UpstreamTimeout)) => return Err(Silent::Late(config.timeout)),
         Ok(Err(Refusal::Overloaded)) => return Err(Silent::Busy(most)),
-        Ok(Err(Refusal::UpstreamProtocol)) => return Err(answer::Unclear::NotHttp.into()),
+        Ok(Err(Refusal::UpstreamProtocol)) => return Err(Unclear::NotHttp.into()),
         Ok(Err(Refusal::UpstreamClosed)) => {
             return Err(Silent::Unreachable("it closed the connection without an answer"));
         }
@@ -79,12 +102,12 @@ pub(super) async fn ask(
         Ok(Ok(relayed)) => relayed,
     };
     if listening.body.too_large {
-        return Err(answer::Unclear::TooLarge(MAX_BODY).into());
+        return Err(Unclear::TooLarge(MAX_BODY).into());
     }
     match relayed.fault {
         None => Ok(Heard { body: listening.body.bytes, ..listening.heard }),
         Some(Fault::UpstreamTimeout | Fault::RequestTimeout) => Err(Silent::Late(config.timeout)),
-        Some(Fault::UpstreamProtocol(_)) => Err(answer::Unclear::NotHttp.into()),
+        Some(Fault::UpstreamProtocol(_)) => Err(Unclear::NotHttp.into()),
         Some(_) => Err(Silent::Unreachable("it broke off in the middle of its answer")),
     }
 }

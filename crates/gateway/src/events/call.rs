@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 use super::{RETRY_AFTER, Receiver, Refused};
 use crate::answer::Answer;
 use crate::config::EventsWay;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 
 /// Largest body that is read: more than a token may have, so that whoever brings one that is too large is told so.
 pub(crate) const MAX_BODY: usize = 2 * MAX_TOKEN_BYTES;

@@ -27,7 +27,7 @@ use self::message::{
 };
 use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
-use crate::pipeline::Inbound;
+use crate::inbound::Inbound;
 use crate::record::Record;
 use crate::vouch::{Voucher, removed};
 use crate::worker::Running;

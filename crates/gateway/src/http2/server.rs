@@ -21,17 +21,18 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use super::stream::Stream as Bodies;
 use crate::access_log::RequestProtocol;
 use crate::answer::{Answer, Refusal};
+use crate::collect::poll_collect;
 use crate::fault::Fault;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
+use crate::inbound::Inbound;
 use crate::io::Stream;
-use crate::leg::{
-    BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing, poll_collect,
-};
+use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing};
+use crate::peer::Peer;
 use crate::phases::Phase;
-use crate::pipeline::{Admission, Found, Inbound, Peer, Served, Wanted, admit};
+use crate::pipeline::{Admission, Found, Served, Wanted, admit};
 use crate::record::Record;
 use crate::under_way::UnderWay;
 use crate::worker::{Running, Worker};

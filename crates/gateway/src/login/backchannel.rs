@@ -16,13 +16,13 @@ use auth::token::jwt;
 use parking_lot::Mutex;
 
 use super::Login;
-use super::call::{Call, plain};
+use super::call::Call;
 use super::provider::{CLOCK_SKEW, ProviderFault};
 use super::session::{sid_of, subject_of};
 use super::store::Whose;
 use crate::answer::Answer;
 use crate::config::LoginKind;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 
 /// The most identifiers that are remembered. When they are more, the provider is answered 503 and comes again.
 const MOST: usize = 65_536;
@@ -78,7 +78,7 @@ impl Login {
             Ok(sessions) => {
                 self.shared.counts.provider_logouts.fetch_add(1, Relaxed);
                 tracing::info!(sessions, "a provider logged somebody out");
-                let mut answer = plain(200, "logged_out", Outcome::Local);
+                let mut answer = Answer::plain(200, "logged_out", Outcome::Local);
                 answer.body = (&b""[..]).into();
                 answer
             }
@@ -92,7 +92,7 @@ impl Login {
                     (400, "invalid_request")
                 };
                 let outcome = if status == 503 { Outcome::AuthUnavailable } else { Outcome::Malformed };
-                let mut answer = plain(status, "logout_refused", outcome);
+                let mut answer = Answer::plain(status, "logout_refused", outcome);
                 if status == 503 {
                     answer.fields.push(("retry-after".into(), "5".into()));
                 }

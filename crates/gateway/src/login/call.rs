@@ -11,7 +11,7 @@ use super::navigation::{self, Navigation};
 use super::pages;
 use super::redirect;
 use crate::answer::Answer;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 use crate::outbound::form_encoded;
 
 /// Largest body that is read: a logout token and its name.
@@ -148,10 +148,10 @@ impl Login {
         // These are for whoever comes to us itself.
         let not_asked = matches!(action, Action::Auth | Action::UserInfo | Action::BackChannelLogout);
         if action == Action::Unknown || (asked && not_asked) {
-            return Some(Err(plain(404, "no_route", Outcome::NoRoute)));
+            return Some(Err(Answer::plain(404, "no_route", Outcome::NoRoute)));
         }
         if !allowed.contains(&request.method()) {
-            let mut answer = plain(405, "method_not_allowed", Outcome::Malformed);
+            let mut answer = Answer::plain(405, "method_not_allowed", Outcome::Malformed);
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
@@ -216,25 +216,9 @@ impl Login {
 
 /// A redirect; nothing keeps it.
 pub(super) fn redirect_to(status: u16, location: String) -> Answer {
-    let mut answer = plain(status, "redirect", Outcome::Local);
+    let mut answer = Answer::plain(status, "redirect", Outcome::Local);
     answer.fields.push(("location".into(), location.into()));
     answer.fields.push(("referrer-policy".into(), "no-referrer".into()));
     answer.body = Cow::Borrowed(b"");
     answer
-}
-
-/// An answer that is its status.
-pub(super) fn plain(status: u16, code: &'static str, outcome: Outcome) -> Answer {
-    Answer {
-        status,
-        code,
-        outcome,
-        fields: vec![
-            ("content-type".into(), "text/plain; charset=utf-8".into()),
-            ("cache-control".into(), "no-store".into()),
-            ("x-content-type-options".into(), "nosniff".into()),
-        ],
-        body: Cow::Owned(format!("{code}\n").into_bytes()),
-        close: false,
-    }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use auth::headers::IdentityHeaders;
 
 use super::attempt::{Attempt, PATIENCE, is_browser, random_text};
-use super::call::{Action, Call, plain, redirect_to};
+use super::call::{Action, Call, redirect_to};
 use super::cookies::Cookie;
 use super::lifecycle::BeginFault;
 use super::pages::{self, Said};
@@ -19,7 +19,7 @@ use super::session::{SealFault, Session, subject_of};
 use super::{Login, Rejected};
 use crate::answer::Answer;
 use crate::authenticate::Verified;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 
 impl Login {
     /// Answers a call. What it begins goes on when nobody waits for it any more.
@@ -48,7 +48,7 @@ impl Login {
             Action::Auth => self.auth(&call).await,
             Action::UserInfo => self.user_info(&call).await,
             Action::BackChannelLogout => self.backchannel_logout(&call, &body).await,
-            Action::Unknown => plain(404, "no_route", Outcome::NoRoute),
+            Action::Unknown => Answer::plain(404, "no_route", Outcome::NoRoute),
         }
     }
 
@@ -229,13 +229,13 @@ impl Login {
             Some(Ok(verified)) => verified,
             Some(Err(Rejected::Silent)) => return unavailable(),
             Some(Err(Rejected::Over)) | None => {
-                return plain(401, "login_required", Outcome::Unauthenticated);
+                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
             }
         };
         if !is_among(call, &verified) {
-            return plain(403, "forbidden", Outcome::Forbidden);
+            return Answer::plain(403, "forbidden", Outcome::Forbidden);
         }
-        let mut answer = plain(202, "allowed", Outcome::Allowed);
+        let mut answer = Answer::plain(202, "allowed", Outcome::Allowed);
         answer.body = (&b""[..]).into();
         let told = IdentityHeaders::x_auth_request();
         let mut set = told.render(&verified.facts.identity);
@@ -263,7 +263,7 @@ impl Login {
             Some(Ok(verified)) => verified,
             Some(Err(Rejected::Silent)) => return unavailable(),
             Some(Err(Rejected::Over)) | None => {
-                return plain(401, "login_required", Outcome::Unauthenticated);
+                return Answer::plain(401, "login_required", Outcome::Unauthenticated);
             }
         };
         let identity = &verified.facts.identity;
@@ -348,7 +348,7 @@ fn is_among(call: &Call, verified: &Verified) -> bool {
 }
 
 fn unavailable() -> Answer {
-    let mut answer = plain(503, "auth_unavailable", Outcome::AuthUnavailable);
+    let mut answer = Answer::plain(503, "auth_unavailable", Outcome::AuthUnavailable);
     answer.fields.push(("retry-after".into(), "1".into()));
     answer
 }

@@ -6,8 +6,8 @@ use auth::time::Timestamp;
 
 use super::attempt::random_text;
 use super::cookies::Cookie;
+use super::find::SECRET;
 use super::provider::{Provider, Told};
-use super::recognise::SECRET;
 use super::session::{SealFault, Session, issued_of, kept_as};
 use super::store::{Digest, Kept, StoreFault};
 use super::{Login, Rejected};

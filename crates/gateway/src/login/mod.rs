@@ -1,6 +1,6 @@
 //! Logging in with a browser (relying party): sessions as a credential, and the few pages around them.
 //!
-//! Owns: whose session a cookie is ([`Login::lookup`], `recognise`), what is served below the login's path (`endpoints`,
+//! Owns: whose session a cookie is ([`Login::lookup`], `find`, `recognise`), what is served below the login's path (`endpoints`,
 //! `backchannel`, `pages`), what providers say (`provider`), what is sealed and by what ([`keys`], `session`, `attempt`), where
 //! sessions can be kept ([`store`]), which of them ended (`ended`). Does not own: the decision (a session is a credential
 //! like a token, and its facts go the same way), the database, the provider's side of it.
@@ -16,8 +16,9 @@ pub(crate) mod attempt;
 mod backchannel;
 pub(crate) mod call;
 pub(crate) mod cookies;
-mod ended;
+pub(crate) mod ended;
 mod endpoints;
+mod find;
 pub mod keys;
 mod lifecycle;
 mod navigation;
@@ -42,7 +43,6 @@ use tokio::task::AbortHandle;
 use self::attempt::Used;
 use self::backchannel::Seen;
 use self::ended::Ended;
-pub(crate) use self::ended::Marks;
 use self::provider::Provider;
 pub(crate) use self::recognise::Outcome as SessionOutcome;
 use self::renew::Renewals;
@@ -82,30 +82,6 @@ pub(crate) enum Lookup {
     Denied(Rejected),
     /// To be found out.
     Unknown,
-}
-
-/// What a fact has to tell that came from a session.
-pub(crate) struct OfSession {
-    /// By what it can be ended.
-    pub(crate) marks: Marks,
-    /// The `Set-Cookie` for whoever still presents the cookie before.
-    pub(crate) renewed: Option<Box<str>>,
-    /// For upstreams that are given it.
-    pub(crate) access_token: Option<zeroize::Zeroizing<String>>,
-}
-
-impl std::fmt::Debug for OfSession {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OfSession").field("renewed", &self.renewed.is_some()).finish_non_exhaustive()
-    }
-}
-
-impl OfSession {
-    /// Bytes behind its pointers.
-    pub(crate) fn weight(&self) -> usize {
-        self.renewed.as_ref().map_or(0, |text| text.len())
-            + self.access_token.as_ref().map_or(0, |text| text.len())
-    }
 }
 
 /// Logging in, under one configuration. Shared by all workers; replaced as a whole on reload.

@@ -10,9 +10,8 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::call::plain;
 use crate::answer::Answer;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 
 const STYLE: &str = include_str!("../../assets/login.css");
 
@@ -217,8 +216,8 @@ fn page(
 ) -> Answer {
     let texts = texts.iter().map(|text| (*text).to_owned()).collect();
     let page = Page { title: title.to_owned(), texts, act, note, style: STYLE };
-    let Ok(body) = page.render() else { return plain(500, "page", Outcome::Malformed) };
-    let mut answer = plain(status, code, outcome);
+    let Ok(body) = page.render() else { return Answer::plain(500, "page", Outcome::Malformed) };
+    let mut answer = Answer::plain(status, code, outcome);
     answer.fields[0].1 = "text/html; charset=utf-8".into();
     answer.fields.extend([
         ("content-security-policy".into(), POLICY.clone().into()),

@@ -1,7 +1,7 @@
 //! Whose session a cookie is, when that is not known at once.
 //!
-//! Owns: finding it, in the cookie or in the store; whether it holds, by itself, by the list of those that ended and by its
-//! provider when that is due; the fact that it becomes. Does not own: asking the provider ([`super::renew`]).
+//! Owns: whether it holds, by itself, by the list of those that ended and by its provider when that is due; the fact that it becomes. Does not
+//! own: where it is ([`super::find`]), asking the provider ([`super::renew`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use auth::identity::Facts;
 use auth::time::Timestamp;
 
+use super::find::{Found, sealed};
 use super::provider::Provider;
-use super::renew::{Renewed, SUCCESSION};
-use super::session::{SealFault, Session, kept_as};
-use super::store::{Digest, StoreFault};
-use super::{Login, Lookup, OfSession, Rejected};
-use crate::authenticate::Verified;
+use super::renew::{RETRY, Renewed, SUCCESSION};
+use super::session::Session;
+use super::{Login, Lookup, Rejected};
+use crate::authenticate::{OfSession, Verified};
 use crate::cache::{self, Hold, Landing, Lifetime};
 use crate::clock::Now;
 use crate::config::LoginKind;
@@ -27,24 +27,11 @@ const ROUNDS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often they look.
 const LOOK: Duration = Duration::from_millis(50);
-/// Characters of a session's secret in a cookie; what follows shows that it is ours.
-pub(super) const SECRET: usize = 43;
-/// How long a session whose provider gives no answer is believed without trying again.
-pub(super) const RETRY: Duration = Duration::from_secs(10);
 /// For how long a request may go on with a session that has become due while it waited.
 const UNDER_WAY: Duration = Duration::from_secs(30);
 
 /// What came of finding out, and what the cache had to do with it.
 pub(crate) type Outcome = (Result<Arc<Verified>, Rejected>, CacheUse);
-
-/// A session where it was found.
-pub(super) struct Found {
-    pub(super) session: Session,
-    /// In a store, under this name and version.
-    pub(super) kept: Option<(Digest, u64)>,
-    /// It is not what the cookie holds, but what came of it.
-    pub(super) succeeded: bool,
-}
 
 /// What a request is told of a session that is good.
 struct Good {
@@ -282,43 +269,4 @@ impl Login {
         let until = now.plus(RETRY).min(expires);
         forgiven.then(|| Good { found, claims: None, until, revocable: None })
     }
-
-    /// Whether a cookie can name a session in the store: one that we never gave out is not worth asking about.
-    pub(super) fn is_name(&self, origin: usize, cookie: &[u8]) -> bool {
-        let place = self.config.origins[origin].text.as_bytes();
-        let Some((secret, tag)) = cookie.split_at_checked(SECRET) else { return false };
-        self.config.keys.vouch_for("session name", &[place, secret], tag)
-    }
-
-    /// The store gives no answer.
-    pub(super) fn silent(&self, fault: &StoreFault) -> Rejected {
-        if self.shared.told.store.is_due() {
-            tracing::warn!(%fault, "nobody can say whose session a cookie is: answered 503, said once in 10 s");
-        }
-        Rejected::Silent
-    }
-
-    pub(super) async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
-        let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
-        let Some(store) = &self.store else {
-            let session = Session::of_cookie(keys, place, cookie).ok_or(Rejected::Over)?;
-            return Ok(match self.shared.renewals.successor(&session, now) {
-                Some(session) => Found { session, kept: None, succeeded: true },
-                None => Found { session, kept: None, succeeded: false },
-            });
-        };
-        if !self.is_name(origin, cookie) {
-            return Err(Rejected::Over);
-        }
-        let id = kept_as(cookie);
-        let kept = store.find(id, now).await.map_err(|fault| self.silent(&fault))?.ok_or(Rejected::Over)?;
-        let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
-        Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
-    }
-}
-
-/// A session does not fit where it is kept any more: its holder logs in again, and is told.
-pub(super) fn sealed(fault: &SealFault) -> Rejected {
-    tracing::error!(%fault, "a session cannot be kept, and is over");
-    Rejected::Over
 }

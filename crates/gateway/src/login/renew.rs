@@ -12,14 +12,16 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use parking_lot::Mutex;
 
+use super::find::{Found, sealed};
 use super::provider::{Provider, Told};
-use super::recognise::{Found, RETRY, sealed};
 use super::session::Session;
 use super::store::SessionStore;
 use super::{Login, Rejected};
 
 /// For how long a cookie that was exchanged still leads to its successor.
 pub(super) const SUCCESSION: Duration = Duration::from_mins(2);
+/// How long a session whose provider gives no answer is believed without trying again.
+pub(super) const RETRY: Duration = Duration::from_secs(10);
 /// For how long a store that is away is asked to keep what a provider gave out, and how often.
 const KEPT_WITHIN: Duration = Duration::from_secs(3);
 const RETRY_KEPT: Duration = Duration::from_millis(250);

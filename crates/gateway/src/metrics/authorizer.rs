@@ -6,13 +6,12 @@
 use std::sync::Arc;
 
 use super::encode::{Encoder, Kind};
-use super::histogram::{Histogram, Total};
-use super::labels::Consulted;
+use super::histogram::{Histogram, REQUEST_BOUND, Total};
 use super::local::{Local, Shard, shards, sum};
-use super::scrape::{REQUEST_BOUND, histogram};
 use super::sources::Sources;
 use super::{Metrics, Worker};
 use crate::cache;
+use crate::labels::Consulted;
 
 #[derive(Debug, Default)]
 struct AuthorizerShard {
@@ -63,7 +62,7 @@ impl Metrics {
         let mut family = e.family("postern_authorizer_duration_seconds", Kind::Histogram, help);
         for authorizer in &all {
             let total = Total::of(authorizer.shards.iter().map(|shard| &shard.0.duration));
-            histogram(&mut family, ("authorizer", &authorizer.name), &total, REQUEST_BOUND);
+            total.write(&mut family, ("authorizer", &authorizer.name), REQUEST_BOUND);
         }
         let Some(kept) = sources.authorizers.as_ref().map(|sample| sample()) else { return };
         let mut gauge = |name, help, value: fn(&cache::Usage) -> u64| {

@@ -1,9 +1,10 @@
 //! Histograms of durations with bounds fixed at compile time.
 //!
-//! Owns: the bounds, the index computation, the per-worker buckets and their sum. Bounds go from 100 ns to
+//! Owns: the bounds, the index computation, the per-worker buckets, their sum, and writing that as a sample. Bounds go from 100 ns to
 //! 100 s, six per decade (1, 1.5, 2.5, 3.5, 5, 7.5), so that the usual objectives (1 ms, 250 ms, 5 s) are
 //! bounds and no bucket is wider than two thirds of its lower bound.
 
+use super::encode::Family;
 use super::local::Local;
 
 /// Steps within a decade, as hundreds of the decade's first bound.
@@ -86,6 +87,9 @@ impl Histogram {
     }
 }
 
+/// The first bound shown of a request's duration (10 µs): nothing is answered faster.
+pub(super) const REQUEST_BOUND: usize = 12;
+
 /// Several workers' histograms added up.
 #[derive(Debug, Clone)]
 pub(super) struct Total {
@@ -94,6 +98,13 @@ pub(super) struct Total {
 }
 
 impl Total {
+    /// Writes it as a sample of its family, with the bounds from one on.
+    pub(super) fn write(&self, family: &mut Family<'_>, label: (&str, &str), first: usize) {
+        let buckets = self.cumulative().take(BOUNDS).enumerate().skip(first);
+        let buckets = buckets.map(|(i, below)| (bound_seconds(i), below));
+        family.histogram(&[label], buckets, self.count(), self.sum_seconds());
+    }
+
     pub(super) fn of<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Self {
         let mut total = Self { buckets: [0; BUCKETS], sum_nanos: 0 };
         for histogram in histograms {

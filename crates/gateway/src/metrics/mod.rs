@@ -14,7 +14,6 @@
 mod authorizer;
 mod encode;
 mod histogram;
-mod labels;
 mod local;
 mod provider;
 mod scrape;
@@ -29,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{Mutex, RwLock};
 
+pub use crate::labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 pub use authorizer::AuthorizerMetrics;
 pub use encode::Format;
-pub use labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 pub use provider::ProviderStats;
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
 pub use sources::{BuildInfo, CacheSample, FollowSample, IssuerSample, Reloads};

@@ -9,8 +9,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 
 use super::encode::{Encoder, Kind};
-use super::histogram::{Histogram, Total};
-use super::scrape::{REQUEST_BOUND, histogram};
+use super::histogram::{Histogram, REQUEST_BOUND, Total};
 
 /// Requests of a provider, by endpoint.
 #[derive(Default)]
@@ -61,7 +60,7 @@ impl ProviderStats {
         );
         for (name, endpoint) in &*endpoints {
             let total = Total::of(std::iter::once(&endpoint.lock().duration));
-            histogram(&mut family, ("endpoint", name), &total, REQUEST_BOUND);
+            total.write(&mut family, ("endpoint", name), REQUEST_BOUND);
         }
     }
 }

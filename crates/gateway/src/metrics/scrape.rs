@@ -9,19 +9,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use coherence::roster;
 
 use super::Metrics;
-use super::encode::{Encoder, Family, Format, Kind};
-use super::histogram::{BOUNDS, Total, bound_seconds};
-use super::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
+use super::encode::{Encoder, Format, Kind};
+use super::histogram::{REQUEST_BOUND, Total};
 use super::local::sum;
 use super::series::{EndpointMetrics, EndpointShard, ListenerMetrics, RouteMetrics};
 use super::sources::{FollowSample, IssuerSample, Sources};
 use crate::cgroup::Cgroup;
+use crate::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use crate::phases::{CacheUse, Phase};
 use crate::process;
 use crate::watch::{State, WatchStatus};
-
-/// The first bound shown of a request's duration (10 µs): nothing is answered faster.
-pub(super) const REQUEST_BOUND: usize = 12;
 
 impl Metrics {
     /// All metrics as text. Reads `/proc` and the cgroup; milliseconds, so not for a worker's thread.
@@ -136,7 +133,7 @@ impl Metrics {
         );
         for route in self.all_routes() {
             let total = Total::of(route.shards.iter().map(|shard| &shard.0.duration));
-            histogram(&mut family, ("route", &route.name), &total, REQUEST_BOUND);
+            total.write(&mut family, ("route", &route.name), REQUEST_BOUND);
         }
         let mut family = e.family(
             "postern_phase_duration_seconds",
@@ -145,7 +142,7 @@ impl Metrics {
         );
         for phase in Phase::ALL {
             let total = Total::of(self.workers.iter().map(|shard| &shard.0.phases[phase as usize]));
-            histogram(&mut family, ("phase", phase.as_str()), &total, 0);
+            total.write(&mut family, ("phase", phase.as_str()), 0);
         }
     }
 
@@ -341,16 +338,6 @@ const ENDPOINT_FAMILIES: &[EndpointFamily] = &[
 
 fn endpoint_labels(endpoint: &EndpointMetrics) -> [(&str, &str); 2] {
     [("upstream", &*endpoint.upstream), ("endpoint", &*endpoint.endpoint)]
-}
-
-pub(super) fn histogram(family: &mut Family<'_>, label: (&str, &str), total: &Total, first: usize) {
-    let buckets = total.cumulative().take(BOUNDS).enumerate().skip(first);
-    family.histogram(
-        &[label],
-        buckets.map(|(i, below)| (bound_seconds(i), below)),
-        total.count(),
-        total.sum_seconds(),
-    );
 }
 
 type IssuerFamily = (&'static str, Kind, &'static str, fn(&IssuerSample) -> u64);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use super::Worker;
 use super::histogram::Histogram;
-use super::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 use super::local::{Local, LocalGauge, Shard, shards};
+use crate::labels::{HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 
 #[derive(Debug, Default)]
 pub(super) struct RouteShard {

@@ -12,11 +12,12 @@ use auth::identity::Facts;
 use auth::policy::route::Disputed;
 use auth::request::{Canonical, Field};
 
-use super::{Admission, Found, Peer, Wanted};
+use super::{Admission, Found, Wanted};
 use crate::answer::Refusal;
 use crate::authorizer::{About, Question, Said, Unknown};
 use crate::clock::Now;
 use crate::passage;
+use crate::peer::Peer;
 use crate::record::Consent;
 use crate::review;
 use crate::trace::Context;

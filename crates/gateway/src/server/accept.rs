@@ -16,17 +16,18 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
-use super::worker_thread::{Accepted, Command, Share, TURN};
+use super::share::{Accepted, Command, Share, TURN};
 use super::{OpenCount, total};
 use crate::config::{Config, ListenAddress, Listener};
 use crate::http1::connection::Connection;
 use crate::http1::server::{LINGER, MAX_LINGER};
 use crate::http1::writing::put_field;
 use crate::io::Stream;
+use crate::labels::{HandshakeFailure, Protocol, Refusal};
 use crate::listen::{Acceptor, BACKLOG, Connected};
-use crate::metrics::{HandshakeFailure, ListenerMetrics, Protocol, Refusal};
+use crate::metrics::ListenerMetrics;
+use crate::peer::{Certificate, Peer};
 use crate::phases::nanos_between;
-use crate::pipeline::{Certificate, Peer};
 use crate::proxy_protocol::{self, Origin, Progress};
 use crate::worker::{Speaking, Worker};
 

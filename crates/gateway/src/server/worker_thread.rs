@@ -1,76 +1,31 @@
 //! One worker thread from start to end.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::{Builder, LocalOptions};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinHandle;
 
 use super::give_way::GiveWay;
-use super::{Generation, OpenCount, Services, Sockets, accept};
+use super::share::{Command, Share, TURN};
+use super::{Generation, Services, Sockets, accept};
 use crate::clock::{Clock as _, CoarseClock, SystemClock};
 use crate::config::{ListenAddress, UpstreamProtocol};
 use crate::deadline::{Deadlines, TICK};
-use crate::listen::{Acceptor, Connected};
+use crate::listen::Acceptor;
 use crate::upstream::pool::Pool;
 use crate::worker::{Consultant, Running, Worker};
 
 /// Ticks between two looks at the pools: a second.
 const SWEEP_TICKS: u32 = 10;
-/// Tasks begun or woken before everything else has its turn: connections that come, or run out of time, by the
-/// thousand must not hold up those that carry requests.
-pub(crate) const TURN: usize = 16;
 /// Longest time a kept-alive connection may rest while draining, so that a client about to use it gets an
 /// answer that says "close" instead of a reset.
 const QUIET: Duration = Duration::from_secs(5);
-
-/// What a worker is told.
-pub(crate) enum Command {
-    /// Put a configuration into force; the sockets are those of its new addresses.
-    Apply(Box<Generation>, Sockets),
-    /// A connection another worker accepted.
-    Adopt(Accepted),
-    /// Accept no more; end when the last connection has, or after `timeout`.
-    Drain { timeout: Duration },
-    /// End now.
-    Stop,
-}
-
-/// A connection not yet served.
-pub(crate) struct Accepted {
-    pub(crate) socket: Connected,
-    pub(crate) peer: SocketAddr,
-    /// Configured address of the listener.
-    pub(crate) listener: ListenAddress,
-}
-
-/// What the other workers see of one.
-#[derive(Default)]
-pub(crate) struct Share {
-    /// Its open connections.
-    pub(crate) open: OpenCount,
-    commands: OnceLock<UnboundedSender<Command>>,
-}
-
-impl Share {
-    pub(crate) fn set_commands(&self, commands: UnboundedSender<Command>) {
-        // Set once, before the worker starts.
-        let _ = self.commands.set(commands);
-    }
-
-    pub(crate) fn send(&self, command: Command) -> Result<(), Command> {
-        match self.commands.get() {
-            Some(commands) => commands.send(command).map_err(|e| e.0),
-            None => Err(command),
-        }
-    }
-}
 
 /// What a worker starts with.
 pub(crate) struct Start {

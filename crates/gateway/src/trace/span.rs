@@ -7,7 +7,7 @@
 use super::Context;
 use super::otlp::{Code, Event, KeyValue, Kind, REMOTE, REMOTE_KNOWN, Span, Status};
 use crate::access_log::{Forwarded, Record};
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 use crate::phases::{CacheUse, Phase, Recorder};
 
 /// A finished request and its trace.

@@ -70,7 +70,7 @@ async fn an_upstream_verifies_it_with_the_published_keys() {
     let (world, caller) = caller();
     let minter = minter(None);
     let now = world.now();
-    let token = minter.assertion(&caller, "billing", now).unwrap();
+    let token = caller.assertion(&minter, "billing", now).unwrap();
     assert_eq!(jwt::parse(token.as_bytes()).unwrap().algorithm(), Algorithm::Es256);
     let facts = verify(&minter, &token, "billing", now).unwrap();
     assert_eq!(&*facts.identity.subject, "O=dev,CN=ada");
@@ -85,7 +85,7 @@ async fn an_upstream_verifies_it_with_the_published_keys() {
 #[tokio::test]
 async fn its_claims_are_exactly_these() {
     let (world, caller) = caller();
-    let token = minter(None).assertion(&caller, "billing", world.now()).unwrap();
+    let token = caller.assertion(&minter(None), "billing", world.now()).unwrap();
     let payload = token.split('.').nth(1).unwrap();
     let decoded = base64url(payload);
     let claims: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(&decoded).unwrap();
@@ -120,8 +120,8 @@ async fn one_statement_serves_half_its_lifetime() {
     let (world, caller) = caller();
     let minter = minter(None);
     let now = world.now();
-    let first = minter.assertion(&caller, "billing", now).unwrap();
-    let at = |after: Duration| minter.assertion(&caller, "billing", now.plus(after)).unwrap();
+    let first = caller.assertion(&minter, "billing", now).unwrap();
+    let at = |after: Duration| caller.assertion(&minter, "billing", now.plus(after)).unwrap();
     assert!(Arc::ptr_eq(&first, &at(Duration::from_nanos(29_999_999_999))));
     let second = at(LIFETIME / 2);
     assert!(!Arc::ptr_eq(&first, &second));
@@ -134,7 +134,7 @@ async fn each_audience_and_each_key_has_its_own() {
     let (world, caller) = caller();
     let (one, two) = (minter(None), minter(None));
     let now = world.now();
-    let mint = |minter: &AssertionMinter, upstream: &str| minter.assertion(&caller, upstream, now).unwrap();
+    let mint = |minter: &AssertionMinter, upstream: &str| caller.assertion(minter, upstream, now).unwrap();
     let billing = mint(&one, "billing");
     assert_ne!(billing, mint(&one, "shipping"));
     assert!(Arc::ptr_eq(&billing, &mint(&one, "billing")));
@@ -154,8 +154,8 @@ async fn a_fixed_audience_serves_all_upstreams() {
     let (world, caller) = caller();
     let minter = minter(Some("backends"));
     let now = world.now();
-    let token = minter.assertion(&caller, "billing", now).unwrap();
-    assert!(Arc::ptr_eq(&token, &minter.assertion(&caller, "shipping", now).unwrap()));
+    let token = caller.assertion(&minter, "billing", now).unwrap();
+    assert!(Arc::ptr_eq(&token, &caller.assertion(&minter, "shipping", now).unwrap()));
     assert!(verify(&minter, &token, "backends", now).is_ok());
 }
 
@@ -165,6 +165,6 @@ async fn it_never_outlives_the_credential() {
     let minter = minter(None);
     let last = caller.facts.expires.minus(Duration::from_secs(10));
     let now = Now { wall: last, ..world.now() };
-    let token = minter.assertion(&caller, "billing", now).unwrap();
+    let token = caller.assertion(&minter, "billing", now).unwrap();
     assert_eq!(verify(&minter, &token, "billing", now).unwrap().expires, caller.facts.expires);
 }

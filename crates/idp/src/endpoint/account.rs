@@ -17,7 +17,7 @@ use store::{
     users::{ChangeOwnPassword, User},
 };
 
-use super::{authorize, visit::Visit};
+use super::{answer::only, authorize, visit::Visit};
 use crate::{
     discovery, ending,
     flow::{Flow, Intent},
@@ -29,7 +29,6 @@ use crate::{
     },
     passwords::{Password, rules::Refusal},
     provider::Provider,
-    router::only,
     session,
 };
 

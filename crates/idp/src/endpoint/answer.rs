@@ -1,12 +1,13 @@
 //! Answers: JSON that nobody stores, and the one place where a [`Fault`] is logged and sent.
 //!
-//! Owns: response headers of every answer ([`harden`]), success and error bodies.
+//! Owns: response headers of every answer ([`harden`]), success and error bodies, and what a method is answered that is not there (`only`).
 //! Does not own: which fault means what ([`crate::oauth::error`]).
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
+    extract::State,
     http::{
         HeaderMap, HeaderName, HeaderValue, StatusCode,
         header::{
@@ -15,10 +16,14 @@ use axum::{
         },
     },
     response::Response,
+    routing::MethodRouter,
 };
 use serde::Serialize;
 
-use crate::oauth::error::{Fault, Loudness};
+use crate::{
+    oauth::error::{Fault, Loudness},
+    provider::Provider,
+};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -99,6 +104,15 @@ fn with_headers(status: StatusCode, body: Body, fields: &[(HeaderName, HeaderVal
         headers.insert(name, value.clone());
     }
     response
+}
+
+/// Other methods get 405; axum writes `Allow` from the methods there are (`GET` brings `HEAD`).
+pub(crate) fn only(methods: MethodRouter<Arc<Provider>>) -> MethodRouter<Arc<Provider>> {
+    methods.fallback(method_not_allowed)
+}
+
+async fn method_not_allowed(State(provider): State<Arc<Provider>>) -> Response {
+    refuse(&Fault::MethodNotAllowed, provider.challenge(), None)
 }
 
 #[cfg(test)]

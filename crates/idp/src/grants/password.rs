@@ -3,8 +3,8 @@
 
 use store::{
     access_tokens::IssueAccessToken,
-    families::{BeginFamily, Family},
-    redeem::Successors,
+    families::Family,
+    redeem::{BeginFamily, Successors},
 };
 
 use super::{Grant, TokenResponse};

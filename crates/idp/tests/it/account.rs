@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use store::{
-    families::{BeginFamily, Family},
-    redeem::Successors,
+    families::Family,
+    redeem::{BeginFamily, Successors},
 };
 
 use crate::{

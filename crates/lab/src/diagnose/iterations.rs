@@ -3,6 +3,8 @@
 //! Owns: what the spread between iterations says. An odd iteration is named with everything else that was odd in it, which is where its
 //! cause is found; it is never dropped.
 
+use std::collections::BTreeMap;
+
 use super::Subject;
 use super::view::{self, Counter, seen};
 use crate::analyse::{Figure, LEAST_PAIRS, figures, outliers};
@@ -11,6 +13,9 @@ use crate::words;
 
 /// Differences of an odd iteration that are told, the greatest first: where a machine was slow, all that ran on it was.
 const MOST_TOLD: usize = 6;
+
+/// Odd iterations that are named, the oddest: of hundreds some always are.
+const MOST_NAMED: usize = 3;
 
 /// Too few iterations for an interval.
 pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
@@ -26,11 +31,18 @@ pub(super) fn few(subject: &Subject<'_>) -> Vec<Finding> {
     )]
 }
 
+/// A figure of an iteration that does not belong to the others.
+struct Odd {
+    place: usize,
+    /// How far it is from what is usual.
+    score: f64,
+    said: String,
+}
+
 /// Iterations that do not belong to the others: `slow-iteration` where one is worse, `odd-iteration` where one is better.
 pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let (mut worse, mut better) = (Vec::new(), Vec::new());
-    let mut places = Vec::new();
     for figure in [Figure::P50, Figure::P99, Figure::PerSecond] {
         let values = figures(variant, &figure);
         if values.len() != variant.iterations.len() {
@@ -43,18 +55,14 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
                 words::figure(&figure, outlier.value),
                 words::figure(&figure, outlier.usual)
             );
-            if (outlier.score > 0.0) == figure.more_is_better() {
-                better.push(said);
-            } else {
-                worse.push(said);
-                places.push(outlier.index);
-            }
+            let odd = Odd { place: outlier.index, score: outlier.score.abs(), said };
+            let is_better = (outlier.score > 0.0) == figure.more_is_better();
+            if is_better { &mut better } else { &mut worse }.push(odd);
         }
     }
     let mut found = Vec::new();
     if !worse.is_empty() {
-        places.sort_unstable();
-        places.dedup();
+        let (places, said) = told(&worse, variant.iterations.len());
         let beside: Vec<String> = places.iter().flat_map(|place| differences(subject, *place)).collect();
         let beside = if beside.is_empty() {
             "; nothing else that was observed was different in it".to_owned()
@@ -64,7 +72,7 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
         found.push(subject.finding(
             Doubt::Careful,
             "slow-iteration",
-            worse.join("; ") + &beside,
+            said + &beside,
             "tables show medians over iterations, which it does not move; find out what happened in it",
         ));
     }
@@ -72,11 +80,29 @@ pub(super) fn odd(subject: &Subject<'_>) -> Vec<Finding> {
         found.push(subject.finding(
             Doubt::Careful,
             "odd-iteration",
-            better.join("; "),
+            told(&better, variant.iterations.len()).1,
             "tables show medians over iterations, which it does not move; find out what was left out in it",
         ));
     }
     found
+}
+
+/// The iterations that are the oddest, and what is odd in them; how many others there are among so many.
+fn told(odd: &[Odd], all: usize) -> (Vec<usize>, String) {
+    let mut by_place: BTreeMap<usize, f64> = BTreeMap::new();
+    for one in odd {
+        let most = by_place.entry(one.place).or_default();
+        *most = most.max(one.score);
+    }
+    let mut places: Vec<(usize, f64)> = by_place.into_iter().collect();
+    places.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let others = places.len().saturating_sub(MOST_NAMED);
+    let mut places: Vec<usize> = places.into_iter().take(MOST_NAMED).map(|(place, _)| place).collect();
+    places.sort_unstable();
+    let named = odd.iter().filter(|one| places.contains(&one.place)).map(|one| one.said.clone());
+    let more = (others > 0).then(|| format!("{others} more of {all} iterations are odd, but less"));
+    let said: Vec<String> = named.chain(more).collect();
+    (places, said.join("; "))
 }
 
 /// What else was different in an iteration.

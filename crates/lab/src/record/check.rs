@@ -99,10 +99,11 @@ fn check_target(target: &Target) -> Checked {
     if [target.at_most, target.at_least].into_iter().flatten().any(|bound| !bound.is_finite()) {
         return no(&place, "a bound is not a number");
     }
-    if target.surely && target.figure.holds_each_round() {
+    let one = target.figure.holds_each_round() || target.figure.is_of_all_rounds();
+    if target.surely && one {
         return no(
             &place,
-            "has `surely`: every round is held to it, which no interval of a median is surer than",
+            "has `surely`, and its figure no interval: every round is held to it, or it is one over all rounds",
         );
     }
     Ok(())

@@ -121,6 +121,11 @@ impl Measure {
         matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures)
     }
 
+    /// It is one figure over all rounds, and has no interval.
+    pub fn is_of_all_rounds(&self) -> bool {
+        matches!(self, Self::Count { .. } | Self::StalenessP50 | Self::StalenessP99 | Self::StalenessMax)
+    }
+
     /// The component that it is about.
     pub fn component(&self) -> Option<&str> {
         match self {

@@ -74,6 +74,11 @@ impl TargetTable {
             let what = format!("every round is held to a bound of `{}`: leave it out", self.figure);
             return Err(("surely", what));
         }
+        if self.surely && figure.is_of_all_rounds() {
+            let what =
+                format!("`{}` is one figure over all rounds and has no interval: leave it out", self.figure);
+            return Err(("surely", what));
+        }
         Ok(Target {
             says: name(&self.says),
             of: name(&self.of),
@@ -155,6 +160,7 @@ mod tests {
             ("figure = 'errors'\nat_most = '1'", "at_most", "0.1%"),
             ("figure = 'throughput'\nat_least = '5k'", "at_least", "5k"),
             ("figure = 'errors'\nat_most = 0\nsurely = true", "surely", "every round"),
+            ("figure = 'staleness-p99'\nat_most = '25ms'\nsurely = true", "surely", "no interval"),
         ] {
             let (place, what) = target(text).unwrap_err();
             assert_eq!(place, key, "{text}: {what}");

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::TopologyError;
 use super::description::{Kind, Ready, Revocations, Tokens, Topology};
+use super::during::Anew;
 use super::names::own_names;
 use super::provider;
 use super::template::{self, Values};
@@ -18,6 +19,33 @@ const MOST_TOKEN: usize = 16_384;
 const MOST_COMPONENTS: usize = 64;
 
 impl Topology {
+    /// Whether a file of a component can be written anew so.
+    pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
+        let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
+            return Err(format!("no component `{component}` is started here"));
+        };
+        let Some(text) = program.files.get(&anew.file) else {
+            let has: Vec<&str> = program.files.keys().map(String::as_str).collect();
+            return Err(format!(
+                "component `{component}` has no file `{}`; it has {}",
+                anew.file,
+                has.join(", ")
+            ));
+        };
+        let own = own_names(program, &self.names());
+        for (variable, value) in &anew.with {
+            if !self.variables.contains_key(variable) {
+                let known: Vec<&str> = self.variables.keys().map(String::as_str).collect();
+                return Err(format!("there is no variable `{variable}`; there is {}", known.join(", ")));
+            }
+            if !text.contains(&format!("@{variable}@")) {
+                return Err(format!("`{}` does not use `@{variable}@`: it would stay as it is", anew.file));
+            }
+            template::fill(value, &own).map_err(|unknown| format!("{variable}: {}", unknown.words(&own)))?;
+        }
+        Ok(())
+    }
+
     /// What does not fit.
     pub(super) fn check(&self, file: &str) -> Result<(), TopologyError> {
         let mut names = BTreeSet::new();

@@ -1,7 +1,6 @@
-//! The TOML form of a topology.
+//! A topology as it is known when it was read.
 //!
-//! Owns: keys, what they may hold, and the texts that belong together (includes and templates). Does not own: running anything. What can be
-//! checked without starting a program is ([`super::check`]), so that a spelling mistake does not show after half an hour of load.
+//! Owns: what a topology is made of. Does not own: how it is read ([`super::read`]), what has to fit ([`super::check`]), running anything.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,19 +8,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::TopologyError;
-use super::during::Anew;
-use super::library::{Library, Text};
-use super::names::own_names;
 use super::provider;
-use super::table::Gathered;
-use super::template;
 use crate::cgroup::Limits;
 use crate::load::Protocol;
 use crate::provider::Scenario as Flow;
-
-/// Most places where load enters.
-const MOST_ENTRIES: usize = 64;
 
 /// A topology, checked.
 #[derive(Debug, Clone)]
@@ -229,16 +219,6 @@ pub(crate) struct ProgramTable {
 }
 
 impl Topology {
-    /// Reads a topology that ships, or a file.
-    pub fn read(name: &str) -> Result<Self, TopologyError> {
-        Self::read_with(name, &BTreeMap::new())
-    }
-
-    /// The same with these variables, on which the parts that it includes may depend.
-    pub fn read_with(name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
-        Self::parse(&Library::topology(name)?, name, variables)
-    }
-
     /// Where load enters, with these variables in place of its own; names of what is known when it runs only stay.
     pub(crate) fn entries_with(&self, variables: &BTreeMap<String, String>) -> Vec<String> {
         // Variables may name variables.
@@ -247,65 +227,6 @@ impl Topology {
             all.fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value))
         };
         self.load.urls.iter().map(|url| with(with(url.clone()))).collect()
-    }
-
-    /// Reads a topology from a text; `name` is what errors call it.
-    pub fn from_text(content: &str, name: &str) -> Result<Self, TopologyError> {
-        let text = Text { name: name.to_owned(), content: content.to_owned(), folder: None };
-        Self::parse(&text, name, &BTreeMap::new())
-    }
-
-    fn parse(text: &Text, name: &str, variables: &BTreeMap<String, String>) -> Result<Self, TopologyError> {
-        let mut gathered = Gathered { given: variables.clone(), ..Gathered::default() };
-        let file = text.name.clone();
-        let top = gathered.take(text, 0)?;
-        let missing = |key: &str, what: &str| TopologyError::value(&file, key, what);
-        let load = gathered.load.ok_or_else(|| {
-            missing(
-                "`load` is missing",
-                "say where load enters: [load] url = \"http://127.0.0.1:@COMPONENT.PORT@/\"",
-            )
-        })?;
-        let guarded = load.guarded.unwrap_or(gathered.tokens.is_some());
-        let urls = match (load.url, load.urls) {
-            (Some(url), urls) if urls.is_empty() => vec![url],
-            (None, urls) if (1..=MOST_ENTRIES).contains(&urls.len()) => urls,
-            _ => {
-                return Err(missing(
-                    "load",
-                    "takes either `url` or `urls` (from 1 to 64, which share the load)",
-                ));
-            }
-        };
-        let stem = PathBuf::from(name)
-            .file_stem()
-            .map_or(name.to_owned(), |stem| stem.to_string_lossy().into_owned());
-        let topology = Self {
-            name: stem.clone(),
-            title: top.unwrap_or(stem),
-            components: gathered.components,
-            programs: gathered.programs,
-            variables: gathered.variables,
-            chosen: gathered.chosen,
-            secrets: gathered.secrets,
-            tokens: gathered.tokens,
-            provider: gathered.provider,
-            load: Entry {
-                urls,
-                protocol: load.protocol.protocol(),
-                ca: load.ca,
-                insecure: load.insecure,
-                connect: load.connect,
-                guarded,
-                timing: load.server_timing_of,
-            },
-            revocations: gathered.revocations,
-            path: gathered.path,
-            flow_path: gathered.flow_path,
-            sources: gathered.sources,
-        };
-        topology.check(&file)?;
-        Ok(topology)
     }
 
     /// The components in the order in which a request meets them, in words.
@@ -372,126 +293,5 @@ impl Topology {
     pub(crate) fn stands_by(&self, component: &str) -> bool {
         let kind = self.component(component).map(|component| &component.kind);
         matches!(kind, Some(Kind::Program(program)) if program.standby)
-    }
-
-    /// Whether a file of a component can be written anew so.
-    pub(crate) fn can_write(&self, component: &str, anew: &Anew) -> Result<(), String> {
-        let Some(Kind::Program(program)) = self.component(component).map(|component| &component.kind) else {
-            return Err(format!("no component `{component}` is started here"));
-        };
-        let Some(text) = program.files.get(&anew.file) else {
-            let has: Vec<&str> = program.files.keys().map(String::as_str).collect();
-            return Err(format!(
-                "component `{component}` has no file `{}`; it has {}",
-                anew.file,
-                has.join(", ")
-            ));
-        };
-        let own = own_names(program, &self.names());
-        for (variable, value) in &anew.with {
-            if !self.variables.contains_key(variable) {
-                let known: Vec<&str> = self.variables.keys().map(String::as_str).collect();
-                return Err(format!("there is no variable `{variable}`; there is {}", known.join(", ")));
-            }
-            if !text.contains(&format!("@{variable}@")) {
-                return Err(format!("`{}` does not use `@{variable}@`: it would stay as it is", anew.file));
-            }
-            template::fill(value, &own).map_err(|unknown| format!("{variable}: {}", unknown.words(&own)))?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn those_that_ship_are_sound() {
-        for name in Library::topologies() {
-            let topology = Topology::read(name).unwrap_or_else(|error| panic!("{error}"));
-            assert!(topology.title.len() > name.len(), "{name} says what it is");
-            // Whoever signs in brings no token.
-            let enters = topology.tokens.is_some() || topology.provider.is_some() || name == "direct";
-            assert!(enters, "{name}");
-        }
-    }
-
-    #[test]
-    fn faults_say_where_and_what_instead() {
-        let refuse = |text: &str| Topology::from_text(text, "mine.toml").unwrap_err().to_string();
-        let load = "[load]\nurl = \"http://127.0.0.1:@a.http@/\"\n";
-        let a = "[[component]]\nname = \"a\"\nprogram = \"x\"\nports = [\"http\"]\n";
-        assert!(Topology::from_text(&format!("{load}{a}"), "mine.toml").is_ok());
-        for (text, words) in [
-            (a.to_owned(), vec!["`mine.toml`: `load` is missing", "[load] url ="]),
-            (
-                format!("{load}{a}cpu = \"50m\""),
-                vec!["`mine.toml` is not understood", "unknown field `cpu`", "cpu_limit"],
-            ),
-            (format!("{load}{a}cpu_limit = \"50\""), vec!["component `a`: cpu_limit", "50m"]),
-            (format!("{load}{a}memory_limit = \"much\""), vec!["component `a`: memory_limit", "64MiB"]),
-            (format!("{load}{a}url = \"http://x\""), vec!["either `program`"]),
-            (
-                format!("{load}{a}metrics = {{ url = \"http://x\", calls = \"a b\" }}"),
-                vec!["component `a`: metrics.calls", "NAME{label=\"value\"}"],
-            ),
-            (format!("{load}{a}{a}"), vec!["two are called `a`"]),
-            (
-                format!("{load}{a}arguments = [\"@b.http@\"]"),
-                vec!["component `a`: arguments", "nothing is called `@b.http@`"],
-            ),
-            (format!("{load}{a}ready = {{ http = \"x\", tcp = \"y\" }}"), vec!["either `http`"]),
-            (format!("{load}{a}ready = {{ tcp = \"y\", timeout = \"soon\" }}"), vec!["ready.timeout", "30s"]),
-            (
-                format!("{load}{a}files = {{ \"x\" = \"nowhere.cfg\" }}"),
-                vec!["no template `nowhere.cfg`", "fused"],
-            ),
-            (format!("path = [\"b\"]\n{load}{a}"), vec!["path: there is no component `b`; there is a"]),
-            (format!("flow_path = [\"b\"]\n{load}{a}"), vec!["flow_path: there is no component `b`"]),
-            (format!("include = [\"b\"]\n{load}{a}"), vec!["no part `b`", "backend, provider"]),
-            (format!("{load}{a}[tokens.mode.oidc]\nclient = \"x\""), vec!["needs `url` and `secret_file`"]),
-            (
-                format!("{load}{a}[tokens.mode.oidc]\nfile = \"x\"\nclaims = {{ iss = \"y\" }}"),
-                vec!["tokens.mode.oidc", "either `client`", "`claims`"],
-            ),
-            (
-                format!("{load}{a}[tokens.mode.oidc]\nclaims = {{ iss = \"y\" }}\nbytes = 99999"),
-                vec!["tokens.mode.oidc", "16384"],
-            ),
-            (
-                format!("include = [\"b-@kind@\"]\n{load}{a}"),
-                vec!["include: nothing is called `@kind@`", "a variable of the same file"],
-            ),
-            (format!("secrets = [\"A b\"]\n{load}{a}"), vec!["secrets: `A b` is not made of"]),
-            (format!("{load}{a}arguments = [\"@secret.b@\"]"), vec!["nothing is called `@secret.b@`"]),
-            (format!("{load}{a}arguments = [\"@port.tls@\"]"), vec!["nothing is called `@port.tls@`"]),
-            (format!("{load}{a}arguments = [\"@n@\"]"), vec!["nothing is called `@n@`"]),
-            (format!("{load}{a}times = 3"), vec!["component `a`: times", "once = true"]),
-            (format!("{load}{a}once = true\ntimes = 0"), vec!["component `a`: times", "from 1"]),
-            (format!("{load}{a}stdout = \"../x\""), vec!["component `a`: stdout", "`../x` is not"]),
-            (format!("{load}{a}ready = {{ tcp = \"1\", says = \"y\" }}"), vec!["`says`", "`http`"]),
-            (format!("{load}{a}[provider]\nname = \"x\""), vec!["provider: missing field"]),
-            (format!("{load}[[component]]\nname = \"A b\"\nprogram = \"x\""), vec!["component `A b`: name"]),
-        ] {
-            let said = refuse(&text);
-            assert!(words.iter().all(|word| said.contains(word)), "{text}\n{said}");
-        }
-    }
-
-    #[test]
-    fn a_variable_chooses_a_part() {
-        let with = |connector: &str| {
-            let variables = BTreeMap::from([("connector".to_owned(), connector.to_owned())]);
-            Topology::read_with("idp-single", &variables).map_err(|error| error.to_string())
-        };
-        let broker = |topology: &Topology| topology.component("broker").is_some();
-        assert!(!broker(&Topology::read("idp-single").unwrap()), "by itself it has no connector");
-        assert!(!broker(&with("postgres").unwrap()) && broker(&with("nats").unwrap()));
-        let error = with("pigeons").unwrap_err();
-        assert!(
-            error.contains("no part `connector-pigeons.toml`") && error.contains("connector-nats"),
-            "{error}"
-        );
     }
 }

@@ -21,6 +21,7 @@ mod ports;
 mod process;
 mod program;
 mod provider;
+mod read;
 mod ready;
 mod running;
 mod signer;

@@ -1,6 +1,6 @@
 //! The tables of a topology's TOML file, and how a file and the parts that it includes become one.
 //!
-//! Owns: keys and the faults of single values. Does not own: what has to fit together ([`super::description`]).
+//! Owns: keys and the faults of single values. Does not own: what has to fit together ([`super::check`]).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::{Forwarded, RequestProtocol, Target};
 use super::*;
-use crate::metrics::Outcome;
+use crate::labels::Outcome;
 use crate::phases::CacheUse;
 use crate::trace::TraceId;
 

@@ -37,12 +37,11 @@ use axum::{
 use serde::Serialize;
 
 use self::{access::Right, call::Call};
-use super::answer;
+use super::answer::{self, only};
 use crate::{
     admin::{AdminFault, Refused},
     oauth::error::Loudness,
     provider::Provider,
-    router::only,
 };
 
 pub use self::{

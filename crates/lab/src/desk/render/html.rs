@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use super::escape::escape;
 use super::sheet::{Block, Section, Sheet, Table};
 use super::warning::{Warning, Weight};
 
@@ -112,7 +113,8 @@ fn write_table(page: &mut String, table: &Table) {
         for (column, cell) in row.iter().enumerate() {
             let cell = match cell.split_once('\n') {
                 Some((value, below)) if !below.is_empty() => {
-                    format!("{}<small>{}</small>", prose(value), prose(below))
+                    let below: Vec<String> = below.lines().map(prose).collect();
+                    format!("{}<small>{}</small>", prose(value), below.join("<br>"))
                 }
                 _ => prose(cell.trim_end()),
             };
@@ -140,24 +142,6 @@ fn prose(text: &str) -> String {
             at if at % 2 == 1 => write!(safe, "<code>{part}</code>"),
             _ => write!(safe, "{part}"),
         };
-    }
-    safe
-}
-
-/// Text that is text in HTML and SVG.
-pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '&' => safe.push_str("&amp;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            // XML has no such characters, not even escaped.
-            control if control.is_control() && !matches!(control, '\n' | '\t') => safe.push('\u{fffd}'),
-            plain => safe.push(plain),
-        }
     }
     safe
 }

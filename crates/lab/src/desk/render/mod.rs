@@ -3,6 +3,7 @@
 //! Owns: how numbers, tables and pictures look. Does not own: what they say ([`super::report`], [`super::compare`](mod@super::compare)). The page
 //! needs nothing but itself: no script, no font, no address; light and dark follow the reader.
 
+mod escape;
 mod html;
 mod sheet;
 pub(crate) mod svg;

@@ -158,7 +158,9 @@ fn markdown_table(text: &mut String, table: &Table) {
         let _ = writeln!(text, "\n### {}", line(&table.caption));
     }
     let cell = |cell: &String| match cell.split_once('\n') {
-        Some((value, below)) if !below.is_empty() => line(&format!("{value} ({below})")),
+        Some((value, below)) if !below.is_empty() => {
+            line(&format!("{value} ({})", below.replace('\n', "; ")))
+        }
         _ => line(cell.trim_end()),
     };
     let cells = |cells: &[String]| {

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::Parser;
 use lab::cli::{Arguments, Ending, run};
 use lab::record::Record;
+use lab::scenario::{Scenario, Wish};
 use lab::topology::Programs;
 
 use super::sample;
@@ -162,6 +163,9 @@ fn the_examples_of_the_documents_are_understood() {
     let tables = lab::desk::audit::Tables::parse(tables.as_bytes(), "docs/lab.md").unwrap();
     let rules: Vec<&str> = lab::desk::audit::audit(&tables).iter().map(|remark| remark.rule).collect();
     assert_eq!(rules, ["closed-loop-throughput"]);
+    let scenario = page.split("### A scenario").nth(1).unwrap().split("```toml\n").nth(1).unwrap();
+    let scenario = scenario.split("```").next().unwrap();
+    Scenario::from_text(scenario, "docs/lab.md", &Wish::default()).unwrap();
     for line in page.lines().filter(|line| line.starts_with("    postern lab ") && !line.contains("FILE")) {
         let words: Vec<&str> = line.split('#').next().unwrap().split_whitespace().skip(2).collect();
         let words: Vec<&str> = words.into_iter().take_while(|word| *word != ">").collect();

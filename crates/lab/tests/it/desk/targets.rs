@@ -1,5 +1,6 @@
 //! Targets: what is met, what is missed, and what nobody measured; and ratios within a round.
 
+use lab::desk::render::html;
 use lab::desk::report::sheet;
 use lab::desk::targets::{Judged, Verdict, judge};
 use lab::record::{Class, Comparison, Distribution, Measure, Outcome, Record, Staleness, Target};
@@ -213,6 +214,9 @@ fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     assert!(text.contains("## Targets") && text.contains("1 of 3 are met"), "{text}");
     let row = text.lines().find(|line| line.starts_with("| surely as quick")).unwrap();
     assert!(row.ends_with("| not shown |"), "{row}");
+    // Each of what stands below a figure has a line of its own on the page.
+    let page = html(&sheet(&record, 1));
+    assert!(page.contains("<br>") && page.contains("with 95 % between"), "{page}");
     let row = text.lines().find(|line| line.starts_with("| quicker than it can be")).unwrap();
     assert!(row.contains("at most 1.00 µs") && row.ends_with("| missed |"), "{row}");
     let ratios = text.split("## Ratios within a round").nth(1).unwrap();

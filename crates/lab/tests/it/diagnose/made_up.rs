@@ -440,6 +440,22 @@ fn of_what_was_different_in_a_slow_iteration_the_greatest_is_told() {
 }
 
 #[test]
+fn of_many_odd_iterations_the_oddest_are_named() {
+    let mut record = with(&[]);
+    let usual = |number: u32| 500.0 + 2.0 * f64::from(number % 5);
+    let slow = |number: u32| 1500.0 + 10.0 * f64::from(number);
+    let us = |number: u32| if number.is_multiple_of(8) { slow(number) } else { usual(number) };
+    record.variants[0].iterations = (1..=40).map(|number| iteration(number, us(number))).collect();
+    let found = findings(&record);
+    let told = &found.iter().find(|finding| finding.name == "slow-iteration").unwrap().evidence;
+    for number in [24, 32, 40] {
+        assert!(told.contains(&format!("P50 of iteration {number} is")), "{told}");
+    }
+    assert!(!told.contains("iteration 8 is") && !told.contains("iteration 16 is"), "{told}");
+    assert!(told.contains("2 more of 40 iterations are odd"), "{told}");
+}
+
+#[test]
 fn littles_law_is_held_to_requests_whose_latencies_were_kept() {
     let slow = |in_flight: f64| {
         let mut record = with(&[]);

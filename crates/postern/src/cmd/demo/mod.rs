@@ -2,6 +2,7 @@
 //!
 //! Owns: starting the three (`town`, `provider`), saying what runs where, and the tour that checks it (`tour`, `visitor`).
 
+mod ports;
 mod provider;
 mod tour;
 mod town;
@@ -15,7 +16,8 @@ use comfy_table::{Attribute, Cell, Color, Table};
 use crate::cli::{Failure, Outcome};
 use crate::lifecycle::Signals;
 use crate::terminal::{BOLD, DIM, GOOD};
-use town::{Ports, Town};
+use ports::Ports;
+use town::Town;
 
 /// Arguments of `postern demo`.
 #[derive(Debug, clap::Args)]

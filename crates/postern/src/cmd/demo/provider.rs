@@ -22,7 +22,7 @@ use store::groups::{AddGroup, AddMember};
 use store::users::{AddUser, StoredPassword, User};
 use store::{Epoch, Store};
 
-use super::town::unbound;
+use super::ports::unbound;
 use crate::cli::Failure;
 
 /// The client that may read orders.

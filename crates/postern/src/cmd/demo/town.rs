@@ -1,12 +1,13 @@
 //! The three processes of the demo, in one.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
 use gateway::clock::{Clock as _, SystemClock};
 use tempfile::TempDir;
 
+use super::ports::{Ports, unbound};
 use super::provider::{self, ADA, READER, Residents};
 
 use crate::cli::Failure;
@@ -18,24 +19,6 @@ use crate::process::Process;
 
 /// The configuration of the gateway, addresses left open.
 pub(super) const CONFIG: &str = include_str!("demo.toml");
-
-/// Ports that were free a moment ago.
-pub(super) struct Ports([TcpListener; 4]);
-
-impl Ports {
-    /// Four ports in a row from `first`, or free ones where something listens already.
-    pub(super) fn choose(first: u16) -> Result<Self, Failure> {
-        let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let wanted = |offset: u16| if first == 0 { 0 } else { first.saturating_add(offset) };
-        let free = |offset| bind(wanted(offset)).or_else(|_| bind(0));
-        let ports = free(0).and_then(|a| Ok(Self([a, free(1)?, free(2)?, free(3)?])));
-        ports.map_err(|error| unbound(&error))
-    }
-}
-
-pub(super) fn unbound(error: &std::io::Error) -> Failure {
-    Failure::new(format!("cannot listen on 127.0.0.1: {error}"))
-}
 
 /// Everything the demo runs.
 pub(super) struct Town {

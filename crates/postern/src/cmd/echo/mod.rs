@@ -6,6 +6,7 @@
 mod fixed;
 mod message;
 mod reflect;
+mod reflection;
 mod scenes;
 mod websocket;
 

@@ -8,74 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Bad, Head, Lines};
+use super::reflection::{BodyFacts, ConnectionFacts, Reflection, json};
 use super::scenes;
 
 /// Largest body that is told as text.
 const TEXT: usize = 64 * 1024;
 /// Largest head.
 const HEAD: usize = 256 * 1024;
-
-/// A request as it arrived.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Reflection {
-    pub(super) method: String,
-    pub(super) target: String,
-    pub(super) version: &'static str,
-    /// Name and value, in order of arrival; bytes that are not UTF-8 are shown as Latin-1.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: BodyFacts,
-    pub(super) trailers: Vec<(String, String)>,
-    pub(super) connection: ConnectionFacts,
-}
-
-impl Reflection {
-    /// As JSON for people: one line per header field.
-    pub(super) fn pretty(&self) -> String {
-        let list = |fields: &[(String, String)]| match fields {
-            [] => "[]".to_owned(),
-            fields => {
-                let lines: Vec<String> = fields.iter().map(|pair| format!("    {}", json(pair))).collect();
-                format!("[\n{}\n  ]", lines.join(",\n"))
-            }
-        };
-        let members = [
-            ("method", json(&self.method)),
-            ("target", json(&self.target)),
-            ("version", json(&self.version)),
-            ("headers", list(&self.headers)),
-            ("body", json(&self.body)),
-            ("trailers", list(&self.trailers)),
-            ("connection", json(&self.connection)),
-        ];
-        let lines: Vec<String> =
-            members.iter().map(|(name, value)| format!("  \"{name}\": {value}")).collect();
-        format!("{{\n{}\n}}\n", lines.join(",\n"))
-    }
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct BodyFacts {
-    pub(super) bytes: u64,
-    pub(super) sha256: String,
-    /// Absent when it is long or no text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) text: Option<String>,
-}
-
-/// Where a request came from.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct ConnectionFacts {
-    pub(super) peer: String,
-    pub(super) local: String,
-    /// Counts connections from 1.
-    pub(super) number: u64,
-    /// Counts requests on the connection from 1.
-    pub(super) request: u64,
-}
 
 /// What all connections share.
 #[derive(Debug, Clone)]
@@ -236,11 +178,6 @@ fn readable(fields: &[(String, Vec<u8>)]) -> Vec<(String, String)> {
     let latin1 = |bytes: &[u8]| bytes.iter().map(|b| char::from(*b)).collect();
     let text = |bytes: &[u8]| std::str::from_utf8(bytes).map_or_else(|_| latin1(bytes), str::to_owned);
     fields.iter().map(|(name, value)| (name.clone(), text(value))).collect()
-}
-
-/// Strings, numbers and lists of them cannot fail to be JSON.
-fn json(value: &impl Serialize) -> String {
-    serde_json::to_string(value).unwrap_or_default()
 }
 
 fn note(mirror: &Mirror, reflection: &Reflection) {

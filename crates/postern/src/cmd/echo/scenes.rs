@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::message::{self, Lines};
-use super::reflect::Reflection;
+use super::reflection::Reflection;
 use super::websocket;
 use crate::config::parse_duration;
 

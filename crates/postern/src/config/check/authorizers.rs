@@ -7,7 +7,7 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, Asking};
 use super::super::scalar::FieldName;
 use super::super::sound::Sound;
-use super::routes::{canonical, plain_path};
+use super::paths::{canonical, plain_path};
 use super::{Context, known_names, names, unique, used};
 
 /// What carries our own statement of the caller where nothing else is configured.

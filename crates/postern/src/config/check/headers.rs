@@ -12,7 +12,7 @@ use super::super::raw::HeaderStyle;
 use super::super::scalar::Timespan;
 use super::super::sound::Sound;
 use super::authorizers::is_token_of_its_own;
-use super::{Context, issuers, routes};
+use super::{Context, issuers, paths};
 
 /// Longest life of an assertion: it cannot be taken back.
 const LONGEST: Timespan = Timespan(std::time::Duration::from_mins(5));
@@ -192,7 +192,7 @@ pub(super) fn assertion(sound: &Sound, context: &mut Context<'_>) -> Option<Asse
 /// The keys are answered before routes are looked at, so the path must be one that requests have, and a route
 /// for it alone would never be taken.
 fn jwks_path(jwks: &str, at: &KeyPath, sound: &Sound, context: &mut Context<'_>) {
-    let problem = match routes::canonical(jwks) {
+    let problem = match paths::canonical(jwks) {
         Ok(path) if path != jwks => Some(format!("it would be read as {path:?}")),
         Ok(path) if path == "/" => {
             Some("it names a document, such as \"/.well-known/postern/jwks.json\"".into())
@@ -206,7 +206,7 @@ fn jwks_path(jwks: &str, at: &KeyPath, sound: &Sound, context: &mut Context<'_>)
     }
     for (path, route) in sound.paths("route", &sound.file.route) {
         let exact = route.path.as_ref().and_then(|path| path.exact.as_deref());
-        if exact.is_some_and(|exact| routes::canonical(exact).is_ok_and(|path| path == jwks)) {
+        if exact.is_some_and(|exact| paths::canonical(exact).is_ok_and(|path| path == jwks)) {
             let what = format!("{jwks:?} is where the keys of assertions are answered");
             let hint = format!("give the route another path, or move the keys with `{at}`");
             context.faults.add(&path.key("path").key("exact"), what, hint);

@@ -14,7 +14,7 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientCertificateDemand as Demand, Protocol};
 use super::super::scalar::{ByteSize, Place};
 use super::super::sound::Sound;
-use super::routes::plain_path;
+use super::paths::plain_path;
 use super::trust::TrustList;
 use super::{Context, unique};
 

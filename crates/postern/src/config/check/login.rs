@@ -13,8 +13,8 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, ClientAuthentication, LoginKind as Kind};
 use super::super::sound::Sound;
 use super::database::Stated;
+use super::paths::plain_path;
 use super::reach::Reach;
-use super::routes::plain_path;
 use super::tls::Client;
 use super::{Context, Database, issuers, unique, version};
 

@@ -13,6 +13,7 @@ mod issuers;
 mod kubernetes;
 mod listeners;
 mod login;
+mod paths;
 mod provider;
 mod reach;
 mod routes;

@@ -2,7 +2,6 @@
 
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
-use auth::request::{Canonical, RawRequest, Scheme};
 use gateway::config::{Rewrite, Route};
 
 use super::super::fault::{KeyPath, Step};
@@ -10,6 +9,7 @@ use super::super::raw::{self, HeaderValue, PolicyChoice};
 use super::super::scalar::Name;
 use super::super::sound::Sound;
 use super::authorizers::is_token_of_its_own;
+use super::paths::plain_path;
 use super::rules::{self, Policies};
 use super::{Context, known_names, kubernetes, names, unique};
 
@@ -413,30 +413,6 @@ fn rewrite(raw: &raw::Route, path: &KeyPath, context: &mut Context<'_>) -> Resul
         None => Rewrite::StripPrefix(from.into()),
         Some(to) => Rewrite::ReplacePrefix { from: from.into(), to: to.into() },
     }))
-}
-
-/// A path in canonical form, without the slash at its end.
-pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
-    let problem = match canonical(text) {
-        Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
-        Ok(canonical) => format!("it would be read as {canonical:?}"),
-        Err(problem) => problem,
-    };
-    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
-    None
-}
-
-/// The path that a request for it is known by, or why there is none.
-pub(super) fn canonical(text: &str) -> Result<String, String> {
-    let request = RawRequest {
-        method: "GET",
-        scheme: Scheme::Https,
-        authority: None,
-        host: Some(b"host.example"),
-        target: text.as_bytes(),
-    };
-    let canonical = Canonical::parse(&request).map_err(|malformed| malformed.to_string())?;
-    Ok(canonical.path().to_owned())
 }
 
 /// Whether every path that the route takes begins with `prefix`, on a segment boundary.

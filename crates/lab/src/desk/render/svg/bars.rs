@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::scale::{Scale, Unit};
 use super::{COLOURS, WIDTH, open};
-use crate::desk::render::html::escape;
+use crate::desk::render::escape::escape;
 
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = 150.0;

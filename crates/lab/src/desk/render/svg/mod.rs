@@ -69,7 +69,7 @@ impl Chart {
 fn open(height: f64, title: &str) -> String {
     format!(
         "<svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{}\">\n",
-        super::html::escape(title)
+        super::escape::escape(title)
     )
 }
 
@@ -91,7 +91,7 @@ fn legend(names: &[(String, usize, bool)], left: f64, top: f64) -> (String, f64)
             x + 18.0,
             x + 24.0,
             y + 4.0,
-            super::html::escape(name)
+            super::escape::escape(name)
         );
         x += width;
     }

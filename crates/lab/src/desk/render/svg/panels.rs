@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::scale::{Scale, Unit};
 use super::{COLOURS, WIDTH, legend, open};
-use crate::desk::render::html::escape;
+use crate::desk::render::escape::escape;
 
 const LEFT: f64 = 74.0;
 const RIGHT: f64 = 14.0;

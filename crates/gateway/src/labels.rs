@@ -1,7 +1,7 @@
-//! The closed sets of label values.
+//! The closed sets of words by which things are counted, logged and traced.
 //!
 //! Owns: how a request ended, which protocol a connection speaks, why one was refused. Each is an enum so
-//! that a counter is an array slot and no peer can invent a series.
+//! that a counter is an array slot and no peer can invent a series. Does not own: who counts ([`crate::metrics`]).
 
 /// Declares a label enum: its variants in slot order with their documentation and label text.
 macro_rules! label {

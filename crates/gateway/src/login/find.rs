@@ -1,0 +1,62 @@
+//! Where a session is that a cookie names: in the cookie itself, or in the store.
+//!
+//! Owns: looking there, and what cannot be the name of one. Does not own: whether it still holds ([`super::recognise`]).
+
+use auth::time::Timestamp;
+
+use super::session::{SealFault, Session, kept_as};
+use super::store::{Digest, StoreFault};
+use super::{Login, Rejected};
+
+/// Characters of a session's secret in a cookie; what follows shows that it is ours.
+pub(super) const SECRET: usize = 43;
+
+/// A session where it was found.
+pub(super) struct Found {
+    pub(super) session: Session,
+    /// In a store, under this name and version.
+    pub(super) kept: Option<(Digest, u64)>,
+    /// It is not what the cookie holds, but what came of it.
+    pub(super) succeeded: bool,
+}
+
+impl Login {
+    /// Whether a cookie can name a session in the store: one that we never gave out is not worth asking about.
+    pub(super) fn is_name(&self, origin: usize, cookie: &[u8]) -> bool {
+        let place = self.config.origins[origin].text.as_bytes();
+        let Some((secret, tag)) = cookie.split_at_checked(SECRET) else { return false };
+        self.config.keys.vouch_for("session name", &[place, secret], tag)
+    }
+
+    /// The store gives no answer.
+    pub(super) fn silent(&self, fault: &StoreFault) -> Rejected {
+        if self.shared.told.store.is_due() {
+            tracing::warn!(%fault, "nobody can say whose session a cookie is: answered 503, said once in 10 s");
+        }
+        Rejected::Silent
+    }
+
+    pub(super) async fn find(&self, origin: usize, cookie: &[u8], now: Timestamp) -> Result<Found, Rejected> {
+        let (keys, place) = (&self.config.keys, &*self.config.origins[origin].text);
+        let Some(store) = &self.store else {
+            let session = Session::of_cookie(keys, place, cookie).ok_or(Rejected::Over)?;
+            return Ok(match self.shared.renewals.successor(&session, now) {
+                Some(session) => Found { session, kept: None, succeeded: true },
+                None => Found { session, kept: None, succeeded: false },
+            });
+        };
+        if !self.is_name(origin, cookie) {
+            return Err(Rejected::Over);
+        }
+        let id = kept_as(cookie);
+        let kept = store.find(id, now).await.map_err(|fault| self.silent(&fault))?.ok_or(Rejected::Over)?;
+        let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
+        Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })
+    }
+}
+
+/// A session does not fit where it is kept any more: its holder logs in again, and is told.
+pub(super) fn sealed(fault: &SealFault) -> Rejected {
+    tracing::error!(%fault, "a session cannot be kept, and is over");
+    Rejected::Over
+}

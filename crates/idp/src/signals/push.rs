@@ -1,0 +1,149 @@
+//! Telling receivers that are pushed to (RFC 8935).
+//!
+//! Owns: which node tells one, in what order, and what is done when that fails. Does not own: who is told of what ([`super::Receivers`]), the
+//! tokens ([`super::set`]).
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use store::{
+    StoreError,
+    security_events::{GiveBack, Occurred, TakeReceiver, Taken},
+};
+use tokio::task::JoinSet;
+use zeroize::Zeroizing;
+
+use super::{Delivery, GIVEN_UP, Receiver, set};
+use crate::provider::{Post, Provider};
+
+/// For how long one node has a receiver.
+const TAKEN: Duration = Duration::from_mins(1);
+/// For how long of that it tells; what it has begun to tell then is over in time.
+const TELLING: Duration = Duration::from_secs(30);
+/// Events that are told in one go.
+const BATCH: u32 = 50;
+/// The pause after the first failure; doubled by each further one.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest pause.
+const LAST_RETRY: Duration = Duration::from_mins(5);
+
+/// Tells everybody who is pushed to what they have not heard.
+pub(crate) async fn deliver(provider: &Arc<Provider>) -> Result<(), StoreError> {
+    let mut under_way = JoinSet::new();
+    for receiver in &provider.receivers().all {
+        if matches!(receiver.delivery, Delivery::Push { .. }) {
+            let (provider, receiver) = (provider.clone(), receiver.clone());
+            under_way.spawn(async move { work_off(&provider, &receiver).await });
+        }
+    }
+    under_way.join_all().await.into_iter().collect()
+}
+
+async fn work_off(provider: &Provider, receiver: &Receiver) -> Result<(), StoreError> {
+    let (store, name) = (provider.store(), &receiver.name);
+    if !store.is_to_be_told(name, provider.now()).await? {
+        return Ok(());
+    }
+    let take = TakeReceiver { receiver: name.clone(), lasts: TAKEN, now: provider.now() };
+    let Some(taken) = store.write(take).await? else { return Ok(()) };
+    let (heard, is_told) = tell_all(provider, receiver, taken).await?;
+    let tries = match (is_told, heard > taken.seq) {
+        (true, _) => 0,
+        (false, true) => 1,
+        (false, false) => taken.tries.saturating_add(1),
+    };
+    let pause = match tries {
+        0 => Duration::ZERO,
+        tries => (FIRST_RETRY * 2_u32.saturating_pow((tries - 1).min(20))).min(LAST_RETRY),
+    };
+    let due_at = provider.now().plus(pause);
+    store.write(GiveBack { receiver: name.clone(), from: taken.seq, to: heard, tries, due_at }).await?;
+    Ok(())
+}
+
+/// Tells a receiver what it has not heard; answers what it has heard now, and whether it could be told.
+async fn tell_all(provider: &Provider, receiver: &Receiver, taken: Taken) -> Result<(u64, bool), StoreError> {
+    let epoch = provider.store().head().await?.epoch;
+    let (began, mut heard) = (Instant::now(), taken.seq);
+    let (mut given_up, mut is_told) = (0, true);
+    for event in provider.store().occurred(taken.seq, BATCH).await? {
+        if began.elapsed() >= TELLING {
+            break;
+        }
+        if receiver.wants(event.what.kind) {
+            if event.at.plus(GIVEN_UP) <= provider.now() {
+                given_up += 1;
+            } else if !tell(provider, receiver, &event, (&set::name(epoch, event.seq), taken.tries)).await {
+                is_told = false;
+                break;
+            }
+        }
+        heard = event.seq;
+    }
+    if given_up > 0 {
+        tracing::warn!(
+            receiver = receiver.name,
+            events = given_up,
+            "events that nobody took for a week are given up"
+        );
+        provider.receivers().count(&receiver.name, "given_up", given_up);
+    }
+    Ok((heard, is_told))
+}
+
+/// Whether an event is done with: heard, or refused for good.
+async fn tell(provider: &Provider, receiver: &Receiver, event: &Occurred, (jti, tries): (&str, u32)) -> bool {
+    let Delivery::Push { endpoint, bearer } = &receiver.delivery else { return true };
+    let body = match set::of(provider, receiver, event, jti) {
+        Ok(body) => body,
+        Err(fault) => {
+            tracing::error!(%fault, receiver = receiver.name, "no security event token could be made");
+            return false;
+        }
+    };
+    let post = Post {
+        url: endpoint.clone(),
+        content_type: "application/secevent+jwt",
+        authorization: Some(Zeroizing::new(format!("Bearer {}", *bearer.0))),
+        body,
+    };
+    let answered = provider.outbound().post(post).await;
+    let (name, kind) = (&receiver.name, event.what.kind.word());
+    let (outcome, is_done) = match answered {
+        Ok(200..=299) => {
+            tracing::info!(receiver = name, kind, jti, "told of a security event");
+            ("delivered", true)
+        }
+        // It says that the token is no good: it will say so again.
+        Ok(400) => {
+            tracing::warn!(receiver = name, kind, jti, "a receiver refused a security event with status 400");
+            ("refused", true)
+        }
+        Ok(status) => {
+            tracing::warn!(
+                receiver = name,
+                kind,
+                jti,
+                tries,
+                status,
+                "not told of a security event: tried again"
+            );
+            ("failed", false)
+        }
+        Err(why) => {
+            tracing::warn!(
+                receiver = name,
+                kind,
+                jti,
+                tries,
+                why,
+                "not told of a security event: tried again"
+            );
+            ("failed", false)
+        }
+    };
+    provider.receivers().count(name, outcome, 1);
+    is_done
+}

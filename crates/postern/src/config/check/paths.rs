@@ -1,0 +1,30 @@
+//! Paths as they are written in the file.
+
+use auth::request::{Canonical, RawRequest, Scheme};
+
+use super::super::fault::KeyPath;
+use super::Context;
+
+/// A path in canonical form, without the slash at its end.
+pub(super) fn plain_path(text: &str, path: &KeyPath, context: &mut Context<'_>) -> Option<String> {
+    let problem = match canonical(text) {
+        Ok(canonical) if canonical == text => return Some(text.trim_end_matches('/').to_owned()),
+        Ok(canonical) => format!("it would be read as {canonical:?}"),
+        Err(problem) => problem,
+    };
+    context.faults.add(path, format!("{text:?} is not a plain path"), problem);
+    None
+}
+
+/// The path that a request for it is known by, or why there is none.
+pub(super) fn canonical(text: &str) -> Result<String, String> {
+    let request = RawRequest {
+        method: "GET",
+        scheme: Scheme::Https,
+        authority: None,
+        host: Some(b"host.example"),
+        target: text.as_bytes(),
+    };
+    let canonical = Canonical::parse(&request).map_err(|malformed| malformed.to_string())?;
+    Ok(canonical.path().to_owned())
+}
