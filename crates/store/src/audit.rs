@@ -36,7 +36,7 @@ pub struct Recorded {
 
 /// Where the chain is broken: the first entry that does not follow from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the audit log is not as it was written: entry {0} was changed, or one before it is missing")]
+#[error("the audit log is not as it was written: entry {0} was changed or is missing, or one before it is")]
 pub struct Broken(pub u64);
 
 /// A change that is told of, made and told in one transaction; told only if it happened ([`Change::happened`]).
@@ -155,16 +155,23 @@ impl Store {
             .collect()
     }
 
-    /// Follows the chain from its beginning; answers the number of entries and the last digest.
+    /// Follows the chain from its beginning, at least as far as it is known to go; answers the number of entries and the last digest.
     ///
     /// # Errors
     /// [`StoreError`]; a broken chain is an answer.
     pub async fn verify_audit_log(&self) -> Result<Result<(u64, Digest), Broken>, StoreError> {
+        // Before the entries: what comes meanwhile is beyond it.
+        let head = self.readers().one(sqlx::query("SELECT seq, digest FROM audit_head WHERE id = 1")).await?;
+        let (known, digest) = (number(head.try_get(0)?), Digest::read(&head, 1)?);
         let (mut seq, mut last) = (0, NOTHING);
         loop {
+            if seq == known && last != digest {
+                return Ok(Err(Broken(seq)));
+            }
             let page = self.audit_log(seq).await?;
             if page.is_empty() {
-                return Ok(Ok((seq, last)));
+                // The last ones were taken out.
+                return Ok(if seq < known { Err(Broken(seq + 1)) } else { Ok((seq, last)) });
             }
             for recorded in page {
                 seq += 1;

@@ -109,6 +109,7 @@ impl Encoder {
 
     /// Begins a family. `name` has no `_total`; its unit, if any, is its last word.
     pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &'static str) -> Family<'_> {
+        debug_assert!(!name.ends_with("_total"), "{name}: it would be there twice");
         let suffix = match kind {
             Kind::Counter => "_total",
             Kind::Info => "_info",

@@ -472,9 +472,9 @@ fn follows(e: &mut Encoder, sources: &Sources) {
         }
     };
     let help = "Entries in use that were held against what their issuer says.";
-    counter("postern_coherence_audits_total", help, |follow| follow.audited);
+    counter("postern_coherence_audits", help, |follow| follow.audited);
     let help = "Of those, believed although denied for longer than a lease: must stay 0.";
-    counter("postern_coherence_stale_admits_total", help, |follow| follow.stale);
+    counter("postern_coherence_stale_admits", help, |follow| follow.stale);
     let help = "From when something was revoked at this node until a follower said that it has applied it.";
     let mut family = e.family("postern_coherence_refusal_seconds", Kind::Histogram, help);
     for (follow, arrivals) in follows.iter().filter_map(|one| one.arrivals.as_ref().map(|some| (one, some))) {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use gateway::metrics::{
-    BuildInfo, CacheSample, Format, HandshakeFailure, IssuerSample, Metrics, Outcome, Protocol, Refusal,
+    BuildInfo, CacheSample, FollowSample, Format, HandshakeFailure, IssuerSample, Metrics, Outcome, Protocol,
+    Refusal,
 };
 use gateway::phases::{CacheUse, Phase, Recorder};
 
@@ -71,6 +72,61 @@ fn counted() -> Arc<Metrics> {
     metrics.reloads().failed();
     metrics.set_build(BuildInfo { version: "1.2.3", commit: "abc" });
     metrics
+}
+
+#[test]
+fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised() {
+    let follow = FollowSample {
+        issuer: "https://id.example".into(),
+        lease: Some(Duration::from_millis(4_500)),
+        up: true,
+        contiguous: 12,
+        lag: 1,
+        tombstones: 2,
+        denials: 3,
+        whole: false,
+        revoked: 4,
+        flushes: vec![("gap", 5)],
+        sent: 6,
+        received: 7,
+        refused: 8,
+        good: 9,
+        denied: 10,
+        silent: 11,
+        audited: 13,
+        stale: 14,
+        arrivals: Some(coherence::roster::Arrivals { count: 2, sum: 0.006, below: [2; 11] }),
+    };
+    let metrics = counted();
+    metrics.set_follows(move || vec![follow.clone()]);
+    for (format, open_metrics) in [(Format::Text, false), (Format::OpenMetrics, true)] {
+        let samples = read(&metrics.render(format), open_metrics);
+        let of = |name: &str, more: &str, value: f64| {
+            assert_sample(
+                &samples,
+                &format!("postern_coherence_{name}{{issuer=\"https://id.example\"{more}}}"),
+                value,
+            );
+        };
+        for (name, value) in [
+            ("lease_seconds", 4.5),
+            ("up", 1.0),
+            ("sequence", 12.0),
+            ("lag_events", 1.0),
+            ("tombstones", 2.0),
+            ("denials", 3.0),
+            ("denials_whole", 0.0),
+            ("events_total", 4.0),
+            ("audits_total", 13.0),
+            ("stale_admits_total", 14.0),
+            ("refusal_seconds_count", 2.0),
+        ] {
+            of(name, "", value);
+        }
+        of("flushes_total", ",cause=\"gap\"", 5.0);
+        of("messages_total", ",kind=\"refused\"", 8.0);
+        of("questions_total", ",result=\"silent\"", 11.0);
+    }
 }
 
 #[test]

@@ -59,7 +59,12 @@ on_both! {
                 "UPDATE audit_log SET target = 'group:2{', detail = '}' WHERE seq = 3",
                 "UPDATE audit_log SET target = 'group:2', detail = '{}' WHERE seq = 3",
             ),
-            ("DELETE FROM audit_log WHERE seq = 3", "SELECT 1"),
+            // The last ones, as if nothing had happened since.
+            (
+                "UPDATE audit_log SET seq = seq + 100 WHERE seq > 2",
+                "UPDATE audit_log SET seq = seq - 100 WHERE seq > 100",
+            ),
+            ("DELETE FROM audit_log WHERE seq > 2", "SELECT 1"),
         ] {
             thief.execute(tamper).await.unwrap();
             assert_eq!(store.verify_audit_log().await.unwrap(), Err(Broken(3)), "{tamper}");

@@ -285,7 +285,7 @@ pub(super) async fn audit(desk: &Desk, verb: AuditVerb) -> Done {
                      keep it elsewhere, and compare the entry of that number later\n"
                 ),
                 (_, _, at) => format!(
-                    "the audit log is not as it was written: entry {} was changed, or one before it is missing\n",
+                    "the audit log is not as it was written: entry {} was changed or is missing, or one before it is\n",
                     at.unwrap_or_default()
                 ),
             })?;

@@ -49,7 +49,7 @@ pub struct Authority {
     /// File with the client's secret. Read again while it is in use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_file: Option<PathBuf>,
-    /// How the client authenticates.
+    /// How the client authenticates. Absent: `client_secret_basic`.
     #[serde(default, skip_serializing_if = "ClientAuthentication::is_default")]
     pub client_authentication: ClientAuthentication,
     /// File with a bearer token of the gateway's own, such as a service account's. Read again while it is in use.
@@ -68,7 +68,8 @@ pub struct Authority {
     /// of any that it is good.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure_http: bool,
-    /// How long an answer is believed. A token that is revoked works for as long, unless something else tells of it.
+    /// How long an answer is believed, at most `cache.ttl`; that long where it is of an issuer that is followed here. A token that is
+    /// revoked works for as long, unless something else tells of it.
     #[serde(default = "secs::<10>")]
     pub ttl: Timespan,
     /// From asking to the whole answer; then the request is answered 503.
@@ -88,7 +89,8 @@ pub struct Authority {
     /// where the gateway has a credential for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<bool>,
-    /// Which members of an introspection say who the caller is. Kubernetes and `OpenShift` have theirs.
+    /// Which members of an introspection say who the caller is. Kubernetes and `OpenShift` have theirs. Absent: as in that table, but that
+    /// `username` is a name too, where there is no `preferred_username`.
     #[serde(default = "Authority::default_claims")]
     pub claims: Claims,
 }

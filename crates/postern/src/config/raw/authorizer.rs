@@ -35,7 +35,7 @@ pub struct Authorizer {
     #[serde(default = "shown")]
     pub request_headers: Vec<FieldName>,
     /// Headers of its answer that the service is given, in place of whatever the client sent; no client's pass under these
-    /// names on any route. Absent: those of both styles of `[identity_headers]`, those configured there, and
+    /// names on any route, but for `Authorization` where a route has `forward_authorization`. Absent: those of both styles of `[identity_headers]`, those configured there, and
     /// `X-Postern-Assertion` where this gateway makes none itself. `Authorization` may be among them: a token that the authorizer
     /// has for the service, in place of the client's.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -50,17 +50,17 @@ pub struct Assertion {
     pub key: PathBuf,
     /// The statement's `iss`.
     pub issuer: String,
-    /// The statement's `aud`. Absent: the name of the upstream.
+    /// The statement's `aud`. Absent: the name of the upstream, or of the route where it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
     /// Request header that carries it. None that has a meaning of its own, nor one that carries an identity.
     #[serde(default = "header")]
     pub header: FieldName,
-    /// How long a statement is valid. At most 5m.
+    /// How long a statement is valid. From 1s to 5m.
     #[serde(default = "secs::<60>")]
     pub lifetime: Timespan,
-    /// Path that answers the public key as a key set (JWKS), on every listener and host. No route can have it as
-    /// its exact path.
+    /// Path that answers the public key as a key set (JWKS), on every listener without `authorization`, for every host. No route can
+    /// have it as its exact path.
     #[serde(default = "jwks_path")]
     pub jwks_path: String,
 }

@@ -46,10 +46,10 @@ pub struct Issuer {
     #[serde(default = "secs::<30>")]
     pub clock_skew: Timespan,
     /// How often keys are fetched without being asked for. A token that newer keys might fit asks, at
-    /// most once in 10s.
+    /// most once in 10s. At least 10s.
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
-    /// How long the last good keys may be used while fetching fails.
+    /// How long the last good keys may be used while fetching fails. At least `refresh`.
     #[serde(default = "secs::<3600>")]
     pub max_stale: Timespan,
     /// Follow what this issuer revokes, which must be a Postern provider elsewhere: file with what `postern admin follow-secret` prints

@@ -70,8 +70,8 @@ pub struct Authorization {
     pub http: Option<Asking>,
     /// How long answers that let a request pass may be kept by those who ask: as late a changed rule is in force with them. Each says
     /// how long it may be (no longer than its credential is believed here) and what it depends on, and of credentials whose issuer
-    /// is followed here, which revocations end it: another Postern drops it then. Answers that rest on Kubernetes or on a session of
-    /// `[login]` are never kept. Absent: none is. Needs `http`.
+    /// is followed here, which revocations end it: another Postern drops it then. Answers of a route with a `review`, or that rest on
+    /// a session of `[login]`, are never kept. At least 1s. Absent: none is. Needs `http`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<Timespan>,
     /// What Envoy's `path_prefix` puts before the path of the request in question. Needs `http = "envoy"`.

@@ -26,8 +26,8 @@ pub struct Login {
     #[serde(default = "Login::default_path")]
     pub path: String,
     /// File with the keys that seal cookies: 32 random bytes in base64 on each line (`openssl rand -base64 32`), that others may not
-    /// read. The first one seals, all of them open: to change it, put a new one in front, and take the old one out when
-    /// `lifetime` has passed. All that serve the same origins share it.
+    /// read. The first one seals, all of them open: to change it, add the new one at the end everywhere, then move it to the front, and take
+    /// the old one out when `lifetime` has passed. At most 16. All that serve the same origins share it.
     pub keys_file: PathBuf,
     /// Where sessions are kept: a database, `sqlite:///var/lib/postern/sessions.db?mode=rwc` for one process, or
     /// `postgres://postern@db.example/postern` for several. It may be the provider's. Absent: in the browser, sealed, for one
@@ -44,7 +44,7 @@ pub struct Login {
     #[serde(default = "secs::<3600>")]
     pub idle: Timespan,
     /// How often a provider is asked whether a session still holds, and who it is: so soon do changed groups count. Sooner, if its
-    /// tokens end sooner.
+    /// tokens end sooner. At most `lifetime`.
     #[serde(default = "secs::<300>")]
     pub refresh: Timespan,
     /// How long what a database says of a session is believed, and what `OpenShift` says of a token. A session that is ended
@@ -85,7 +85,7 @@ pub struct LoginProvider {
     /// File with the client's secret; a service account's is its token. Read again while it is in use. Absent: a public client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_secret_file: Option<PathBuf>,
-    /// How the client authenticates.
+    /// How the client authenticates. Absent: `client_secret_basic`.
     #[serde(default, skip_serializing_if = "ClientAuthentication::is_default")]
     pub client_authentication: ClientAuthentication,
     /// What is asked for. Absent: `openid profile email`; for `OpenShift`, `user:info user:check-access`. Some providers
@@ -99,7 +99,8 @@ pub struct LoginProvider {
     /// Ask the userinfo endpoint as well, for providers whose ID tokens say too little, such as no groups.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub userinfo: bool,
-    /// Logging out here logs out there as well (`OpenID` Connect RP-Initiated Logout). Tokens are revoked in any case.
+    /// Logging out here logs out there as well (`OpenID` Connect RP-Initiated Logout). Tokens are revoked in any case, where
+    /// the provider has an endpoint for that.
     #[serde(default = "super::default::yes")]
     pub logs_out: bool,
     /// Signature algorithms that are accepted of ID tokens.

@@ -37,8 +37,8 @@ pub struct Provider {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,
     /// Which generations of the secret that followers share are believed; the first is spoken. To exchange it: add another number at the
-    /// end, give followers what `postern admin follow-secret` prints then, put the new number first, and take the old one out when all
-    /// have it. One to four numbers from 0 to 255.
+    /// end, give followers what `postern admin follow-secret` prints then; put the new number first, and give them what is printed then; take
+    /// the old one out when all have that. One to four numbers from 0 to 255.
     #[serde(default = "first_generation")]
     pub follow_generations: Vec<u8>,
     /// Proxies whose `X-Forwarded-For` says who calls: the right-most address in it that is not itself one of these.
@@ -188,9 +188,10 @@ pub struct Passwords {
     pub min_length: usize,
     /// How hard a new password must be to guess.
     pub strength: Strength,
-    /// When wrong passwords lock an account.
+    /// When wrong passwords lock an account. Absent: after 5.
     pub lockout_account: Lockout,
     /// When wrong passwords lock the network they come from, whatever the accounts. Needs more failures than an account.
+    /// Absent: after 50.
     pub lockout_network: Lockout,
     /// Remember passwords that were right a moment ago, for clients that send one with every request. It trades safety
     /// for speed: a remembered password costs a microsecond to check instead of a hash, but whoever can read this

@@ -38,14 +38,15 @@ pub struct Route {
     /// forward then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upstream: Option<Name>,
-    /// The only way to be open: no credential is asked for. Excludes `policy`.
+    /// The only way to be open: no credential is asked for. Excludes `policy`, `review` and `login`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub public: bool,
     /// Who may: the name of a policy, or a policy written here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyChoice>,
     /// Name of an authorizer that is asked as well, once the policy permits, or of every request where the route is public. What it
-    /// is asked about is the request as it came, before its path is changed.
+    /// is asked about is the request as it came, before its path is changed. Not
+    /// beside a listener with an `authorization`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authorizer: Option<Name>,
     /// What Kubernetes is asked when no rule of the policy decides. Without a policy, it is asked about every caller with a valid
@@ -183,7 +184,7 @@ pub struct Rule {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub clients: Vec<String>,
-    /// Names of issuers (or of `[client_certificates]`), one of which vouches for the caller.
+    /// Names of issuers, authorities, login providers or of `[client_certificates]`, one of which vouches for the caller.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub issuers: Vec<Name>,
