@@ -33,8 +33,8 @@ pub use run::{
 };
 pub use target::{Comparison, Measure, Target, Unit};
 
-/// Largest record that is read, bytes. A run of 64 variants with everything in it stays far below.
-pub const MOST_BYTES: u64 = 64 << 20;
+/// Largest record that is read, bytes. A run of 64 variants, or of hundreds of rounds, with everything in it stays far below.
+pub const MOST_BYTES: u64 = 512 << 20;
 /// Most samples of a component, and most slices of a timeline, that a written record holds per iteration.
 pub const MOST_POINTS: usize = 600;
 /// Most points of all series of a record together: about 30 MiB of JSON.
