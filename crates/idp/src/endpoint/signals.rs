@@ -130,14 +130,7 @@ async fn heard(provider: &Provider, receiver: &Receiver, question: &Question) ->
         before: provider.now().minus(GIVEN_UP),
     };
     let given_up = provider.store().write(acknowledge).await?;
-    if given_up > 0 {
-        tracing::warn!(
-            receiver = receiver.name,
-            events = given_up,
-            "events that nobody took for a week are given up"
-        );
-    }
-    provider.receivers().count(&receiver.name, "given_up", given_up);
+    provider.receivers().gave_up(&receiver.name, given_up);
     for (outcome, count) in counts {
         provider.receivers().count(&receiver.name, outcome, count as u64);
     }

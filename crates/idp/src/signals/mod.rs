@@ -137,6 +137,14 @@ impl Receivers {
         }
     }
 
+    /// So many events were not heard in time, and will not be.
+    pub(crate) fn gave_up(&self, receiver: &str, events: u64) {
+        if events > 0 {
+            tracing::warn!(receiver, events, "events that nobody took for a week are given up");
+        }
+        self.count(receiver, "given_up", events);
+    }
+
     pub(crate) fn samples(&self) -> Vec<ToldSample> {
         let sample = |((receiver, outcome), count): (&(String, &'static str), &u64)| ToldSample {
             receiver: receiver.clone(),

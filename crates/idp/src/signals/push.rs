@@ -82,14 +82,7 @@ async fn tell_all(provider: &Provider, receiver: &Receiver, taken: Taken) -> Res
         }
         heard = event.seq;
     }
-    if given_up > 0 {
-        tracing::warn!(
-            receiver = receiver.name,
-            events = given_up,
-            "events that nobody took for a week are given up"
-        );
-        provider.receivers().count(&receiver.name, "given_up", given_up);
-    }
+    provider.receivers().gave_up(&receiver.name, given_up);
     Ok((heard, is_told))
 }
 
