@@ -36,10 +36,10 @@ pub struct Arguments {
     #[arg(long, value_name = "URL", conflicts_with = "issuer")]
     endpoint: Option<String>,
     /// The client
-    #[arg(long, value_name = "ID", required_unless_present = "token")]
+    #[arg(long, value_name = "ID", allow_hyphen_values = true, required_unless_present = "token")]
     client_id: Option<String>,
     /// The client's secret: @FILE, - for standard input, or the secret itself (others on this machine can see it)
-    #[arg(long, value_name = "SECRET", required_unless_present = "token")]
+    #[arg(long, value_name = "SECRET", allow_hyphen_values = true, required_unless_present = "token")]
     client_secret: Option<String>,
     /// Scopes to ask for, separated by spaces
     #[arg(long, value_name = "SCOPES")]

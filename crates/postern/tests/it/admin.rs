@@ -233,6 +233,29 @@ fn what_is_refused_says_why_and_how_it_ends() {
     assert_ne!(none.status.code(), Some(0), "{}", said(&none));
 }
 
+/// An id in base64url is one of 64 times led by a hyphen.
+#[test]
+fn what_is_named_may_begin_with_a_hyphen() {
+    let place = Place::new("hyphens");
+    for (arguments, text) in [
+        (&["user", "show", "-hQ"][..], "there is no user \"-hQ\""),
+        (&["user", "change", "-_w", "--verified", "true"], "there is no user \"-_w\""),
+        (&["user", "disable", "--wait", "--b"], "there is no user \"--b\""),
+        (&["group", "add-member", "staff", "-hQ"], "-hQ"),
+        (&["client", "show", "-hQ"], "there is no client \"-hQ\""),
+        (&["client", "revoke", "desk", "--user", "-hQ"], "there is no user \"-hQ\""),
+        (&["session", "list", "--user", "-hQ"], "there is no user \"-hQ\""),
+        (&["session", "end", "-hQ"], "there is no session \"-hQ\""),
+        (&["token", "families", "--user", "-hQ"], "there is no user \"-hQ\""),
+        (&["token", "revoke-family", "--b"], "there is no family \"--b\""),
+        (&["key", "revoke", "-hQ"], "-hQ"),
+    ] {
+        let shown = place.refused(1, arguments);
+        assert!(shown.contains(text), "{arguments:?}: {shown}");
+    }
+    assert!(place.did(&["user", "show", "--help"]).contains("Usage: "));
+}
+
 #[test]
 fn clients_keys_and_the_log_are_administered() {
     let place = Place::new("clients");

@@ -21,6 +21,7 @@ pub(super) enum Verb {
     /// Show a client with its settings
     Show {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Show all clients
@@ -28,6 +29,7 @@ pub(super) enum Verb {
     /// Give a client other settings; what it holds goes on
     Replace {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
         /// JSON file with all settings as they are to be, or -
         #[arg(long, value_name = "FILE")]
@@ -39,29 +41,34 @@ pub(super) enum Verb {
     /// Make another secret and print it, once; the one before counts until the next time
     Secret {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Close a client and revoke what it holds
     Disable {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Open a closed client again; nothing that was revoked comes back
     Enable {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
     /// Revoke everything a client has, or what it has on behalf of one user
     Revoke {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
         /// Only what it has on behalf of this user, by name or id
-        #[arg(long, value_name = "USER")]
+        #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
     /// Delete a client and revoke what it holds
     Delete {
         /// Which client
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
 }

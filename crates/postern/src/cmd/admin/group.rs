@@ -25,6 +25,7 @@ pub(super) enum Verb {
         /// Which group
         group: String,
         /// Who, by name or id
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Take a user out of a group; their tokens are void
@@ -32,6 +33,7 @@ pub(super) enum Verb {
         /// Which group
         group: String,
         /// Who, by name or id
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Delete a group; its members' tokens are void

@@ -4,6 +4,8 @@
 //! administration API calls; whoever may read the secret may call them, and the audit log tells who did.
 //!
 //! A provider that serves meanwhile hears of every change through the database.
+//!
+//! Ids are base64url (RFC 4648 §5) and may begin with a hyphen: every argument that takes one allows it.
 
 mod client;
 mod coherence;

@@ -21,12 +21,13 @@ pub(super) enum SessionVerb {
     /// Show who is logged in, and where
     List {
         /// Only sessions of this user, by name or id
-        #[arg(long, value_name = "USER")]
+        #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
     },
     /// End a session with what was granted in it
     End {
         /// Its name, as `list` shows it
+        #[arg(allow_hyphen_values = true)]
         sid: String,
     },
 }
@@ -68,6 +69,7 @@ pub(super) enum KeyVerb {
     /// A key leaked: what it signed is void, its successor signs at once
     Revoke {
         /// Its identifier, as `list` shows it
+        #[arg(allow_hyphen_values = true)]
         kid: String,
     },
 }
@@ -116,15 +118,16 @@ pub(super) enum TokenVerb {
     /// Show families that are alive: what each authorization led to
     Families {
         /// Only those on behalf of this user, by name or id
-        #[arg(long, value_name = "USER")]
+        #[arg(long, value_name = "USER", allow_hyphen_values = true)]
         user: Option<String>,
         /// Only those of this client
-        #[arg(long, value_name = "ID")]
+        #[arg(long, value_name = "ID", allow_hyphen_values = true)]
         client: Option<String>,
     },
     /// Revoke a family with all its tokens
     RevokeFamily {
         /// Its name, as `families` shows it
+        #[arg(allow_hyphen_values = true)]
         id: String,
     },
 }

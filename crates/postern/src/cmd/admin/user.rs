@@ -30,6 +30,7 @@ pub(super) enum Verb {
     /// Show an account with what belongs to it
     Show {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Show all accounts
@@ -38,6 +39,7 @@ pub(super) enum Verb {
     #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
     Change {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
         /// Another name
         #[arg(long, value_name = "NAME", group = "changes")]
@@ -58,6 +60,7 @@ pub(super) enum Verb {
     /// Set a password, asked for at the terminal unless told otherwise; who was logged in with the old one is out
     Password {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
         #[command(flatten)]
         password: PasswordFrom,
@@ -65,26 +68,31 @@ pub(super) enum Verb {
     /// Close an account and end everything of it
     Disable {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Open a closed account again; nothing that was revoked comes back
     Enable {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Forget wrong passwords, so that they can log in again at once
     Unlock {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// End all sessions and tokens: log out everywhere
     End {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
     /// Delete an account with all that belongs to it
     Delete {
         /// Who
+        #[arg(allow_hyphen_values = true)]
         user: String,
     },
 }
