@@ -12,6 +12,9 @@
 //!    ▲                                       └─────┬──────┘  hole: ask for what is missing
 //!    └── another history, a hole for 1 s, too much ┘
 //! ```
+//!
+//! What an echo promises holds as soon as all is applied that its head tells of, be that when the echo comes or when what it shows to be
+//! missing does.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -132,6 +135,8 @@ pub struct Consumer {
     opened: u64,
     /// What was last told to be applied, and when.
     told: (u64, Boot),
+    /// Leases that begin when everything up to a number is applied: the number, and until when.
+    owed: Vec<(u64, Boot)>,
 }
 
 impl Consumer {
@@ -159,6 +164,7 @@ impl Consumer {
             loads: 0,
             opened: 0,
             told: (0, Boot(0)),
+            owed: Vec::new(),
         }
     }
 
@@ -294,12 +300,26 @@ impl Consumer {
             return self.flush(Cause::WentBack, now, actions);
         }
         self.wanted = self.wanted.max(head.seq);
-        if self.contiguous >= head.seq {
-            let from = if mutation::is(Mutation::LeaseAtReceive) { now } else { probe.at };
-            self.view.extend(from.plus(self.settings.lease));
-        } else {
+        let from = if mutation::is(Mutation::LeaseAtReceive) { now } else { probe.at };
+        self.owed.retain(|(_, until)| now < *until);
+        self.owed.push((head.seq, from.plus(self.settings.lease)));
+        self.pay();
+        if self.contiguous < head.seq {
             self.gap.get_or_insert(now);
         }
+    }
+
+    /// Extends the lease by what is owed for all that is applied. Where every echo tells of something that has to be asked for, none would
+    /// ever find everything applied when it comes.
+    fn pay(&mut self) {
+        let (contiguous, view) = (self.contiguous, &self.view);
+        self.owed.retain(|(head, until)| {
+            let is_due = *head <= contiguous;
+            if is_due {
+                view.extend(*until);
+            }
+            !is_due
+        });
     }
 
     /// Counts what has no hole before it any more.
@@ -310,6 +330,7 @@ impl Consumer {
             }
         }
         self.view.set_contiguous(self.contiguous);
+        self.pay();
         if self.contiguous >= self.wanted && self.beyond.is_empty() {
             (self.gap, self.asked) = (None, None);
         }
@@ -340,6 +361,7 @@ impl Consumer {
         }
         (self.flushing, self.generation) = (true, self.view.generation());
         (self.gap, self.asked, self.loading) = (None, None, None);
+        self.owed.clear();
         if matches!(cause, Cause::Epoch | Cause::WentBack) {
             (self.epoch, self.beyond, self.contiguous) = (None, BTreeSet::new(), 0);
         } else if cause == Cause::Overflow {
@@ -437,12 +459,45 @@ mod tests {
         }
     }
 
+    fn node(view: &Arc<View>) -> Node {
+        let called = (ConsumerId([1; 16]), Name::new("node").unwrap());
+        let consumer = Consumer::new(called, Settings::default(), view.clone());
+        Node { consumer, now: NOW, drawn: 0 }
+    }
+
+    #[test]
+    fn what_every_echo_shows_to_be_missing_does_not_keep_the_lease_from_beginning() {
+        let view = Arc::new(View::new(10));
+        let mut node = node(&view);
+        node.probe(0);
+        for seq in 1..20 {
+            // Nobody tells of anything but who is asked, and something happens all the time.
+            node.probe(seq);
+            let asked = node.now;
+            node.now = node.now.plus(Duration::from_millis(1));
+            assert!(view.lease() < asked.plus(Settings::default().lease), "not before it is applied");
+            let event = Event { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX };
+            node.hear(&Body::Event { epoch: EPOCH, event });
+            assert_eq!(view.lease(), asked.plus(Settings::default().lease), "from when it was asked");
+        }
+        // What is owed of before a flush is not paid after it.
+        node.probe(21);
+        let event = |seq| Body::Event {
+            epoch: EPOCH,
+            event: Event { seq, tags: vec![tag(1)], not_before: None, until: i64::MAX },
+        };
+        node.now = node.now.plus(Settings::default().patience);
+        let mut actions = Vec::new();
+        node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
+        assert!(actions.contains(&Action::Flushed(Cause::Gap)), "{actions:?}");
+        [event(20), event(21)].iter().for_each(|event| drop(node.hear(event)));
+        assert_eq!(view.lease(), Boot(0));
+    }
+
     #[test]
     fn numbers_that_are_given_again_are_another_history() {
         let view = Arc::new(View::new(10));
-        let called = (ConsumerId([1; 16]), Name::new("node").unwrap());
-        let consumer = Consumer::new(called, Settings::default(), view.clone());
-        let mut node = Node { consumer, now: NOW, drawn: 0 };
+        let mut node = node(&view);
         node.probe(99);
         let event = Event { seq: 100, tags: vec![tag(1)], not_before: None, until: i64::MAX };
         node.hear(&Body::Event { epoch: EPOCH, event });

@@ -12,7 +12,8 @@
 //!    entry was last looked at, that is five loads and no lock.
 //!
 //! The order of the loads is the proof's: the lease first, since whatever it promises was applied before it was written; the
-//! floor last, since a tombstone is forgotten only after the floor was raised above it.
+//! floor after the tombstones, since one is forgotten only after the floor was raised above it; the generation last, since all of them
+//! go, and the floor sinks, when another history is begun.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasherDefault;
@@ -241,9 +242,6 @@ impl View {
         if now >= self.lease() {
             return Standing::NoLease;
         }
-        if stamp.generation != self.generation() && !mutation::is(Mutation::NoGeneration) {
-            return Standing::Void;
-        }
         let changes = self.changes.load(Ordering::Acquire);
         if stamp.compared.load(Ordering::Relaxed) != changes {
             if tags.iter().any(|tag| self.is_revoked(tag, stamp.version)) {
@@ -251,7 +249,9 @@ impl View {
             }
             stamp.compared.store(changes, Ordering::Relaxed);
         }
-        if self.is_below_floor(stamp.version) { Standing::Void } else { Standing::Good }
+        let void = self.is_below_floor(stamp.version)
+            || stamp.generation != self.generation() && !mutation::is(Mutation::NoGeneration);
+        if void { Standing::Void } else { Standing::Good }
     }
 
     /// Whether a credential that was found to be valid here, is revoked by none of `tags`, and was issued then (milliseconds since
@@ -279,15 +279,16 @@ impl View {
         if mutation::is(Mutation::DenialNotApplied) {
             return;
         }
+        // Another history is opened under the same lock: a number of one is not written among those of the other.
+        let mut order = self.order.lock();
         let followed = *self.epoch.read();
         if followed == Some(epoch) {
-            self.bury(&[tag], as_of);
+            self.bury(&mut order, &[tag], as_of);
             self.changes.fetch_add(1, Ordering::Release);
             return;
         }
         // Its number means nothing here, and what is kept rests on a history that may be over: all of it goes, since the denial
         // must not be forgotten. Once is enough: whoever shuts without end never opens.
-        let mut order = self.order.lock();
         match order.elsewhere.iter_mut().find(|(of, _)| *of == epoch) {
             Some((_, known)) => *known = as_of.max(*known),
             None => order.elsewhere.push_back((epoch, as_of)),
@@ -315,8 +316,7 @@ impl View {
     }
 
     /// Writes tombstones. The highest number wins, so that repetitions and late messages change nothing.
-    fn bury(&self, tags: &[Tag], seq: u64) {
-        let mut order = self.order.lock();
+    fn bury(&self, order: &mut Order, tags: &[Tag], seq: u64) {
         for tag in tags {
             let mut shard = self.shard(tag).write();
             let buried = shard.entry(*tag).or_insert(0);
@@ -333,7 +333,7 @@ impl View {
             order.by_seq.insert((seq, *tag));
         }
         while order.by_seq.len() > self.limit {
-            self.forget_oldest(&mut order);
+            self.forget_oldest(order);
         }
     }
 
@@ -356,7 +356,7 @@ impl View {
         {
             denials.add(*tag, Denial { not_before: event.not_before, until: event.until });
         }
-        self.bury(&event.tags, event.seq);
+        self.bury(&mut self.order.lock(), &event.tags, event.seq);
         self.changes.fetch_add(1, Ordering::Release);
     }
 

@@ -209,6 +209,8 @@ pub struct Presented {
     pub sid: Option<String>,
     /// Its family.
     pub family_id: Option<String>,
+    /// The key that signed it; `None`: it is opaque.
+    pub key: Option<String>,
     /// When it was made.
     pub issued_at: Timestamp,
     /// When what it rests on was read, in the time of the log.
@@ -232,6 +234,7 @@ impl Presented {
             self.user_id.as_deref().map(Subject::User),
             Some(Subject::Client(&self.client_id)),
             consent,
+            self.key.as_deref().map(Subject::Key),
         ];
         subjects.into_iter().flatten().map(|subject| secrets.tag(subject)).collect()
     }
@@ -271,6 +274,7 @@ async fn opaque_presented(provider: &Provider, text: &str) -> Result<Option<Pres
         audiences: token.audiences,
         sid: standing.sid,
         family_id: standing.family_id,
+        key: None,
         issued_at: token.issued_at,
         read_at: token.read_at,
         expires_at: token.expires_at,
@@ -314,6 +318,7 @@ fn jwt_claims(provider: &Provider, signed: jwt::Signed<'_>) -> Option<JwtClaims>
         scope: text("scope").unwrap_or_default().to_owned(),
         audiences,
         family: text("family").map(str::to_owned),
+        key: signed.key.map(str::to_owned),
         issued_at: time("iat")?,
         read_at: Lineage::of(claims, None).in_time_of_log(),
         expires_at: time("exp")?,
@@ -334,6 +339,8 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
             client_id: &claims.client_id,
             read_at: claims.read_at,
             tag: provider.secrets().tag(Subject::Token(&claims.jti)),
+            // The keys here may be some seconds old; the log is not.
+            key: provider.secrets().tag(Subject::Key(claims.key.as_deref().unwrap_or_default())),
             origins: origins(provider, &claims.client_id, user_id.map(String::as_str)),
         })
         .await?;
@@ -347,6 +354,7 @@ async fn jwt_presented(provider: &Provider, claims: &JwtClaims) -> Result<Option
         audiences: claims.audiences.clone(),
         sid: standing.sid,
         family_id: claims.family.clone(),
+        key: claims.key.clone(),
         issued_at: claims.issued_at,
         read_at: claims.read_at,
         expires_at: claims.expires_at,

@@ -5,15 +5,18 @@
 //!
 //! ```text
 //! who is it (name or address) → records of account and network → locked? nothing is computed
-//!   → remembered? → else the password threads → right: forget the account's failures, upgrade an old hash
+//!   → remembered? → else the password threads → right: still not locked? forget the account's failures, upgrade an old hash
 //!                                             → wrong: both records grow
 //! ```
 //!
-//! An unknown name, a closed account and a wrong password take the same time and get the same answer.
+//! An unknown name, a closed account and a wrong password take the same time and get the same answer: an unknown name has a record, too.
+//! The records are looked at again when a password was found right, so that many guesses at once are as many as one after the other: those
+//! that were found wrong meanwhile are counted.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use auth::time::Timestamp;
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use store::{
     Store, StoreError,
     attempts::{Attempts, ForgetAttempts, RecordAttempt},
@@ -30,6 +33,7 @@ use crate::{
         rules::{Person as Described, Refusal, Rules},
         verified::{Verified, VerifiedFault},
     },
+    secrets::Secrets,
 };
 
 /// How the account page and the forms call it (`amr`, RFC 8176).
@@ -145,41 +149,54 @@ impl Logins {
     /// Who has this name (or verified address) and this password, asked from this address.
     pub async fn verify(
         &self,
-        store: &Store,
+        (store, secrets): (&Store, &Secrets),
         name: &str,
         password: Password,
         from: IpAddr,
         now: Timestamp,
     ) -> Result<User, LoginFault> {
         let known = store.user_by_login(name).await?;
-        let account = known.as_ref().map(|(user, _)| account_subject(&user.id));
-        let network = format!("network {}", Network::of(from));
-        let of_account = match &account {
-            Some(account) => store.attempts(account).await?,
-            None => None,
+        let account = match &known {
+            Some((user, _)) => account_subject(&user.id),
+            None => nobody_subject(secrets, name),
         };
-        let of_network = store.attempts(&network).await?;
-        let records = [of_account, of_network].map(|attempts| attempts.map(|a| record(&a)));
-        if let Gate::Locked { retry_after } =
-            self.policy.decide(records[0].as_ref(), records[1].as_ref(), now)
-        {
-            tracing::warn!(account = account.as_deref(), network, "login refused: locked");
-            return Err(LoginFault::Locked(retry_after));
-        }
+        let subjects = [account, format!("network {}", Network::of(from))];
+        let mut had_failures = self.admitted(store, &subjects, now).await?;
         let stored = known.as_ref().and_then(|(_, stored)| stored.as_ref());
-        let verdict = self.compare(known.as_ref().map(|(user, _)| user), stored, &password, now).await?;
+        let user = known.as_ref().map(|(user, _)| user);
+        let (verdict, hashed) = self.compare(user, stored, &password, now).await?;
         match (known, verdict) {
             (Some((user, stored)), Verdict::Right { outdated }) if user.disabled_at.is_none() => {
-                self.succeeded(store, &user, stored, password, outdated, of_account.is_some()).await?;
+                if hashed {
+                    had_failures = self.admitted(store, &subjects, now).await?;
+                }
+                self.succeeded(store, &user, stored, password, outdated, had_failures).await?;
                 Ok(user)
             }
             _ => {
-                tracing::info!(account = account.as_deref(), network, "login failed");
-                if let Some(account) = account {
-                    count(store, account, self.policy.account(), now).await?;
-                }
+                let [account, network] = subjects;
+                tracing::info!(account, network, "login failed");
+                count(store, account, self.policy.account(), now).await?;
                 count(store, network, self.policy.network(), now).await?;
                 Err(LoginFault::Wrong)
+            }
+        }
+    }
+
+    /// Whether somebody may try, as the records of account and network say, and then whether the account's has failures.
+    async fn admitted(
+        &self,
+        store: &Store,
+        [account, network]: &[String; 2],
+        now: Timestamp,
+    ) -> Result<bool, LoginFault> {
+        let attempts = [store.attempts(account).await?, store.attempts(network).await?];
+        let [of_account, of_network] = attempts.map(|attempts| attempts.map(|a| record(&a)));
+        match self.policy.decide(of_account.as_ref(), of_network.as_ref(), now) {
+            Gate::Allowed => Ok(of_account.is_some()),
+            Gate::Locked { retry_after } => {
+                tracing::warn!(account, network, "login refused: locked");
+                Err(LoginFault::Locked(retry_after))
             }
         }
     }
@@ -203,23 +220,24 @@ impl Logins {
         count(store, subject, self.policy.account(), now).await
     }
 
+    /// What the password is worth, and whether it took a hash, and time, to find out.
     async fn compare(
         &self,
         user: Option<&User>,
         stored: Option<&StoredPassword>,
         password: &Password,
         now: Timestamp,
-    ) -> Result<Verdict, PoolError> {
+    ) -> Result<(Verdict, bool), PoolError> {
         if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored)
             && verified.holds(&user.id, &stored.phc, password, now)
         {
-            return Ok(Verdict::Right { outdated: false });
+            return Ok((Verdict::Right { outdated: false }, false));
         }
         let verdict = self.pool.verify(password.clone(), stored.map(|s| s.phc.clone())).await?;
         if let (Some(verified), Some(user), Some(stored)) = (&self.verified, user, stored) {
             verified.remember(&user.id, &stored.phc, password, verdict, now);
         }
-        Ok(verdict)
+        Ok((verdict, true))
     }
 
     async fn succeeded(
@@ -272,6 +290,13 @@ impl Logins {
 /// What an account's failures are counted under.
 pub(crate) fn account_subject(user_id: &str) -> String {
     format!("account {user_id}")
+}
+
+/// What failures are counted under where there is no such account. Its name is kept as a digest: people type passwords there.
+fn nobody_subject(secrets: &Secrets, name: &str) -> String {
+    // As names are compared: they are one that differ in case alone.
+    let digest = secrets.digest_of(&["login name", &name.to_lowercase()]);
+    format!("nobody {}", URL_SAFE_NO_PAD.encode(digest.0))
 }
 
 fn record(attempts: &Attempts) -> Record {

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 
 use auth::token::opaque::{self, Kind};
 use axum::http::{
-    HeaderMap, HeaderValue,
+    HeaderMap, HeaderValue, Method,
     header::{COOKIE, SET_COOKIE, USER_AGENT},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -49,13 +49,26 @@ impl Default for Caller {
     }
 }
 
+/// How a browser comes by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Naming {
+    /// It said it.
+    Known,
+    /// It is told.
+    Told,
+    /// It has none, as far as can be seen: its cookies may have been left out.
+    Unclear,
+}
+
 /// What a request says of the browser it came from.
 #[derive(Debug)]
 pub struct Browser {
     id: String,
-    is_new: bool,
+    naming: Naming,
     secure: bool,
     session: Option<Session>,
+    /// The session was not used for too long: nobody is logged in by it, but it is there to be ended.
+    rested: bool,
     digest: Option<Digest>,
     agent: String,
     caller: Caller,
@@ -65,12 +78,23 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Reads the cookies and looks the session up. A session that rested for too long is none.
-    pub async fn read(provider: &Provider, headers: &HeaderMap, caller: Caller) -> Result<Self, Fault> {
+    /// Reads the cookies and looks the session up. Nobody is logged in by one that rested for too long.
+    ///
+    /// Browsers send none along with a POST from another site (`SameSite=Lax`), but keep what they are answered: a browser is
+    /// named in answer to a GET alone, or every open page of ours would be another browser's.
+    pub async fn read(
+        provider: &Provider,
+        (method, headers): (&Method, &HeaderMap),
+        caller: Caller,
+    ) -> Result<Self, Fault> {
         let secure = provider.issuer().as_str().starts_with("https:");
         let named = cookie(headers, names(secure).0)
             .filter(|id| id.len() == BROWSER_TEXT && URL_SAFE_NO_PAD.decode(id).is_ok());
-        let is_new = named.is_none();
+        let naming = match named {
+            Some(_) => Naming::Known,
+            None if method.is_safe() => Naming::Told,
+            None => Naming::Unclear,
+        };
         let id = match named {
             Some(id) => id.to_owned(),
             None => draw_browser(provider)?,
@@ -84,15 +108,16 @@ impl Browser {
             None => None,
         };
         let idle = provider.lifetimes().session_idle;
-        let session = session.filter(|s| now < s.seen_at.plus(idle));
-        if let Some(session) = &session
+        let rested = session.as_ref().is_some_and(|session| now >= session.seen_at.plus(idle));
+        if let Some(session) = session.as_ref().filter(|_| !rested)
             && now.since(session.seen_at) >= SEEN_EVERY
         {
             provider.store().write(SeeSession { digest: session.digest, now }).await?;
         }
         let agent = headers.get(USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let agent = agent.chars().take(MAX_AGENT).collect();
-        Ok(Self { id, is_new, secure, session, digest, agent, caller, begun: None, ended: false })
+        let (begun, ended) = (None, false);
+        Ok(Self { id, naming, secure, session, rested, digest, agent, caller, begun, ended })
     }
 
     /// Its name: what flows are bound to.
@@ -102,6 +127,11 @@ impl Browser {
 
     /// The session, if somebody is logged in.
     pub fn session(&self) -> Option<&Session> {
+        self.session.as_ref().filter(|_| !self.rested)
+    }
+
+    /// The session that there is to be ended, also one that rested for too long: what was granted in it goes on.
+    pub fn to_end(&self) -> Option<&Session> {
         self.session.as_ref()
     }
 
@@ -117,7 +147,8 @@ impl Browser {
 
     /// Whether a form came from a page that this browser was shown.
     pub fn is_own_form(&self, provider: &Provider, proof: Option<&str>) -> bool {
-        !self.is_new && proof.is_some_and(|proof| provider.secrets().is_form_proof(proof, &self.id))
+        let is_own = |proof| provider.secrets().is_form_proof(proof, &self.id);
+        self.naming == Naming::Known && proof.is_some_and(is_own)
     }
 
     /// Logs a user in who has just proved who they are, as they were read for it. Somebody who was logged in as the same
@@ -171,12 +202,12 @@ impl Browser {
     pub(crate) fn enter(&mut self, session: Session, token: Zeroizing<String>) {
         tracing::info!(user = session.user_id, sid = session.sid, address = %self.caller.0, "logged in");
         self.digest = Some(session.digest);
-        self.session = Some(session);
+        (self.session, self.rested) = (Some(session), false);
         self.begun = Some(token);
         self.ended = false;
     }
 
-    /// Ends the session, and tells those who took part in it.
+    /// Ends the session, rested or not, and tells those who took part in it.
     pub async fn end(&mut self, provider: &Provider, reason: &'static str) -> Result<(), Fault> {
         if let Some(session) = self.session.take() {
             end(provider, &session.user_id, &session.sid, reason).await?;
@@ -202,7 +233,7 @@ impl Browser {
                 headers.append(SET_COOKIE, value);
             }
         };
-        if self.is_new {
+        if self.naming == Naming::Told {
             set(Zeroizing::new(format!("{browser}={}{attributes}; Max-Age=31536000", self.id)));
         }
         if let Some(token) = &self.begun {

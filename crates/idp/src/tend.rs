@@ -31,8 +31,7 @@ pub async fn tend(provider: Arc<Provider>) {
         ticks
     };
     let (mut keys, mut rotation) = (every(KEYS), every(ROTATION));
-    let (mut deliveries, mut sweep) = (every(DELIVERIES), every(SWEEP));
-    let told = provider.clone();
+    let (told, mut deliveries) = (provider.clone(), every(DELIVERIES));
     let deliver = async move {
         loop {
             deliveries.tick().await;
@@ -50,6 +49,17 @@ pub async fn tend(provider: Arc<Provider>) {
             }
         }
     };
+    let (old, mut sweep) = (provider.clone(), every(SWEEP));
+    let clean = async move {
+        loop {
+            sweep.tick().await;
+            old.logins().sweep(old.now());
+            match old.store().sweep(old.now(), LOG_KEPT).await {
+                Ok(swept) => tracing::debug!(rows = swept.expired, events = swept.events, "swept"),
+                Err(error) => tracing::warn!(%error, "what is over stays in the database for now"),
+            }
+        }
+    };
     let others = async move {
         loop {
             tokio::select! {
@@ -63,18 +73,11 @@ pub async fn tend(provider: Arc<Provider>) {
                     let period = provider.lifetimes().signing_key;
                     report("rotated", provider.keys().rotate_due(provider.place(), period, provider.now()).await);
                 }
-                _ = sweep.tick() => {
-                    provider.logins().sweep(provider.now());
-                    match provider.store().sweep(provider.now(), LOG_KEPT).await {
-                        Ok(swept) => tracing::debug!(rows = swept.expired, events = swept.events, "swept"),
-                        Err(error) => tracing::warn!(%error, "what is over stays in the database for now"),
-                    }
-                }
             }
         }
     };
-    // a client that takes its time must not keep the keys from being read
-    tokio::join!(deliver, tell, others);
+    // neither a client that takes its time nor a million rows that are over may keep the keys from being read
+    tokio::join!(deliver, tell, clean, others);
 }
 
 fn report(what: &str, result: Result<(), KeyError>) {

@@ -37,8 +37,8 @@ pub struct IssueCode {
     pub origins: Origins,
     /// The code.
     pub code: Code,
-    /// The scopes that the user must have allowed the client, still.
-    pub consented: Vec<String>,
+    /// The scopes that the user must have allowed the client, still, be they none; `None`: nobody is asked about this client.
+    pub consented: Option<Vec<String>>,
     /// The pushed authorization request it answers (RFC 9126), which is used up by it.
     pub answers: Option<Digest>,
 }
@@ -61,7 +61,9 @@ impl Change for IssueCode {
         if !tx.hold_grant(&self.family, &self.origins).await? {
             return Ok(Issued::Over);
         }
-        if !self.consented.is_empty() && !tx.hold_consent(&self.family, &self.consented).await? {
+        if let Some(consented) = &self.consented
+            && !tx.hold_consent(&self.family, consented).await?
+        {
             return Ok(Issued::Over);
         }
         if let Some(pushed) = &self.answers

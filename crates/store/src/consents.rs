@@ -85,26 +85,42 @@ impl Tx<'_> {
     }
 }
 
-/// Remembers a consent in place of an earlier one for the same client.
+/// Remembers a consent in place of the one for the same client that was read. `false` when it is another one by now.
 #[derive(Debug, Clone)]
-pub struct GiveConsent(pub Consent);
+pub struct GiveConsent {
+    /// What is allowed, together with what was.
+    pub consent: Consent,
+    /// The scopes of the one that was read; `None`: there was none.
+    pub before: Option<String>,
+}
 
 impl Change for GiveConsent {
-    type Output = ();
+    type Output = bool;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
-        let consent = &self.0;
-        sqlx::query(
-            "INSERT INTO consents (user_id, client_id, scopes, given_at) VALUES ($1, $2, $3, $4) \
-             ON CONFLICT (user_id, client_id) DO UPDATE SET scopes = excluded.scopes, given_at = excluded.given_at",
-        )
-        .bind(&consent.user_id)
-        .bind(&consent.client_id)
-        .bind(&consent.scopes)
-        .bind(millis(consent.given_at))
-        .execute(&mut *tx.connection)
-        .await?;
-        Ok(())
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let statement = match self.before {
+            None => {
+                "INSERT INTO consents (user_id, client_id, scopes, given_at) VALUES ($1, $2, $3, $4) \
+                 ON CONFLICT (user_id, client_id) DO NOTHING"
+            }
+            Some(_) => {
+                "UPDATE consents SET scopes = $3, given_at = $4 \
+                 WHERE user_id = $1 AND client_id = $2 AND scopes = $5"
+            }
+        };
+        let mut query = sqlx::query(statement)
+            .bind(&self.consent.user_id)
+            .bind(&self.consent.client_id)
+            .bind(&self.consent.scopes)
+            .bind(millis(self.consent.given_at));
+        if let Some(before) = &self.before {
+            query = query.bind(before);
+        }
+        Ok(query.execute(&mut *tx.connection).await?.rows_affected() == 1)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }
 

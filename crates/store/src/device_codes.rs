@@ -152,7 +152,7 @@ pub enum Polled {
     TooSoon,
     /// The person said no (`access_denied`).
     Denied,
-    /// The person said yes: what was decided. Nothing is redeemed by asking.
+    /// The person said yes: what was decided. Nothing is redeemed by asking; whether it was redeemed before, and is over, shows when it is.
     Approved {
         /// Who.
         user_id: String,
@@ -185,7 +185,7 @@ impl Change for PollDeviceCode {
         let polled = sqlx::query(
             "UPDATE device_codes SET polled_at = $3 WHERE digest = $1 AND client_id = $2 \
              AND (polled_at IS NULL OR polled_at + wait_millis <= $3) \
-             RETURNING approved, user_id, sid, details, expires_at",
+             RETURNING approved, user_id, sid, details, expires_at, redeemed_at",
         )
         .bind(self.digest.as_slice())
         .bind(&self.client_id)
@@ -205,7 +205,9 @@ impl Change for PollDeviceCode {
             .await?;
             return Ok(if slower.rows_affected() == 1 { Polled::TooSoon } else { Polled::Unknown });
         };
-        if timestamp(row.try_get(4)?) <= self.now {
+        // One that was redeemed is tried again, however late: whoever redeems it hears that, and what came of it ends.
+        let redeemed = row.try_get::<Option<i64>, _>(5)?.is_some();
+        if !redeemed && timestamp(row.try_get(4)?) <= self.now {
             return Ok(Polled::Expired);
         }
         Ok(match row.try_get::<Option<i64>, _>(0)? {

@@ -292,8 +292,50 @@ impl Change for RevokeFamily {
     }
 }
 
+/// Families that [`RevokeSome`] takes at once: nobody waits long for the rows and the lock.
+pub const TOGETHER: u64 = 500;
+
+/// Revokes some of a client's families, as a beginning of [`RevokeGrants`], which would keep everybody else from writing while it revokes
+/// a million of them. Nobody is told yet. How many, and after which to go on; `None`: there are no more.
+#[derive(Debug, Clone)]
+pub struct RevokeSome {
+    /// Whose.
+    pub client_id: String,
+    /// Those after this one.
+    pub after: String,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeSome {
+    type Output = (u64, Option<String>);
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
+        const ALIVE: &str = "client_id = $1 AND id > $3 AND revoked_at IS NULL AND expires_at > $2";
+        let select = format!("SELECT id FROM families WHERE {ALIVE} ORDER BY id LIMIT {TOGETHER}");
+        let some = sqlx::query(sqlx::AssertSqlSafe(select))
+            .bind(&self.client_id)
+            .bind(millis(self.now))
+            .bind(&self.after)
+            .fetch_all(&mut *tx.connection)
+            .await?;
+        let Some(last) = some.last() else { return Ok((0, None)) };
+        // What is the last one only the database can say: its order of texts is its own.
+        let last: String = last.try_get(0)?;
+        let update = format!("UPDATE families SET revoked_at = $2 WHERE {ALIVE} AND id <= $4");
+        let revoked = sqlx::query(sqlx::AssertSqlSafe(update))
+            .bind(&self.client_id)
+            .bind(millis(self.now))
+            .bind(&self.after)
+            .bind(&last)
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok((revoked.rows_affected(), (some.len() as u64 == TOGETHER).then_some(last)))
+    }
+}
+
 /// Revokes everything that a client has, or what it has on behalf of one user: families, tokens without one, and devices
-/// that were admitted and have not asked yet. Consents stay. The count is that of families and of tokens that are asked about.
+/// that were admitted and have not asked yet. Consents stay. The count is that of families and of tokens without one that are asked about.
 #[derive(Debug, Clone)]
 pub struct RevokeGrants {
     /// Whose tokens.
@@ -318,7 +360,8 @@ impl Change for RevokeGrants {
                 false,
             ),
             ("UPDATE families SET revoked_at = $2 WHERE revoked_at IS NULL", true),
-            ("UPDATE access_tokens SET revoked_at = $2 WHERE revoked_at IS NULL", true),
+            // Those of a family are worth nothing without it.
+            ("UPDATE access_tokens SET revoked_at = $2 WHERE family_id IS NULL AND revoked_at IS NULL", true),
         ] {
             let update = format!("{statement} AND expires_at > $2 AND client_id = $1 AND {whose}");
             let done = sqlx::query(sqlx::AssertSqlSafe(update))

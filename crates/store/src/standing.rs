@@ -22,6 +22,8 @@ pub struct Claimed<'a> {
     pub read_at: Timestamp,
     /// Of its `jti`.
     pub tag: Tag,
+    /// Of the key that signed it.
+    pub key: Tag,
     /// What else it follows from.
     pub origins: Origins,
 }
@@ -29,7 +31,7 @@ pub struct Claimed<'a> {
 /// What decides whether it is worth something, as of one state of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimStanding {
-    /// Neither it, nor its family, nor its user, nor its client was revoked, disabled or deleted.
+    /// Neither it, nor its key, nor its family, nor its user, nor its client was revoked, disabled or deleted.
     pub unrevoked: bool,
     /// The name of the user it speaks for.
     pub user_name: Option<String>,
@@ -53,7 +55,7 @@ impl Store {
              AND (CAST($2 AS TEXT) IS NULL \
              OR (u.id IS NOT NULL AND u.disabled_at IS NULL AND u.tokens_not_before <= $4)) \
              AND c.disabled_at IS NULL \
-             AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN ($5, $6, $7) \
+             AND NOT EXISTS (SELECT 1 FROM denials d WHERE d.tag IN ($5, $6, $7, $8) \
              AND (d.not_before IS NULL OR d.not_before > $4)) \
              THEN 1 ELSE 0 END, u.name, CASE WHEN f.outlives_session = 0 THEN f.sid END, h.epoch, h.seq \
              FROM invalidation_head h \
@@ -67,7 +69,8 @@ impl Store {
         .bind(millis(claimed.read_at))
         .bind(&claimed.tag.0[..])
         .bind(&claimed.origins[0].0[..])
-        .bind(&claimed.origins[1].0[..]);
+        .bind(&claimed.origins[1].0[..])
+        .bind(&claimed.key.0[..]);
         let row = self.readers().one(ask).await?;
         Ok(ClaimStanding {
             unrevoked: number(row.try_get(0)?) == 1,

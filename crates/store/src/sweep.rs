@@ -1,7 +1,8 @@
 //! Deleting what is over, in small steps.
 //!
 //! Each step is a transaction of its own with a few hundred rows, so that nobody waits long for the lock, and a sweep
-//! that is cut short has done what it did. Nodes may sweep at the same time: a row is deleted once.
+//! that is cut short has done what it did. It goes on until nothing is left that was over when it began, however much that is: what is
+//! written faster than it is deleted fills the disk. Nodes may sweep at the same time: a row is deleted once, by whoever holds it.
 
 use std::time::Duration;
 
@@ -14,8 +15,6 @@ use crate::value::millis;
 
 /// Rows of one step.
 const STEP: i64 = 500;
-/// Steps of one table in one sweep: what is left is for the next.
-const STEPS: u32 = 40;
 
 /// How long is kept what happened, for receivers who have not heard it: longer than anybody is told.
 const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
@@ -31,9 +30,13 @@ pub struct Swept {
 
 /// What else must hold for a row to go: nothing.
 const ALWAYS: &str = "";
-/// A family stays as long as its session: it tells which clients hear of the session's end.
+/// A family stays as long as its session: it tells which clients hear of the session's end. And as long as anything of it is there, which
+/// goes in steps of its own: with the family all of it would go at once.
 const KEPT: &str = " AND NOT EXISTS \
-     (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL)";
+     (SELECT 1 FROM sessions s WHERE s.sid = families.sid AND s.ended_at IS NULL) \
+     AND NOT EXISTS (SELECT 1 FROM refresh_tokens r WHERE r.family_id = families.id) \
+     AND NOT EXISTS (SELECT 1 FROM access_tokens a WHERE a.family_id = families.id) \
+     AND NOT EXISTS (SELECT 1 FROM codes c WHERE c.family_id = families.id)";
 
 type Table = (&'static str, &'static str, &'static str, &'static str);
 /// Those of a gateway, which has no more to sweep when the database is its own.
@@ -80,12 +83,15 @@ pub(crate) async fn steps(
     (table, key, column, condition): Table,
     before: i64,
 ) -> Result<u64, StoreError> {
+    // The outer condition is looked at again when somebody else has changed a row meanwhile: what was over may be needed again, as a
+    // denial is that was renewed.
     let statement = format!(
-        "DELETE FROM {table} WHERE {key} IN \
-         (SELECT {key} FROM {table} WHERE {column} <= $1{condition} ORDER BY {column}, {key} LIMIT $2)"
+        "DELETE FROM {table} WHERE {column} <= $1 AND {key} IN \
+         (SELECT {key} FROM {table} WHERE {column} <= $1{condition} ORDER BY {column}, {key} LIMIT $2{})",
+        dialect.unless_busy()
     );
     let mut deleted = 0;
-    for _ in 0..STEPS {
+    loop {
         let mut step = pool.begin_with(dialect.begin()).await?;
         let rows = sqlx::query(sqlx::AssertSqlSafe(statement.as_str()))
             .bind(before)
@@ -96,8 +102,7 @@ pub(crate) async fn steps(
         step.commit().await?;
         deleted += rows;
         if rows < STEP.unsigned_abs() {
-            break;
+            return Ok(deleted);
         }
     }
-    Ok(deleted)
 }

@@ -123,11 +123,10 @@ impl Store {
         &self,
         login: &str,
     ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
-        let key = key(login);
-        if let Some(found) = self.user_where("name_key = $1", &key).await? {
-            return Ok(Some(found));
-        }
-        self.user_where("email_key = $1 AND email_verified_at IS NOT NULL", &key).await
+        // One question, whichever it is: how long it takes tells nobody.
+        let condition = "name_key = $1 OR (email_key = $1 AND email_verified_at IS NOT NULL) \
+             ORDER BY CASE WHEN name_key = $1 THEN 0 ELSE 1 END LIMIT 1";
+        self.user_where(condition, &key(login)).await
     }
 
     async fn user_where(
@@ -406,11 +405,11 @@ impl Change for EnableUser {
 }
 
 /// Gives an account another name, address or claims. What they hold goes on; what caches know of them is told to be old.
-/// `false` when there is no such user.
+/// `false` when it is no longer what was read, or not there: read again, and decide again.
 #[derive(Debug, Clone)]
 pub struct ChangeUser {
-    /// Whose.
-    pub user_id: String,
+    /// Whose, as it was read.
+    pub from: User,
     /// What they are to type.
     pub name: String,
     /// Their address.
@@ -433,9 +432,10 @@ impl Change for ChangeUser {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
         let changed = sqlx::query(
             "UPDATE users SET name = $2, name_key = $3, email = $4, email_key = $5, email_verified_at = $6, \
-             claims = $7, updated_at = $8 WHERE id = $1",
+             claims = $7, updated_at = $8 WHERE id = $1 AND name = $9 AND email IS NOT DISTINCT FROM $10 \
+             AND email_verified_at IS NOT DISTINCT FROM $11 AND claims = $12",
         )
-        .bind(&self.user_id)
+        .bind(&self.from.id)
         .bind(&self.name)
         .bind(key(&self.name))
         .bind(&self.email)
@@ -443,6 +443,10 @@ impl Change for ChangeUser {
         .bind(self.email_verified_at.map(millis))
         .bind(&self.claims)
         .bind(millis(self.now))
+        .bind(&self.from.name)
+        .bind(&self.from.email)
+        .bind(self.from.email_verified_at.map(millis))
+        .bind(&self.from.claims)
         .execute(&mut *tx.connection)
         .await
         .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;

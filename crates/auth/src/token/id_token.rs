@@ -209,13 +209,13 @@ mod tests {
 
     fn id(typ: Option<&str>, changes: &str, nonce: Option<&str>) -> Result<String, TokenError> {
         let document = with(ID, changes);
-        let token = id_token(Signed { typ, claims: document.root() }, &EXPECTED, nonce, NOW)?;
+        let token = id_token(Signed { typ, key: None, claims: document.root() }, &EXPECTED, nonce, NOW)?;
         Ok(format!("{} {}", token.subject, token.sid.unwrap_or("-")))
     }
 
     fn out(typ: Option<&str>, changes: &str) -> Result<String, TokenError> {
         let document = with(OUT, changes);
-        let token = logout_token(Signed { typ, claims: document.root() }, &EXPECTED, NOW)?;
+        let token = logout_token(Signed { typ, key: None, claims: document.root() }, &EXPECTED, NOW)?;
         let end = token.expires.as_secs() - NOW.as_secs();
         Ok(format!("{:?} {:?} {} {end}", token.subject, token.sid, token.jti))
     }

@@ -36,6 +36,8 @@ pub struct Unverified<'a> {
 pub struct Signed<'t> {
     /// `typ` of the header, as sent.
     pub typ: Option<&'t str>,
+    /// `kid` of the header: which key that is, if the token says.
+    pub key: Option<&'t str>,
     /// The payload, an object.
     pub claims: Value<'t>,
 }
@@ -156,7 +158,7 @@ impl Unverified<'_> {
             return Err(TokenError::AlgorithmNotAllowed);
         }
         keys.select(self.kid(), self.algorithm)?.verify(self.signed, &self.signature)?;
-        Ok(Signed { typ: self.typ_text.as_deref(), claims: self.payload.root() })
+        Ok(Signed { typ: self.typ_text.as_deref(), key: self.kid(), claims: self.payload.root() })
     }
 
     /// Whether the token may be good although [`Unverified::verify`] said `error`, because the issuer's keys are

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::clients::{self as rows, ChangeClient, DeleteClient};
 
-use super::{Admin, AdminFault, Both, Page, Refused, Secret, paging, seconds};
+use super::{Admin, AdminFault, Both, Page, Refused, Secret, TRIES, paging, seconds};
 use crate::{
     client::{
         Client, Proof,
@@ -16,8 +16,6 @@ use crate::{
     secrets::Subject,
 };
 
-/// How often a change is tried that somebody else came before.
-const TRIES: usize = 5;
 /// Where a list goes on: among the clients of the configuration, or among those of the database.
 const IN_CONFIGURATION: &str = "configuration/";
 const IN_DATABASE: &str = "database/";
@@ -210,6 +208,8 @@ impl Admin<'_> {
 
     /// Closes a client, and revokes what it holds.
     pub async fn disable_client(&self, id: &str) -> Result<ClientView, AdminFault> {
+        self.client_row(id).await?;
+        self.begin_to_revoke(id, "client disabled").await?;
         self.retried(id, "client.disable", |row| {
             let change = self.change(row, &read(row)?, Some(self.now()), "client disabled")?;
             Ok(Both(change, self.grants_of(id, None, "client disabled")))
@@ -228,6 +228,7 @@ impl Admin<'_> {
     /// Deletes a client, revokes what it holds, and forgets what people allowed it.
     pub async fn delete_client(&self, id: &str) -> Result<(), AdminFault> {
         self.client_row(id).await?;
+        self.begin_to_revoke(id, "client deleted").await?;
         let now = self.now();
         let revocation = ending::so_far(vec![self.tag(Subject::Client(id))], "client deleted", now);
         let change = DeleteClient { id: id.to_owned(), revocation, now };

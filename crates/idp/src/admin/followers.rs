@@ -11,7 +11,11 @@ use coherence::{
     roster::{all_applied, has_applied},
 };
 use serde::Serialize;
-use store::{StoreError, followers::Listed, invalidation::ConfirmDenied};
+use store::{
+    StoreError,
+    followers::Listed,
+    invalidation::{ConfirmDenied, ProveHead},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{Admin, AdminFault};
@@ -109,8 +113,8 @@ impl Admin<'_> {
 /// Waits until everything is refused everywhere that was durable at `since`.
 pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
     let store = provider.store();
-    // Read after it was durable: it counts that.
-    let head = store.head().await?;
+    // Read after it was durable: it counts that. Proven: a database that another has taken over from must not say that all is done.
+    let head = store.write(ProveHead).await?;
     loop {
         let listed = store.followers().await.ok();
         let followers: Option<Vec<_>> =

@@ -6,14 +6,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
 
-use super::{Admin, AdminFault, Page, check, paging, seconds, users::UserView};
+use super::{Admin, AdminFault, Page, TRIES, check, paging, seconds, users::UserView};
 use crate::{ending, secrets::Subject};
 use auth::token::security_event::Kind;
 
 /// Members whose tags are read at once.
 const BATCH: u32 = 500;
-/// How often a group is deleted that somebody joins meanwhile.
-const TRIES: usize = 5;
 
 /// A group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]

@@ -40,6 +40,9 @@ pub use self::{
 };
 use crate::provider::Provider;
 
+/// How often a change is tried that somebody else came before.
+const TRIES: usize = 5;
+
 /// Somebody who administers a provider.
 #[derive(Debug, Clone)]
 pub struct Admin<'p> {

@@ -7,7 +7,7 @@ use store::{
     Change, StoreError, Tx,
     access_tokens::{Revoke, RevokeAccessToken},
     audit::{Audited, Entry},
-    families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants},
+    families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants, RevokeSome},
 };
 
 use super::{Admin, AdminFault, Page, Secret, followers::Refusal, paging, seconds};
@@ -19,6 +19,8 @@ use crate::{
 
 /// What is told of a token that an operator revokes.
 const BY_OPERATOR: &str = "access token revoked by an operator";
+/// And of all that a client has.
+const ALL: &str = "revoked by an operator";
 
 /// Tokens that are revoked in one transaction at most.
 pub const MOST_TOKENS: usize = 500;
@@ -309,8 +311,32 @@ impl Admin<'_> {
         }
         let detail = revoke.user.as_ref().map_or(Value::Null, |user| json!({ "user": user }));
         let entry = self.entry("client.revoke", format!("client:{client}"), &detail);
-        let change = self.grants_of(client, revoke.user.as_deref(), "revoked by an operator");
-        Ok(Revoked { count: self.write(change, entry).await? })
+        let begun = match revoke.user {
+            Some(_) => 0,
+            None => self.begin_to_revoke(client, ALL).await?,
+        };
+        let change = self.grants_of(client, revoke.user.as_deref(), ALL);
+        Ok(Revoked { count: begun + self.write(change, entry).await? })
+    }
+
+    /// Revokes a client's families some at a time, so that whatever ends them all has few left: how many. Where there are many, those who
+    /// ask nobody are told before, and once more with the last of them. If it is broken off, the same is to be done again.
+    pub(super) async fn begin_to_revoke(
+        &self,
+        client: &str,
+        reason: &'static str,
+    ) -> Result<u64, AdminFault> {
+        let (store, mut all, mut after) = (self.provider.store(), 0, String::new());
+        loop {
+            let some = RevokeSome { client_id: client.to_owned(), after, now: self.now() };
+            let (count, last) = store.write(some).await?;
+            let Some(last) = last else { return Ok(all + count) };
+            if all == 0 {
+                let revocation = ending::so_far(vec![self.tag(Subject::Client(client))], reason, self.now());
+                store.write(Revoke { revocation, now: self.now() }).await?;
+            }
+            (all, after) = (all + count, last);
+        }
     }
 
     /// What revokes everything a client has, or has on behalf of one user.

@@ -8,7 +8,7 @@ use store::{
     users::{self as rows, ChangeUser, DeleteUser, EnableUser, Ending, StoredPassword, User},
 };
 
-use super::{Admin, AdminFault, Page, Refused, Secret, check, paging, seconds};
+use super::{Admin, AdminFault, Page, Refused, Secret, TRIES, check, paging, seconds};
 use crate::{ending, login::account_subject, passwords::Password};
 use auth::token::security_event::Kind;
 
@@ -228,7 +228,19 @@ impl Admin<'_> {
 
     /// Changes name, address or claims. What they hold goes on.
     pub async fn change_user(&self, id: &str, change: UserChange) -> Result<UserView, AdminFault> {
-        let user = self.user_row(id).await?;
+        let detail = changed(&change);
+        for _ in 0..TRIES {
+            let row = self.user_change(self.user_row(id).await?, &change)?;
+            if self.write(row, self.entry("user.change", target(id), &detail)).await? {
+                self.provider.logins().forget(id);
+                return Ok(self.user_row(id).await?.into());
+            }
+        }
+        Err(AdminFault::Conflict(format!("user {id:?} is changed again and again by others: try again")))
+    }
+
+    /// What a change makes of an account as it is.
+    fn user_change(&self, user: User, change: &UserChange) -> Result<ChangeUser, AdminFault> {
         let mut faults = Vec::new();
         if let Some(name) = &change.name {
             check::name("name", name, &mut faults);
@@ -249,23 +261,16 @@ impl Admin<'_> {
             Some(false) => None,
             None => user.email_verified_at.filter(|_| same),
         };
-        let detail = changed(&change);
-        let row = ChangeUser {
-            user_id: id.to_owned(),
-            name: change.name.unwrap_or(user.name),
+        let claims = change.claims.clone().map(|claims| Value::Object(claims).to_string());
+        Ok(ChangeUser {
+            name: change.name.clone().unwrap_or_else(|| user.name.clone()),
             email,
             email_verified_at: verified,
-            claims: change.claims.map_or(user.claims, |claims| Value::Object(claims).to_string()),
-            revocation: ending::changed(self.provider, id, "account changed", now),
+            claims: claims.unwrap_or_else(|| user.claims.clone()),
+            revocation: ending::changed(self.provider, &user.id, "account changed", now),
             now,
-        };
-        AdminFault::gone_unless(
-            self.write(row, self.entry("user.change", target(id), &detail)).await?,
-            "user",
-            id,
-        )?;
-        self.provider.logins().forget(id);
-        Ok(self.user_row(id).await?.into())
+            from: user,
+        })
     }
 
     /// Sets a password: whoever was logged in with the old one is out.

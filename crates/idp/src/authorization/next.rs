@@ -27,8 +27,8 @@ pub struct Situation<'a> {
     pub person: Option<Person<'a>>,
     /// Whom a verified `id_token_hint` names.
     pub hinted: Option<&'a str>,
-    /// What this person has allowed this client.
-    pub consented: &'a ScopeSet,
+    /// What this person has allowed this client; `None`: they were never asked, or have withdrawn it.
+    pub consented: Option<&'a ScopeSet>,
     /// Whether this client's people are asked at all; an operator vouches for those who are not.
     pub asks_consent: bool,
     /// When the person allowed this very request, if they did.
@@ -102,8 +102,11 @@ pub fn next(request: &AuthorizationRequest, situation: &Situation<'_>) -> Next {
     }
     let asked_again = matches!(request.prompt, Prompt::AsNeeded { consent: true, .. });
     let allowed = situation.allowed_at.is_some_and(|at| at >= situation.began_at);
-    let new = request.to_allow.without(situation.consented);
-    let settled = allowed || (!asked_again && (new.is_empty() || !situation.asks_consent));
+    let new =
+        situation.consented.map_or_else(|| request.to_allow.clone(), |had| request.to_allow.without(had));
+    // Who asks for no scope is asked about as well: the person's name is something of theirs.
+    let consented = situation.consented.is_some() && new.is_empty();
+    let settled = allowed || (!asked_again && (consented || !situation.asks_consent));
     match settled {
         true => Next::Issue(request.scopes.clone()),
         false if silent => Next::Refuse(Refused::ConsentRequired),
@@ -191,7 +194,7 @@ mod tests {
         Situation {
             person: Some(Person { subject: "ada", authenticated_at, acr: None }),
             hinted: None,
-            consented,
+            consented: Some(consented),
             asks_consent: true,
             allowed_at: None,
             began_at: BEGAN,
@@ -277,6 +280,24 @@ mod tests {
         assert_eq!(next(&plain, &allowed), Next::Issue(scopes("openid email")));
         let long_ago = Situation { allowed_at: Some(BEGAN.minus(Duration::from_secs(1))), ..ada(60, &some) };
         assert_eq!(next(&plain, &long_ago), Next::Consent(scopes("email")), "that was another request");
+    }
+
+    #[test]
+    fn who_asks_for_no_scope_is_asked_about_once() {
+        let none = ScopeSet::default();
+        let bare =
+            |prompt| AuthorizationRequest { scopes: none.clone(), to_allow: none.clone(), ..request(prompt) };
+        let plain = bare(Prompt::AsNeeded { login: false, consent: false, select_account: false });
+        let never = Situation { consented: None, ..ada(60, &none) };
+        assert_eq!(next(&plain, &never), Next::Consent(none.clone()));
+        assert_eq!(next(&bare(Prompt::Nothing), &never), Next::Refuse(Refused::ConsentRequired));
+        assert_eq!(next(&plain, &Situation { allowed_at: Some(BEGAN), ..never }), Next::Issue(none.clone()));
+        assert_eq!(next(&plain, &Situation { asks_consent: false, ..never }), Next::Issue(none.clone()));
+        assert_eq!(
+            next(&plain, &ada(60, &none)),
+            Next::Issue(none.clone()),
+            "allowed before, though of no scope"
+        );
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Rights<'a> {
     pub redirect_uris: &'a [RedirectUri],
     /// Its scopes.
     pub scopes: &'a ScopeSet,
+    /// Those of them that it gets when it asks for none.
+    pub default_scopes: &'a ScopeSet,
     /// Whether it must prove that it is who asked: public clients always must (RFC 9700 §2.1.1).
     pub needs_challenge: bool,
 }
@@ -217,7 +219,7 @@ pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Ref
         text => Ok(text.map(Box::from)),
     };
     text("state")?;
-    let scopes = scopes(form, rights.scopes).map_err(refuse)?;
+    let scopes = scopes(form, rights).map_err(refuse)?;
     let claims = claims(text("claims")?.as_deref()).map_err(refuse)?;
     Ok(AuthorizationRequest {
         redirect_uri: asked.map(Into::into),
@@ -243,7 +245,10 @@ fn redirect_uri<'a>(
     asked: Option<&'a str>,
     rights: Rights<'a>,
 ) -> Result<&'a str, AddressFault> {
-    let openid = form.get("scope").is_some_and(|scope| words(scope).any(|word| word == "openid"));
+    let openid = match form.get("scope") {
+        Some(scope) => words(scope).any(|word| word == "openid"),
+        None => rights.default_scopes.contains("openid"),
+    };
     match (asked, rights.redirect_uris) {
         (Some(asked), registered) if registered.iter().any(|uri| uri.admits(asked)) => Ok(asked),
         (Some(_), _) => Err(AddressFault::NotRegistered),
@@ -260,10 +265,11 @@ fn supported(form: &Form) -> Result<(), RequestFault> {
     demand(response_type == "code", RequestFault::ResponseType)
 }
 
-fn scopes(form: &Form, own: &ScopeSet) -> Result<ScopeSet, RequestFault> {
-    let Some(asked) = form.get("scope") else { return Ok(ScopeSet::default()) };
+/// Of what is asked for what it may have, or what it gets when it asks for nothing (RFC 6749 §3.3).
+fn scopes(form: &Form, rights: Rights<'_>) -> Result<ScopeSet, RequestFault> {
+    let Some(asked) = form.get("scope") else { return Ok(rights.default_scopes.clone()) };
     let asked = ScopeSet::parse(asked).map_err(|_| RequestFault::Scope)?;
-    let granted = asked.within(own);
+    let granted = asked.within(rights.scopes);
     demand(!granted.is_empty(), RequestFault::NoScope)?;
     Ok(granted)
 }
@@ -395,7 +401,13 @@ mod tests {
             .collect();
         let redirect_uris: Vec<_> = registered.iter().map(|uri| RedirectUri::parse(uri).unwrap()).collect();
         let scopes = ScopeSet::parse("openid profile email").unwrap();
-        let rights = Rights { redirect_uris: &redirect_uris, scopes: &scopes, needs_challenge };
+        let default_scopes = ScopeSet::parse("email").unwrap();
+        let rights = Rights {
+            redirect_uris: &redirect_uris,
+            scopes: &scopes,
+            default_scopes: &default_scopes,
+            needs_challenge,
+        };
         read(&Form::parse(body.join("&").as_bytes()).unwrap(), rights)
     }
 
@@ -419,6 +431,13 @@ mod tests {
         assert_eq!(request.scopes.to_wire().as_deref(), Some("openid profile"));
         assert_eq!((request.nonce, request.challenge, request.max_age), (None, None, None));
         assert_eq!(request.prompt, Prompt::default());
+    }
+
+    #[test]
+    fn who_asks_for_no_scope_gets_the_default() {
+        let request = ask(&[("scope", "")]).unwrap();
+        assert_eq!(request.scopes.to_wire().as_deref(), Some("email"));
+        assert_eq!(request.to_allow, request.scopes, "and it is to be allowed");
     }
 
     #[test]

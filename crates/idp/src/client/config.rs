@@ -35,6 +35,11 @@ pub const MAX_GROUPS: usize = 128;
 /// Most redirect URIs of one client.
 pub const MAX_REDIRECTS: usize = 64;
 
+/// Whether a client may be called so.
+pub(crate) fn is_client_id(id: &str) -> bool {
+    (1..=MAX_CLIENT_ID).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
+}
+
 /// One client as configured. Members that are left out are as in [`ClientConfig::default`]: it may do nothing.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -314,9 +319,7 @@ impl ClientConfig {
 
     /// `None` only when a fault was noted.
     fn build(&self, defaults: &ClientDefaults, faults: &mut Faults) -> Option<Client> {
-        let id_fits =
-            (1..=MAX_CLIENT_ID).contains(&self.id.len()) && self.id.bytes().all(|b| b.is_ascii_graphic());
-        faults.demand(id_fits, || "id".into(), ClientReason::ClientId);
+        faults.demand(is_client_id(&self.id), || "id".into(), ClientReason::ClientId);
         let name = self.name.as_deref().unwrap_or(&self.id).trim();
         let fits = (1..=MAX_NAME.max(MAX_CLIENT_ID)).contains(&name.chars().count());
         let plain = fits && !name.chars().any(char::is_control);

@@ -213,9 +213,9 @@ fn entry(session: &Session, action: &str, target: String, now: Timestamp) -> Ent
     }
 }
 
-/// Signs out.
+/// Signs out, also who rested for too long to see their page again.
 async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Response {
-    let (mut visit, _, _) = match form_of(&provider, request).await {
+    let (mut visit, _) = match Visit::begin_form(&provider, request).await {
         Ok(begun) => begun,
         Err(response) => return response,
     };
@@ -386,8 +386,9 @@ async fn try_password(
     };
     let Ok(new) = Password::new(new.to_owned()) else { return Ok(Some(PasswordProblem::TooCommon)) };
     let user = provider.store().user(&session.user_id).await?.ok_or(Fault::LoginFailed)?;
-    let (logins, store, caller) = (provider.logins(), provider.store(), visit.browser.caller());
-    let user = match logins.verify(store, &user.name, current, caller.0, provider.now()).await {
+    let (logins, caller) = (provider.logins(), visit.browser.caller());
+    let place = (provider.store(), provider.secrets());
+    let user = match logins.verify(place, &user.name, current, caller.0, provider.now()).await {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
         Err(LoginFault::Locked(_)) => return Ok(Some(PasswordProblem::TooMany)),

@@ -52,6 +52,8 @@ use crate::{
 pub(super) const PUSHED_URN: &str = "urn:ietf:params:oauth:request_uri:";
 /// How long a code is remembered after it expired: so long a second use of it is noticed.
 const REMEMBERED: std::time::Duration = std::time::Duration::from_mins(10);
+/// How often a consent is written that was changed meanwhile.
+const TRIES: usize = 8;
 
 /// `GET /authorize`.
 pub async fn get(State(provider): State<Arc<Provider>>, request: Request) -> Response {
@@ -166,6 +168,7 @@ pub(super) fn rights(client: &Client) -> Rights<'_> {
     Rights {
         redirect_uris: &client.redirect_uris,
         scopes: &client.scopes,
+        default_scopes: &client.default_scopes,
         needs_challenge: client.requires_pkce,
     }
 }
@@ -215,7 +218,7 @@ pub(super) async fn proceed(
     let situation = Situation {
         person: visit.browser.session().map(present),
         hinted: asked.hinted.as_deref(),
-        consented: &consented,
+        consented: consented.as_ref(),
         asks_consent: asked.client.asks_consent,
         allowed_at,
         began_at: flow.began(),
@@ -253,11 +256,16 @@ pub(super) fn unfit_answer(visit: &Visit<'_>, unfit: Unfit) -> Response {
     }
 }
 
-/// What the session's person has allowed this client.
-async fn consented(visit: &Visit<'_>, client: &Client) -> Result<ScopeSet, Fault> {
-    let Some(session) = visit.browser.session() else { return Ok(ScopeSet::default()) };
+/// What the session's person has allowed this client, if they were ever asked.
+async fn consented(visit: &Visit<'_>, client: &Client) -> Result<Option<ScopeSet>, Fault> {
+    let Some(session) = visit.browser.session() else { return Ok(None) };
     let consent = visit.provider.store().consent(&session.user_id, client.id()).await?;
-    Ok(consent.and_then(|c| ScopeSet::parse(&c.scopes).ok()).unwrap_or_default())
+    Ok(consent.as_ref().map(allowed))
+}
+
+fn allowed(consent: &Given) -> ScopeSet {
+    // No scope at all is one way to allow a client to know who somebody is.
+    ScopeSet::parse(&consent.scopes).unwrap_or_default()
 }
 
 /// The login page for whatever is under way.
@@ -351,18 +359,26 @@ pub async fn consent(State(provider): State<Arc<Provider>>, request: Request) ->
 
 /// Remembers what was allowed, beside what was allowed before.
 async fn remember(visit: &Visit<'_>, asked: &Asked) -> Result<(), Fault> {
-    let mut scopes = consented(visit, &asked.client).await?;
-    for scope in asked.request.to_allow.iter() {
-        scopes.insert(scope)?;
-    }
     let Some(session) = visit.browser.session() else { return Ok(()) };
-    let given = Given {
-        user_id: session.user_id.clone(),
-        client_id: asked.client.id().to_owned(),
-        scopes: scopes.to_wire().unwrap_or_default(),
-        given_at: visit.provider.now(),
-    };
-    Ok(visit.provider.store().write(GiveConsent(given)).await?)
+    let (store, client_id) = (visit.provider.store(), asked.client.id());
+    for _ in 0..TRIES {
+        let before = store.consent(&session.user_id, client_id).await?;
+        let mut scopes = before.as_ref().map(allowed).unwrap_or_default();
+        for scope in asked.request.to_allow.iter() {
+            scopes.insert(scope)?;
+        }
+        let consent = Given {
+            user_id: session.user_id.clone(),
+            client_id: client_id.to_owned(),
+            scopes: scopes.to_wire().unwrap_or_default(),
+            given_at: visit.provider.now(),
+        };
+        // Withdrawn in another tab meanwhile, or given there: what is added to is what there is then.
+        if store.write(GiveConsent { consent, before: before.map(|before| before.scopes) }).await? {
+            return Ok(());
+        }
+    }
+    Err(Fault::Store("a consent is changed again and again by others".into()))
 }
 
 /// The code, on its way.
@@ -431,12 +447,11 @@ async fn issue_code(
         expires_at: code_ends,
         kept_until: code_ends.plus(REMEMBERED),
     };
-    let needed = request.to_allow.iter().filter(|_| asked.client.asks_consent);
-    let consented = needed.map(str::to_owned).collect();
+    let needed = asked.client.asks_consent.then(|| request.to_allow.iter().map(str::to_owned).collect());
     let origins = origins(provider, asked.client.id(), Some(&session.user_id));
     match provider
         .store()
-        .write(IssueCode { family, origins, code, consented, answers: asked.pushed })
+        .write(IssueCode { family, origins, code, consented: needed, answers: asked.pushed })
         .await?
     {
         Issued::Now => {

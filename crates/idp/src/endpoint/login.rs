@@ -46,7 +46,8 @@ async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), Logi
     // such a long one was never set
     let Ok(password) = Password::new(password.to_owned()) else { return Ok(Err(LoginProblem::Wrong)) };
     let (now, caller) = (provider.now(), visit.browser.caller());
-    let verified = provider.logins().verify(provider.store(), name, password, caller.0, now).await;
+    let place = (provider.store(), provider.secrets());
+    let verified = provider.logins().verify(place, name, password, caller.0, now).await;
     let user = match verified {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Err(LoginProblem::Wrong)),

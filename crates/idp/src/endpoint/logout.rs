@@ -52,7 +52,7 @@ pub async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> 
         Err(Unfit::Page(kind, why)) => return visit.error(kind, &why),
         Err(Unfit::Fault(fault)) => return visit.failed(&fault),
     };
-    let Some(session) = visit.browser.session() else {
+    let Some(session) = visit.browser.to_end() else {
         return done(&mut visit, client.as_deref(), &afterwards).await;
     };
     let meant = hint.is_some_and(|hint| match &hint.sid {
@@ -111,7 +111,7 @@ async fn read(
 }
 
 async fn ask(visit: &Visit<'_>, client: Option<&Client>, afterwards: Afterwards) -> Response {
-    let Some(session) = visit.browser.session() else {
+    let Some(session) = visit.browser.to_end() else {
         return visit.error(ErrorKind::Server, &"nobody to ask");
     };
     let user = match visit.provider.store().user(&session.user_id).await {

@@ -79,12 +79,12 @@ async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: 
 }
 
 async fn revoke_jwt(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
-    let Some(claims) = access_token::read_jwt(provider, text) else { return Ok(false) };
-    let now = provider.now();
-    if claims.client_id != client.id() || now >= claims.expires_at {
+    // One that is over already is not told of again: whoever repeats himself would fill the log.
+    let token = access_token::recognise(provider, text).await?;
+    let Some(token) = token.filter(|token| token.unrevoked && token.client_id == client.id()) else {
         return Ok(false);
-    }
-    let revocation = ending::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
-    provider.store().write(Revoke { revocation, now }).await?;
+    };
+    let revocation = ending::access_token(provider, &token.jti, token.expires_at, REVOKED);
+    provider.store().write(Revoke { revocation, now: provider.now() }).await?;
     Ok(true)
 }

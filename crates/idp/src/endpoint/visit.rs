@@ -45,7 +45,7 @@ impl<'p> Visit<'p> {
         let accepts = accepted(&parts.headers);
         let language = provider.pages().languages().choose(None, accepts.as_deref());
         let id = provider.draw_id().unwrap_or_default();
-        match Browser::read(provider, &parts.headers, caller).await {
+        match Browser::read(provider, (&parts.method, &parts.headers), caller).await {
             Ok(browser) => Ok(Self { provider, browser, language, accepts, id }),
             Err(fault) => Err(failed(provider, language, &id, &fault)),
         }

@@ -34,7 +34,8 @@ pub(super) async fn grant(
     // such a long one was never set
     let password = Password::new(password.to_owned()).map_err(|_| LoginFault::Wrong)?;
     let began = provider.now();
-    let user = provider.logins().verify(provider.store(), name, password, caller.0, began).await?;
+    let place = (provider.store(), provider.secrets());
+    let user = provider.logins().verify(place, name, password, caller.0, began).await?;
     let authentication = Authentication {
         at: provider.now().as_secs(),
         acr: Some(ACR.into()),

@@ -1,11 +1,12 @@
 //! The rules of an identity provider and of browser sessions, each with the attack that it answers.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use auth::token::jws::Signer;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use idp::{ClientConfig, Config, GrantType, SigningAlgorithm};
+use idp::{ClientConfig, Config, GrantType, Provider, SigningAlgorithm, passwords::Password};
 use serde_json::{Value, json};
+use store::attempts::{Attempts, RecordAttempt};
 
 use crate::{
     browser::{Browser, query},
@@ -293,6 +294,71 @@ async fn an_account_is_locked_whatever_it_is_called() {
     assert_eq!(world.call("/token", "legacy", &bob).await.status, 200);
     world.server.clock.advance(Duration::from_secs(10));
     assert_eq!(world.call("/token", "legacy", &right).await.status, 200, "the lock ends by itself");
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_has_is_locked_like_one_that_somebody_has() {
+    let world = World::new().await;
+    let mut heard = Vec::new();
+    for names in [["ada", "ADA", "Ada"], ["nobody", "Nobody", "NOBODY"]] {
+        let answers = [0, 1, 2, 0, 1, 2, 0].map(|at: usize| {
+            let body = format!("grant_type=password&username={}&password=wrong", names[at]);
+            let world = &world;
+            async move { world.call("/token", "legacy", &body).await.without_date() }
+        });
+        let mut said = Vec::new();
+        for answer in answers {
+            said.push(answer.await);
+        }
+        heard.push(said);
+    }
+    assert_eq!(heard[0], heard[1]);
+    assert_eq!(heard[1].last().unwrap().0, 429);
+}
+
+#[tokio::test]
+async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account() {
+    const OTHERS: u64 = 50;
+    let world = World::new().await;
+    let (provider, now) = (&world.server.provider, world.server.clock.now());
+    let before = asked(provider);
+    let hash = |provider: Arc<Provider>| async move {
+        let other = Password::new("something to do".into()).unwrap();
+        provider.logins().pool().verify(other, None).await.unwrap();
+    };
+    // All threads have something to do, so that the guess passes the gate and waits.
+    let busy: Vec<_> = (0..OTHERS).map(|_| tokio::spawn(hash(provider.clone()))).collect();
+    until_asked(provider, before + OTHERS).await;
+    let body = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
+    let guess = world.call("/token", "legacy", &body);
+    let lock = async {
+        until_asked(provider, before + OTHERS + 1).await;
+        let locked_until = now.plus(Duration::from_secs(10));
+        let to =
+            Attempts { failures: 5, first_at: now, last_at: now, locked_until, expires_at: locked_until };
+        let record = RecordAttempt { subject: "account ada-id".into(), from: None, to };
+        assert!(provider.store().write(record).await.unwrap());
+    };
+    let (answer, ()) = tokio::join!(guess, lock);
+    answer.assert_error(429, "invalid_grant");
+    for one in busy {
+        one.await.unwrap();
+    }
+}
+
+/// Passwords that the threads were asked about.
+fn asked(provider: &Provider) -> u64 {
+    let numbers = provider.logins().pool().numbers();
+    (numbers.queued + numbers.running) as u64 + numbers.finished
+}
+
+async fn until_asked(provider: &Provider, times: u64) {
+    let all = async {
+        while asked(provider) < times {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), all).await.expect("it is asked");
 }
 
 #[tokio::test]
@@ -667,6 +733,49 @@ async fn over_tls_cookies_are_bound_to_the_host() {
     let bye = browser.submit(&page.form("/account/logout"), &[]).await;
     let gone = bye.field("set-cookie").unwrap();
     assert_eq!(gone, "__Host-postern_session=; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age=0");
+}
+
+#[tokio::test]
+async fn who_asks_for_no_scope_is_asked_about_all_the_same() {
+    let world = World::new().await;
+    let mut browser = world.browser();
+    world.code(&mut browser, &Ask::new("trusted")).await;
+    let bare = Ask::new("app").scope("");
+    let silent = bare.clone().with("prompt", "none");
+    let refused = browser.get(&silent.target()).await;
+    assert_eq!(query(refused.location())["error"], "consent_required");
+    let page = browser.get(&bare.target()).await;
+    let denied = browser.submit(&page.form("/consent"), &[("decision", "deny")]).await;
+    assert_eq!(query(denied.location())["error"], "access_denied");
+    let code = world.code(&mut browser, &bare).await;
+    assert_eq!(world.redeem("app", &code).await.status, 200);
+    assert!(browser.get(&silent.target()).await.location().contains("code="), "once is enough");
+    let account = browser.get("/account").await;
+    assert!(account.text().contains("The app"), "and can be withdrawn");
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_again_is_not_told_of_again() {
+    let world = World::new().await;
+    let token = world.tokens("app", "openid").await["access_token"].as_str().unwrap().to_owned();
+    let store = world.server.provider.store();
+    let before = store.head().await.unwrap().seq;
+    for _ in 0..3 {
+        assert_eq!(world.call("/revoke", "app", &format!("token={token}")).await.status, 200);
+        assert_eq!(store.head().await.unwrap().seq, before + 1);
+    }
+    assert!(!world.is_active(&token).await);
+}
+
+#[tokio::test]
+async fn what_no_client_can_be_called_is_nobody_on_both_databases() {
+    let world = World::new().await;
+    let part = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
+    let token =
+        format!("{}.{}.AA", part(json!({ "alg": "ES256" })), part(json!({ "iss": "\u{0}", "sub": "\u{0}" })));
+    let kind = encode("urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+    let body = format!("grant_type=client_credentials&client_assertion_type={kind}&client_assertion={token}");
+    world.call_with("/token", &[], &body).await.assert_error(401, "invalid_client");
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ async fn fill(store: &Store) {
     store.write(begin(Session { acr: None, ..session("s", &ada) }, None)).await.unwrap();
     let bound = |id: &str| Family { sid: Some("sid-s".into()), ..family(id, &ada) };
     let issue =
-        IssueCode { family: bound("f"), origins: ORIGINS, code: code("c"), consented: vec![], answers: None };
+        IssueCode { family: bound("f"), origins: ORIGINS, code: code("c"), consented: None, answers: None };
     assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
     let issue = begin_family(bound("g"), Some(refresh("r")), access("a", Some(&ada)));
     assert!(store.write(issue).await.unwrap());
@@ -116,9 +116,8 @@ async fn fill(store: &Store) {
             let once = UseOnce { digest: digest(&format!("jti-{n}")), until: NOW };
             assert!(store.write(once).await.unwrap());
             let client_id = format!("client-{n}");
-            store
-                .write(GiveConsent(Consent { user_id, client_id, scopes: "openid".into(), given_at: NOW }))
-                .await
+            let consent = Consent { user_id, client_id, scopes: "openid".into(), given_at: NOW };
+            store.write(GiveConsent { consent, before: None }).await
         });
     }
     assert!(writes.join_all().await.into_iter().all(|given| given.is_ok()));
@@ -321,7 +320,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":7"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":8"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -346,7 +345,7 @@ on_both! {
         let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
-        let before = sealed(without).replacen(r#""schema":7"#, r#""schema":1"#, 1);
+        let before = sealed(without).replacen(r#""schema":8"#, r#""schema":1"#, 1);
         let before = before.replacen(r#","not_before","until""#, "", 1);
         let before = before.replacen(r#""seq","incarnation","at"]"#, r#""seq"]"#, 1);
         let before = before.replacen(",0,null,0]", ",0]", 1);

@@ -35,7 +35,7 @@ fn of_client(client: &str, family: Family) -> IssueCode {
         family: Family { client_id: client.into(), ..family },
         origins: ORIGINS,
         code,
-        consented: vec![],
+        consented: None,
         answers: None,
     }
 }
@@ -319,7 +319,7 @@ on_both! {
         }
         let claimed = Claimed {
             family_id: Some("f"), user_id: Some(&ada.id), client_id: "configured", read_at: NOW, tag: tag("jti"),
-            origins: ORIGINS,
+            key: tag("key"), origins: ORIGINS,
         };
         let standing = store.claimed(claimed).await.unwrap();
         let expected = ClaimStanding {
@@ -343,6 +343,8 @@ on_both! {
             let of_denied = Claimed { tag: tag("other"), origins, ..of_client };
             assert!(!store.claimed(of_denied).await.unwrap().unrevoked, "what it follows from is denied");
         }
+        let of_leaked = Claimed { tag: tag("other"), key: tag("jti"), ..of_client };
+        assert!(!store.claimed(of_leaked).await.unwrap().unrevoked, "its key is");
         let late = Claimed { read_at: NOW.plus(LATER), ..claimed };
         assert!(store.claimed(late).await.unwrap().unrevoked);
         let other = Claimed { tag: tag("other"), ..claimed };

@@ -3,13 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use auth::token::security_event::Kind;
+use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::Revoke;
 use store::invalidation::ConfirmDenied;
 use store::security_events::{Occurrence, TellAll};
-use store::{Denied, Epoch, Event, Head, ProveHead, Reach, Revocation, Store};
+use store::{Denied, Dialect, Epoch, Event, Head, ProveHead, Reach, Revocation, Store};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
+
+const HOUR: Duration = Duration::from_hours(1);
 
 on_both! {
     async fn the_epoch_is_drawn_once(database: Database) {
@@ -17,6 +21,31 @@ on_both! {
         assert_eq!(head, Head { epoch: EPOCH, seq: 0 });
         let again = Store::open(&database.url, Epoch([8; 16])).await.unwrap();
         assert_eq!(again.head().await.unwrap(), head, "what is there stays");
+    }
+
+    async fn a_denial_that_is_renewed_while_it_is_swept_stays(database: Database) {
+        let store = database.open().await;
+        store.write(Revoke { revocation: revocation("t"), now: NOW }).await.unwrap();
+        let over = store.denied(None, 10).await.unwrap()[0].until.plus(coherence::denials::KEPT);
+        if store.dialect() == Dialect::Sqlite {
+            // Nobody else writes meanwhile.
+            assert_eq!(store.sweep(over, HOUR).await.unwrap().expired, 1);
+            return;
+        }
+        let mut other = AnyConnection::connect(&database.url).await.unwrap();
+        other.execute("BEGIN").await.unwrap();
+        other.execute("UPDATE denials SET expires_at = 9000000000000").await.unwrap();
+        let swept = tokio::spawn({
+            let store = store.clone();
+            async move { store.sweep(over, HOUR).await.unwrap().expired }
+        });
+        // Long enough for whoever would wait for the row to wait for it.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        other.execute("COMMIT").await.unwrap();
+        assert_eq!(swept.await.unwrap(), 0);
+        assert_eq!(store.denied(None, 10).await.unwrap().len(), 1);
+        let last = Timestamp::from_millis(9_000_000_000_000).plus(coherence::denials::KEPT);
+        assert_eq!(store.sweep(last, HOUR).await.unwrap().expired, 1, "and goes in its time");
     }
 
     async fn the_sequence_has_no_holes_whoever_writes(database: Database) {

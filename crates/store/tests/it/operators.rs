@@ -8,7 +8,7 @@ use store::clients::{AddClient, DeleteClient};
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
 use store::deliveries::TakeDue;
-use store::families::{Family, FamilyFilter, RevokeGrants};
+use store::families::{Family, FamilyFilter, RevokeGrants, RevokeSome, TOGETHER};
 use store::groups::{AddGroup, AddMember, DeleteGroup, Deleted};
 use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, User};
@@ -26,7 +26,7 @@ fn ring(from: Option<u64>, content: &str, revocation: Option<Revocation>) -> Rep
 
 fn change(user: &User, name: &str, email: &str) -> ChangeUser {
     ChangeUser {
-        user_id: user.id.clone(),
+        from: user.clone(),
         name: name.into(),
         email: Some(email.into()),
         email_verified_at: Some(NOW),
@@ -70,6 +70,8 @@ on_both! {
             assert!(matches!(taken, Err(StoreError::Taken("the user's name or address"))), "{taken:?}");
         }
         assert!(store.write(change(&ada, "Countess", "ada@example.com")).await.unwrap());
+        let stale = store.write(change(&ada, "Duchess", "ada@example.com")).await.unwrap();
+        assert!(!stale, "somebody else changed it since it was read");
         let nobody = User { id: "nobody".into(), ..ada.clone() };
         assert!(!store.write(change(&nobody, "nobody", "n@example.com")).await.unwrap());
         let changed = store.user_by_name("COUNTESS").await.unwrap().unwrap();
@@ -144,7 +146,7 @@ on_both! {
         for (name, user) in [("a", Some(&ada)), ("e", Some(&eve)), ("own", None)] {
             store.write(IssueAccessToken(access(name, user))).await.unwrap();
         }
-        let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), consented: vec![], answers: None };
+        let issue = IssueCode { family: family("f", &ada), origins: ORIGINS, code: code("f"), consented: None, answers: None };
         assert_eq!(store.write(issue).await.unwrap(), Issued::Now);
         let revoke = |client: &str, user: Option<&User>| RevokeGrants {
             client_id: client.into(),
@@ -165,6 +167,24 @@ on_both! {
         assert_eq!(store.head().await.unwrap().seq, 3, "told each time: some tokens are in no row");
     }
 
+    async fn a_client_s_families_are_revoked_some_at_a_time(database: Database) {
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        // Not in the order of their ids.
+        for n in (0..TOGETHER + 7).rev() {
+            let begin = begin_family(family(&format!("f{n:04}"), &ada), None, access(&format!("a{n}"), Some(&ada)));
+            assert!(store.write(begin).await.unwrap());
+        }
+        let some = |client: &str, after: &str| RevokeSome { client_id: client.into(), after: after.into(), now: NOW };
+        assert_eq!(store.write(some("another", "")).await.unwrap(), (0, None));
+        let last = format!("f{:04}", TOGETHER - 1);
+        assert_eq!(store.write(some("notebook", "")).await.unwrap(), (TOGETHER, Some(last.clone())));
+        assert!(!is_active(&store, "a0", NOW).await && is_active(&store, &format!("a{TOGETHER}"), NOW).await);
+        assert_eq!(store.write(some("notebook", &last)).await.unwrap(), (7, None));
+        assert_eq!(store.write(some("notebook", "")).await.unwrap(), (0, None));
+        assert_eq!(store.head().await.unwrap().seq, 0, "nobody was told yet");
+    }
+
     async fn a_client_goes_with_what_it_holds(database: Database) {
         let store = database.open().await;
         let ada = add_user(&store, "ada").await;
@@ -172,7 +192,7 @@ on_both! {
         let consent = Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: "openid".into(), given_at: NOW,
         };
-        store.write(GiveConsent(consent)).await.unwrap();
+        assert!(store.write(GiveConsent { consent, before: None }).await.unwrap());
         let issue = begin_family(family("f", &ada), None, access("a", Some(&ada)));
         store.write(issue).await.unwrap();
         store.write(IssueAccessToken(access("b", None))).await.unwrap();
@@ -195,7 +215,7 @@ on_both! {
             for client in ["mail", "notes"] {
                 let family = Family { client_id: client.into(), ..family(&format!("{client}-{name}"), user) };
                 let code = code(&family.id);
-                assert_eq!(store.write(IssueCode { family, origins: ORIGINS, code, consented: vec![], answers: None }).await.unwrap(), Issued::Now);
+                assert_eq!(store.write(IssueCode { family, origins: ORIGINS, code, consented: None, answers: None }).await.unwrap(), Issued::Now);
             }
         }
         for (user, after, limit, expected) in [

@@ -270,9 +270,12 @@ on_both! {
         let consent = |scopes: &str| Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: scopes.into(), given_at: NOW,
         };
-        for scopes in ["openid", "openid profile"] {
-            store.write(GiveConsent(consent(scopes))).await.unwrap();
-        }
+        let give = |before: Option<&str>, scopes: &str| GiveConsent { consent: consent(scopes), before: before.map(str::to_owned) };
+        assert!(!store.write(give(Some("openid"), "openid mail")).await.unwrap(), "there is none any more");
+        assert!(store.write(give(None, "openid")).await.unwrap());
+        assert!(!store.write(give(None, "mail")).await.unwrap(), "there is one meanwhile");
+        assert!(store.write(give(Some("openid"), "openid profile")).await.unwrap());
+        assert!(!store.write(give(Some("openid"), "openid mail")).await.unwrap(), "another one meanwhile");
         assert_eq!(store.consents_of(&ada.id).await.unwrap(), [consent("openid profile")]);
         assert_eq!(store.consent(&ada.id, "notebook").await.unwrap(), Some(consent("openid profile")));
         assert_eq!(store.consent(&ada.id, "another").await.unwrap(), None);

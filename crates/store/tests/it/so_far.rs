@@ -42,6 +42,7 @@ async fn counts(store: &Store, user: &User, read_at: Timestamp) -> bool {
         client_id: "notebook",
         read_at,
         tag: tag("jti"),
+        key: tag("key"),
         origins: ORIGINS,
     };
     store.claimed(claimed).await.unwrap().unrevoked
@@ -200,15 +201,18 @@ on_both! {
         let ada = add_user(&store, "ada").await;
         let issue = |name: &str| {
             let family = Family { client_id: "notebook".into(), ..family(name, &ada) };
-            IssueCode { family, origins: ORIGINS, code: code(name), consented: vec!["openid".into()], answers: None }
+            IssueCode { family, origins: ORIGINS, code: code(name), consented: Some(vec!["openid".into()]), answers: None }
         };
         assert_eq!(store.write(issue("never")).await.unwrap(), Issued::Over);
+        let of_nothing = |name: &str| IssueCode { consented: Some(vec![]), ..issue(name) };
+        assert_eq!(store.write(of_nothing("nothing")).await.unwrap(), Issued::Over, "not even that");
         let consent = Consent {
             user_id: ada.id.clone(), client_id: "notebook".into(), scopes: "openid".into(), given_at: NOW,
         };
-        store.write(GiveConsent(consent)).await.unwrap();
+        assert!(store.write(GiveConsent { consent, before: None }).await.unwrap());
         assert_eq!(store.write(issue("given")).await.unwrap(), Issued::Now);
-        let more = IssueCode { consented: vec!["openid".into(), "mail".into()], ..issue("more") };
+        assert_eq!(store.write(of_nothing("less")).await.unwrap(), Issued::Now);
+        let more = IssueCode { consented: Some(vec!["openid".into(), "mail".into()]), ..issue("more") };
         assert_eq!(store.write(more).await.unwrap(), Issued::Over, "that much was never allowed");
         let withdraw = WithdrawConsent {
             user_id: ada.id.clone(), client_id: "notebook".into(), revocation: so_far("consent"), now: NOW,

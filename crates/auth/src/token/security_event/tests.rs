@@ -30,7 +30,8 @@ fn judge<T>(
     let expected =
         Expected { issuer: "https://id.example", audiences: &audiences, clock_skew: Duration::from_secs(30) };
     let document = with(changes);
-    security_events(Signed { typ, claims: document.root() }, &expected, NOW).map(|events| read(&events))
+    security_events(Signed { typ, key: None, claims: document.root() }, &expected, NOW)
+        .map(|events| read(&events))
 }
 
 fn wrong(changes: &str) -> TokenError {

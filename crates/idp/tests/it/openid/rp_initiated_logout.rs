@@ -1,9 +1,11 @@
 //! RP-Initiated Logout OP.
 
+use std::time::Duration;
+
 use crate::{
     browser::Browser,
     wire::{Answer, encode},
-    world::{Ask, GOODBYE, World},
+    world::{Ask, GOODBYE, PASSWORD, World},
 };
 
 /// A browser in which Ada is logged in, and her ID token.
@@ -51,6 +53,71 @@ async fn oidcc_rp_initiated_logout_by_post() {
     let to = answer.location().to_owned();
     assert_eq!(browser.get(&to).await.location(), GOODBYE);
     assert!(!is_logged_in(&mut browser).await);
+}
+
+/// A browser in which Ada logged in hours ago, her ID token, and what her client refreshes with.
+async fn rested(world: &World) -> (Browser<'_>, String, String) {
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let tokens = world.redeem("app", &code).await.json();
+    world.server.clock.advance(Duration::from_hours(3));
+    assert!(!is_logged_in(&mut browser).await, "nobody is logged in by it");
+    let text = |name: &str| tokens[name].as_str().unwrap().to_owned();
+    (browser, text("id_token"), text("refresh_token"))
+}
+
+/// Whether the client still gets tokens.
+async fn goes_on(world: &World, refresh: &str) -> bool {
+    let body = format!("grant_type=refresh_token&refresh_token={refresh}");
+    world.call("/token", "app", &body).await.status == 200
+}
+
+#[tokio::test]
+async fn a_session_that_rested_for_too_long_is_there_to_be_ended() {
+    let world = World::new().await;
+    let (mut browser, hint, refresh) = rested(&world).await;
+    let page = ask(&mut browser, &[("id_token_hint", &hint)]).await;
+    assert!(page.text().contains("You are signed out"), "{}", page.text());
+    assert!(!goes_on(&world, &refresh).await);
+
+    let (mut browser, _, refresh) = rested(&world).await;
+    let form = ask(&mut browser, &[]).await.form("/logout/decision");
+    browser.submit(&form, &[("decision", "logout")]).await;
+    assert!(!goes_on(&world, &refresh).await);
+
+    // The account's page was open all the time.
+    let mut browser = world.browser();
+    let code = world.code(&mut browser, &Ask::new("app")).await;
+    let refresh = world.redeem("app", &code).await.json()["refresh_token"].as_str().unwrap().to_owned();
+    let account = browser.get("/account").await;
+    world.server.clock.advance(Duration::from_hours(3));
+    browser.submit(&account.form("/account/logout"), &[]).await;
+    assert!(!goes_on(&world, &refresh).await);
+}
+
+#[tokio::test]
+async fn whoever_follows_hears_of_a_rested_session_that_another_user_ends() {
+    let world = World::new().await;
+    let (mut browser, _, refresh) = rested(&world).await;
+    let store = world.server.provider.store();
+    let before = store.head().await.unwrap().seq;
+    let login = browser.get(&Ask::new("app").target()).await.form("/login");
+    browser.submit(&login, &[("username", "bob"), ("password", PASSWORD)]).await;
+    assert_eq!(store.head().await.unwrap().seq, before + 1);
+    assert!(!goes_on(&world, &refresh).await);
+}
+
+#[tokio::test]
+async fn a_post_from_another_site_names_no_browser() {
+    let world = World::new().await;
+    for (path, fields) in [("/logout", &[][..]), ("/authorize", &Ask::new("app").fields()), ("/login", &[])] {
+        // Browsers send no cookies along, and would keep those of the answer.
+        let answer = world.browser().post(path, fields).await;
+        assert_eq!(answer.field("set-cookie"), None, "{path}");
+    }
+    let mut browser = world.browser();
+    browser.get("/logout").await;
+    assert!(browser.cookies.contains_key("postern_browser"), "{:?}", browser.cookies);
 }
 
 /// The person sees an error, is sent nowhere, and stays logged in.
