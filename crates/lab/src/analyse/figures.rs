@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::record::{Component, Distribution, Iteration, Outcome, Variant};
+use crate::record::{Class, Component, Distribution, Iteration, Outcome, Variant};
 use crate::units::whole;
 
 /// A figure of an iteration.
@@ -30,7 +30,7 @@ pub enum Figure {
     Cores(String),
     /// A percentile of the latency of refusals, µs, by its share in units of 1/100 000.
     Refused(u32),
-    /// Share of requests without an answer, or with a status from 500 other than 503.
+    /// Share of requests without an answer, or with a status from 500 other than 503; not known where somebody counted refusals without their statuses.
     FailureShare,
     /// Most memory of a component, bytes.
     Memory(String),
@@ -116,6 +116,13 @@ impl Figure {
             }
             Self::FailureShare => {
                 let all = ended(iteration) + iteration.unsent as f64;
+                // A step of a flow says itself what was wrong with an answer that has no status of a refusal.
+                let unknown = |class: &Class| {
+                    class.outcome == Outcome::Refused && class.status.is_none() && class.fault.is_none()
+                };
+                if iteration.classes.iter().any(|class| class.count > 0 && unknown(class)) {
+                    return None;
+                }
                 let busy = |status: Option<u16>| matches!(status, Some(503));
                 let wrong = iteration.classes.iter().filter(|class| {
                     class.outcome == Outcome::Failed
@@ -237,7 +244,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::record::{Class, Printed, Sample, Stated};
+    use crate::record::{Printed, Sample, Stated};
 
     fn iteration() -> Iteration {
         let latency = Distribution::of((1..=90).map(|ms| ms * 1_000_000), 4);
@@ -323,6 +330,14 @@ mod tests {
         });
         iteration.unsent = 1;
         assert_eq!(Figure::FailureShare.of(&iteration), Some(10.0 / 110.0));
+        // wrk, h2load and k6 count refusals, and do not say whose fault they are.
+        let unnamed = |count, fault| Class { status: None, count, fault, ..iteration.classes[1].clone() };
+        let with =
+            |class| Iteration { classes: vec![iteration.classes[0].clone(), class], ..iteration.clone() };
+        assert_eq!(Figure::FailureShare.of(&with(unnamed(10, None))), None);
+        assert_eq!(Figure::FailureShare.of(&with(unnamed(0, None))), Some(1.0 / 91.0));
+        let step = unnamed(10, Some("revoke: status".to_owned()));
+        assert_eq!(Figure::FailureShare.of(&with(step)), Some(1.0 / 101.0), "a flow knows its statuses");
     }
 
     #[test]

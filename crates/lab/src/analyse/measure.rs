@@ -16,8 +16,9 @@ pub enum Beside<'a> {
     Over(&'a str),
 }
 
-/// A figure of the variant `of` in each of its rounds, or, beside another variant, in each that both have; never none. The sentence says why there is none:
-/// a round without the figure is a reason, because those that have it were better ones.
+/// A figure of the variant `of` in each of its rounds, or, beside another variant, in each that both have: at least one, and each is a
+/// number or endless. The sentence says why there is none: a round without the figure, or one that is missing, is a reason, because those that have it were
+/// better ones.
 pub fn by_round(
     record: &Record,
     measure: &Measure,
@@ -30,10 +31,7 @@ pub fn by_round(
         if values.is_empty() {
             return Err(format!("no round of `{name}` has its {measure}{}", hint(variant, measure)));
         }
-        let lacks = |number: u32| values.iter().all(|(round, _)| ![0, number].contains(round));
-        let lacking =
-            variant.iterations.iter().map(|iteration| iteration.number).find(|number| lacks(*number));
-        if let Some(number) = lacking {
+        if let Some(number) = lacking(variant, measure, &values) {
             return Err(format!("round {number} of `{name}` has no {measure}: nothing is known of it"));
         }
         Ok(values)
@@ -56,10 +54,25 @@ pub fn by_round(
     if values.is_empty() {
         return Err(format!("no round has both figures, its own and that of `{name}`"));
     }
+    if values.iter().any(|value| value.is_nan()) {
+        return Err(format!(
+            "it is endless for both, `{of}` and `{name}`: nothing is known of what lies between"
+        ));
+    }
     if matches!(beside, Beside::Over(_)) && other.iter().all(|(_, value)| *value <= 0.0) {
         return Err(format!("it is 0 for `{name}`"));
     }
     Ok(values)
+}
+
+/// The first round of which nothing is known: it is missing, or has no such figure. A count is no figure of a round: it repeats.
+fn lacking(variant: &Variant, measure: &Measure, values: &[(u32, f64)]) -> Option<u32> {
+    if matches!(measure, Measure::Count { .. }) {
+        return None;
+    }
+    let lacks = |number: &u32| values.iter().all(|(round, _)| ![0, *number].contains(round));
+    let without = variant.iterations.iter().map(|iteration| iteration.number).filter(lacks);
+    variant.missing.iter().copied().chain(without).min()
 }
 
 /// Which components there are, where the one that is meant is none of them.

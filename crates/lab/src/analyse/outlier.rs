@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::bootstrap::median;
+use super::median::median;
 
 /// Modified z score from which on a value does not belong (Iglewicz and Hoaglin 1993).
 const SCORE: f64 = 3.5;

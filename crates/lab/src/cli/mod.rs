@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 
 use crate::desk::audit::{self, AuditError, Tables};
 use crate::desk::compare::{CompareError, Side, Terms, compare};
-use crate::desk::gate::{Baseline, GateError, changed_since, gate};
+use crate::desk::gate::{Baseline, GateError, Held, changed_since, gate};
 use crate::desk::import::{ImportError, Told, Tool, import};
 use crate::desk::merge::{MergeError, merge};
 use crate::desk::render::{Sheet, html};
@@ -35,7 +35,7 @@ A run is one file, report.json. The other commands read such files:
   postern lab gate run/report.json --baseline base.json    fail when a count has grown
   postern lab audit                                        what does not follow in the published reports
 
-Exit codes: 0 all is well, 1 the answer is no, 2 the command line is not understood, 3 a file cannot be used.")]
+Exit codes: 0 all is well, 1 the answer is no, or a run is not whole, 2 the command line is not understood, 3 a file cannot be used.")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -95,9 +95,6 @@ struct Output {
     /// Folder for report.json, report.md and report.html
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Seed of the confidence intervals
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -123,9 +120,6 @@ struct Compare {
     /// Folder for compare.md and compare.html; without it Markdown is printed
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Seed of the confidence intervals
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -201,9 +195,6 @@ pub enum CliError {
     /// A baseline cannot be used.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// A baseline cannot be renewed.
-    #[error("the baseline stays as it is: {0}; take the check out of it, or measure the figure")]
-    Renew(String),
     /// Tables cannot be audited.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -251,7 +242,7 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
 /// Writes a report and says where, and what makes its figures doubtful.
 fn finish(mut record: Record, output: &Output, out: &mut dyn Write) -> Result<Ending, CliError> {
     record.thin();
-    let paths = write(&record, &output.out, output.seed)?;
+    let paths = write(&record, &output.out)?;
     let mut findings = diagnose::findings(&record);
     findings.retain(|finding| finding.doubt != Doubt::Explains);
     for warning in warnings(&findings, "") {
@@ -300,7 +291,7 @@ fn run_compare(arguments: &Compare, out: &mut dyn Write) -> Result<Ending, CliEr
     let a = Side { name: &names.0, record: &first, variant: arguments.a.as_deref() };
     let b =
         Side { name: &names.1, record: second.as_ref().unwrap_or(&first), variant: arguments.b.as_deref() };
-    let sheet = compare(a, b, Terms { margin: arguments.margin / 100.0, seed: arguments.seed })?;
+    let sheet = compare(a, b, Terms { margin: arguments.margin / 100.0 })?;
     match &arguments.out {
         None => out.write_all(sheet.markdown().as_bytes())?,
         Some(folder) => write_sheet(&sheet, folder, "compare", out)?,
@@ -331,7 +322,7 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
     let record = Record::read(&arguments.record)?;
     if arguments.update {
         let renewed = if arguments.baseline.exists() {
-            Baseline::read(&arguments.baseline)?.renewed(&record).map_err(CliError::Renew)?
+            Baseline::read(&arguments.baseline)?.renewed(&record)?
         } else {
             Baseline::first(&record)?
         };
@@ -344,11 +335,11 @@ fn run_gate(arguments: &Gate, out: &mut dyn Write) -> Result<Ending, CliError> {
         return Ok(Ending::Good);
     }
     let baseline = Baseline::read(&arguments.baseline)?;
-    let breaches = gate(&record, &baseline);
+    let Held { kept, breaches } = gate(&record, &baseline);
     for breach in &breaches {
         writeln!(out, "{breach}")?;
     }
-    writeln!(out, "{} of {} checks are kept", baseline.checks.len() - breaches.len(), baseline.checks.len())?;
+    writeln!(out, "{kept} of {} checks are kept", baseline.checks.len())?;
     if !breaches.is_empty() {
         let changed = changed_since(&record, &baseline);
         for change in &changed {

@@ -31,7 +31,8 @@ const OUT: &str = "lab-report";
   postern lab run --list                               scenarios and topologies that ship
 
 Programs that take part are found in the search path, or named with --program. Ctrl-C ends the programs and still reports.
-Exit codes: 0 everything was measured and every target of the scenario is met, 1 not so (the report says what), 3 nothing was measured.")]
+Exit codes: 0 everything was measured, in every round, and every target of the scenario is met, 1 not so (the report says what), or the run was ended
+early, 3 nothing was measured.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
     /// A scenario that ships, or a TOML file; without one, one topology is measured
@@ -49,7 +50,7 @@ pub(super) struct Run {
     /// Another number of rounds than the scenario's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
-    /// Seed of arrivals, tokens, order and intervals
+    /// Seed of arrivals, tokens and order
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Draw throughput, latency, CPU and throttling while it runs
@@ -116,7 +117,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     if let Some(work) = &ran.work {
         writeln!(out, "configurations and logs: {}", work.display())?;
     }
-    let output = Output { out: arguments.out.clone(), seed: arguments.seed };
+    let output = Output { out: arguments.out.clone() };
     let missed = missed(&ran.record);
     let targets = ran.record.targets.len();
     if let Err(refused) = finish(ran.record.clone(), &output, out) {
@@ -133,7 +134,7 @@ pub(super) fn run(arguments: &Run, programs: &Programs, out: &mut dyn Write) -> 
     if targets > 0 {
         writeln!(out, "{} of {targets} targets are met", targets - missed.len())?;
     }
-    Ok(if ran.failed.is_empty() && missed.is_empty() { Ending::Good } else { Ending::No })
+    Ok(if ran.is_whole() && missed.is_empty() { Ending::Good } else { Ending::No })
 }
 
 /// Keeps a record that cannot be written where it should be; where, or nothing when that is not possible either.
@@ -149,7 +150,7 @@ fn missed(record: &Record) -> Vec<String> {
     let missed = judge(record).into_iter().filter(|judged| !judged.is_met());
     let words = |judged: Judged<'_>| {
         let Judged { target, seen, between, wanted, .. } = judged;
-        let between = if between.is_empty() { between } else { format!(" ({between})") };
+        let between = if between.is_empty() { String::new() } else { format!(" ({})", between.join("; ")) };
         format!("{} ({target}): {seen}{between}, wanted {wanted}", target.says)
     };
     missed.map(words).collect()

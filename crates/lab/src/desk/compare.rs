@@ -8,8 +8,8 @@ use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight, words};
 use super::report::{LATENCIES, machine, of_run};
 use super::warnings::warnings;
 use crate::analyse::{
-    Figure, Interval, Statistic, Verdict, compare_paired, figures, interval, median, paired,
-    paired_difference, paired_ratio,
+    Figure, Interval, Verdict, compare_paired, figures, interval, median, paired, paired_difference,
+    paired_ratio,
 };
 use crate::diagnose;
 use crate::record::{Finding, Record, Variant};
@@ -30,8 +30,6 @@ pub struct Side<'a> {
 pub struct Terms {
     /// What counts as the same, as a share of the first side's figure.
     pub margin: f64,
-    /// Seed of the intervals.
-    pub seed: u64,
 }
 
 /// Why two runs cannot be compared.
@@ -90,8 +88,8 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
         figure: figure.clone(),
         a: usual,
         b: median(&of_b),
-        difference: paired_difference(&pairs, terms.seed),
-        ratio: paired_ratio(&pairs, terms.seed),
+        difference: paired_difference(&pairs),
+        ratio: paired_ratio(&pairs),
         verdict: compare_paired(&pairs, usual.abs() * terms.margin),
     })
 }
@@ -288,7 +286,7 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
                 of.map_or(String::new(), |of| words::interval(&figure, &of))
             )
         };
-        let own = |variant: &Variant| interval(&figures(variant, &figure), Statistic::Median, terms.seed);
+        let own = |variant: &Variant| interval(&figures(variant, &figure));
         let difference = found.difference.map_or(String::new(), |of| {
             format!("{} … {}", words::difference(&figure, of.low), words::difference(&figure, of.high))
         });

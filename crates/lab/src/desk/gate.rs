@@ -97,6 +97,12 @@ pub enum GateError {
     /// There is nothing that repeats in the run.
     #[error("the run has no counts, and no two variants to take ratios of: there is nothing to hold it to")]
     NothingToHold,
+    /// The run is not whole: what it lacks would not be held from then on.
+    #[error("no baseline is made of a run that {0}: measure it in full")]
+    NotWhole(String),
+    /// The run does not have a figure of the baseline, or none that anything can be held to.
+    #[error("the baseline stays as it is: {0}; take the check out of it, or measure the figure")]
+    NotRenewed(String),
 }
 
 impl Check {
@@ -116,7 +122,7 @@ impl Check {
             May::Stay => (value - self.value).abs(),
         };
         let worst = values.into_iter().max_by(|a, b| badness(*a).total_cmp(&badness(*b)));
-        Ok(worst.unwrap_or(f64::NAN))
+        worst.ok_or_else(|| format!("{self}: there is no round"))
     }
 
     /// A sentence when the run is beyond the tolerance.
@@ -127,16 +133,19 @@ impl Check {
         };
         let room = self.value.abs() * self.tolerance;
         let (low, high) = (self.value - room, self.value + room);
-        // What was written and read again may differ in the last bit.
-        let (above, below) = (is > high + high.abs() * 1e-12, is < low - low.abs() * 1e-12);
-        let broken = match self.may {
-            May::Fall => above,
-            May::Rise => below,
-            May::Stay => above || below,
+        // What was written and read again may differ in the last bit. What is no number is neither.
+        let (low_enough, high_enough) = (is <= high + high.abs() * 1e-12, is >= low - low.abs() * 1e-12);
+        let kept = match self.may {
+            May::Fall => low_enough,
+            May::Rise => high_enough,
+            May::Stay => low_enough && high_enough,
         };
-        broken.then(|| {
-            let limit =
-                if above { format!("at most {}", number(high)) } else { format!("at least {}", number(low)) };
+        (!kept).then(|| {
+            let limit = if low_enough {
+                format!("at least {}", number(low))
+            } else {
+                format!("at most {}", number(high))
+            };
             let percent = if self.value == 0.0 || is.is_infinite() {
                 String::new()
             } else {
@@ -162,11 +171,31 @@ impl fmt::Display for Check {
     }
 }
 
-/// A sentence for each check that a run does not keep.
-pub fn gate(record: &Record, baseline: &Baseline) -> Vec<String> {
+/// What became of a baseline's checks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Checks that the run keeps.
+    pub kept: usize,
+    /// A sentence for each that it does not keep, and for what else closes the gate: it is open when there is none.
+    pub breaches: Vec<String>,
+}
+
+/// Holds a run to a baseline.
+pub fn gate(record: &Record, baseline: &Baseline) -> Held {
+    let broken: Vec<String> = baseline.checks.iter().filter_map(|check| check.breach(record)).collect();
+    let kept = baseline.checks.len() - broken.len();
     let partial = "the run was ended before it was whole: what it would have shown is not known".to_owned();
-    let breaches = baseline.checks.iter().filter_map(|check| check.breach(record));
-    record.run.partial.then_some(partial).into_iter().chain(breaches).collect()
+    Held { kept, breaches: record.run.partial.then_some(partial).into_iter().chain(broken).collect() }
+}
+
+/// Refuses a run that lacks something: a baseline that is made of it would lack it as well, and be kept by whoever breaks it.
+fn whole(record: &Record) -> Result<(), GateError> {
+    if record.run.partial {
+        return Err(GateError::NotWhole("was ended before its end".to_owned()));
+    }
+    let lacking = record.variants.iter().find_map(|variant| Some((&variant.name, variant.missing.first()?)));
+    lacking
+        .map_or(Ok(()), |(name, round)| Err(GateError::NotWhole(format!("lacks round {round} of `{name}`"))))
 }
 
 /// What counts depend on, and what is not as it was when the baseline was written: a breach may be due to it.
@@ -203,8 +232,9 @@ impl Baseline {
         Ok(baseline)
     }
 
-    /// The same checks with the figures of another run. A check whose figure the run does not have stops it.
-    pub fn renewed(&self, record: &Record) -> Result<Self, String> {
+    /// The same checks with the figures of another run. A check whose figure the run does not have stops it, and so does a run that is not whole.
+    pub fn renewed(&self, record: &Record) -> Result<Self, GateError> {
+        whole(record)?;
         let checks = self.checks.iter().map(|check| match check.measured(record)? {
             value if value.is_finite() => Ok(Check { value, ..check.clone() }),
             _ => Err(format!("{check}: it is endless, which nothing can be held to")),
@@ -213,12 +243,14 @@ impl Baseline {
             format: Format::V1,
             commit: record.run.commit.clone(),
             counting: record.run.counting.clone(),
-            checks: checks.collect::<Result<_, String>>()?,
+            checks: checks.collect::<Result<_, String>>().map_err(GateError::NotRenewed)?,
         })
     }
 
-    /// A first baseline: every count of every variant, its errors, and the cost of each variant over the first one.
+    /// A first baseline: every count of every variant, its errors, and the cost of each variant over the first one. Of a run that is not whole there
+    /// is none.
     pub fn first(record: &Record) -> Result<Self, GateError> {
+        whole(record)?;
         let mut checks = Vec::new();
         for variant in &record.variants {
             let mut add = |figure: Measure, over: Option<&Variant>, tolerance, may| {

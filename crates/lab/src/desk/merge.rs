@@ -133,6 +133,7 @@ fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
     if into.load.arrivals != from.load.arrivals || into.load.flow != from.load.flow {
         return Err(format!("the load of `{}` is of another kind", into.name));
     }
+    add_new(&mut into.missing, from.missing);
     if into.counters != from.counters {
         return Err(format!("the counts per request of `{}` are others", into.name));
     }

@@ -6,7 +6,7 @@
 //! difference and a ratio are taken within a round, because a machine drifts between two. A figure that was not measured does not meet its
 //! target: nobody knows.
 
-use crate::analyse::{Beside, Interval, LEAST_PAIRS, Statistic, by_round, interval, median};
+use crate::analyse::{Beside, Interval, LEAST_PAIRS, by_round, interval, median};
 use crate::record::{Record, Target, Unit};
 use crate::words;
 
@@ -21,8 +21,8 @@ pub struct Judged<'a> {
     pub verdict: Verdict,
     /// What was seen, in words: the median, or why there is no figure.
     pub seen: String,
-    /// Between what the truth and the rounds lie, and how many of these would meet it, in words; empty of one round.
-    pub between: String,
+    /// Between what the truth and the rounds lie, and how many of these would meet it, in words: each by itself; none of one round.
+    pub between: Vec<String>,
     /// What is wanted, in words.
     pub wanted: String,
 }
@@ -66,14 +66,12 @@ fn judged<'a>(record: &Record, target: &'a Target) -> Judged<'a> {
                 values: Vec::new(),
                 verdict: Verdict::Missed,
                 seen,
-                between: String::new(),
+                between: Vec::new(),
                 wanted,
             };
         }
     };
-    // Thousands of resamples: for those alone that ask for it.
-    let seed = record.run.seed.unwrap_or_default();
-    let truth = target.surely.then(|| interval(&values, Statistic::Median, seed)).flatten();
+    let truth = target.surely.then(|| interval(&values)).flatten();
     let middle = median(&values);
     let verdict = match truth {
         _ if target.figure.holds_each_round() => {
@@ -106,31 +104,29 @@ fn wanted(target: &Target) -> String {
 }
 
 /// Between what the rounds lie; and the truth, where all of that is held to the bound.
-fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> String {
+fn between(target: &Target, values: &[f64], truth: Option<Interval>) -> Vec<String> {
     let show = |value: f64| shown(target, value);
-    let sure = match truth {
-        Some(truth) => {
-            let Interval { low, high, confidence, .. } = truth;
-            format!("with {:.0} % between {} and {}; ", confidence * 100.0, show(low), show(high))
+    let mut between = match truth {
+        Some(Interval { low, high, confidence, .. }) => {
+            vec![format!("with {:.0} % between {} and {}", confidence * 100.0, show(low), show(high))]
         }
         None if target.surely && values.len() < LEAST_PAIRS => {
-            format!("no interval of fewer than {LEAST_PAIRS} rounds; ")
+            vec![format!("no interval of fewer than {LEAST_PAIRS} rounds")]
         }
-        None if target.surely => "no interval where a round is endless; ".to_owned(),
-        None => String::new(),
+        None if target.surely => vec!["no interval where a round is endless".to_owned()],
+        None => Vec::new(),
     };
     if values.len() < 2 {
-        return sure.trim_end_matches("; ").to_owned();
+        return between;
     }
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let rounds = format!("{sure}{} … {}", show(least), show(most));
-    match values.iter().filter(|value| within(target, **value)).count() {
-        kept if kept > 0 && kept < values.len() => {
-            format!("{rounds}; {kept} of {} rounds by themselves", values.len())
-        }
-        _ => rounds,
+    between.push(format!("{} … {}", show(least), show(most)));
+    let kept = values.iter().filter(|value| within(target, **value)).count();
+    if kept > 0 && kept < values.len() {
+        between.push(format!("{kept} of {} rounds by themselves", values.len()));
     }
+    between
 }
 
 /// A value in the unit of the target.

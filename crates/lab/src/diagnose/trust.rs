@@ -79,7 +79,8 @@ pub(super) fn summary_only(subject: &Subject<'_>) -> Vec<Finding> {
 }
 
 /// What was in flight is not rate × latency. Where much of what ended in the window was due before it, the latencies that were kept are
-/// not those of what was in flight, and nothing is said.
+/// not those of what was in flight, and nothing is said. What was never answered may have been given up after the window: then its time is not
+/// all among what was in flight, and the law has to hold with some part of it.
 pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
     let variant = subject.variant;
     let closed =
@@ -89,12 +90,13 @@ pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
         .iter()
         .filter_map(|iteration| {
             let in_flight = iteration.mean_in_flight.or(closed)?;
-            let mean = mean_of_all(iteration)?;
+            let [least, most] = mean_of_all(iteration)?;
             let rate = served(iteration);
             let kept: u64 = iteration.classes.iter().map(|class| class.count).sum();
             if rate * iteration.seconds - kept as f64 > LITTLE * kept as f64 {
                 return None;
             }
+            let mean = (in_flight / rate.max(f64::MIN_POSITIVE) * 1e6).clamp(least, most);
             let check = little(in_flight, rate, mean / 1e6, LITTLE)?;
             (!check.holds && (check.implied - in_flight).abs() >= IN_FLIGHT).then(|| {
                 format!("iteration {}: {:.1} instead of {in_flight:.1}", iteration.number, check.implied)
@@ -113,13 +115,15 @@ pub(super) fn law(subject: &Subject<'_>) -> Vec<Finding> {
         )]
 }
 
-/// Mean time in flight of all requests, µs; `None` where a class has no latencies. Time before a request was sent does not count.
-fn mean_of_all(iteration: &Iteration) -> Option<f64> {
-    let mut sum = (0.0, 0.0);
+/// Mean time in flight of all requests, µs, without and with the time of those that were not answered; `None` where a class has no latencies. Time
+/// before a request was sent does not count.
+fn mean_of_all(iteration: &Iteration) -> Option<[f64; 2]> {
+    let (mut answered, mut failed, mut count) = (0.0, 0.0, 0.0);
     for class in iteration.classes.iter().filter(|class| class.count > 0) {
         let own = (class.outcome == Outcome::Ok).then_some(iteration.service.as_ref()).flatten();
-        let mean = own.or(class.latency.as_ref())?.mean() / 1e3;
-        sum = (sum.0 + mean * class.count as f64, sum.1 + class.count as f64);
+        let time = own.or(class.latency.as_ref())?.mean() / 1e3 * class.count as f64;
+        *(if class.outcome == Outcome::Failed { &mut failed } else { &mut answered }) += time;
+        count += class.count as f64;
     }
-    (sum.1 > 0.0).then(|| sum.0 / sum.1)
+    (count > 0.0).then(|| [answered, answered + failed].map(|time| time / count))
 }

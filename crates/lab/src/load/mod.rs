@@ -4,8 +4,8 @@
 //! shares a machine with what it measures; it says so when that thread is the bottleneck.
 //!
 //! Flow: [`Plan::check`] → connections are opened → the clock starts → [`feed`] hands arrivals of the [`schedule`] to
-//! free slots ([`h1`], [`h2`]) → [`recorder`]. The wait of a request for a free slot is part of its latency. Several targets at once have a
-//! session each, and one recorder.
+//! free slots ([`h1`], [`h2`]) → [`recorder`], which counts by the [`window`]. The wait of a request for a free slot is part of its latency. Several
+//! targets at once have a session each, and one recorder.
 
 mod feed;
 mod flow;
@@ -22,8 +22,10 @@ mod session;
 mod slices;
 mod target;
 mod timer;
+mod window;
 
 use std::cell::RefCell;
+use std::convert::Infallible;
 use std::io;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -47,6 +49,7 @@ pub(crate) use timer::{Clock, Deadline};
 use self::feed::{Feed, Source, Wake};
 use self::schedule::{Arrivals, Closed};
 use self::timer::FineTimer;
+use self::window::{End, Window};
 use crate::observe::{Watch, Watched};
 use crate::report::LoadReport;
 use crate::units::nanos;
@@ -153,13 +156,17 @@ impl Plan {
         Feed::new(source, pick, self.slots(), nanos(self.timeout))
     }
 
-    /// The measured phase in nanoseconds since the start; its end is open when requests are counted.
-    fn window(&self) -> (u64, u64) {
+    /// The measured phase; of one that lasts for a time, until the last answer where that is asked for.
+    fn window(&self, until_last_answer: bool) -> Window {
         let from = nanos(self.warmup);
-        match self.stop {
-            Stop::After(duration) => (from, from.saturating_add(nanos(duration))),
-            Stop::Count(_) => (from, u64::MAX),
-        }
+        let end = match self.stop {
+            Stop::Count(_) => End::Counted,
+            Stop::After(duration) => {
+                let planned = from.saturating_add(nanos(duration));
+                if until_last_answer { End::LastAnswer(planned) } else { End::At(planned) }
+            }
+        };
+        Window::new(from, end)
     }
 }
 
@@ -181,7 +188,8 @@ pub(crate) struct Probe {
     pub(crate) slices: Option<Slices>,
     /// Read what servers say about their phases (`Server-Timing`).
     pub(crate) phases: bool,
-    /// The window lasts until the last answer, so that what an overloaded target answers late counts against the time it took.
+    /// The window lasts until the last answer, so that what an overloaded target answers late counts against the time it took. What is never
+    /// answered makes it no longer.
     pub(crate) until_last_answer: bool,
     /// Told of the moment at which the clock starts.
     pub(crate) started: Option<Box<dyn FnOnce(Instant)>>,
@@ -213,9 +221,7 @@ async fn drive(
     probe: Probe,
     interrupted: impl Future<Output = ()>,
 ) -> Result<Outcome, LoadError> {
-    let window = first.window();
-    let planned_end = window.1;
-    let mut recorder = Recorder::new(if probe.until_last_answer { (window.0, u64::MAX) } else { window });
+    let mut recorder = Recorder::new(first.window(probe.until_last_answer));
     recorder.slices = probe.slices;
     let recorder = Rc::new(RefCell::new(recorder));
     let mut lanes = Vec::new();
@@ -240,12 +246,7 @@ async fn drive(
     }
     let watch = Watch::start(&first.watch, crate::observe::INTERVAL, Instant::now())?;
     let (own, interrupted) = supervise(&sessions, slots, interrupted).await?;
-    if probe.until_last_answer && !interrupted && planned_end != u64::MAX {
-        // The last request may have ended before the time was over, with nothing due any more.
-        let mut recorder = recorder.borrow_mut();
-        recorder.window.1 = recorder.window.1.max(planned_end);
-    }
-    let recorder = recorder.replace(Recorder::new((0, 0)));
+    let recorder = recorder.replace(Recorder::new(Window::new(0, End::At(0))));
     Ok(Outcome::new(&sessions, recorder, own, watch.stop(), interrupted))
 }
 
@@ -288,7 +289,7 @@ impl Opened {
     }
 }
 
-/// Runs until every slot has ended; what the generator itself used in the measured window.
+/// Runs until every slot has ended; what the generator itself used while requests of the measured window were due, and whether it was interrupted.
 async fn supervise(
     sessions: &[Rc<Session>],
     mut slots: JoinSet<()>,
@@ -300,10 +301,10 @@ async fn supervise(
         let (session, timer) = (Rc::clone(session), FineTimer::new()?);
         ticking.spawn_local(async move { tick(&session, timer).await });
     }
-    let keeping = keep_time(sessions);
-    let mut keeping = std::pin::pin!(keeping);
+    let mut keeping = std::pin::pin!(keep_time(sessions));
+    let mut using = std::pin::pin!(own_use(session));
     let mut interrupted = std::pin::pin!(interrupted);
-    let (mut kept, mut stopped) = (None, false);
+    let (mut used, mut stopped) = (None, false);
     loop {
         tokio::select! {
             biased;
@@ -312,24 +313,19 @@ async fn supervise(
                 None => break,
             },
             Some(ticked) = ticking.join_next() => ticked.map_err(io::Error::other)??,
-            own = &mut keeping, if kept.is_none() => kept = Some(own),
+            own = &mut using, if used.is_none() => used = Some(own),
+            never = &mut keeping => match never {},
             () = &mut interrupted, if !stopped => {
                 stopped = true;
+                session.recorder.borrow_mut().window.stop(session.clock.now());
                 for session in sessions {
                     session.feed.borrow_mut().stop();
                 }
             }
         }
     }
-    let now = session.clock.now();
-    let mut recorder = session.recorder.borrow_mut();
-    recorder.finish(now);
-    // A counted or interrupted run ends with its last answer, a timed one with its time.
-    if recorder.window.1 == u64::MAX || stopped {
-        recorder.window.1 = recorder.window.1.min(now);
-    }
-    drop(recorder);
-    let own = kept.unwrap_or_else(|| session.own_start.get().until(OwnUse::read()));
+    session.recorder.borrow_mut().finish(session.clock.now());
+    let own = used.unwrap_or_else(|| session.own_start.get().until(OwnUse::read()));
     Ok((own, stopped))
 }
 
@@ -361,34 +357,38 @@ async fn tick(session: &Session, timer: FineTimer) -> io::Result<()> {
     }
 }
 
-/// Closes the timeline's rows and slices on time, and takes the generator's own use at both ends of the measured window.
-async fn keep_time(sessions: &[Rc<Session>]) -> OwnUse {
-    let session = &sessions[0];
-    let (from, until) = session.recorder.borrow().window;
-    let mut next = 1_000_000_000;
-    let mut started = from == 0;
+/// What the generator itself uses from the end of the warm-up until nothing is due any more. What is only waited for afterwards costs it nothing, and
+/// would make it look at leisure. Where requests are counted nobody knows when that is, and it never ends by itself.
+async fn own_use(session: &Session) -> OwnUse {
+    let (from, until) = {
+        let recorder = session.recorder.borrow();
+        (recorder.window.bounds().0, recorder.window.planned())
+    };
     session.own_start.set(OwnUse::read());
+    if from > 0 {
+        tokio::time::sleep_until(session.clock.instant(from)).await;
+        session.own_start.set(OwnUse::read());
+    }
+    let Some(until) = until else { return std::future::pending().await };
+    tokio::time::sleep_until(session.clock.instant(until)).await;
+    session.own_start.get().until(OwnUse::read())
+}
+
+/// Closes the timeline's rows and slices on time.
+async fn keep_time(sessions: &[Rc<Session>]) -> Infallible {
+    let session = &sessions[0];
+    let mut next = 1_000_000_000;
     loop {
-        let at = if started { next.min(until) } else { next.min(from) };
-        roll_slices(session, at).await;
-        tokio::time::sleep_until(session.clock.instant(at)).await;
-        if !started && at == from {
-            started = true;
-            session.own_start.set(OwnUse::read());
+        roll_slices(session, next).await;
+        tokio::time::sleep_until(session.clock.instant(next)).await;
+        next += 1_000_000_000;
+        let now = session.clock.now();
+        let (mut in_flight, mut waiting) = (0, 0);
+        for feed in sessions.iter().map(|session| session.feed.borrow()) {
+            in_flight += feed.in_flight;
+            waiting = feed.waiting(now).max(waiting);
         }
-        if at == next {
-            next += 1_000_000_000;
-            let now = session.clock.now();
-            let (mut in_flight, mut waiting) = (0, 0);
-            for feed in sessions.iter().map(|session| session.feed.borrow()) {
-                in_flight += feed.in_flight;
-                waiting = feed.waiting(now).max(waiting);
-            }
-            session.recorder.borrow_mut().roll(now, in_flight, waiting);
-        }
-        if at == until {
-            return session.own_start.get().until(OwnUse::read());
-        }
+        session.recorder.borrow_mut().roll(now, in_flight, waiting);
     }
 }
 

@@ -9,8 +9,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::slices::Slices;
+use super::window::Window;
 use crate::record::Distribution;
-use crate::units::{micros, nanos_of_seconds, ratio};
+use crate::units::{micros, nanos_of_seconds};
 
 /// Longest latency that is told apart: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
@@ -186,13 +187,8 @@ pub(crate) struct Recorder {
     pub(crate) statuses: BTreeMap<u16, Latencies>,
     pub(crate) faults: BTreeMap<Fault, Latencies>,
     pub(crate) timeline: Vec<Second>,
-    /// Requests that ended inside the measured window, whenever they started: what the server delivered.
-    pub(crate) in_window: u64,
-    pub(crate) ok_in_window: u64,
-    /// Nanoseconds in flight inside the window, summed over requests: the mean concurrency times its length.
-    pub(crate) busy: u64,
-    /// The measured window; its end moves when the run ends early.
-    pub(crate) window: (u64, u64),
+    /// The measured window, and what ended in it, whenever it started: what the server delivered.
+    pub(crate) window: Window,
     /// The run in slices shorter than a second, where they are asked for.
     pub(crate) slices: Option<Slices>,
     /// Phases as servers say, by name.
@@ -214,8 +210,8 @@ pub(crate) struct Times {
 const ROOM: u64 = 3600;
 
 impl Recorder {
-    pub(crate) fn new(window: (u64, u64)) -> Self {
-        let seconds = window.1.div_ceil(1_000_000_000).min(ROOM);
+    pub(crate) fn new(window: Window) -> Self {
+        let seconds = window.planned().map_or(ROOM, |planned| planned.div_ceil(1_000_000_000)).min(ROOM);
         Self {
             ok: Latencies::new(),
             service: Latencies::new(),
@@ -225,9 +221,6 @@ impl Recorder {
             statuses: BTreeMap::new(),
             faults: BTreeMap::new(),
             timeline: Vec::with_capacity(usize::try_from(seconds).unwrap_or(0)),
-            in_window: 0,
-            ok_in_window: 0,
-            busy: 0,
             window,
             slices: None,
             phases: BTreeMap::new(),
@@ -236,21 +229,17 @@ impl Recorder {
         }
     }
 
-    /// Records how a request ended.
+    /// Records how a request ended. One that was never sent did not end, so it is no part of what the server delivered.
     pub(crate) fn record(&mut self, times: Times, ending: Ending) {
         self.roll(times.finished, 0, 0);
         let latency = times.finished.saturating_sub(times.intended);
         let ok = ending.is_ok_and(|status| status < 400);
         self.count_second(ending, ok, latency);
-        if let Some(slices) = &mut self.slices {
-            slices.record(times.finished, ok.then_some(latency));
-        }
-        let (from, until) = self.window;
         if ending != Err(Fault::Unsent) {
-            self.busy += times.finished.min(until).saturating_sub(times.started.max(from));
-            let inside = u64::from((from..until).contains(&times.finished));
-            self.in_window += inside;
-            self.ok_in_window += if ok { inside } else { 0 };
+            self.window.end(times.finished, ending);
+            if let Some(slices) = &mut self.slices {
+                slices.record(times.finished, ok.then_some(latency));
+            }
         }
         if !times.measured {
             return;
@@ -313,7 +302,7 @@ impl Recorder {
         let next = self.current.second + 1;
         let mut row = std::mem::replace(&mut self.current, Second { second: next, ..Second::default() });
         let (from, until) = (row.second * 1_000_000_000, next * 1_000_000_000);
-        row.measured = from >= self.window.0 && until <= self.window.1;
+        row.measured = self.window.spans(from, until);
         row.p50_us = micros(self.second.quantile(0.5));
         row.p99_us = micros(self.second.quantile(0.99));
         row.max_us = micros(self.second.quantile(1.0));
@@ -321,8 +310,9 @@ impl Recorder {
         self.timeline.push(row);
     }
 
-    /// Ends the recording: closes the last row, unless nothing happened in it.
+    /// Ends the recording: closes the window, and the last row, unless nothing happened in it.
     pub(crate) fn finish(&mut self, now: u64) {
+        self.window.close(now);
         self.roll(now, 0, 0);
         if self.current.completed > 0 {
             self.close_row();
@@ -331,18 +321,19 @@ impl Recorder {
             slices.finish(now);
         }
     }
-
-    /// Mean requests in flight inside the window.
-    pub(crate) fn mean_in_flight(&self) -> f64 {
-        ratio(self.busy as f64, self.window.1.saturating_sub(self.window.0) as f64)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::window::End;
 
     const MS: u64 = 1_000_000;
+
+    /// A recorder of a window between two times in ms.
+    fn recorder(from: u64, until: u64) -> Recorder {
+        Recorder::new(Window::new(from * MS, End::At(until * MS)))
+    }
 
     fn times(intended: u64, started: u64, finished: u64) -> Times {
         Times { intended: intended * MS, started: started * MS, finished: finished * MS, measured: true }
@@ -350,7 +341,7 @@ mod tests {
 
     #[test]
     fn latency_counts_from_the_intended_start() {
-        let mut recorder = Recorder::new((0, 10_000 * MS));
+        let mut recorder = recorder(0, 10_000);
         recorder.record(times(0, 900, 1000), Ok(200));
         assert!((recorder.ok.summary().p50 - 1e6).abs() < 2e3);
         assert!((recorder.service.summary().p50 - 1e5).abs() < 2e2);
@@ -358,7 +349,7 @@ mod tests {
 
     #[test]
     fn classes_are_kept_apart() {
-        let mut recorder = Recorder::new((0, 10_000 * MS));
+        let mut recorder = recorder(0, 10_000);
         recorder.record(times(0, 0, 1), Ok(200));
         recorder.record(times(0, 0, 2), Ok(503));
         recorder.record(times(0, 0, 5000), Err(Fault::Timeout));
@@ -370,12 +361,12 @@ mod tests {
 
     #[test]
     fn warm_up_is_in_the_timeline_only() {
-        let mut recorder = Recorder::new((1000 * MS, 2000 * MS));
+        let mut recorder = recorder(1000, 2000);
         recorder.record(Times { measured: false, ..times(0, 0, 500) }, Ok(200));
         recorder.record(times(1100, 1100, 1200), Ok(200));
         recorder.finish(2100 * MS);
         assert_eq!(recorder.all.count(), 1);
-        assert_eq!(recorder.in_window, 1);
+        assert_eq!(recorder.window.ended(), 1);
         assert_eq!(
             recorder.timeline.iter().map(|row| (row.completed, row.measured)).collect::<Vec<_>>(),
             [(1, false), (1, true)]
@@ -384,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_silent_second_has_a_row() {
-        let mut recorder = Recorder::new((0, 10_000 * MS));
+        let mut recorder = recorder(0, 10_000);
         recorder.record(times(0, 0, 10), Ok(200));
         recorder.roll(1000 * MS, 7, 5 * MS);
         recorder.record(times(20, 20, 2500), Ok(200));
@@ -395,16 +386,26 @@ mod tests {
     }
 
     #[test]
-    fn mean_concurrency_is_time_in_flight_over_the_window() {
-        let mut recorder = Recorder::new((1000 * MS, 2000 * MS));
-        recorder.record(times(500, 500, 1500), Ok(200));
-        recorder.record(times(1000, 1000, 3000), Ok(200));
-        assert!((recorder.mean_in_flight() - 1.5).abs() < 1e-9);
+    fn what_was_never_sent_did_not_end() {
+        let mut recorder = recorder(0, 1000);
+        recorder.slices = Some(Slices::new(200, None));
+        recorder.window.begin(100 * MS);
+        recorder.record(times(100, 100, 150), Ok(200));
+        for due in 0..50 {
+            recorder.record(times(due, 300, 300), Err(Fault::Unsent));
+        }
+        recorder.finish(1000 * MS);
+        let slices = recorder.slices.as_mut().unwrap().take();
+        assert_eq!(
+            slices.iter().map(|slice| (slice.ok, slice.bad)).reduce(|a, b| (a.0 + b.0, a.1 + b.1)),
+            Some((1, 0))
+        );
+        assert_eq!((recorder.window.ended(), recorder.faults[&Fault::Unsent].count()), (1, 50));
     }
 
     #[test]
     fn rare_statuses_share_a_histogram() {
-        let mut recorder = Recorder::new((0, 10_000 * MS));
+        let mut recorder = recorder(0, 10_000);
         for status in 200..300 {
             recorder.record(times(0, 0, 1), Ok(status));
         }

@@ -129,8 +129,9 @@ impl Session {
     /// Notes that the request is about to be sent: the time at which it really starts.
     pub(crate) fn start(&self, arrival: &Arrival) -> u64 {
         let started = self.clock.now();
+        let mut recorder = self.recorder.borrow_mut();
+        recorder.window.begin(started);
         if arrival.measured {
-            let mut recorder = self.recorder.borrow_mut();
             recorder.lag.record(started.saturating_sub(arrival.ready));
             recorder.wait.record(arrival.ready.saturating_sub(arrival.intended));
         }

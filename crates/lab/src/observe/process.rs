@@ -246,11 +246,17 @@ mod tests {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         let mut tree = Tree::new(std::process::id());
         let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while tree.read().unwrap().processes < 3 {
-            assert!(std::time::Instant::now() < until, "the child and its own child are found");
+        // Other tests' processes are in the tree too.
+        let grandchild = loop {
+            let processes = tree.read().unwrap().processes;
+            let found = children(child.id()).into_iter().find(|pid| tree.seen.contains_key(pid));
+            if let Some(pid) = found {
+                assert!(processes >= 3, "{processes} with the child and its own child");
+                break pid;
+            }
+            assert!(std::time::Instant::now() < until, "the child's own child is found");
             std::thread::yield_now();
-        }
-        let grandchild = children(child.id())[0];
+        };
         tree.seen.get_mut(&grandchild).unwrap().user_ms = 12_345;
         let killed = std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         assert!(killed.success());

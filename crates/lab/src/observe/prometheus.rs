@@ -1,8 +1,8 @@
 //! Figures of what runs elsewhere, in the Prometheus text format.
 //!
-//! Owns: reading the format (exposition format 0.0.4, and what `OpenMetrics` shares with it) and what its usual names mean for a component:
-//! `container_*` of the kubelet, `process_*` of client libraries. Does not own: who is asked, and when. Counters of several series that
-//! have the labels are added up, because a program may be several containers.
+//! Owns: reading the format (exposition format 0.0.4, and what `OpenMetrics` shares with it), what its usual names mean for a component
+//! (`container_*` of the kubelet, `process_*` of client libraries), and how counters go on when a program is started anew. Does not own: who is asked,
+//! and when. Counters of several series that have the labels are added up, because a program may be several containers.
 
 use std::collections::BTreeMap;
 
@@ -43,11 +43,76 @@ pub(crate) struct Seen {
     pub(crate) stamp: Option<i64>,
 }
 
+/// Counters of a component as they have grown from one text to the next.
+#[derive(Debug, Default)]
+pub(crate) struct Counters(BTreeMap<String, BTreeMap<BTreeMap<String, String>, Series>>);
+
+/// A series of a counter.
+#[derive(Debug, Default)]
+struct Series {
+    /// What it had come to when programs ended that counted it before.
+    before: f64,
+    /// What it said last.
+    last: f64,
+}
+
+impl Counters {
+    /// What a counter has come to, with all that its lines say now. Each series goes on by itself: one that says less than before belongs to a program that
+    /// was started anew, and one that is not told of for once (a container that the kubelet did not read) is where it was. `None` when nothing is told of
+    /// it now.
+    fn grow<'a>(&mut self, name: &str, lines: impl Iterator<Item = &'a Line<'a>>) -> Option<f64> {
+        let mut lines = lines.filter(|line| line.value >= 0.0).peekable();
+        lines.peek()?;
+        let known = self.0.entry(name.to_owned()).or_default();
+        for line in lines {
+            let labels = line.labels.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+            let series = known.entry(labels.collect()).or_default();
+            if line.value < series.last {
+                series.before += series.last;
+            }
+            series.last = line.value;
+        }
+        Some(known.values().map(|series| series.before + series.last).sum())
+    }
+
+    /// What the counter of this name has come to: the sum of its series that have all labels of the component and of the name; `None` when there is
+    /// none now.
+    pub(crate) fn counter(
+        &mut self,
+        text: &str,
+        wanted: &BTreeMap<String, String>,
+        name: &str,
+    ) -> Option<u64> {
+        let selector = format!("{name} 0");
+        let selector = line(&selector)?;
+        let named = |line: &Line<'_>| {
+            selector.labels.iter().all(|(name, value)| line.labels.get(name) == Some(value))
+        };
+        let meant: Vec<Line<'_>> = lines(text)
+            .filter(|line| line.name == selector.name && line.is_of(wanted) && named(line))
+            .collect();
+        self.grow(name, meant.iter()).map(whole)
+    }
+}
+
 /// Whether a text names a counter.
 pub(crate) fn is_name(text: &str) -> bool {
     let one = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == ':';
     let named = line(&format!("{text} 0")).is_some_and(|line| line.name.chars().all(one));
     named && if text.contains('{') { text.ends_with('}') } else { text.chars().all(one) }
+}
+
+impl Line<'_> {
+    /// It has these labels.
+    fn is_of(&self, wanted: &BTreeMap<String, String>) -> bool {
+        wanted.iter().all(|(name, value)| self.labels.get(name.as_str()) == Some(value))
+    }
+
+    /// It is of a program: the kubelet also sums a pod up, and tells of the container that holds its network.
+    fn is_of_a_program(&self) -> bool {
+        !self.name.starts_with("container_")
+            || self.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD")
+    }
 }
 
 /// The lines of a text that can be read; others are passed over, as the format demands of readers.
@@ -100,79 +165,71 @@ fn labels(text: &str) -> Option<(BTreeMap<&str, String>, &str)> {
     }
 }
 
-/// What a text says about the component whose samples have these labels.
-pub(crate) fn seen(text: &str, wanted: &BTreeMap<String, String>, named: Named<'_>, at_ms: u64) -> Seen {
-    let mut sums: BTreeMap<&str, f64> = BTreeMap::new();
-    let mut stamp = None;
-    // Quota and period of each container: limits add up, and periods do not.
-    let mut limits: BTreeMap<BTreeMap<&str, String>, [f64; 2]> = BTreeMap::new();
-    for line in lines(text) {
-        let meant = wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value));
-        // The kubelet also sums a pod up, and tells of the container that holds its network.
-        let container = !line.name.starts_with("container_")
-            || line.labels.get("container").is_none_or(|name| !name.is_empty() && name != "POD");
-        if meant && container {
-            *sums.entry(line.name).or_default() += line.value;
-            match line.name {
-                "container_cpu_usage_seconds_total" => stamp = stamp.max(line.stamp),
-                "container_spec_cpu_quota" => limits.entry(line.labels).or_default()[0] = line.value,
-                "container_spec_cpu_period" => limits.entry(line.labels).or_default()[1] = line.value,
-                _ => {}
-            }
-        }
-    }
-    let sum = |name: &str| sums.get(name).copied().filter(|value| *value >= 0.0);
-    let count = |name: &str| sum(name).map(whole);
-    let counter = |name: Option<&str>| counter(text, wanted, name?);
-    let counters = Sample {
+/// What a text says about the component whose samples have these labels; `counters` is what it has counted until then.
+pub(crate) fn seen(
+    text: &str,
+    wanted: &BTreeMap<String, String>,
+    named: Named<'_>,
+    at_ms: u64,
+    counters: &mut Counters,
+) -> Seen {
+    let meant: Vec<Line<'_>> =
+        lines(text).filter(|line| line.is_of(wanted) && line.is_of_a_program()).collect();
+    let of = |name: &'static str| meant.iter().filter(move |line| line.name == name);
+    let gauge = |name| {
+        let sum = of(name).map(|line| line.value).reduce(|sum, value| sum + value);
+        sum.filter(|sum| *sum >= 0.0).map(whole)
+    };
+    let mut own = |name: Option<&str>| counters.counter(text, wanted, name?);
+    let told = Sample {
         at_ms,
-        connections_opened: counter(named.connections),
-        calls_received: counter(named.calls),
-        tls_handshakes: counter(named.handshakes),
+        connections_opened: own(named.connections),
+        calls_received: own(named.calls),
+        tls_handshakes: own(named.handshakes),
         ..Sample::default()
     };
-    let millis = |name: &str| sum(name).map(|seconds| whole(seconds * 1e3));
-    let (user, system) =
-        match (millis("container_cpu_user_seconds_total"), millis("container_cpu_system_seconds_total")) {
-            (Some(user), Some(system)) => (Some(user), system),
-            _ => (
-                millis("container_cpu_usage_seconds_total").or_else(|| millis("process_cpu_seconds_total")),
-                0,
-            ),
-        };
+    let mut count = |name| counters.grow(name, of(name)).map(whole);
+    let periods = count("container_cpu_cfs_periods_total");
+    let throttled_periods = count("container_cpu_cfs_throttled_periods_total");
+    let mut millis = |name| counters.grow(name, of(name)).map(|seconds| whole(seconds * 1e3));
+    let throttled_ms = millis("container_cpu_cfs_throttled_seconds_total");
+    let both = millis("container_cpu_user_seconds_total").zip(millis("container_cpu_system_seconds_total"));
+    let mut together =
+        || millis("container_cpu_usage_seconds_total").or_else(|| millis("process_cpu_seconds_total"));
+    let cpu = both.or_else(|| Some((together()?, 0)));
     let memory =
-        count("container_memory_working_set_bytes").or_else(|| count("process_resident_memory_bytes"));
-    let cores = |[quota, period]: [f64; 2]| (quota > 0.0 && period > 0.0).then(|| quota / period);
+        gauge("container_memory_working_set_bytes").or_else(|| gauge("process_resident_memory_bytes"));
     Seen {
-        sample: user.map(|user_ms| Sample {
+        sample: cpu.map(|(user_ms, system_ms)| Sample {
             user_ms,
-            system_ms: system,
+            system_ms,
             rss_bytes: memory.unwrap_or(0),
-            threads: count("container_threads").unwrap_or(0),
-            periods: count("container_cpu_cfs_periods_total"),
-            throttled_periods: count("container_cpu_cfs_throttled_periods_total"),
-            throttled_ms: millis("container_cpu_cfs_throttled_seconds_total"),
-            ..counters.clone()
+            threads: gauge("container_threads").unwrap_or(0),
+            periods,
+            throttled_periods,
+            throttled_ms,
+            ..told.clone()
         }),
-        counters,
-        // One without a limit may use what it likes, and so may all of them together.
-        cpu_limit_cores: limits.into_values().map(cores).sum::<Option<f64>>().filter(|cores| *cores > 0.0),
-        memory_limit_bytes: count("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
-        stamp,
+        counters: told,
+        cpu_limit_cores: cpu_limit(&meant),
+        memory_limit_bytes: gauge("container_spec_memory_limit_bytes").filter(|bytes| *bytes > 0),
+        stamp: of("container_cpu_usage_seconds_total").filter_map(|line| line.stamp).max(),
     }
 }
 
-/// The sum of the series of a counter that have all labels of the component and of its name; `None` when there is none.
-pub(crate) fn counter(text: &str, wanted: &BTreeMap<String, String>, name: &str) -> Option<u64> {
-    let selector = format!("{name} 0");
-    let selector = line(&selector)?;
-    let meant = |line: &Line<'_>| {
-        line.name == selector.name
-            && wanted.iter().all(|(name, value)| line.labels.get(name.as_str()) == Some(value))
-            && selector.labels.iter().all(|(name, value)| line.labels.get(name) == Some(value))
-    };
-    let series = lines(text).filter(meant).map(|line| line.value);
-    series.reduce(|sum, value| sum + value).filter(|sum| *sum >= 0.0).map(whole)
+/// Cores that all containers together may use. One without a limit may use what it likes, and so may all of them together.
+fn cpu_limit(lines: &[Line<'_>]) -> Option<f64> {
+    // Quota and period of each container: limits add up, and periods do not.
+    let mut limits: BTreeMap<&BTreeMap<&str, String>, [f64; 2]> = BTreeMap::new();
+    for line in lines {
+        match line.name {
+            "container_spec_cpu_quota" => limits.entry(&line.labels).or_default()[0] = line.value,
+            "container_spec_cpu_period" => limits.entry(&line.labels).or_default()[1] = line.value,
+            _ => {}
+        }
+    }
+    let cores = |[quota, period]: [f64; 2]| (quota > 0.0 && period > 0.0).then(|| quota / period);
+    limits.into_values().map(cores).sum::<Option<f64>>().filter(|cores| *cores > 0.0)
 }
 
 #[cfg(test)]
@@ -203,7 +260,8 @@ mod tests {
             for line in lines(&text) {
                 proptest::prop_assert!(line.value.is_finite());
             }
-            let _ = seen(&text, &BTreeMap::new(), Named { calls: Some(&text), ..Named::default() }, 0);
+            let named = Named { calls: Some(&text), ..Named::default() };
+            let _ = seen(&text, &BTreeMap::new(), named, 0, &mut Counters::default());
             let _ = is_name(&text);
         }
     }
@@ -224,8 +282,8 @@ container_memory_working_set_bytes{container="proxy",pod="a"} 1.048576e+06
 container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
 "#;
         let labels = [("container".to_owned(), "proxy".to_owned())].into();
-        assert_eq!(super::seen(text, &labels, Named::default(), 7).stamp, Some(1_700_000_000_000));
-        let seen = seen(text, &labels, Named::default(), 7);
+        let seen = seen(text, &labels, Named::default(), 7, &mut Counters::default());
+        assert_eq!(seen.stamp, Some(1_700_000_000_000));
         let expected = Sample {
             at_ms: 7,
             user_ms: 12_500,
@@ -251,7 +309,8 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             )
         };
         let labels: BTreeMap<String, String> = [("container".to_owned(), "a".to_owned())].into();
-        let limit = |text: &str| seen(text, &labels, Named::default(), 0).cpu_limit_cores;
+        let limit =
+            |text: &str| seen(text, &labels, Named::default(), 0, &mut Counters::default()).cpu_limit_cores;
         assert_eq!(limit(&format!("{}{}", pod("x", 50_000), pod("y", 50_000))), Some(1.0));
         assert_eq!(limit(&pod("x", 50_000)), Some(0.5));
         assert_eq!(limit("container_cpu_usage_seconds_total{container=\"a\"} 3\n"), None);
@@ -265,7 +324,7 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
             calls: Some("accepted_total{l=\"b\"}"),
             handshakes: Some("no_such_total"),
         };
-        let seen_here = |text| seen(text, &BTreeMap::new(), named, 0);
+        let seen_here = |text| seen(text, &BTreeMap::new(), named, 0, &mut Counters::default());
         let Seen { sample, counters, .. } = seen_here(text);
         let sample = sample.unwrap();
         assert_eq!((sample.user_ms, sample.rss_bytes, sample.connections_opened), (1500, 4096, Some(7)));
@@ -276,5 +335,44 @@ container_spec_memory_limit_bytes{container="proxy",pod="a"} 0
         );
         assert_eq!(seen_here("nothing_of_use 1\n"), Seen::default());
         assert_eq!(seen_here("accepted_total{l=\"b\"} 4\n").sample, None, "its CPU is not known");
+    }
+
+    #[test]
+    fn a_program_that_is_started_anew_counts_on() {
+        let mut counters = Counters::default();
+        let named = Named { calls: Some("calls_total"), ..Named::default() };
+        let mut look = |cpu: f64, calls: &str| {
+            let text = format!("process_cpu_seconds_total {cpu}\n{calls}");
+            let seen = seen(&text, &BTreeMap::new(), named, 0, &mut counters);
+            (seen.sample.unwrap().user_ms, seen.counters.calls_received)
+        };
+        assert_eq!(look(90.0, "calls_total 1000"), (90_000, Some(1000)));
+        assert_eq!(look(90.5, "calls_total 1200"), (90_500, Some(1200)));
+        assert_eq!(
+            look(0.25, "calls_total 7"),
+            (90_750, Some(1207)),
+            "what it had counted, and what it has since"
+        );
+        assert_eq!(look(0.5, "other_total 7"), (91_000, None));
+        assert_eq!(look(1.0, "calls_total 30"), (91_500, Some(1230)));
+    }
+
+    #[test]
+    fn a_pod_that_one_answer_lacks_is_not_counted_twice() {
+        let labels: BTreeMap<String, String> = [("container".to_owned(), "a".to_owned())].into();
+        let mut counters = Counters::default();
+        let mut look = |pods: &[(&str, u64)]| {
+            let lines = pods.iter().map(|(pod, seconds)| {
+                format!("container_cpu_usage_seconds_total{{container=\"a\",pod=\"{pod}\"}} {seconds}\n")
+            });
+            let seen = seen(&lines.collect::<String>(), &labels, Named::default(), 0, &mut counters);
+            seen.sample.map(|sample| sample.user_ms / 1000)
+        };
+        assert_eq!(look(&[("x", 500), ("y", 300)]), Some(800));
+        assert_eq!(look(&[("x", 510)]), Some(810), "y is where it was");
+        assert_eq!(look(&[]), None);
+        assert_eq!(look(&[("x", 520), ("y", 320)]), Some(840));
+        // One of them is started anew, and a third one comes.
+        assert_eq!(look(&[("x", 2), ("y", 330), ("z", 5)]), Some(857));
     }
 }

@@ -133,6 +133,9 @@ fn check_variant(variant: &Variant) -> Checked {
         }
         check_iteration(&place, iteration)?;
     }
+    if let Some(number) = variant.missing.iter().find(|number| numbers.contains(*number)) {
+        return no(&place, format!("round {number} is there, and is said to be missing"));
+    }
     Ok(())
 }
 

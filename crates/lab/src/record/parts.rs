@@ -31,6 +31,9 @@ pub struct Variant {
     pub load: LoadShape,
     /// In the order in which they ran.
     pub iterations: Vec<Iteration>,
+    /// Rounds that it was to be measured in and has no iteration of: it failed, or nothing ended in the window. Those that it has were better ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<u32>,
     /// Counts that repeat from run to run, per request, such as instructions.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
@@ -118,7 +121,7 @@ pub struct Class {
     pub example: Option<String>,
 }
 
-/// What the load generator used in the window.
+/// What the load generator used while requests of the window were due.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GeneratorUse {

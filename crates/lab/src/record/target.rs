@@ -188,7 +188,7 @@ pub struct Target {
     pub at_most: Option<f64>,
     /// It has to be this; absent without a lower bound.
     pub at_least: Option<f64>,
-    /// Not the median alone is held to the bounds, but all of the interval in which the true median lies with 95 %: what is wanted is shown.
+    /// Not the median alone is held to the bounds, but all of the interval in which the true median lies with 95 % or more: what is wanted is shown.
     #[serde(default)]
     pub surely: bool,
 }

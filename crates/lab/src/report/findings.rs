@@ -16,7 +16,7 @@ const RESTLESS: f64 = 0.97;
 pub(crate) const LAG_US: f64 = 1000.0;
 /// Lag matters when it is this share of the latency it is part of.
 pub(crate) const LAG_SHARE: f64 = 0.2;
-/// A closed loop should keep this share of its connections busy.
+/// A closed loop should keep this share of its connections busy, for as long as it has requests to send.
 const BUSY: f64 = 0.9;
 /// From this share on, waiting for a core is worth a word.
 pub(crate) const CORE_WAIT: f64 = 0.2;
@@ -79,13 +79,13 @@ fn late(report: &LoadReport) -> Option<Finding> {
 fn idle_workers(report: &LoadReport) -> Option<Finding> {
     let slots = (report.plan.connections * report.plan.streams) as f64;
     let connecting = report.faults.iter().any(|fault| matches!(fault.class, Fault::Connect | Fault::Tls));
-    let busy = report.totals.mean_in_flight / slots;
+    let busy = report.totals.mean_in_flight_while_due / slots;
     (report.plan.arrivals == "closed" && busy < BUSY && !connecting && report.plan.keep_alive).then(|| {
         Finding {
             name: "generator-bound",
             evidence: format!(
-                "rate × latency is {:.1} requests in flight where {slots} workers should be busy",
-                report.totals.mean_in_flight
+                "{:.1} requests were in flight while {slots} workers should have been busy",
+                report.totals.mean_in_flight_while_due
             ),
             remedy: "the target may be faster than shown: fewer workers keep it as busy",
             limits_generator: true,

@@ -45,7 +45,7 @@ pub struct LoadReport {
     pub watched: Vec<Observation>,
 }
 
-/// What the generator itself used in the measured phase.
+/// What the generator itself used while requests of the measured phase were due.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct GeneratorUse {
     /// Version of this crate.
@@ -125,6 +125,8 @@ pub struct Totals {
     pub ended_per_s: f64,
     /// Requests in flight on average: Little's law says rate × time in flight.
     pub mean_in_flight: f64,
+    /// The same while requests were due: without the end, in which answers were only waited for.
+    pub mean_in_flight_while_due: f64,
     /// Connections opened during the whole run.
     pub connections_opened: u64,
     /// Bytes received during the whole run (HTTP/2: content only).
@@ -159,13 +161,13 @@ impl LoadReport {
     pub(crate) fn new(plan: &Plan, outcome: &Outcome) -> Self {
         let recorder = &outcome.recorder;
         let totals = totals(outcome);
-        let (from, until) = recorder.window;
+        let (from, until) = recorder.window.bounds();
         let window = (Duration::from_nanos(from), Duration::from_nanos(until));
         let mut report = Self {
             schema: SCHEMA,
             kind: "load",
             findings: Vec::new(),
-            generator: generator(outcome, totals.ended_per_s),
+            generator: generator(outcome),
             plan: PlanFacts::new(plan),
             latency_us: recorder.ok.summary(),
             service_us: recorder.service.summary(),
@@ -239,29 +241,36 @@ impl PlanFacts {
 fn totals(outcome: &Outcome) -> Totals {
     let recorder = &outcome.recorder;
     let answered: u64 = recorder.statuses.values().map(crate::load::Latencies::count).sum();
-    let length = seconds(recorder.window.1.saturating_sub(recorder.window.0));
+    let window = &recorder.window;
+    let (from, until) = window.bounds();
+    let length = seconds(until.saturating_sub(from));
     Totals {
         planned: outcome.planned,
         ok: recorder.ok.count(),
         refused: answered - recorder.ok.count(),
         failed: recorder.all.count() - answered,
         seconds: length,
-        ok_per_s: ratio(recorder.ok_in_window as f64, length),
-        ended_per_s: ratio(recorder.in_window as f64, length),
-        mean_in_flight: recorder.mean_in_flight(),
+        ok_per_s: ratio(window.ok() as f64, length),
+        ended_per_s: ratio(window.ended() as f64, length),
+        mean_in_flight: window.mean_in_flight(),
+        mean_in_flight_while_due: window.mean_in_flight_while_due(),
         connections_opened: outcome.opened,
         bytes_received: outcome.received,
     }
 }
 
-fn generator(outcome: &Outcome, rate: f64) -> GeneratorUse {
+fn generator(outcome: &Outcome) -> GeneratorUse {
     let wall = outcome.own.wall as f64;
     let share = |part: Option<u64>| part.map(|part| ratio(part as f64, wall));
-    let cpu_share = share(outcome.own.running);
+    let ended = outcome.recorder.window.ended();
     GeneratorUse {
         version: env!("CARGO_PKG_VERSION"),
-        cpu_share,
-        cpu_us_per_request: cpu_share.filter(|_| rate > 0.0).map(|share| ratio(share * 1e6, rate)),
+        cpu_share: share(outcome.own.running),
+        cpu_us_per_request: outcome
+            .own
+            .running
+            .filter(|_| ended > 0)
+            .map(|running| ratio(running as f64 / 1e3, ended as f64)),
         core_wait_share: share(outcome.own.waiting),
         stolen_share: outcome.own.stolen_share(),
         lag_us: outcome.recorder.lag.summary(),

@@ -35,7 +35,7 @@ pub(super) enum Seen {
     Revoked {
         /// Until the revocation was answered.
         answer: Duration,
-        /// By place: how long it was still accepted; `None` where it was to the end.
+        /// By place: how long it was still accepted; `None` where it was, and was not refused to the end.
         delays: Vec<Option<Duration>>,
     },
     /// It came to nothing.
@@ -161,7 +161,7 @@ impl Course {
         }
     }
 
-    /// Asks until the credential is refused: how long it was accepted after it was revoked, `None` when it is to the end of patience.
+    /// Asks until the credential is refused, or patience is over: how long it was accepted after it was revoked, as [`accepted_for`] says.
     async fn until_refused(
         &self,
         place: &Place,
@@ -181,9 +181,7 @@ impl Course {
             let since = at.map_or(Duration::ZERO, |at| at.elapsed());
             let impatient = since > self.pace.patience;
             if said == Said::Refused || impatient || gone {
-                let delay =
-                    at.zip(last).map_or(Duration::ZERO, |(at, last)| last.saturating_duration_since(at));
-                return (said != Said::Accepted).then_some(delay);
+                return accepted_for(at, last, &said);
             }
             tokio::time::sleep((since / PART).clamp(LEAST, MOST)).await;
         }
@@ -216,6 +214,14 @@ impl Course {
     }
 }
 
+/// For how long a credential that was revoked `at` was accepted, by the beginning of the `last` request that was, and by what is said in the end. A place
+/// that could not tell in the end has not refused it: where it accepted it after it was revoked, nobody saw that end, and it is `None` as where it is
+/// accepted to the end.
+fn accepted_for(at: Option<Instant>, last: Option<Instant>, in_the_end: &Said) -> Option<Duration> {
+    let delay = at.zip(last).map_or(Duration::ZERO, |(at, last)| last.saturating_duration_since(at));
+    (*in_the_end == Said::Refused || delay.is_zero()).then_some(delay)
+}
+
 pub(super) fn chosen(targets: &[Target], by: u64) -> &Target {
     let at = by % crate::units::count(targets.len()).max(1);
     &targets[usize::try_from(at).unwrap_or(0)]
@@ -243,5 +249,29 @@ fn said(question: &Question, answer: &Answer) -> Said {
             Err(_) => neither(),
         },
         _ => neither(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_tell_has_not_refused() {
+        let at = Instant::now();
+        let later = at + Duration::from_millis(40);
+        let (before, after) = (Some(at), Some(later));
+        let neither = || Said::Neither("answers 503".to_owned());
+        let delay = Duration::from_millis(40);
+        assert_eq!(accepted_for(before, after, &Said::Refused), Some(delay));
+        assert_eq!(accepted_for(before, after, &neither()), None, "nobody saw the end of it");
+        assert_eq!(accepted_for(before, after, &Said::Accepted), None);
+        // It was never accepted after it was revoked: by a request that had begun before, or by none.
+        for last in [Some(at), None] {
+            for said in [Said::Refused, neither(), Said::Accepted] {
+                assert_eq!(accepted_for(before, last, &said), Some(Duration::ZERO), "{said:?}");
+            }
+        }
+        assert_eq!(accepted_for(after, before, &Said::Refused), Some(Duration::ZERO));
     }
 }

@@ -310,7 +310,7 @@ fn slice_ms(load: &Load) -> u64 {
 /// The figures of a load as an iteration.
 fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> Iteration {
     let recorder = &mut outcome.recorder;
-    let (from, until) = recorder.window;
+    let (from, until) = recorder.window.bounds();
     let mut iteration = Iteration::new(1, seconds(until.saturating_sub(from)));
     iteration.warmup_s = plan.warmup.as_secs_f64();
     for (&status, seen) in &recorder.statuses {
@@ -339,7 +339,7 @@ fn iteration(plan: &Plan, report: &LoadReport, outcome: &mut load::Outcome) -> I
         });
     }
     iteration.service = (recorder.service.count() > 0).then(|| recorder.service.distribution());
-    iteration.mean_in_flight = Some(recorder.mean_in_flight());
+    iteration.mean_in_flight = Some(recorder.window.mean_in_flight());
     let own = &report.generator;
     iteration.generator = Some(GeneratorUse {
         cpu_share: own.cpu_share,

@@ -1,7 +1,7 @@
 //! Running a scenario: rounds of load over topologies that are started, watched and ended, into one record.
 //!
-//! Owns: the order of rounds, what happens when something fails or the run is to end, and filling the record. Does not own: topologies
-//! ([`crate::topology`]), loads ([`crate::load`]), and what follows from figures ([`crate::desk`]).
+//! Owns: the order of rounds, and what happens when something fails or the run is to end. Does not own: topologies ([`crate::topology`]), loads
+//! ([`crate::load`]), the record that is made of it all ([`self::record`]), and what follows from figures ([`crate::desk`]).
 //!
 //! Flow: [`Scenario`] → calibration where a rate depends on it → rounds, each over all arrangements in an order of its own (A B C, then
 //! shuffled by the seed) → counts where they are asked for → [`Record`] → [`crate::desk::report::write`]. An arrangement that fails is told and left out; the others go on.
@@ -15,6 +15,7 @@ mod flow;
 mod generator;
 mod measure;
 mod progress;
+mod record;
 mod sampler;
 mod view;
 
@@ -23,13 +24,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::desk::audit::{AuditError, Tables};
-use crate::diagnose;
+use crate::desk::audit::AuditError;
 use crate::interrupt::Interrupt;
 use crate::load::{Random, Step};
-use crate::record::{
-    Comparison, Doubt, Finding, Iteration, Ladder, Record, RecordError, Reference, Run, Rung, Sweep, Variant,
-};
+use crate::record::{Iteration, Record, RecordError, Variant};
 use crate::scenario::{Arrangement, Arriving, Course, Fresh, Load, Rate, Scenario};
 use crate::topology::{Place, Programs, Running, TopologyError};
 
@@ -37,6 +35,7 @@ use self::generator::Sender;
 use self::measure::Up;
 use self::progress::Progress;
 pub use self::progress::Show;
+use self::record::{Unmeasured, fill, no_figure};
 
 /// Workers of the closed loop that finds out what the slowest variant serves, when no load of the scenario says.
 const CALIBRATING: u32 = 50;
@@ -65,6 +64,14 @@ pub struct Ran {
     pub failed: Vec<(String, String)>,
     /// Configurations and logs, where they were kept: asked for, or because something failed.
     pub work: Option<PathBuf>,
+}
+
+impl Ran {
+    /// Everything that the scenario asks for was measured, in every round.
+    pub fn is_whole(&self) -> bool {
+        let whole = |variant: &Variant| variant.missing.is_empty();
+        self.failed.is_empty() && !self.record.run.partial && self.record.variants.iter().all(whole)
+    }
 }
 
 /// Why a scenario could not be run at all.
@@ -171,138 +178,9 @@ pub fn run(scenario: &Scenario, options: Options, interrupt: &Interrupt) -> Resu
     if variants.is_empty() {
         return Err(RunError::Nothing { failed });
     }
-    let record = record(scenario, facts.run(options.seed, interrupted), variants, &failed, &ended_nothing)?;
+    let unmeasured = Unmeasured { failed: &failed, ended_nothing: &ended_nothing };
+    let record = fill(scenario, facts.run(options.seed, interrupted), variants, &unmeasured)?;
     Ok(Ran { record, failed, work: options.keep.or(kept) })
-}
-
-/// Puts together what was measured.
-fn record(
-    scenario: &Scenario,
-    run: Run,
-    mut variants: BTreeMap<String, Variant>,
-    failed: &[(String, String)],
-    ended_nothing: &BTreeMap<String, Vec<u32>>,
-) -> Result<Record, RunError> {
-    let mut record = Record::new(run);
-    for name in scenario.variants() {
-        record.variants.extend(variants.remove(&name));
-    }
-    record.ladders = ladders(scenario, &record);
-    record.sweeps = sweeps(scenario, &record);
-    record.comparisons = comparisons(scenario, &record);
-    record.targets = scenario.targets();
-    let published = Tables::shipped()?;
-    for reference in &scenario.references {
-        let rows = published.references(&reference.id, reference.beside.as_deref());
-        let shown = |row: &Reference| row.beside.as_ref().is_none_or(|name| record.variant(name).is_some());
-        let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
-        record.reference.extend(rows);
-    }
-    // An arrangement that failed is all of its variants.
-    let variants_of = |name: &String| -> Vec<String> {
-        let arrangement = scenario.arrangements.iter().find(|arrangement| arrangement.name == *name);
-        arrangement.map_or_else(
-            || vec![name.clone()],
-            |arrangement| arrangement.loads.iter().map(|load| scenario.variant(arrangement, load)).collect(),
-        )
-    };
-    record.findings.extend(failed.iter().map(|(name, why)| {
-        Finding {
-            name: "not-measured".to_owned(),
-            variants: variants_of(name),
-            doubt: Doubt::Careful,
-            evidence: first_line(why),
-            remedy:
-                "what is said here is about the others only: remove the cause, and run the scenario again"
-                    .to_owned(),
-        }
-    }));
-    let some = ended_nothing.iter().filter(|(variant, _)| record.variant(variant).is_some());
-    let some: Vec<Finding> = some
-        .map(|(variant, rounds)| {
-            Finding {
-                name: "nothing-ended".to_owned(),
-                variants: vec![variant.clone()],
-                doubt: Doubt::Careful,
-                evidence: no_figure(rounds),
-                remedy: "its figures are of the other rounds, which were better ones: make the window longer than what \
-                    is measured takes, or the load smaller"
-                    .to_owned(),
-            }
-        })
-        .collect();
-    record.findings.extend(some);
-    // Before detail is dropped: pauses are no longer than a slice.
-    record.findings = diagnose::findings(&record);
-    record.thin();
-    Ok(record)
-}
-
-/// Why rounds have no iteration.
-fn no_figure(rounds: &[u32]) -> String {
-    let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
-    format!(
-        "nothing ended in the window of {} {}, neither well nor badly",
-        if rounds.len() == 1 { "round" } else { "rounds" },
-        numbers.join(", ")
-    )
-}
-
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
-}
-
-/// Ladders whose rungs were all measured, once for each token mode and load that their names stand for.
-fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
-    let mut ladders: Vec<Ladder> = Vec::new();
-    for table in &scenario.ladders {
-        for (mode, load) in scenario.combinations() {
-            let name = |text: &str| crate::scenario::stand_in(text, &mode, &load);
-            let rungs =
-                table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
-            let ladder = Ladder { name: name(&table.name), rungs: rungs.collect() };
-            let whole = ladder.rungs.iter().all(|rung| record.variant(&rung.variant).is_some());
-            if whole && ladder.rungs.len() > 1 && !ladders.contains(&ladder) {
-                ladders.push(ladder);
-            }
-        }
-    }
-    ladders
-}
-
-/// Sweeps of which at least three variants were measured.
-fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
-    let mut sweeps: Vec<Sweep> = Vec::new();
-    for table in &scenario.sweeps {
-        for (mode, load) in scenario.combinations() {
-            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
-            let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
-            let sweep = Sweep { name: name(&table.name), variants: variants.collect() };
-            if sweep.variants.len() > 2 && !sweeps.contains(&sweep) {
-                sweeps.push(sweep);
-            }
-        }
-    }
-    sweeps
-}
-
-/// Each baseline of the scenario under each load, with every other variant under that load.
-fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
-    let mut comparisons: Vec<Comparison> = Vec::new();
-    for named in &scenario.baselines {
-        for (mode, load) in scenario.combinations() {
-            let name = crate::scenario::stand_in(named, &mode, &load);
-            let Some(baseline) = record.variant(&name) else { continue };
-            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
-            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
-            let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
-            let comparison = Comparison { baseline: baseline.name.clone(), variants };
-            if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
-                comparisons.push(comparison);
-            }
-        }
-    }
-    comparisons
 }
 
 /// A run under way.
@@ -584,6 +462,7 @@ fn new_variant(
         labels,
         load: shape,
         iterations: Vec::new(),
+        missing: Vec::new(),
         counters: BTreeMap::new(),
     }
 }

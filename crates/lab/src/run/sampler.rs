@@ -1,8 +1,9 @@
 //! Looks at the components of a topology while load goes through it.
 //!
 //! Owns: the threads that look, every 100 ms at programs that run here (`/proc`, control groups, the kernel's table of connections), twice a
-//! second at metrics of what runs elsewhere, and at counters that programs here have of themselves. Does not own: what the looks mean. Counters of a component only grow: a look that says
-//! less than the one before it (a thread with its switches is gone) keeps what was.
+//! second at metrics of what runs elsewhere, and at counters that programs here have of themselves. Does not own: what the looks mean. Counters of a
+//! component only grow: a look from outside that says less than the one before it (a thread with its switches is gone) keeps what was, and what a
+//! program tells of itself goes on from what was when the program is started anew ([`prometheus::Counters`]).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -311,8 +312,10 @@ struct Asked {
     token: Option<String>,
     /// It did not run when it was asked first: its counters begin with 0.
     stood_by: bool,
-    /// What its counters said last.
-    last: BTreeMap<String, u64>,
+    /// What it counted, over all programs that it has been.
+    told: prometheus::Counters,
+    /// What its own counters had come to when they were first told of.
+    first: BTreeMap<String, u64>,
 }
 
 impl Asked {
@@ -326,20 +329,16 @@ impl Asked {
         let token = metrics.token_file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
         let token = token.map(|token| token.trim().to_owned());
         let about = component(name.to_owned());
-        Self { about, metrics, client, token, stood_by: false, last: BTreeMap::new() }
+        let told = prometheus::Counters::default();
+        Self { about, metrics, client, token, stood_by: false, told, first: BTreeMap::new() }
     }
 
-    /// Adds up how much its counters have grown. One that says less than before belongs to a program that was started anew.
+    /// By how much its counters have grown.
     fn count(&mut self, text: &str) {
         for (name, series) in &self.metrics.counters {
-            let Some(now) = prometheus::counter(text, &self.metrics.labels, series) else { continue };
-            let before = self.last.insert(name.clone(), now);
-            let grown = match before {
-                Some(before) => now.checked_sub(before).unwrap_or(now),
-                None if self.stood_by => now,
-                None => 0,
-            };
-            *self.about.counters.entry(name.clone()).or_default() += grown;
+            let Some(now) = self.told.counter(text, &self.metrics.labels, series) else { continue };
+            let first = *self.first.entry(name.clone()).or_insert(if self.stood_by { 0 } else { now });
+            self.about.counters.insert(name.clone(), now.saturating_sub(first));
         }
     }
 
@@ -355,7 +354,8 @@ impl Asked {
             calls: self.metrics.calls.as_deref(),
             handshakes: self.metrics.handshakes.as_deref(),
         };
-        (answer.status == 200).then(|| prometheus::seen(&text, &self.metrics.labels, named, at_ms))
+        let told = &mut self.told;
+        (answer.status == 200).then(|| prometheus::seen(&text, &self.metrics.labels, named, at_ms, told))
     }
 }
 

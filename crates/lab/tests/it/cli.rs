@@ -101,6 +101,7 @@ fn a_load_report_has_its_documented_shape() {
             "ok_per_s",
             "ended_per_s",
             "mean_in_flight",
+            "mean_in_flight_while_due",
             "connections_opened",
             "bytes_received"
         ])

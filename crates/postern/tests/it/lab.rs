@@ -245,7 +245,7 @@ fn a_signal_ends_everything_and_what_was_measured_is_reported() {
         assert!(!below(&out).is_empty(), "programs run");
         running.signal(signal);
         running.wait_for("! partial: ");
-        assert_eq!(running.ended(), Some(0));
+        assert_eq!(running.ended(), Some(1));
         let until = Instant::now() + Duration::from_secs(10);
         while !below(&out).is_empty() {
             assert!(Instant::now() < until, "{:?}", below(&out));

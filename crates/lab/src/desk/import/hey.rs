@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use super::{At, Content, ImportError, Read, Request, counted, line_of, nanos_of, outcome_of};
 use crate::record::{Class, Outcome, Printed, Stated};
+use crate::units::whole;
+use crate::words;
 
-/// Most requests that its CSV has.
-const MOST_ROWS: usize = 1_000_000;
+/// Most answers whose statuses and times it keeps: of more, its CSV has the first so many, and its text tells of those.
+const MOST_KEPT: usize = 1_000_000;
+/// By this share more answers follow from the rate where it kept only a part of them: what it prints has rounded digits.
+const MORE: f64 = 0.001;
 const RULE: &str = "the first of the sorted values whose index × 100 ÷ count, whole, reaches the percentile";
 
 /// hey's percentile of sorted values.
@@ -47,9 +51,9 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-4);
     let mut notes = vec!["hey's CSV leaves out requests without an answer".to_owned()];
-    if requests.len() >= MOST_ROWS {
+    if requests.len() >= MOST_KEPT {
         notes
-            .push(format!("hey keeps {MOST_ROWS} requests at most: what came after them is not in the file"));
+            .push(format!("hey keeps {MOST_KEPT} requests at most: what came after them is not in the file"));
     }
     Ok(Read {
         tool: "hey",
@@ -92,7 +96,24 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             _ => {}
         }
     }
-    let seconds = *figures.get("Total").ok_or_else(|| at.whole("there is no line `Total:`"))?;
+    let mut seconds = *figures.get("Total").ok_or_else(|| at.whole("there is no line `Total:`"))?;
+    let mut notes = vec![
+        "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request, up to a million"
+            .to_owned(),
+    ];
+    if let Some(part) = figures.get("Requests/sec").and_then(|per_s| kept(&classes, per_s * seconds)) {
+        notes.push(format!(
+            "hey keeps {MOST_KEPT} answers at most: statuses and percentiles are of the first {} of its time, and the record is of that part alone. \
+             Its average divides the time of all answers by that number, and is left out",
+            words::percent(part)
+        ));
+        figures.remove("Average");
+        seconds *= part;
+        for class in classes.iter_mut().filter(|class| class.outcome == Outcome::Failed) {
+            class.count = whole((class.count as f64 * part).round());
+        }
+        classes.retain(|class| class.count > 0);
+    }
     let us = |name: &str| figures.get(name).map(|seconds| seconds * 1e6);
     let stated = Stated {
         tool: "hey".to_owned(),
@@ -109,11 +130,18 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         content: Content::Summary(classes, stated),
         seconds,
         concurrency: None,
-        notes: vec![
-            "hey's report has percentiles to a tenth of a millisecond, over good and refused answers alike; `hey -o csv` keeps every request, up to a million"
-                .to_owned(),
-        ],
+        notes,
     })
+}
+
+/// Which part of its answers hey kept, where that is not all of them: its rate counts all, and errors, which it keeps by themselves, as well.
+fn kept(classes: &[Class], requests: f64) -> Option<f64> {
+    let count = |failed: bool| {
+        let some = classes.iter().filter(|class| (class.outcome == Outcome::Failed) == failed);
+        some.map(|class| class.count).sum::<u64>() as f64
+    };
+    let (kept, answered) = (count(false), requests - count(true));
+    (kept >= MOST_KEPT as f64 && answered > kept * (1.0 + MORE)).then(|| kept / answered)
 }
 
 /// `95% in 0.0052 secs`; a percentile that too few requests reach is printed as 0 and left out.

@@ -267,6 +267,7 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
             timeout_s: None,
         },
         iterations: vec![iteration],
+        missing: Vec::new(),
         counters: BTreeMap::new(),
     });
     record.check().map_err(|contradiction| ImportError::Malformed {

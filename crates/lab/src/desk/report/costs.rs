@@ -10,11 +10,11 @@ use crate::record::{Arrivals, Distribution, Ladder, Record, Revocations, Variant
 const BINS: usize = 40;
 
 /// Cost per hop of every ladder.
-pub(super) fn ladders(record: &Record, seed: u64) -> Section {
+pub(super) fn ladders(record: &Record) -> Section {
     let mut section = Section::new("Cost per hop");
     for ladder in &record.ladders {
         for figure in [Figure::P50, Figure::P99] {
-            let Some(found) = attribute(&rungs(record, ladder, &figure), seed) else { continue };
+            let Some(found) = attribute(&rungs(record, ladder, &figure)) else { continue };
             hops(&mut section, &ladder.name, &figure, &found);
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::LATENCIES;
-use crate::analyse::{Figure, Statistic, figures, interval, median, pooled};
+use crate::analyse::{Figure, figures, interval, median, pooled};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::record::{Outcome, Record, Variant};
@@ -12,24 +12,24 @@ use crate::record::{Outcome, Record, Variant};
 const MOST_SHOWN: usize = 12;
 
 /// A median over iterations, its interval below it.
-fn cell(variant: &Variant, figure: &Figure, seed: u64) -> String {
+fn cell(variant: &Variant, figure: &Figure) -> String {
     let values = figures(variant, figure);
     if values.is_empty() {
         return "–".to_owned();
     }
-    let of = interval(&values, Statistic::Median, seed);
+    let of = interval(&values);
     let below = of.map_or(String::new(), |of| words::interval(figure, &of));
     format!("{}\n{below}", words::figure(figure, median(&values)))
 }
 
 /// One line per variant.
-pub(super) fn summary(record: &Record, seed: u64) -> Section {
+pub(super) fn summary(record: &Record) -> Section {
     let mut section = Section::new("Summary");
     let caption = "Medians over iterations; below them, between what the truth lies";
     let mut table = Table::new(caption, ["variant", "P50", "P95", "P99", "throughput", "success"]);
     for variant in &record.variants {
         let mut row = vec![variant.name.clone()];
-        row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure, seed)));
+        row.extend(LATENCIES.iter().chain([&Figure::PerSecond]).map(|figure| cell(variant, figure)));
         let all =
             |outcome| variant.iterations.iter().map(|iteration| iteration.count(outcome)).sum::<u64>() as f64;
         // What was due and never sent did not go well either.

@@ -26,15 +26,15 @@ pub(super) use self::facts::{machine, of_run};
 /// The columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];
 
-/// The report of a record. `seed` is that of the intervals.
-pub fn sheet(record: &Record, seed: u64) -> Sheet {
+/// The report of a record.
+pub fn sheet(record: &Record) -> Sheet {
     let findings = diagnose::findings(record);
     let mut sheet = Sheet { title: record.run.title.clone(), lead: facts::lead(record), ..Sheet::default() };
     sheet.section(facts::before(&findings));
     sheet.section(targets::targets(record));
-    sheet.section(figures::summary(record, seed));
+    sheet.section(figures::summary(record));
     sheet.section(targets::comparisons(record));
-    sheet.section(costs::ladders(record, seed));
+    sheet.section(costs::ladders(record));
     sheet.section(figures::latency(record));
     sheet.section(figures::reliability(record));
     sheet.section(over_time::throughput(record));
@@ -45,7 +45,7 @@ pub fn sheet(record: &Record, seed: u64) -> Sheet {
     sheet.section(costs::staleness(record));
     sheet.section(held::held(record));
     sheet.section(meanwhile::meanwhile(record));
-    sheet.section(facts::facts(record, seed));
+    sheet.section(facts::facts(record));
     sheet.section(facts::reading());
     sheet
 }
@@ -60,7 +60,7 @@ pub fn try_out(folder: &Path) -> Result<(), RecordError> {
 
 /// Writes `report.json`, `report.md` and `report.html` into a folder, which is made when it is missing. The record is whole or, where it cannot be
 /// written, as it was before.
-pub fn write(record: &Record, folder: &Path, seed: u64) -> Result<[PathBuf; 3], RecordError> {
+pub fn write(record: &Record, folder: &Path) -> Result<[PathBuf; 3], RecordError> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
         move |error| RecordError::File { action: "write", path, error }
@@ -68,7 +68,7 @@ pub fn write(record: &Record, folder: &Path, seed: u64) -> Result<[PathBuf; 3], 
     fs::create_dir_all(folder).map_err(failed(folder))?;
     let paths = ["report.json", "report.md", "report.html"].map(|name| folder.join(name));
     record.write(&paths[0])?;
-    let sheet = sheet(record, seed);
+    let sheet = sheet(record);
     fs::write(&paths[1], sheet.markdown()).map_err(failed(&paths[1]))?;
     fs::write(&paths[2], html(&sheet)).map_err(failed(&paths[2]))?;
     Ok(paths)

@@ -23,7 +23,7 @@ pub(super) fn targets(record: &Record) -> Section {
         table.row(vec![
             format!("{}\n{}", judged.target.says, judged.target),
             judged.wanted,
-            format!("{}\n{}", judged.seen, judged.between.replace("; ", "\n")),
+            [vec![judged.seen], judged.between].concat().join("\n"),
             verdict.to_owned(),
         ]);
     }

@@ -87,6 +87,28 @@ fn a_gate_opens_and_closes() {
 }
 
 #[test]
+fn a_gate_tells_of_a_run_that_was_ended_early_and_takes_nothing_from_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run_file, base) = (folder.path().join("report.json"), folder.path().join("base.json"));
+    let mut record = sample::record(1);
+    record.variants[0].counters.insert("instructions".to_owned(), 102.0);
+    record.run.partial = true;
+    record.write(&run_file).unwrap();
+    let check = r#"{"variant": "direct", "figure": {"kind": "count", "name": "instructions"}, "over": null, "value": 100, "tolerance": 0.01, "may": "fall"}"#;
+    let baseline = format!(r#"{{"format": "postern-lab-baseline/1", "commit": null, "checks": [{check}]}}"#);
+    std::fs::write(&base, &baseline).unwrap();
+    let gate = |more: &[&str]| lab(&[&["gate", &text(&run_file), "--baseline", &text(&base)], more].concat());
+    let (ending, said) = gate(&[]).unwrap();
+    assert_eq!(ending, Ending::No);
+    assert!(said.contains("ended before it was whole") && said.contains("0 of 1 checks are kept"), "{said}");
+    let said = gate(&["--update"]).unwrap_err();
+    assert!(said.contains("no baseline is made of a run that was ended before its end"), "{said}");
+    assert_eq!(std::fs::read_to_string(&base).unwrap(), baseline);
+    std::fs::remove_file(&base).unwrap();
+    assert!(gate(&["--update"]).is_err() && !base.exists(), "a first one neither");
+}
+
+#[test]
 fn generators_are_merged_into_one_report() {
     let folder = tempfile::tempdir().unwrap();
     let files = ["a.json", "b.json"].map(|name| folder.path().join(name));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use lab::desk::gate::{Baseline, Check, Format, May, changed_since, gate};
-use lab::record::{Measure, Outcome, Record};
+use lab::record::{Distribution, Measure, Outcome, Record, Staleness};
 use serde_json::json;
 
 use super::sample;
@@ -22,14 +22,18 @@ fn check(figure: Measure, value: f64, tolerance: f64, may: May) -> Baseline {
     Baseline { format: Format::V1, commit: None, counting: BTreeMap::new(), checks: vec![check] }
 }
 
+fn breaches(record: &Record, baseline: &Baseline) -> Vec<String> {
+    gate(record, baseline).breaches
+}
+
 fn instructions(value: f64, tolerance: f64, may: May) -> Vec<String> {
-    gate(&record(), &check(Measure::Count { name: "instructions".to_owned() }, value, tolerance, may))
+    breaches(&record(), &check(Measure::Count { name: "instructions".to_owned() }, value, tolerance, may))
 }
 
 #[test]
 fn a_run_keeps_its_own_baseline() {
     let baseline = Baseline::first(&record()).unwrap();
-    assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
+    assert_eq!(breaches(&record(), &baseline), Vec::<String>::new());
     let has = |figure: &Measure| baseline.checks.iter().any(|check| check.figure == *figure);
     assert!(
         has(&Measure::Count { name: "allocations".to_owned() })
@@ -59,36 +63,39 @@ fn a_breach_is_a_sentence_with_its_figures() {
 #[test]
 fn what_was_none_may_not_become_some() {
     let none = check(Measure::Count { name: "allocations".to_owned() }, 0.0, 0.5, May::Fall);
-    assert_eq!(gate(&record(), &none), Vec::<String>::new());
+    assert_eq!(breaches(&record(), &none), Vec::<String>::new());
     let mut worse = record();
     worse.variants[3].counters.insert("allocations".to_owned(), 1.0);
-    assert_eq!(gate(&worse, &none), ["allocations per request of `fused/oidc`: 1 was 0, may be at most 0"]);
+    assert_eq!(
+        breaches(&worse, &none),
+        ["allocations per request of `fused/oidc`: 1 was 0, may be at most 0"]
+    );
     let mut failing = record();
     let one_round = &mut failing.variants[3].iterations[0].classes[0];
     (one_round.outcome, one_round.status) = (Outcome::Failed, None);
-    assert_eq!(gate(&failing, &check(Measure::Errors, 0.0, 0.0, May::Fall)).len(), 1);
+    assert_eq!(breaches(&failing, &check(Measure::Errors, 0.0, 0.0, May::Fall)).len(), 1);
 }
 
 #[test]
 fn a_ratio_is_of_two_variants_of_the_run() {
     let mut baseline = check(Measure::P50, 1.66, 0.05, May::Fall);
     baseline.checks[0].over = Some("direct".to_owned());
-    assert_eq!(gate(&record(), &baseline), Vec::<String>::new());
+    assert_eq!(breaches(&record(), &baseline), Vec::<String>::new());
     baseline.checks[0].value = 1.5;
-    let said = gate(&record(), &baseline);
+    let said = breaches(&record(), &baseline);
     assert!(said[0].starts_with("P50 of `fused/oidc` over `direct`: 1.6"), "{said:?}");
 }
 
 #[test]
 fn what_is_not_measured_any_more_is_a_breach() {
-    let said = gate(&record(), &check(Measure::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
+    let said = breaches(&record(), &check(Measure::Count { name: "cycles".to_owned() }, 1.0, 0.1, May::Fall));
     assert_eq!(
         said,
         ["cycles per request of `fused/oidc`: no round of `fused/oidc` has its cycles per request"]
     );
     let mut gone = check(Measure::P50, 1.0, 0.1, May::Fall);
     gone.checks[0].variant = "gone".to_owned();
-    assert_eq!(gate(&record(), &gone), ["P50 of `gone`: there is no figure of `gone`"]);
+    assert_eq!(breaches(&record(), &gone), ["P50 of `gone`: there is no figure of `gone`"]);
 }
 
 #[test]
@@ -97,9 +104,9 @@ fn a_renewed_baseline_keeps_its_checks() {
     let renewed = old.renewed(&record()).unwrap();
     assert_eq!((renewed.checks[0].value, renewed.checks[0].tolerance), (21_000.0, 0.03));
     assert_eq!(renewed.commit.as_deref(), Some("13ef7b1"));
-    assert_eq!(gate(&record(), &renewed), Vec::<String>::new());
+    assert_eq!(breaches(&record(), &renewed), Vec::<String>::new());
     old.checks[0].figure = Measure::Count { name: "cycles".to_owned() };
-    assert!(old.renewed(&record()).unwrap_err().contains("cycles"));
+    assert!(old.renewed(&record()).unwrap_err().to_string().contains("cycles"));
 }
 
 #[test]
@@ -110,7 +117,7 @@ fn a_baseline_is_read_as_it_was_written_and_nothing_else_is() {
     let baseline = Baseline::first(&record()).unwrap();
     write(&baseline.to_json());
     assert_eq!(Baseline::read(&path).unwrap(), baseline);
-    assert_eq!(gate(&record(), &Baseline::read(&path).unwrap()), Vec::<String>::new());
+    assert_eq!(breaches(&record(), &Baseline::read(&path).unwrap()), Vec::<String>::new());
     let error = |path: &Path| Baseline::read(path).unwrap_err().to_string();
     let one = |more: serde_json::Value| {
         let mut check =
@@ -138,8 +145,62 @@ fn a_run_that_was_ended_early_keeps_no_baseline() {
     let baseline = Baseline::first(&record()).unwrap();
     let mut partial = record();
     partial.run.partial = true;
-    let said = gate(&partial, &baseline);
+    let held = gate(&partial, &baseline);
+    let said = &held.breaches;
     assert!(said.len() == 1 && said[0].contains("ended before it was whole"), "{said:?}");
+    assert_eq!(held.kept, baseline.checks.len(), "it closes the gate, and is no check");
+    // More sentences than checks: one for the run, and one for the check.
+    let one = check(Measure::Count { name: "instructions".to_owned() }, 1.0, 0.0, May::Fall);
+    let held = gate(&partial, &one);
+    assert_eq!((held.kept, held.breaches.len()), (0, 2), "{held:?}");
+}
+
+#[test]
+fn a_run_that_is_not_whole_makes_no_baseline() {
+    let mut partial = record();
+    partial.run.partial = true;
+    let mut lacking = record();
+    lacking.variants[3].iterations.remove(2);
+    lacking.variants[3].missing = vec![3];
+    let old = check(Measure::Count { name: "instructions".to_owned() }, 5.0, 0.03, May::Stay);
+    for (record, why) in [(partial, "was ended before its end"), (lacking, "lacks round 3 of `fused/oidc`")] {
+        record.check().unwrap();
+        for said in [Baseline::first(&record).unwrap_err(), old.renewed(&record).unwrap_err()] {
+            assert!(said.to_string().contains(why), "{said}");
+        }
+    }
+}
+
+#[test]
+fn a_round_that_is_missing_closes_the_gate_but_for_counts() {
+    let baseline = Baseline::first(&record()).unwrap();
+    let mut lacking = record();
+    lacking.variants[3].iterations.remove(2);
+    lacking.variants[3].missing = vec![3];
+    let said = breaches(&lacking, &baseline);
+    assert!(
+        said.len() > 1 && said.iter().all(|said| said.contains("round 3 of `fused/oidc` has no")),
+        "{said:?}"
+    );
+    assert!(!said.iter().any(|said| said.contains("instructions")), "a count repeats: {said:?}");
+}
+
+/// Staleness is endless where a place never refused: of two such, neither is more.
+#[test]
+fn endless_over_endless_is_no_figure_that_is_kept() {
+    let mut record = record();
+    for name in ["direct", "fused/oidc"] {
+        let variant = record.variants.iter_mut().find(|variant| variant.name == name).unwrap();
+        let delay = Distribution::of([1_000_000], 3);
+        let seen = Staleness { node: "a".to_owned(), cluster: None, delay, never: 5 };
+        variant.iterations.iter_mut().for_each(|iteration| iteration.staleness = vec![seen.clone()]);
+    }
+    for may in [May::Fall, May::Rise, May::Stay] {
+        let mut baseline = check(Measure::StalenessMax, 1.0, 0.5, may);
+        baseline.checks[0].over = Some("direct".to_owned());
+        let said = breaches(&record, &baseline);
+        assert!(said.len() == 1 && said[0].contains("endless for both"), "{said:?}");
+    }
 }
 
 #[test]

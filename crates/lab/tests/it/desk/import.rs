@@ -122,6 +122,42 @@ fn hey_counts_requests_without_an_answer() {
     assert_eq!((failed.count, failed.example.as_deref()), (7, Some("Get \"http://127.0.0.1/\": EOF")));
 }
 
+/// hey counts every request for its rate, and forgets statuses and times of answers after the first million.
+#[test]
+fn heys_text_of_more_than_a_million_answers_is_of_the_first_million() {
+    // 2 500 requests/s for 1 000 s, of which 20 000 had no answer.
+    let long = |answered: &str, per_s: &str| {
+        let text = fixture("hey.txt")
+            .replace("0.2085 secs", "1000.0000 secs")
+            .replace("575.4611", per_s)
+            .replace("[200]\t109", &format!("[200]\t{answered}"))
+            .replace(
+                "Status code distribution:",
+                "Error distribution:\n  [20000]\tEOF\n\nStatus code distribution:",
+            );
+        import(&text, None, &told("hey.txt")).unwrap()
+    };
+    let record = long("999989", "2500.0000");
+    let of = iteration(&record);
+    assert!((of.seconds - 1e6 / 2480.0).abs() < 1e-6, "{}", of.seconds);
+    let failed = of.classes.iter().find(|class| class.outcome == Outcome::Failed).unwrap();
+    assert_eq!((of.count(Outcome::Ok), of.count(Outcome::Refused), failed.count), (999_989, 11, 8065));
+    assert_eq!(Figure::PerSecond.of(of).map(f64::round), Some(2480.0));
+    let stated = of.stated.as_ref().unwrap();
+    assert_eq!((stated.mean_us, stated.per_s), (None, Some(2500.0)));
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+    assert!(
+        notes.iter().any(|note| note.contains("of the first 40") && note.contains("average")),
+        "{notes:?}"
+    );
+    // As many as are kept: nothing is cut, but for the digits of the rate.
+    for (answered, per_s) in [("999989", "1020.1"), ("699989", "2500.0000")] {
+        let record = long(answered, per_s);
+        let of = iteration(&record);
+        assert!((of.seconds - 1000.0).abs() < 1e-9 && of.stated.as_ref().unwrap().mean_us.is_some());
+    }
+}
+
 /// A time as k6 prints it, in µs, and how far it may be off by its rounding.
 fn k6_time(text: &str) -> (f64, f64) {
     let at = text.find(|letter: char| letter.is_alphabetic() || letter == 'µ').unwrap();
@@ -389,7 +425,7 @@ fn what_was_taken_in_is_reported() {
         "k6.ndjson",
         "jmeter.jtl",
     ] {
-        let text = sheet(&read(name), 1).markdown();
+        let text = sheet(&read(name)).markdown();
         assert!(
             text.contains(name) && text.contains("few-iterations") && text.contains("## Endings"),
             "{name}: {text}"
@@ -474,7 +510,7 @@ proptest! {
             Ok(record) => {
                 let json = record.to_json().unwrap();
                 Record::parse(json.as_bytes(), "damaged").unwrap();
-                prop_assert!(sheet(&record, 1).markdown().contains("damaged"));
+                prop_assert!(sheet(&record).markdown().contains("damaged"));
             }
             Err(error) => prop_assert!(error.to_string().contains("damaged"), "{error}"),
         }

@@ -24,7 +24,7 @@ fn healthy() -> Record {
 fn all_three_files_are_written_and_the_json_is_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let record = sample::record(1);
-    let paths = write(&record, &folder.path().join("new/folder"), 1).unwrap();
+    let paths = write(&record, &folder.path().join("new/folder")).unwrap();
     assert_eq!(Record::read(&paths[0]).unwrap(), record);
     let texts = [&paths[1], &paths[2]].map(|path| std::fs::read_to_string(path).unwrap());
     for text in &texts {
@@ -43,7 +43,7 @@ fn all_three_files_are_written_and_the_json_is_read_again() {
 
 #[test]
 fn the_page_is_well_formed_and_needs_nothing_but_itself() {
-    let page = html(&sheet(&sample::record(1), 1));
+    let page = html(&sheet(&sample::record(1)));
     let body = page.strip_prefix("<!doctype html>\n").unwrap();
     let mut reader = quick_xml::Reader::from_str(body);
     // HTML leaves `<meta>` open; everything else is as strict as XML.
@@ -71,7 +71,7 @@ fn the_page_is_well_formed_and_needs_nothing_but_itself() {
 #[test]
 fn figures_in_the_report_are_those_of_the_record() {
     let record = sample::record(1);
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     let p50 = median(&figures(&record.variants[0], &Figure::P50));
     assert!(text.contains(&format!("| direct | {p50:.0} µs (")), "{p50} in {text}");
     let rows = text.lines().filter(|line| line.starts_with("| median |")).count();
@@ -84,7 +84,7 @@ fn a_load_with_stages_is_told_stage_by_stage() {
     let stage = |from_per_s, to_per_s, seconds| Stage { from_per_s, to_per_s, seconds };
     record.variants[0].load.stages =
         vec![stage(900.0, 900.0, 6.0), stage(900.0, 1500.0, 6.0), stage(5.0, 5.0, 60.0)];
-    let sheet = sheet(&record, 1);
+    let sheet = sheet(&record);
     let text = sheet.markdown();
     let table = text.split("### direct: medians over iterations").nth(1).unwrap();
     let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).take(4).collect();
@@ -101,7 +101,7 @@ fn a_load_with_stages_is_told_stage_by_stage() {
 
 #[test]
 fn published_use_of_cpu_stands_beside_the_measured() {
-    let text = sheet(&sample::record(1), 1).markdown();
+    let text = sheet(&sample::record(1)).markdown();
     let table = text.split("### Components in the measured windows").nth(1).unwrap();
     let row = table.lines().find(|line| line.contains("three hops, auth proxy at 0.05 cores")).unwrap();
     assert!(
@@ -197,7 +197,7 @@ fn what_the_run_noticed_is_not_said_twice() {
     };
     record.findings.push(noticed);
     assert_eq!(names(&record).iter().filter(|name| *name == "throttled").count(), 1);
-    assert!(sheet(&record, 1).markdown().contains("seen while it ran"));
+    assert!(sheet(&record).markdown().contains("seen while it ran"));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn the_same_about_many_variants_is_one_warning_and_each_is_listed() {
     let mut record = healthy();
     // A name with a comma is one name.
     record.findings = vec![late("split, over TCP", 3), late("fused/<oidc>", 4), late("direct", 5)];
-    let sheet = sheet(&record, 1);
+    let sheet = sheet(&record);
     let text = sheet.markdown();
     assert_eq!(text.matches("`generator-late`").count(), 1, "{text}");
     let line = "`generator-late` (3 variants): in `split, over TCP` late by 3 ms. _lower the rate_";
@@ -240,11 +240,11 @@ fn a_warning_about_more_than_a_few_variants_counts_them() {
         evidence: "50 workers waited".to_owned(),
         remedy: "offer a rate".to_owned(),
     }];
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     assert!(text.contains("`closed-loop` (6 variants): 50 workers waited. _offer a rate_"), "{text}");
     assert!(names.iter().all(|name| text.contains(&format!("  - `{name}`\n"))), "{text}");
     record.findings[0].variants.truncate(2);
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     assert!(
         text.contains("`closed-loop` (`v1`, `v2`): 50 workers waited") && !text.contains("<details>"),
         "{text}"
@@ -255,6 +255,6 @@ fn a_warning_about_more_than_a_few_variants_counts_them() {
 fn a_record_without_anything_is_still_a_report() {
     let mut record = sample::record(1);
     (record.variants, record.ladders, record.sweeps, record.reference) = (vec![], vec![], vec![], vec![]);
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     assert!(text.contains("Nothing was found"), "{text}");
 }

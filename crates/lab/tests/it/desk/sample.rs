@@ -65,6 +65,7 @@ pub(crate) fn variant(plan: &Plan<'_>, iterations: u32, dice: &mut Dice) -> Vari
         labels: BTreeMap::from([("token".to_owned(), "oidc".to_owned())]),
         load: load(plan.per_s),
         iterations,
+        missing: Vec::new(),
         counters: BTreeMap::new(),
     }
 }

@@ -27,7 +27,7 @@ fn judged<T>(target: Target, look: impl FnOnce(&Judged<'_>) -> T) -> T {
 
 /// What was seen, and between what the rounds lie.
 fn said(judged: &Judged<'_>) -> String {
-    format!("{} ({})", judged.seen, judged.between)
+    format!("{} ({})", judged.seen, judged.between.join("; "))
 }
 
 /// Whether a bound is kept, and what is said.
@@ -67,7 +67,7 @@ fn what_is_to_be_met_surely_is_met_by_all_of_the_interval() {
     };
     let (verdict, what, wanted, values) = times(1.6, 8);
     assert!(
-        wanted.starts_with("surely at most 1.60 times") && what.contains("with 95 % between"),
+        wanted.starts_with("surely at most 1.60 times") && what.contains("with 99 % between"),
         "{what}; {wanted}"
     );
     assert_eq!(verdict, Verdict::Met, "{what}");
@@ -165,6 +165,24 @@ fn a_round_of_which_nothing_is_known_is_not_left_out() {
 }
 
 #[test]
+fn a_target_is_not_met_by_the_rounds_that_are_left() {
+    let mut record = sample::record(1);
+    let gateway = record.variants.iter_mut().find(|variant| variant.name == "gateway").unwrap();
+    gateway.iterations.truncate(6);
+    gateway.missing = vec![7, 8];
+    let anything = |figure, of| Target { at_most: Some(f64::MAX), ..target(figure, of) };
+    let over = Target { over: Some("gateway".to_owned()), ..anything(Measure::P50, "direct") };
+    record.targets = vec![anything(Measure::P50, "gateway"), over, anything(Measure::P50, "direct")];
+    let read = Record::parse(record.to_json().unwrap().as_bytes(), "run.json").unwrap();
+    let met: Vec<bool> = judge(&read).iter().map(Judged::is_met).collect();
+    assert_eq!(met, [false, false, true]);
+    let what = said(&judge(&read)[0]);
+    assert!(what.contains("round 7 of `gateway` has no P50"), "{what}");
+    record.variants.iter_mut().for_each(|variant| variant.missing = vec![1]);
+    assert!(record.check().unwrap_err().to_string().contains("round 1 is there"));
+}
+
+#[test]
 fn something_over_nothing_is_more_than_any_bound() {
     let mut record = sample::record(1);
     let refused = |record: &mut Record, name: &str, rounds: usize| {
@@ -210,13 +228,13 @@ fn the_report_says_which_targets_are_met_and_divides_by_the_baseline() {
     };
     let read = Record::parse(record.to_json().unwrap().as_bytes(), "run.json").unwrap();
     assert_eq!(read, record);
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     assert!(text.contains("## Targets") && text.contains("1 of 3 are met"), "{text}");
     let row = text.lines().find(|line| line.starts_with("| surely as quick")).unwrap();
     assert!(row.ends_with("| not shown |"), "{row}");
     // Each of what stands below a figure has a line of its own on the page.
-    let page = html(&sheet(&record, 1));
-    assert!(page.contains("<br>") && page.contains("with 95 % between"), "{page}");
+    let page = html(&sheet(&record));
+    assert!(page.contains("<br>") && page.contains("with 99 % between"), "{page}");
     let row = text.lines().find(|line| line.starts_with("| quicker than it can be")).unwrap();
     assert!(row.contains("at most 1.00 µs") && row.ends_with("| missed |"), "{row}");
     let ratios = text.split("## Ratios within a round").nth(1).unwrap();

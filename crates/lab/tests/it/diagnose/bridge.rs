@@ -240,6 +240,7 @@ pub(crate) fn variant(name: &str, plan: &Plan, iterations: Vec<Iteration>) -> Va
             timeout_s: Some(plan.timeout.as_secs_f64()),
         },
         iterations,
+        missing: Vec::new(),
         counters: BTreeMap::new(),
     }
 }

@@ -63,6 +63,7 @@ fn variant(name: &str, load: LoadShape, iterations: Vec<Iteration>) -> Variant {
         labels: BTreeMap::new(),
         load,
         iterations,
+        missing: Vec::new(),
         counters: BTreeMap::new(),
     }
 }

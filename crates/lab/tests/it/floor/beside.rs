@@ -35,7 +35,7 @@ fn connections_are_held_while_load_lasts_and_the_record_says_what_became_of_them
     assert!(idle.memory_before["front"] > 1 << 20);
     let slow = held("a/oauth/slow").unwrap();
     assert_eq!((slow.open_at_end, slow.statuses.len()), (10, 0));
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     let section = text.split("## Held connections").nth(1).unwrap();
     assert!(section.contains("| a/oauth/idle | idle | 20 | 20 | 20 | 0 |"), "{section}");
     assert!(section.contains("| a/oauth/slow | front | 10 |"), "{section}");

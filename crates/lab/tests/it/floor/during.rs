@@ -154,7 +154,7 @@ fn a_file_is_written_anew_in_turn_and_is_as_before_when_load_is_over() {
         assert_eq!(whats, ["SIGCONT to `front`, `a.txt` written anew"; 5]);
         assert!(iteration.events[4].at_ms >= 1300);
         assert_eq!(iteration.count(Outcome::Failed), 0);
-        let text = sheet(&record, 1).markdown();
+        let text = sheet(&record).markdown();
         assert!(text.contains("SIGCONT to `front`, `a.txt` written anew, 5 times from "), "{text}");
         watching.join().unwrap()
     });
@@ -182,7 +182,7 @@ fn one_that_stands_by_is_started_by_an_event_and_its_counters_are_in_the_record(
         assert!(front.samples[0].at_ms < 1000 && other.samples[0].at_ms >= 1000);
         assert!(!front.ended && !other.ended);
     }
-    let text = sheet(&record, 1).markdown();
+    let text = sheet(&record).markdown();
     assert!(text.contains("| a | other | requests |"), "{text}");
 }
 

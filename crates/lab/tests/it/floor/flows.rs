@@ -67,7 +67,7 @@ fn whole_transactions_fill_the_record() {
     let over: Vec<&str> = record.comparisons.iter().map(|comparison| comparison.baseline.as_str()).collect();
     assert_eq!(over, ["a/oauth/few", "a/oauth/many"]);
     assert_eq!(record.reference.len(), 4, "one row for each published load");
-    let paths = lab::desk::report::write(&record, &lab.path("out"), 1).unwrap();
+    let paths = lab::desk::report::write(&record, &lab.path("out")).unwrap();
     assert_eq!(Record::read(&paths[0]).unwrap().comparisons, record.comparisons);
     let report = read(&paths[1]);
     let words = "Divided by `a/oauth/many` in the same round: median (minimum – maximum); between least and most the true median lies with 93.75 %";
@@ -106,6 +106,8 @@ fn windows_in_which_nothing_ends_are_told() {
     let rounds: Vec<u32> =
         ran.record.variants[0].iterations.iter().map(|iteration| iteration.number).collect();
     assert_eq!((ran.record.variants.len(), rounds), (1, vec![2]));
+    assert_eq!(ran.record.variants[0].missing, [1]);
+    assert!(!ran.is_whole());
     let told = |name: &str| ran.record.findings.iter().find(|finding| finding.name == name).unwrap();
     let (some, all) = (told("nothing-ended"), told("not-measured"));
     assert_eq!(some.variants, ["soon/oauth"]);

@@ -1,6 +1,7 @@
 //! Whole runs: what stands in the record, what happens when a variant fails, and when the run is to end.
 
-use lab::record::{Arrivals, Outcome, Record};
+use lab::desk::targets::{Judged, judge};
+use lab::record::{Arrivals, Iteration, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
 
@@ -27,6 +28,7 @@ fn a_run_fills_the_record() {
     let scenario = scenario(&lab, ladder, &[("a", &guarded("")), ("b", &slow)]);
     let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
     assert_eq!(ran.failed, []);
+    assert!(ran.is_whole());
     let record = ran.record;
     let names: Vec<&str> = record.variants.iter().map(|variant| variant.name.as_str()).collect();
     assert_eq!(names, ["a/oauth/closed", "a/oauth/open", "b/oauth/closed", "b/oauth/open"]);
@@ -72,7 +74,7 @@ fn a_run_fills_the_record() {
     // The rate is a share of what the slower one serves: both get the same.
     let rates: Vec<_> = record.variants.iter().filter_map(|variant| variant.load.rate_per_s).collect();
     assert!((rates[0] - rates[1]).abs() < f64::EPSILON && rates[0] > 10.0, "{rates:?}");
-    let paths = lab::desk::report::write(&record, &lab.path("out"), 1).unwrap();
+    let paths = lab::desk::report::write(&record, &lab.path("out")).unwrap();
     assert_eq!(Record::read(&paths[0]).unwrap().variants.len(), 4);
     assert!(read(&paths[1]).contains("b/oauth/open") && read(&paths[2]).contains("<svg"));
 }
@@ -97,7 +99,7 @@ fn a_load_of_stages_offers_each_for_its_time() {
         slices.map(|slice| slice.ok).sum()
     };
     assert!(within(1700, 2400) <= 1 && within(3500, 4500) > within(2500, 3500), "{:?}", iteration.timeline);
-    let text = lab::desk::report::sheet(&record, 1).markdown();
+    let text = lab::desk::report::sheet(&record).markdown();
     assert!(
         text.contains("## Stage by stage") && text.contains("| 50.0 to 250/s for 2.00 s | 150 |"),
         "{text}"
@@ -122,7 +124,7 @@ fn growing_rates_are_a_sweep() {
     assert_eq!(record.sweeps.len(), 1);
     assert_eq!(record.sweeps[0].variants, scenario.variants());
     record.check().unwrap();
-    let text = lab::desk::report::sheet(&record, 1).markdown();
+    let text = lab::desk::report::sheet(&record).markdown();
     let growing = text.split("## Growing load").nth(1).unwrap();
     assert!(growing.contains("| 700/s |"), "{growing}");
 }
@@ -180,12 +182,68 @@ fn one_that_fails_is_named_and_the_others_go_on() {
         ran.failed[1].1
     );
     let good = ran.record.variant("good/oauth/open").unwrap();
-    assert_eq!(good.iterations.len(), 3);
+    assert_eq!((good.iterations.len(), good.missing.len()), (3, 0));
     let findings: Vec<_> =
         ran.record.findings.iter().filter(|finding| finding.name == "not-measured").collect();
     assert_eq!(findings.len(), 2);
     assert!(findings[0].evidence.contains("`front` ended"), "{}", findings[0].evidence);
-    assert!(ran.record.to_json().is_ok());
+    assert!(ran.record.to_json().is_ok() && !ran.is_whole());
+}
+
+#[test]
+fn rounds_that_an_arrangement_did_not_get_to_are_missing() {
+    let lab = Lab::new();
+    // Of some twenty requests before load, and a hundred of each round, the second round gets a part.
+    let ending = lab.topology("ending", &guarded(", LAB_TEST_LAST = \"170\""));
+    let text = format!(
+        "rounds = 4\nfresh = 'run'\n[load.closed]\narrivals = 'closed'\nconcurrency = 1\nrequests = 100\nwarmup = '0s'\n\
+         [load.once]\narrivals = 'closed'\nconcurrency = 1\nrequests = 10\nwarmup = '0s'\nrounds = 1\n\
+         [[variant]]\nname = 'ending'\ntopology = '{ending}'\n\
+         [[target]]\nsays = 'it answers'\nfigure = 'p50'\nof = 'ending/oauth/@load@'\nat_most = '1h'\n"
+    );
+    let scenario =
+        Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap_or_else(|error| panic!("{error}"));
+    let ran = run(&scenario, lab.options(), &lab.interrupt).unwrap();
+    let missing = |name: &str| ran.record.variant(name).unwrap().missing.clone();
+    assert_eq!((missing("ending/oauth/closed"), missing("ending/oauth/once")), (vec![2, 3, 4], vec![]));
+    let met: Vec<bool> = judge(&ran.record).iter().map(Judged::is_met).collect();
+    assert_eq!(met, [false, true], "{:?}", judge(&ran.record));
+}
+
+/// Load for a second, without a warm-up, on a server that is slow to answer one request at a time: it takes 900 ms.
+fn on_a_slow_server(lab: &Lab, load: &str) -> Iteration {
+    let topology = lab.topology("a", &guarded(""));
+    let text = format!(
+        "rounds = 1\n[load.a]\nduration = '1s'\nwarmup = '0s'\npath = '/one-slow'\n{load}\n[[variant]]\ntopology = '{topology}'\n"
+    );
+    let scenario = Scenario::from_text(&text, "mine.toml", &Wish::default()).unwrap();
+    let record = run(&scenario, lab.options(), &lab.interrupt).unwrap().record;
+    let told = lab::diagnose::findings(&record);
+    assert!(!told.iter().any(|finding| finding.evidence.contains("its own report")), "{told:?}");
+    record.variants[0].iterations[0].clone()
+}
+
+#[test]
+fn a_closed_loop_that_waits_for_its_last_answers_is_not_limited_by_the_generator() {
+    let lab = Lab::new();
+    // Workers that are done wait for the one that is not: over the window they are idle, and none was while there was something to send.
+    let iteration = on_a_slow_server(&lab, "arrivals = 'closed'\nconcurrency = 6");
+    assert!(iteration.seconds > 1.0, "{}", iteration.seconds);
+}
+
+#[test]
+fn what_is_never_answered_makes_no_window_longer() {
+    let lab = Lab::new();
+    let iteration =
+        on_a_slow_server(&lab, "arrivals = 'constant'\nrate = 30\nconnections = 30\ntimeout = '600ms'");
+    assert!(
+        iteration.count(Outcome::Failed) > 0 && iteration.count(Outcome::Ok) > 0,
+        "{:?}",
+        iteration.classes
+    );
+    let answers = iteration.timeline.iter().filter(|slice| slice.ok > 0);
+    let last = answers.map(|slice| slice.at_ms + slice.ms).max().unwrap();
+    assert!(iteration.seconds * 1e3 <= last.max(1000) as f64, "{} {last}", iteration.seconds);
 }
 
 #[test]
@@ -241,7 +299,8 @@ fn an_interrupt_ends_load_and_programs_and_leaves_a_partial_record() {
         lab.interrupter.interrupt();
         running.join().unwrap()
     });
-    assert!(ran.record.run.partial);
+    assert!(ran.record.run.partial && !ran.is_whole());
+    assert_eq!(ran.record.variants[0].missing, [0; 0], "it did not get to them");
     let iterations = &ran.record.variants[0].iterations;
     assert_eq!(iterations.len(), 1);
     let (ok, seconds) = (iterations[0].count(Outcome::Ok), iterations[0].seconds);

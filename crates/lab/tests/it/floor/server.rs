@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 /// Requests to the place that is late.
 static LATE: AtomicU64 = AtomicU64::new(0);
+/// A request to the place where one at a time is slow is being answered slowly.
+static SLOW: AtomicBool = AtomicBool::new(false);
 
 /// When tokens were revoked.
 static REVOKED: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
@@ -129,6 +131,12 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             if query == "always" || LATE.fetch_add(1, Ordering::SeqCst) < 4 {
                 std::thread::sleep(Duration::from_millis(900));
             }
+            with("200 OK", "", "")
+        }
+        "/one-slow" => {
+            let slow = !SLOW.swap(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(if slow { 900 } else { 20 }));
+            SLOW.fetch_xor(slow, Ordering::SeqCst);
             with("200 OK", "", "")
         }
         "/busy" => with("503 Busy", "", "not yet"),

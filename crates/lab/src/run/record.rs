@@ -1,0 +1,177 @@
+//! The record of a run, from what was measured.
+//!
+//! Owns: the order of variants, what is said of those that could not be measured and which rounds of others are missing, and the tables of the scenario
+//! that its variants fill. Does not own: measuring ([`super::measure`]), and what follows from figures ([`crate::diagnose`]).
+
+use std::collections::BTreeMap;
+
+use super::RunError;
+use crate::desk::audit::Tables;
+use crate::diagnose;
+use crate::record::{Comparison, Doubt, Finding, Ladder, Record, Reference, Run, Rung, Sweep, Variant};
+use crate::scenario::{Arrangement, Scenario};
+
+/// What became of variants that are not whole.
+pub(super) struct Unmeasured<'a> {
+    /// Arrangements that failed, and variants that never ended anything, with why.
+    pub(super) failed: &'a [(String, String)],
+    /// Rounds of variants in whose windows nothing ended.
+    pub(super) ended_nothing: &'a BTreeMap<String, Vec<u32>>,
+}
+
+/// Puts together what was measured.
+pub(super) fn fill(
+    scenario: &Scenario,
+    run: Run,
+    mut variants: BTreeMap<String, Variant>,
+    unmeasured: &Unmeasured<'_>,
+) -> Result<Record, RunError> {
+    let mut record = Record::new(run);
+    for name in scenario.variants() {
+        record.variants.extend(variants.remove(&name));
+    }
+    unmeasured.mark(scenario, &mut record);
+    record.ladders = ladders(scenario, &record);
+    record.sweeps = sweeps(scenario, &record);
+    record.comparisons = comparisons(scenario, &record);
+    record.targets = scenario.targets();
+    let published = Tables::shipped()?;
+    for reference in &scenario.references {
+        let rows = published.references(&reference.id, reference.beside.as_deref());
+        let shown = |row: &Reference| row.beside.as_ref().is_none_or(|name| record.variant(name).is_some());
+        let rows: Vec<Reference> = rows.into_iter().filter(shown).collect();
+        record.reference.extend(rows);
+    }
+    let noticed = unmeasured.findings(scenario, &record);
+    record.findings.extend(noticed);
+    // Before detail is dropped: pauses are no longer than a slice.
+    record.findings = diagnose::findings(&record);
+    record.thin();
+    Ok(record)
+}
+
+impl Unmeasured<'_> {
+    /// Notes the rounds that variants lack: all that were left where an arrangement failed, and those in which nothing ended. Rounds that a run
+    /// did not come to, because it was ended early, are not among them: that is said of the whole run.
+    fn mark(&self, scenario: &Scenario, record: &mut Record) {
+        for arrangement in &scenario.arrangements {
+            let failed = self.failed.iter().any(|(name, _)| *name == arrangement.name);
+            for load in &arrangement.loads {
+                let name = scenario.variant(arrangement, load);
+                let Some(variant) = record.variants.iter_mut().find(|variant| variant.name == name) else {
+                    continue;
+                };
+                if failed {
+                    let rounds = scenario.loads[load].rounds_of(scenario.rounds);
+                    let has =
+                        |round: &u32| variant.iterations.iter().any(|iteration| iteration.number == *round);
+                    variant.missing = (1..=rounds).filter(|round| !has(round)).collect();
+                } else if let Some(rounds) = self.ended_nothing.get(&name) {
+                    variant.missing.clone_from(rounds);
+                }
+            }
+        }
+    }
+
+    /// What is said of them.
+    fn findings(&self, scenario: &Scenario, record: &Record) -> Vec<Finding> {
+        let not_measured = self.failed.iter().map(|(name, why)| Finding {
+            name: "not-measured".to_owned(),
+            variants: variants_of(scenario, name),
+            doubt: Doubt::Careful,
+            evidence: first_line(why),
+            remedy:
+                "what is said here is about the others only: remove the cause, and run the scenario again"
+                    .to_owned(),
+        });
+        let some = self.ended_nothing.iter().filter(|(variant, _)| record.variant(variant).is_some());
+        let nothing_ended = some.map(|(variant, rounds)| {
+            Finding {
+                name: "nothing-ended".to_owned(),
+                variants: vec![variant.clone()],
+                doubt: Doubt::Careful,
+                evidence: no_figure(rounds),
+                remedy: "its figures are of the other rounds, which were better ones: make the window longer than what \
+                    is measured takes, or the load smaller"
+                    .to_owned(),
+            }
+        });
+        not_measured.chain(nothing_ended).collect()
+    }
+}
+
+/// Variants of an arrangement, all of which it is when it fails; the variant itself where the name is that of one.
+fn variants_of(scenario: &Scenario, name: &str) -> Vec<String> {
+    let all = |arrangement: &Arrangement| -> Vec<String> {
+        arrangement.loads.iter().map(|load| scenario.variant(arrangement, load)).collect()
+    };
+    let arrangement = scenario.arrangements.iter().find(|arrangement| arrangement.name == name);
+    arrangement.map_or_else(|| vec![name.to_owned()], all)
+}
+
+/// Why rounds have no iteration.
+pub(super) fn no_figure(rounds: &[u32]) -> String {
+    let numbers: Vec<String> = rounds.iter().map(u32::to_string).collect();
+    format!(
+        "nothing ended in the window of {} {}, neither well nor badly",
+        if rounds.len() == 1 { "round" } else { "rounds" },
+        numbers.join(", ")
+    )
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim_end_matches(':').to_owned()
+}
+
+/// Ladders whose rungs were all measured, once for each token mode and load that their names stand for.
+fn ladders(scenario: &Scenario, record: &Record) -> Vec<Ladder> {
+    let mut ladders: Vec<Ladder> = Vec::new();
+    for table in &scenario.ladders {
+        for (mode, load) in scenario.combinations() {
+            let name = |text: &str| crate::scenario::stand_in(text, &mode, &load);
+            let rungs =
+                table.rungs.iter().map(|rung| Rung { adds: rung.adds.clone(), variant: name(&rung.variant) });
+            let ladder = Ladder { name: name(&table.name), rungs: rungs.collect() };
+            let whole = ladder.rungs.iter().all(|rung| record.variant(&rung.variant).is_some());
+            if whole && ladder.rungs.len() > 1 && !ladders.contains(&ladder) {
+                ladders.push(ladder);
+            }
+        }
+    }
+    ladders
+}
+
+/// Sweeps of which at least three variants were measured.
+fn sweeps(scenario: &Scenario, record: &Record) -> Vec<Sweep> {
+    let mut sweeps: Vec<Sweep> = Vec::new();
+    for table in &scenario.sweeps {
+        for (mode, load) in scenario.combinations() {
+            let name = |text: &String| crate::scenario::stand_in(text, &mode, &load);
+            let variants = table.variants.iter().map(name).filter(|name| record.variant(name).is_some());
+            let sweep = Sweep { name: name(&table.name), variants: variants.collect() };
+            if sweep.variants.len() > 2 && !sweeps.contains(&sweep) {
+                sweeps.push(sweep);
+            }
+        }
+    }
+    sweeps
+}
+
+/// Each baseline of the scenario under each load, with every other variant under that load.
+fn comparisons(scenario: &Scenario, record: &Record) -> Vec<Comparison> {
+    let mut comparisons: Vec<Comparison> = Vec::new();
+    for named in &scenario.baselines {
+        for (mode, load) in scenario.combinations() {
+            let name = crate::scenario::stand_in(named, &mode, &load);
+            let Some(baseline) = record.variant(&name) else { continue };
+            let under = |variant: &&Variant| variant.labels.get("load") == baseline.labels.get("load");
+            let others = record.variants.iter().filter(under).filter(|variant| variant.name != baseline.name);
+            let variants: Vec<String> = others.map(|variant| variant.name.clone()).collect();
+            let comparison = Comparison { baseline: baseline.name.clone(), variants };
+            if !comparison.variants.is_empty() && !comparisons.contains(&comparison) {
+                comparisons.push(comparison);
+            }
+        }
+    }
+    comparisons
+}
