@@ -490,7 +490,9 @@ mod tests {
         let mut actions = Vec::new();
         node.consumer.tick(node.now, &mut draw(&mut node.drawn), &mut actions);
         assert!(actions.contains(&Action::Flushed(Cause::Gap)), "{actions:?}");
-        [event(20), event(21)].iter().for_each(|event| drop(node.hear(event)));
+        for seq in [20, 21] {
+            node.hear(&event(seq));
+        }
         assert_eq!(view.lease(), Boot(0));
     }
 

@@ -212,8 +212,9 @@ impl Stream {
                     self.marker.graves.add(name);
                 }
                 if let Some(mark) = self.shown.resource.concerns(change, &object, &self.marker.board) {
-                    self.shown.events.fetch_add(1, Relaxed);
                     self.marker.mark(mark);
+                    // What is counted is in force.
+                    self.shown.events.fetch_add(1, Relaxed);
                 }
                 object
             }

@@ -60,7 +60,13 @@ pub struct Arguments {
     #[arg(long)]
     decode: bool,
     /// Get no token, use this one: @FILE, - for standard input, or the token itself
-    #[arg(long, value_name = "TOKEN", conflicts_with_all = ["issuer", "endpoint"], requires = "decode")]
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        allow_hyphen_values = true,
+        conflicts_with_all = ["issuer", "endpoint"],
+        requires = "decode"
+    )]
     token: Option<String>,
 }
 

@@ -130,6 +130,7 @@ fn each_check_of_a_token_is_told_as_far_as_it_came() {
     let (_, signature) = typ.rsplit_once('.').unwrap();
     for (token, failed, last, status) in [
         ("opaque".to_owned(), "form", "", "401 not_jwt"),
+        ("-abc.def".to_owned(), "form", "", "401 not_jwt"),
         (change("iss", json!("https://other.example")), "issuer", "form", "401 wrong_issuer"),
         (format!("{signed}.{signature}"), "signature", "key", "401 bad_signature"),
         (typ.clone(), "type", "signature", "401 wrong_type"),

@@ -6,8 +6,8 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt as _;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -141,13 +141,15 @@ fn text(answer: &Value, name: &str) -> String {
     answer[name].as_str().unwrap_or_else(|| panic!("no {name}: {answer}")).to_owned()
 }
 
-/// Logs in, then refreshes again and again and revokes every other access token, until the provider is gone.
-fn stream(served: &Served, stop: &AtomicBool) -> Chain {
+/// Logs in, then refreshes again and again and revokes every other access token, until the provider is gone. Counts what it heard
+/// of access tokens.
+fn stream(served: &Served, stop: &AtomicBool, heard: &AtomicUsize) -> Chain {
     let mut chain = Chain::default();
     let login =
         format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
     let Some((200, tokens)) = served.ask("/token", &login) else { return chain };
     chain.active.push(text(&tokens, "access_token"));
+    heard.fetch_add(1, Ordering::SeqCst);
     let mut next = text(&tokens, "refresh_token");
     chain.next = Some(next.clone());
     for turn in 0.. {
@@ -162,8 +164,10 @@ fn stream(served: &Served, stop: &AtomicBool) -> Chain {
         let access = text(&tokens, "access_token");
         if turn % 2 == 0 {
             chain.active.push(access);
+            heard.fetch_add(1, Ordering::SeqCst);
         } else if let Some((200, _)) = served.ask("/revoke", &format!("token={access}")) {
             chain.revoked.push(access);
+            heard.fetch_add(1, Ordering::SeqCst);
         }
     }
     chain
@@ -204,15 +208,21 @@ fn survives(name: &str, database: &str) {
         for token in dead.drain(..) {
             assert!(!served.is_active(&token), "a dead family came back");
         }
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let streams: Vec<_> = (0..STREAMS)
             .map(|_| {
-                let (served, stop) = (served.clone(), stop.clone());
-                std::thread::spawn(move || stream(&served, &stop))
+                let (served, stop, heard) = (served.clone(), stop.clone(), heard.clone());
+                std::thread::spawn(move || stream(&served, &stop, &heard))
             })
             .collect();
         // spread over the life of a transaction, and of a login
         std::thread::sleep(Duration::from_millis(350 + 7 * (kill % 61)));
+        // a machine that is busy may have let nobody log in by then
+        let until = Instant::now() + Duration::from_secs(30);
+        while heard.load(Ordering::SeqCst) < 2 {
+            assert!(Instant::now() < until, "nobody is told anything");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         process.signal("-KILL");
         stop.store(true, Ordering::SeqCst);
         let chains: Vec<Chain> = streams.into_iter().map(|stream| stream.join().unwrap()).collect();

@@ -260,6 +260,10 @@ impl Gate {
                     let mut server = TcpStream::connect(server).await.unwrap();
                     let _ = copy_bidirectional(&mut client, &mut server).await;
                 }));
+                // It may have been closed since it let this one pass.
+                if !may_pass.load(Ordering::SeqCst) {
+                    passing.cut();
+                }
             }
         });
         Self { url, open, connections }

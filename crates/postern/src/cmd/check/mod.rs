@@ -44,7 +44,13 @@ pub struct Arguments {
     #[arg(long, value_name = "'GET https://HOST/PATH'", help_heading = "Explain a decision")]
     request: Option<String>,
     /// The token the request carries: the token itself, @FILE, or - for standard input
-    #[arg(long = "as", value_name = "TOKEN", requires = "request", help_heading = "Explain a decision")]
+    #[arg(
+        long = "as",
+        value_name = "TOKEN",
+        allow_hyphen_values = true,
+        requires = "request",
+        help_heading = "Explain a decision"
+    )]
     token: Option<String>,
     /// The client certificate the request comes with, a PEM file; its chain is taken for verified
     #[arg(long, value_name = "FILE", requires = "request", help_heading = "Explain a decision")]

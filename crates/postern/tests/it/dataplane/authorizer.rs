@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -256,16 +257,18 @@ fn an_answer_that_cannot_be_read_lets_nobody_in() {
 
 #[test]
 fn one_that_is_asked_too_much_is_not_asked_more() {
-    let slow = Upstream::answering(|_, socket| {
-        std::thread::sleep(Duration::from_millis(300));
-        say(socket, "200 OK", &[], "")
+    let (go, gate) = channel();
+    let gate = Mutex::new(gate);
+    let slow = Upstream::answering(move |_, socket| {
+        gate.lock().unwrap().recv().is_ok() && say(socket, "200 OK", &[], "")
     });
-    let more = tables_with(&format!("http://{}", slow.address), "max_requests = 1", "");
+    let more = tables_with(&format!("http://{}", slow.address), "max_requests = 1", "timeout = \"10s\"");
     let f = Fixture::with(Setup { more, ..Setup::default() }, Upstream::start());
     let mut first = f.connect();
     first.send(head("GET /asked/1", ""));
-    until("the first one is asked about", || slow.connections() == 1);
+    until("the first one is asked about", || slow.seen().len() == 1);
     assert_eq!(f.send(head("GET /asked/2", "")).status, 503);
+    go.send(()).unwrap();
     assert_eq!(first.response().status, 200);
     assert_eq!((counted(&f, "busy"), slow.seen().len()), (1.0, 1));
 }

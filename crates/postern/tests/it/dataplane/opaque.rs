@@ -3,7 +3,8 @@
 use std::io::Write as _;
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -269,22 +270,27 @@ fn a_secret_that_is_not_accepted_is_read_again() {
 
 #[test]
 fn many_at_once_ask_once_and_too_many_are_told() {
-    let slow = Upstream::answering(|_, socket| {
-        std::thread::sleep(Duration::from_millis(200));
-        answer(socket, 200, ALICE)
+    let (go, gate) = channel();
+    let gate = Mutex::new(gate);
+    let slow = Upstream::answering(move |_, socket| {
+        gate.lock().unwrap().recv().is_ok() && answer(socket, 200, ALICE)
     });
-    let f = introspecting(&slow, "max_requests = 1");
+    let f = introspecting(&slow, "max_requests = 1\ntimeout = \"10s\"");
     let mut clients: Vec<_> = (0..8).map(|_| f.connect()).collect();
     for client in &mut clients {
         client.send("GET /a HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer same\r\n\r\n");
     }
+    until("all of them wait", || f.counted("postern_requests_in_flight") > 7.5);
+    go.send(()).unwrap();
     assert!(clients.iter_mut().all(|client| client.response().status == 200));
     assert_eq!(slow.seen().len(), 1);
     let (mut a, mut b) = (f.connect(), f.connect());
     a.send("GET /a HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer one\r\n\r\n");
-    std::thread::sleep(Duration::from_millis(50));
+    until("it is asked again", || slow.seen().len() == 2);
     b.send("GET /a HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer other\r\n\r\n");
-    assert_eq!((b.response().status, a.response().status), (503, 200));
+    assert_eq!(b.response().status, 503);
+    go.send(()).unwrap();
+    assert_eq!(a.response().status, 200);
 }
 
 const SIGNED: &str = "application/token-introspection+jwt";

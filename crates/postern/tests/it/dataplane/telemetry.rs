@@ -299,7 +299,8 @@ fn telemetry_a_request_whose_handling_panics_is_told() {
 
 #[test]
 fn telemetry_only_refusals_are_denials() {
-    let setup = Setup { upstream: "timeouts = { response_header = \"300ms\" }".into(), ..Setup::default() };
+    // Long enough for a client to go first.
+    let setup = Setup { upstream: "timeouts = { response_header = \"3s\" }".into(), ..Setup::default() };
     let (f, lines) = logged(&setup, silent(), Arc::new(SystemClock));
     assert_eq!(f.get("/").status, 504);
     assert_eq!(lines.next()["reason"], "upstream_timeout");

@@ -248,21 +248,31 @@ fn an_event_drops_the_answers_it_concerns_and_no_others() {
 
 #[test]
 fn a_mark_is_repeated_for_servers_that_lag() {
-    let cluster = Cluster::start();
-    let f = reviewing(&cluster);
-    settled(&f);
-    let ask = || f.get("/notebook/team-a/x").status;
-    assert_eq!(ask(), 200);
-    cluster.tell("rolebindings", "DELETED", "team-a", "gone", 200);
-    until("it is asked again", || {
-        ask();
-        cluster.reviews() > 1
-    });
-    // The old answer once more, and only now does the server know.
-    assert_eq!(ask(), 200);
-    cluster.refuse(true);
-    let took = until("the late answer is dropped too", || ask() == 403);
-    assert!(took < SETTLE[1].mul_f64(0.75), "{took:?}: by the first repetition");
+    for _ in 0..20 {
+        let cluster = Cluster::start();
+        let f = reviewing(&cluster);
+        settled(&f);
+        let ask = || f.get("/notebook/team-a/x").status;
+        assert_eq!(ask(), 200);
+        let told = Instant::now();
+        cluster.tell("rolebindings", "DELETED", "team-a", "gone", 200);
+        until("it is asked again", || {
+            ask();
+            cluster.reviews() > 1
+        });
+        // The old answer once more, and only now does the server know.
+        assert_eq!(ask(), 200);
+        cluster.refuse(true);
+        if told.elapsed() >= SETTLE[0] / 2 {
+            // On a machine that is busy the first repetition may be over by now.
+            continue;
+        }
+        until("the late answer is dropped too", || ask() == 403);
+        let took = told.elapsed();
+        assert!(took < SETTLE[1], "{took:?}: by the first repetition");
+        return;
+    }
+    panic!("this machine was too busy in each of twenty attempts");
 }
 
 #[test]
@@ -295,10 +305,9 @@ fn a_version_that_is_gone_drops_everything_and_begins_anew() {
     let gone = r#"{"type":"ERROR","object":{"kind":"Status","metadata":{},"status":"Failure","reason":"Expired","code":410}}"#;
     cluster.order("roles", || Order::Send(gone.to_owned()));
     until("the answer is dropped", || ask() == 403);
-    until("it is watched again", || cluster.begun("roles").len() == 2);
+    until("it is watched again", || cluster.begun("roles").len() == 2 && all(&f, State::Watching));
     let versions: Vec<_> = cluster.begun("roles").iter().map(|line| version(line)).collect();
     assert_ne!(versions[0], versions[1], "from a new list on");
-    assert!(all(&f, State::Watching));
 }
 
 fn version(line: &str) -> u32 {
@@ -339,17 +348,19 @@ fn a_stream_that_ends_goes_on_from_where_it_was() {
 fn who_may_not_watch_believes_answers_for_their_time() {
     let cluster = Cluster::start();
     cluster.play.status.store(403, SeqCst);
-    let f = fixture(&reviewing_text(&cluster, "ttl = \"500ms\""));
+    let f = fixture(&reviewing_text(&cluster, "ttl = \"3s\""));
     until("it is seen that it may not", || all(&f, State::Denied));
     let ask = || f.get("/notebook/team-a/x").status;
+    let began = Instant::now();
     assert_eq!(ask(), 200);
     cluster.refuse(true);
     assert_eq!(ask(), 200, "believed");
-    let took = until("not for longer than its time", || ask() == 403);
-    assert!(took > Duration::from_millis(300), "{took:?}");
+    until("not for longer than its time", || ask() == 403);
+    // What is remembered is forgotten up to a tenth sooner, not all of it at once.
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(2700), "{took:?}");
     let tries = || cluster.upstream.seen().iter().filter(|seen| seen.line().contains("/roles?")).count();
-    std::thread::sleep(Duration::from_secs(2));
-    assert!((2..=4).contains(&tries()), "less and less often: {}", tries());
+    assert!((3..=6).contains(&tries()), "less and less often: {}", tries());
     assert!(all(&f, State::Denied));
     cluster.play.status.store(0, SeqCst);
     until("it is given the right", || all(&f, State::Watching));
