@@ -11,6 +11,7 @@ use auth::decide::Denial;
 use auth::request::Malformed;
 use auth::token::TokenError;
 
+use crate::followed::Unfit;
 use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
 use crate::http1::writing::{put_decimal, put_field, put_status_line};
@@ -80,6 +81,14 @@ impl Refusal {
     pub(crate) fn invalid_token(why: &TokenError) -> Self {
         Self::Credential { error: "invalid_token", code: why.code(), text: why.to_string().into() }
     }
+
+    /// Whoever was let in may not go on.
+    pub(crate) fn unfit(why: Unfit) -> Self {
+        match why {
+            Unfit::Revoked => Self::invalid_token(&TokenError::Revoked),
+            Unfit::Unheard => Self::AuthUnavailable { retry_after: 1 },
+        }
+    }
 }
 
 /// An answer of the gateway's own.
@@ -134,8 +143,8 @@ impl Refusal {
     fn row(&self) -> Row {
         use Outcome as O;
         let (status, code, outcome, text, close): (u16, &'static str, O, Cow<'static, str>, bool) = match self {
-            Self::Head(HeadFault::TooLarge | HeadFault::TooManyFields) =>
-                (431, "head_too_large", O::TooLarge, "the request head has too many fields or bytes".into(), true),
+            Self::Head(HeadFault::TooLarge | HeadFault::TooManyFields | HeadFault::TooManyOptions) =>
+                (431, "head_too_large", O::TooLarge, "the request head has too many fields, options or bytes".into(), true),
             Self::Head(HeadFault::TargetTooLong) =>
                 (414, "target_too_long", O::TooLarge, "the request target is too long".into(), true),
             Self::Head(HeadFault::Version) =>

@@ -2,8 +2,6 @@
 //!
 //! Does not own: when an exchange fails ([`crate::relay`]), what it means for the endpoint ([`crate::forward`]).
 
-use auth::token::TokenError;
-
 use crate::answer::Refusal;
 use crate::followed::Unfit;
 use crate::labels::Outcome;
@@ -44,8 +42,7 @@ impl Fault {
             Self::UpstreamClosed(_) => Some(Refusal::UpstreamClosed),
             Self::UpstreamProtocol(_) => Some(Refusal::UpstreamProtocol),
             Self::UpstreamTimeout => Some(Refusal::UpstreamTimeout),
-            Self::Unfit(Unfit::Revoked) => Some(Refusal::invalid_token(&TokenError::Revoked)),
-            Self::Unfit(Unfit::Unheard) => Some(Refusal::AuthUnavailable { retry_after: 1 }),
+            Self::Unfit(why) => Some(Refusal::unfit(*why)),
         }
     }
 

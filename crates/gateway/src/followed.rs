@@ -4,18 +4,26 @@
 //! appended to, and everything else is the same; but tags are made from what every issuer's tokens say, and since what was told is
 //! forgotten one day, a token is believed for as long at most.
 //!
-//! Owns: which tags a token of theirs carries, whether it was taken back as far as is known here, and asking where that is not
-//! known. Does not own: how the log is followed (`coherence`), signatures ([`crate::authenticate`]), what is remembered
-//! ([`crate::cache`]).
+//! Owns: which tags a token of theirs carries, what an answer is worth that vouches for one ([`Departed`]), whether it was taken back as
+//! far as is known here, and asking where that is not known (`revocable`). Does not own: how the log is followed (`coherence`), signatures
+//! ([`crate::authenticate`]), what is remembered ([`crate::cache`]), when it is looked at again ([`crate::stay`]).
 //!
 //! A signature says that a token was issued, and nothing of what came later. So a token of an issuer that is followed is good
 //! when its signature is, and nothing speaks against it that the issuer has said up to now. Three things can be known of it:
 //! that it was taken back; that it was not, which holds for as long as the lease does; or nothing, while the issuer is not heard
 //! of. Then the issuer is asked, and if it does not answer either, the answer is "unavailable": never yes, and never "this
 //! token is bad".
+//!
+//! Not every answer proves as much. What the issuer says when it is *asked about tags* is a committed write: nobody who was deposed can
+//! give it. What it says of an opaque token is read, and what somebody else says who follows it may lag. Such a word lets somebody
+//! in only under the lease, by which all is known that it may not know; without one the issuer is asked as well.
 
-use std::sync::Arc;
+mod revocable;
+#[cfg(test)]
+pub(crate) mod tests;
+
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -24,15 +32,14 @@ use coherence::confirm::{Confirmed, Desk};
 use coherence::statement::Statement;
 use coherence::tags::{Subject, TagKey};
 use coherence::time::{Boot, Clock};
-use coherence::view::{Stamp, Standing, Ticket, Verdict, View, Voided};
-use coherence::{Epoch, Head, Name, Tag};
+use coherence::view::{Standing, Ticket, View};
+use coherence::{Epoch, Name, Tag};
 use parking_lot::RwLock;
 
+use self::revocable::Kept;
+pub(crate) use self::revocable::{Known, Revocable, Told, Unfit, Vouched};
 use crate::cache::{Held, Hold};
 use crate::outbound::Throttle;
-
-/// How often it is asked about one token, when its answer is older than what is known here.
-const ASKED: usize = 2;
 
 /// Between two entries that are audited.
 const AUDIT: Duration = Duration::from_secs(1);
@@ -59,11 +66,18 @@ pub struct Followed {
     pub counts: Arc<Counts>,
     /// It tells by security events, and after so long what it told may be forgotten: what was made earlier is not believed.
     pub longest: Option<Duration>,
+    /// Who follows the same log from here on, when that is begun anew.
+    pub successor: Successor,
 }
 
-/// When it is asked what something is worth.
-#[derive(Clone, Copy)]
+/// Who follows a log after somebody else did: nobody yet, or one for good.
+#[derive(Default)]
+pub struct Successor(OnceLock<Arc<Followed>>);
+
+/// When it is asked what something is worth, and by whose log the answer is judged.
+#[derive(Clone)]
 pub(crate) struct Departed {
+    followed: Arc<Followed>,
     ticket: Ticket,
     began: Boot,
     /// What had been told by then.
@@ -106,84 +120,32 @@ impl Follows {
         std::mem::replace(&mut *self.0.write(), followed)
     }
 
+    /// Has whatever rests on what was followed `before` go by what is followed now, where that is the same log: what is open stays so, though
+    /// the log be asked for at another place or with another secret. Once nothing can go back any more.
+    pub fn succeed(&self, before: &[Arc<Followed>]) {
+        let now = self.0.read();
+        let is_over = |old: &&Arc<Followed>| !now.iter().any(|new| Arc::ptr_eq(old, new));
+        for old in before.iter().filter(is_over) {
+            if let Some(new) = now.iter().find(|new| old.is_succeeded_by(new)) {
+                // It has had none: it was followed until now.
+                let _ = old.successor.0.set(new.clone());
+            }
+        }
+    }
+
     fn behind(&self, held: &Held) -> Option<Arc<Followed>> {
         self.0.read().iter().find(|followed| held.is_of(&followed.view)).cloned()
     }
 
     /// Before somebody is asked who may rest on the word of any of them.
-    pub(crate) fn depart(&self) -> Vec<(Arc<Followed>, Departed)> {
-        self.0.read().iter().map(|followed| (followed.clone(), followed.depart())).collect()
+    pub(crate) fn depart(&self) -> Vec<Departed> {
+        self.0.read().iter().map(Followed::depart).collect()
     }
 
     /// The one with this `iss`.
     pub(crate) fn of(&self, issuer: &str) -> Option<Arc<Followed>> {
         self.0.read().iter().find(|followed| *followed.issuer == *issuer).cloned()
     }
-}
-
-/// A token that may be taken back before it expires. Clones are one.
-#[derive(Clone)]
-pub(crate) struct Revocable {
-    followed: Arc<Followed>,
-    /// What takes it back, and then what only makes it worth asking again.
-    tags: Arc<[Tag]>,
-    /// How many of them take it back.
-    denying: usize,
-    /// In milliseconds since 1970, in the time of the issuer's log or, where it has none, by the issuer's clock.
-    issued_at: i64,
-}
-
-/// What is known of a token without asking.
-pub(crate) enum Known {
-    /// Not taken back.
-    Good(Hold),
-    /// Taken back.
-    Denied,
-    /// Its issuer has to be asked.
-    Nothing,
-}
-
-/// What the issuer says of it.
-pub(crate) enum Told {
-    /// Not taken back; `None`: nothing may be remembered of that.
-    Good(Option<Hold>),
-    /// Taken back.
-    Denied,
-    /// There is no answer.
-    Silent,
-}
-
-/// What somebody's answer is worth who vouches for a token.
-pub(crate) enum Vouched {
-    /// It is good, for as long as this stands; `None`: nothing may be remembered of that.
-    Good(Revocable, Option<Hold>),
-    /// Its issuer has taken it back.
-    Denied,
-    /// Nobody can say whether it has.
-    Silent,
-    /// Something was told meanwhile: whoever vouches has to be asked again.
-    Again,
-}
-
-/// What an answer is good for.
-enum Kept {
-    /// As long as this stands.
-    For(Hold),
-    /// For whoever asked, and nobody after them.
-    Once,
-    /// More is known here: nobody is let in on the strength of less.
-    Again,
-    /// It came too late.
-    Not,
-}
-
-/// Why somebody who was let in may not stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
-    /// What let them in was taken back.
-    Revoked,
-    /// Nobody can say any more whether it was.
-    Unheard,
 }
 
 /// Looks at entries in use, one a second, as long as it is polled: what an issuer denies when it is asked must not be believed any more a
@@ -215,43 +177,33 @@ pub async fn audit(
 }
 
 impl Followed {
-    /// Before the issuer is asked what a token is worth.
-    pub(crate) fn depart(&self) -> Departed {
-        let now = self.clock.now();
-        // The number first: what is told in between is compared with. Of the history that was followed before and after it.
-        let epoch = self.view.epoch();
-        let seq = self.view.contiguous();
-        let ticket = self.view.depart(now);
-        let same = self.view.epoch() == epoch;
-        Departed { ticket, began: now, as_of: epoch.filter(|_| same).map(|epoch| (epoch, seq)) }
-    }
-
-    /// What its answer is good for, that it vouches for the token: the token, and what the fact rests on; without the latter nothing may be
-    /// remembered. `None`: nobody may be let in on the strength of it.
-    pub(crate) fn hold(
-        self: &Arc<Self>,
-        departed: Departed,
-        said: Statement,
-    ) -> Option<(Revocable, Option<Hold>)> {
-        let Statement { as_of, issued_at, tags } = said;
-        let denying = tags.len();
-        let revocable = Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at };
-        match revocable.kept(departed, (as_of.epoch, as_of.seq)) {
-            Kept::For(hold) => Some((revocable, Some(hold))),
-            Kept::Once => Some((revocable, None)),
-            Kept::Again | Kept::Not => None,
+    /// Whoever follows its log now.
+    fn latest(self: &Arc<Self>) -> &Arc<Self> {
+        let mut latest = self;
+        while let Some(next) = latest.successor.0.get() {
+            latest = next;
         }
+        latest
     }
 
-    /// The same of the answer of somebody who follows the issuer as well: what may be remembered of it is remembered only while the
-    /// issuer is heard of here. Who follows may lag, and nothing here would tell.
-    pub(crate) fn hold_relayed(
-        self: &Arc<Self>,
-        departed: Departed,
-        said: Statement,
-    ) -> Option<(Revocable, Option<Hold>)> {
-        let (revocable, hold) = self.hold(departed, said)?;
-        Some((revocable, hold.filter(|hold| hold.standing() == Standing::Good)))
+    /// Whether another one, which is asked in another way, follows the same log for the same tokens.
+    fn is_succeeded_by(&self, other: &Self) -> bool {
+        // A key that makes one tag as another one does is that.
+        let same_key = || self.tags.tag(Subject::Token("")) == other.tags.tag(Subject::Token(""));
+        self.issuer == other.issuer && self.longest == other.longest && same_key()
+    }
+
+    /// Before the issuer is asked what a token is worth.
+    pub(crate) fn depart(self: &Arc<Self>) -> Departed {
+        let followed = self.latest().clone();
+        let now = followed.clock.now();
+        // The number first: what is told in between is compared with. Of the history that was followed before and after it.
+        let epoch = followed.view.epoch();
+        let seq = followed.view.contiguous();
+        let ticket = followed.view.depart(now);
+        let same = followed.view.epoch() == epoch;
+        let as_of = epoch.filter(|_| same).map(|epoch| (epoch, seq));
+        Departed { followed, ticket, began: now, as_of }
     }
 
     /// A token of which this is known, and with it what can take it back.
@@ -265,7 +217,7 @@ impl Followed {
             // Its events have its own clock.
             Some(_) => (self.of_others(lineage, evidence), lineage.issued_at),
         };
-        Revocable { followed: self.clone(), tags: tags.into(), denying, issued_at: millis(issued_at) }
+        Revocable::new(self.clone(), tags.into(), denying, millis(issued_at))
     }
 
     /// Of a session or another fact that was told at a time: whether what it rests on has changed since, so that it has to be told anew.
@@ -274,7 +226,8 @@ impl Followed {
         let lower = lineage.email.map(str::to_ascii_lowercase);
         let tags: Arc<[Tag]> =
             subjects(lineage, lower.as_deref()).map(|subject| self.tags.told(subject)).collect();
-        Some(Revocable { followed: self.clone(), denying: tags.len(), tags, issued_at: millis(told_at) })
+        let denying = tags.len();
+        Some(Revocable::new(self.clone(), tags, denying, millis(told_at)))
     }
 
     fn of_own(&self, lineage: &Lineage<'_>) -> impl Iterator<Item = Tag> {
@@ -316,6 +269,54 @@ impl Followed {
     }
 }
 
+impl Departed {
+    /// Whether it was this issuer, by its `iss`, whose word the answer may rest on.
+    pub(crate) fn is_of(&self, issuer: &str) -> bool {
+        *self.followed.issuer == *issuer
+    }
+
+    /// What the issuer's own answer is worth, that it vouches for a token. It was only read, perhaps where another database has taken
+    /// over: under the lease that does no harm, and without one the issuer is asked what nobody can answer who was deposed.
+    pub(crate) async fn hold(self, said: Statement) -> Vouched {
+        let (revocable, as_of) = self.token_of(said);
+        match revocable.kept(&self, as_of) {
+            Kept::For(hold) if hold.standing() == Standing::Good => Vouched::Good(revocable, Some(hold)),
+            Kept::For(_) | Kept::Once => match revocable.ask().await {
+                Told::Good(hold) => Vouched::Good(revocable, hold),
+                Told::Denied => Vouched::Denied,
+                Told::Silent => Vouched::Silent,
+            },
+            Kept::Denied => Vouched::Denied,
+            Kept::Again | Kept::Not => Vouched::Again,
+        }
+    }
+
+    /// What the answer is worth of somebody who follows the issuer as well, and lets in by a lease of their own: the token, and what may be
+    /// remembered of it, which is nothing unless the issuer is heard of here. Who follows may lag, and nothing here would tell. `None`:
+    /// nobody may be let in on the strength of it.
+    pub(crate) fn hold_relayed(self, said: Statement) -> Option<(Revocable, Option<Hold>)> {
+        let (revocable, as_of) = self.token_of(said);
+        match revocable.kept(&self, as_of) {
+            Kept::For(hold) => match hold.standing() {
+                Standing::Good => Some((revocable, Some(hold))),
+                Standing::NoLease => Some((revocable, None)),
+                Standing::Void => None,
+            },
+            // Of another history than the one that is heard of: what was refused by that one would be let in.
+            Kept::Once if self.followed.clock.now() < self.followed.view.lease() => None,
+            Kept::Once => Some((revocable, None)),
+            Kept::Denied | Kept::Again | Kept::Not => None,
+        }
+    }
+
+    fn token_of(&self, said: Statement) -> (Revocable, (Epoch, u64)) {
+        let Statement { as_of, issued_at, tags } = said;
+        let denying = tags.len();
+        let revocable = Revocable::new(self.followed.clone(), tags.into(), denying, issued_at);
+        (revocable, (as_of.epoch, as_of.seq))
+    }
+}
+
 /// What an event of somebody else's can be about. A service that speaks for itself is a user to those who know it by `sub`.
 fn subjects<'l>(lineage: &Lineage<'l>, email: Option<&'l str>) -> impl Iterator<Item = Subject<'l>> {
     [
@@ -332,166 +333,4 @@ fn subjects<'l>(lineage: &Lineage<'l>, email: Option<&'l str>) -> impl Iterator<
 /// The end of time is within both.
 fn millis(time: Timestamp) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
-impl Revocable {
-    /// What is known of it, its signature being good.
-    pub(crate) fn known(&self) -> Known {
-        let followed = &self.followed;
-        let (denying, outdating) = self.tags.split_at(self.denying);
-        let verdict = match followed.view.verify(denying, self.issued_at) {
-            // What makes it outdated denies nothing; it may only be known of that there is something to be asked.
-            Verdict::Good(_)
-                if !outdating.is_empty()
-                    && matches!(followed.view.verify(outdating, i64::MAX), Verdict::Ask) =>
-            {
-                Verdict::Ask
-            }
-            verdict => verdict,
-        };
-        match verdict {
-            Verdict::Denied => Known::Denied,
-            Verdict::Ask => Known::Nothing,
-            Verdict::Good(stamp) => {
-                let held = self.held(stamp);
-                match held.standing() {
-                    Standing::Good => Known::Good(Hold::Followed(Arc::new(held))),
-                    Standing::Void | Standing::NoLease => Known::Nothing,
-                }
-            }
-        }
-    }
-
-    /// What others need who are told that it is good, and follow the issuer too: its `iss`, and how much of what the issuer tells
-    /// is in that. `None`: that is not known here well enough to be passed on.
-    pub(crate) fn statement(&self) -> Option<(Box<str>, Statement)> {
-        let view = &self.followed.view;
-        // Before it is looked whether it is good: what is told meanwhile is not in it.
-        let (epoch, seq) = (view.epoch()?, view.contiguous());
-        let good = matches!(self.known(), Known::Good(_)) && view.epoch() == Some(epoch);
-        let statement =
-            Statement { as_of: Head { epoch, seq }, issued_at: self.issued_at, tags: self.tags.to_vec() };
-        good.then(|| (self.followed.issuer.clone(), statement))
-    }
-
-    /// Bytes behind its pointers that are its own.
-    pub(crate) fn weight(&self) -> usize {
-        size_of_val(&*self.tags) + 2 * size_of::<usize>()
-    }
-
-    fn held(&self, stamp: Stamp) -> Held {
-        let (view, clock) = (self.followed.view.clone(), self.followed.clock.clone());
-        Held::new(view, clock, (self.tags.clone(), self.issued_at), stamp)
-    }
-
-    /// What is known of it, or else what the issuer says.
-    pub(crate) async fn told(&self) -> Told {
-        match self.known() {
-            Known::Good(hold) => Told::Good(Some(hold)),
-            Known::Denied => Told::Denied,
-            Known::Nothing => self.ask().await,
-        }
-    }
-
-    /// What the answer of somebody is worth who vouches for it, knows nothing of a log, and was asked then.
-    pub(crate) async fn vouched(self, departed: Departed) -> Vouched {
-        match self.told().await {
-            Told::Denied => return Vouched::Denied,
-            Told::Silent => return Vouched::Silent,
-            Told::Good(_) => {}
-        }
-        // Nothing had been heard that could be told from what is heard now.
-        let Some(as_of) = departed.as_of else { return Vouched::Good(self, None) };
-        match self.kept(departed, as_of) {
-            Kept::For(hold) => Vouched::Good(self, Some(hold)),
-            Kept::Once => Vouched::Good(self, None),
-            Kept::Again | Kept::Not => Vouched::Again,
-        }
-    }
-
-    /// For those who let its holder in a while ago and go on doing so: what is known of it, if that will still be known when the
-    /// issuer, asked now, would have answered.
-    pub(crate) fn still(&self) -> Known {
-        let left = self.followed.view.lease().since(self.followed.clock.now());
-        // A lease that is renewed never gets so short.
-        if left < self.followed.lease / 2 { Known::Nothing } else { self.known() }
-    }
-
-    /// Asks whether its holder may stay: not when the issuer says no, nor when nobody can say any more.
-    pub(crate) async fn may_stay(self) -> Result<(), Unfit> {
-        let asked = tokio::time::timeout(self.followed.lease / 2, self.ask()).await;
-        match (asked.unwrap_or(Told::Silent), self.known()) {
-            (Told::Denied, _) | (_, Known::Denied) => Err(Unfit::Revoked),
-            (Told::Good(_), _) | (_, Known::Good(_)) => Ok(()),
-            (Told::Silent, Known::Nothing) => Err(Unfit::Unheard),
-        }
-    }
-
-    /// Asks the issuer.
-    pub(crate) async fn ask(&self) -> Told {
-        let told = self.try_ask().await;
-        let counts = &self.followed.counts;
-        let count = match &told {
-            Told::Good(_) => &counts.good,
-            Told::Denied => &counts.denied,
-            Told::Silent => &counts.silent,
-        };
-        count.fetch_add(1, Relaxed);
-        if matches!(told, Told::Silent) && counts.told.is_due() {
-            tracing::warn!(
-                issuer = &*self.followed.issuer,
-                "the issuer is not heard of, and does not say whether a token was revoked: answered 503, said once in 10 s"
-            );
-        }
-        told
-    }
-
-    async fn try_ask(&self) -> Told {
-        let Self { followed, tags, denying, issued_at } = self;
-        for _ in 0..ASKED {
-            let departed = followed.depart();
-            let Some(Confirmed { as_of, denied }) = followed.desk.ask(&tags[..*denying], *issued_at).await
-            else {
-                return Told::Silent;
-            };
-            let as_of = (as_of.epoch, as_of.seq);
-            if let Some(tag) = denied {
-                followed.view.denied(as_of, tag);
-                return Told::Denied;
-            }
-            match self.kept(departed, as_of) {
-                Kept::For(hold) => return Told::Good(Some(hold)),
-                Kept::Once => return Told::Good(None),
-                Kept::Again => {}
-                Kept::Not => return Told::Silent,
-            }
-        }
-        Told::Silent
-    }
-
-    /// What an answer that nothing was taken back is good for.
-    fn kept(&self, departed: Departed, as_of: (Epoch, u64)) -> Kept {
-        let Departed { ticket, began, .. } = departed;
-        let (followed, now) = (&self.followed, self.followed.clock.now());
-        if now.since(began) >= followed.lease {
-            return Kept::Not;
-        }
-        match followed.view.fill(ticket, as_of, &self.tags, now) {
-            Ok(stamp) => Kept::For(Hold::Followed(Arc::new(self.held(stamp)))),
-            Err(Voided::Late) => Kept::Not,
-            Err(Voided::Revoked) => Kept::Again,
-            Err(Voided::Old) if now < followed.view.lease() => Kept::Again,
-            // What was forgotten since may have spoken against it, and whoever revoked it may have been told that nobody is let in
-            // on the strength of it any more.
-            Err(_) if followed.view.has_flushed(&ticket) => Kept::Again,
-            // It was asked after the request came and says that all is well; what it says is no use for others.
-            Err(Voided::Flushed | Voided::Epoch | Voided::Old) => Kept::Once,
-        }
-    }
-}
-
-impl std::fmt::Debug for Revocable {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Revocable by {}", self.followed.name)
-    }
 }

@@ -3,15 +3,15 @@
 //! Owns: the upstream's request head, which only a [`Permit`] can make, and the fields that are set in it; the head of a question to an
 //! authorizer, which is no request of a client's; the
 //! one retry, when nothing was sent or the peer guarantees that it processed nothing (RFC 9113 §8.7); what a
-//! fault of the exchange means for its endpoint. Does not own: which fields stay behind ([`crate::passage`]),
-//! connections, the relay.
+//! fault of the exchange means for its endpoint; that a request which had to wait for a connection is looked at again. Does not own: which
+//! fields stay behind ([`crate::passage`]), connections, the relay, whether it may still be sent ([`crate::stay`]).
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use auth::decide::Permit;
 use h2::Reason;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 
 use crate::answer::Refusal;
 use crate::authenticate::Verified;
@@ -29,6 +29,7 @@ use crate::passage::Sieve;
 use crate::peer::Peer;
 use crate::record::Record;
 use crate::relay::{Progress, Relayed, Terms, relay};
+use crate::stay::may_be_sent;
 use crate::upstream::connect::ConnectError;
 use crate::upstream::pool::{Lease, Link, Place, Pool};
 use crate::worker::{Running, Worker, access_token};
@@ -361,7 +362,7 @@ pub(crate) async fn exchange<D: Downstream>(
     record.let_through();
     let lease = match outbound.pool.lease_idle() {
         Some(lease) => Ok(lease),
-        None => outbound.pool.lease(false).await.map_err(|e| unreachable(&e)),
+        None => awaited(&outbound.pool, false, record).await,
     };
     let result = match lease {
         Ok(lease) => over(lease, place, outbound, down, deadline, record).await,
@@ -369,6 +370,14 @@ pub(crate) async fn exchange<D: Downstream>(
     };
     record.exchanged(result.as_ref().is_ok_and(|relayed| relayed.status.is_some()));
     result
+}
+
+/// A connection that is waited for. What the request was let in by may have been taken back meanwhile.
+async fn awaited(pool: &Rc<Pool>, fresh: bool, record: &Record) -> Result<Lease, Refusal> {
+    let lease = pool.lease(fresh).await.map_err(|e| unreachable(&e))?;
+    // Boxed like what connects: it happens once per connection.
+    Box::pin(may_be_sent(record)).await.map_err(Refusal::unfit)?;
+    Ok(lease)
 }
 
 fn unreachable(e: &ConnectError) -> Refusal {
@@ -422,8 +431,10 @@ impl Http2Plan {
             *request.uri_mut() = Uri::from_parts(uri).map_err(|_| Refusal::UpstreamUnreachable)?;
         }
         let Link::Http2(stream) = &mut lease.link else { return Err(Refusal::UpstreamUnreachable) };
+        let head_request = request.method() == Method::HEAD;
         let opened = stream.send.send_request(request, self.end);
-        Ok(opened.map(|(response, body)| ClientStream::new(response, (!self.end).then_some(body))))
+        Ok(opened
+            .map(|(response, body)| ClientStream::new(response, (!self.end).then_some(body), head_request)))
     }
 }
 
@@ -455,7 +466,7 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
             lease.retried();
-            let mut fresh = pool.lease(true).await.map_err(|e| unreachable(&e))?;
+            let mut fresh = awaited(&pool, true, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_over(old)
             {
@@ -495,13 +506,13 @@ async fn over_http2<D: Downstream>(
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                lease = pool.lease(true).await.map_err(|e| unreachable(&e))?;
+                lease = awaited(&pool, true, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                lease = pool.lease(true).await.map_err(|e| unreachable(&e))?;
+                lease = awaited(&pool, true, record).await?;
             }
             Err(error) => {
                 tracing::warn!(%error, "upstream http/2 request");

@@ -30,6 +30,9 @@ pub(crate) enum Unclear {
     /// It is asked at an address of the login's.
     #[error("questions are not asked below the login's path; let the proxy in front ask at another")]
     AtTheLogin,
+    /// It is asked at an address that one proxy could take for another than the next.
+    #[error("questions are asked at a plain path, without escapes and parameters")]
+    Address,
     /// The path does not begin with the prefix that the proxy is configured to put there.
     #[error("the path does not begin with the configured prefix")]
     Prefix,

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use auth::request::{Field, Scheme};
+use auth::request::{Field, RawRequest, Scheme};
 
 use crate::http1::head::Framing;
 
@@ -32,4 +32,12 @@ pub(crate) struct Inbound<'a> {
     pub(crate) is_original: bool,
     /// Whoever sent it, when that is not the peer: as a proxy that asks about it says, for the log.
     pub(crate) client: Option<IpAddr>,
+}
+
+impl<'a> Inbound<'a> {
+    /// What names the request, to be read in its one canonical form.
+    pub(crate) fn raw(&self) -> RawRequest<'a> {
+        let Self { method, scheme, authority, host, target, .. } = *self;
+        RawRequest { method, scheme, authority, host, target }
+    }
 }

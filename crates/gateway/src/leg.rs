@@ -7,11 +7,12 @@
 use std::io;
 use std::task::{Context, Poll};
 
+use arrayvec::ArrayVec;
 use auth::request::Field;
 use http::HeaderMap;
 
 use crate::http1::chunked::ChunkFault;
-use crate::http1::head::HeadFault;
+use crate::http1::head::{ConnectionOption, HeadFault, MAX_NOMINATED, connection_options};
 
 /// What a body has to give.
 pub(crate) enum Fill<'a> {
@@ -130,20 +131,32 @@ pub(crate) fn passes_downstream(name: &str) -> bool {
     }
 }
 
-/// The response fields that pass on: hop-by-hop fields and those a `Connection` field nominates stay behind.
-pub(crate) fn passing<'a, 'f>(fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
-    let nominated = fields
-        .iter()
-        .filter(|f| f.name.len() == 10 && f.name.eq_ignore_ascii_case("connection"))
-        .any(|f| !f.value.eq_ignore_ascii_case(b"close") && !f.value.eq_ignore_ascii_case(b"keep-alive"));
-    fields.iter().filter(move |f| passes_downstream(f.name) && !(nominated && is_nominated(fields, f.name)))
-}
+/// The names of the fields that are for this hop because a `Connection` field says so (RFC 9110 §7.6.1); whether it may is the caller's
+/// question.
+pub(crate) struct Nominated<'a>(ArrayVec<&'a [u8], MAX_NOMINATED>);
 
-/// Whether a `Connection` field nominates `name` (RFC 9110 §7.6.1); whether it may is the caller's question.
-pub(crate) fn is_nominated(fields: &[Field<'_>], name: &str) -> bool {
-    fields
-        .iter()
-        .filter(|f| f.name.eq_ignore_ascii_case("connection"))
-        .flat_map(|f| f.value.split(|b| *b == b','))
-        .any(|option| crate::http1::head::trim(option).eq_ignore_ascii_case(name.as_bytes()))
+impl<'a> Nominated<'a> {
+    pub(crate) const fn none() -> Self {
+        Self(ArrayVec::new_const())
+    }
+
+    /// By the fields of a head; one that nominates more is refused where it is read.
+    pub(crate) fn by(fields: &[Field<'a>]) -> Self {
+        let connection =
+            fields.iter().filter(|f| f.name.len() == 10 && f.name.eq_ignore_ascii_case("connection"));
+        let names = connection.flat_map(|f| connection_options(f.value)).filter_map(|option| match option {
+            ConnectionOption::Field(name) => Some(name),
+            ConnectionOption::Close | ConnectionOption::KeepAlive | ConnectionOption::Upgrade => None,
+        });
+        Self(names.take(MAX_NOMINATED).collect())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|nominated| nominated.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// The response fields that pass on to the client, of all that there are.
+    pub(crate) fn passing<'f>(&self, fields: &'f [Field<'a>]) -> impl Iterator<Item = &'f Field<'a>> {
+        fields.iter().filter(|field| passes_downstream(field.name) && !self.has(field.name))
+    }
 }

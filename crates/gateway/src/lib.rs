@@ -4,7 +4,7 @@
 //! verified and remembered ([`authenticate`], [`cache`], [`outbound`]), and taken back ([`followed`]), by what
 //! issuers elsewhere tell of their own accord too ([`events`]); browsers logged in ([`login`]); what
 //! Kubernetes says ([`review`]) and what it takes back ([`watch`]); the way up and back (`pipeline`, `forward`, `relay`,
-//! `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
+//! `stay`, `upstream`); what other proxies are told that ask before they forward (`ext_authz`, `forward_auth`, `vouch`); and what is
 //! told of it all ([`metrics`], [`access_log`], [`trace`], [`admin`]).
 //!
 //! Does not own: what a request means and who may what (`auth`), the configuration's text (the binary).
@@ -26,6 +26,7 @@ pub mod clock;
 mod collect;
 pub mod config;
 mod deadline;
+mod dial;
 pub mod events;
 mod ext_authz;
 mod fault;
@@ -52,6 +53,7 @@ mod record;
 mod relay;
 pub mod review;
 pub mod server;
+mod stay;
 pub mod tls;
 pub mod trace;
 mod under_way;

@@ -14,7 +14,7 @@ use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 
 use crate::config::{Config, Rewrite, Route};
-use crate::leg::is_nominated;
+use crate::leg::Nominated;
 use crate::login::cookies::{is_cookie, without_ours};
 
 /// Whether the gateway answers the request itself, whatever the routes say: the keys of its assertions.
@@ -72,19 +72,17 @@ pub fn is_offer(protocols: &[u8]) -> bool {
 }
 
 /// Which of the client's fields pass to the upstream.
-#[derive(Clone, Copy)]
 pub struct Sieve<'a> {
     config: &'a Config,
     route: &'a Route,
-    /// All of the client's fields, when some of them nominate others.
-    nominating: Option<&'a [Field<'a>]>,
+    nominated: Nominated<'a>,
 }
 
 impl<'a> Sieve<'a> {
     /// For a request on a route. `nominates` tells whether a `Connection` field names more than the standard
     /// options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
-        Self { config, route, nominating: nominates.then_some(fields) }
+        Self { config, route, nominated: if nominates { Nominated::by(fields) } else { Nominated::none() } }
     }
 
     /// What passes of a field; `None`: nothing. Cookies of the login's stay here.
@@ -108,13 +106,13 @@ impl<'a> Sieve<'a> {
             _ => {}
         }
         let stays = is_hop_by_hop(name) || self.config.strip.strips(name);
-        !stays && self.nominating.is_none_or(|fields| !self.is_nominated(fields, name))
+        !stays && !self.is_nominated(name)
     }
 
     /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never
     /// for ours and never for those whose removal would change what was authorized.
-    fn is_nominated(&self, fields: &[Field<'_>], name: &str) -> bool {
-        may_be_nominated(name, &self.config.strip) && is_nominated(fields, name)
+    fn is_nominated(&self, name: &str) -> bool {
+        self.nominated.has(name) && may_be_nominated(name, &self.config.strip)
     }
 }
 

@@ -18,15 +18,16 @@ use auth::credential;
 use auth::decide::Denial;
 use auth::policy::review::OwnedQuestion;
 use auth::policy::rule::Policy;
-use auth::request::{Canonical, RawRequest};
+use auth::request::Canonical;
 
 use self::bench::Bench;
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
-use crate::authorizer::{Answered, Question, Unknown};
+use crate::authorizer::{Answered, Question, Said, Unknown};
 use crate::cache::Key;
 use crate::config::{Asking, Authorization, Route};
 use crate::events::{self, Push};
+use crate::followed::{Known as Heard, Revocable};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
@@ -78,9 +79,10 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Finds out what is wanted.
+    /// Finds out what is wanted. What was found out before is as old as that takes.
     pub(crate) async fn find_out(&mut self, wanted: Wanted, worker: &Worker, running: &Rc<Running>) {
         let now = || worker.clock.refresh();
+        let before = (self.outcome.is_some(), self.session.is_some());
         self.waited = true;
         match wanted {
             Wanted::Caller(token) => {
@@ -111,6 +113,23 @@ impl Found {
                 self.consents.push((question.key(), answer));
             }
         }
+        self.forget_doubtful(before);
+    }
+
+    /// Forgets what may have been taken back meanwhile, so that it is found out anew: of what was known before, outcome and session, all that
+    /// is not known to be good; of what was found out just now, by somebody else perhaps or on another thread, what is known not to be.
+    fn forget_doubtful(&mut self, (outcome, session): (bool, bool)) {
+        let doubtful = |revocable: Option<&Revocable>, before: bool| match revocable.map(Revocable::known) {
+            None | Some(Heard::Good(_)) => false,
+            Some(Heard::Denied) => true,
+            Some(Heard::Nothing) => before,
+        };
+        let caller = |caller: &Arc<Verified>, before| doubtful(caller.revocable.as_ref(), before);
+        self.outcome.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, outcome)));
+        self.session.take_if(|(found, _)| found.as_ref().is_ok_and(|found| caller(found, session)));
+        // An authorizer that was asked about this very request is taken at its word (decision 0021).
+        let doubtful = |said: &Said| doubtful(said.revocable(), false);
+        self.consents.retain(|(_, answer)| !answer.as_ref().is_ok_and(|said| doubtful(said)));
     }
 
     /// The same, for when what is wanted is not found out in time.
@@ -256,14 +275,7 @@ fn for_the_login(
     if inbound.is_original || forward_auth::is_question(asking, inbound) {
         return None;
     }
-    let raw = RawRequest {
-        method: inbound.method,
-        scheme: inbound.scheme,
-        authority: inbound.authority,
-        host: inbound.host,
-        target: inbound.target,
-    };
-    let request = Canonical::parse(&raw).ok()?;
+    let request = Canonical::parse(&inbound.raw()).ok()?;
     worker.begin_trace(inbound.fields, record);
     record.describe(&request);
     Some(match login.call(&request, inbound.fields, false)? {
@@ -283,13 +295,25 @@ fn asked_about<'a>(running: &Running, peer: &Peer, inbound: &Inbound<'a>) -> Res
     if let Some(name) = look_alike(&running.config, inbound.fields) {
         return Err(Refusal::LookAlike(name.into()));
     }
-    // Through the way that leads to the login's pages, a client could ask for itself, and read what is meant for a service.
-    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, Asking::Itself { .. }))
-        && login.is_below(inbound.target)
-    {
-        return Err(Refusal::Unclear(Unclear::AtTheLogin));
+    if let Some(login) = running.login.as_ref().filter(|_| !matches!(asking, Asking::Itself { .. })) {
+        apart_from_the_login(login, inbound)?;
     }
     forward_auth::original(asking, inbound).map_err(Refusal::Unclear)
+}
+
+/// Refuses a question that may have come through the way to the login's pages: there a client could ask for itself, and read
+/// what is meant for a service. It is the proxy that tells which way an address takes, and by its own reading; so one that has
+/// more readings than one is nobody's to ask at.
+fn apart_from_the_login(login: &Login, asked: &Inbound<'_>) -> Result<(), Refusal> {
+    let at = Canonical::parse(&asked.raw()).map_err(Refusal::Malformed)?;
+    let unclear = if login.is_below(&at) {
+        Unclear::AtTheLogin
+    } else if at.path().contains(['%', ';']) {
+        Unclear::Address
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::Unclear(unclear))
 }
 
 fn try_admit(
@@ -301,15 +325,8 @@ fn try_admit(
     record: &mut Record,
 ) -> Result<Admission, Refusal> {
     let config = &*running.config;
-    let raw = RawRequest {
-        method: inbound.method,
-        scheme: inbound.scheme,
-        authority: inbound.authority,
-        host: inbound.host,
-        target: inbound.target,
-    };
     worker.begin_trace(inbound.fields, record);
-    let request = Canonical::parse(&raw).map_err(Refusal::Malformed)?;
+    let request = Canonical::parse(&inbound.raw()).map_err(Refusal::Malformed)?;
     record.describe(&request);
     record.end(Phase::Parse);
     let forwards = peer.listener().service.authorization().is_none();

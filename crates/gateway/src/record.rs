@@ -16,6 +16,7 @@ use crate::fault::Fault;
 use crate::followed::Revocable;
 use crate::labels::Outcome;
 use crate::leg::OwnField;
+use crate::login::lasting::Lasting;
 use crate::phases::{CacheUse, Phase, Recorder, server_timing};
 
 /// What is remembered of a request.
@@ -216,11 +217,22 @@ impl Record {
 
     /// Of what it was let in by, its credential and what authorizers said, all that may be taken back while it lasts.
     pub(crate) fn revocable(&self) -> impl Iterator<Item = &Revocable> {
-        let said = self.consents().filter_map(|consent| match &*consent.said {
-            Said::Allowed(allowed) => allowed.revocable.as_ref(),
-            Said::Refused(_) => None,
-        });
-        self.caller.iter().filter_map(|caller| caller.revocable.as_ref()).chain(said)
+        self.caller_revocable().chain(self.revocable_consents().map(|(_, revocable)| revocable))
+    }
+
+    /// The session that it was let in by, if it was one: that may end while it lasts.
+    pub(crate) fn session(&self) -> Option<&Lasting> {
+        self.caller.as_ref()?.session.as_ref().map(|session| &session.lasting)
+    }
+
+    /// Its credential, if that may be taken back while it lasts.
+    pub(crate) fn caller_revocable(&self) -> impl Iterator<Item = &Revocable> {
+        self.caller.iter().filter_map(|caller| caller.revocable.as_ref())
+    }
+
+    /// What authorizers said that may be taken back while it lasts.
+    pub(crate) fn revocable_consents(&self) -> impl Iterator<Item = (&Consent, &Revocable)> {
+        self.consents().filter_map(|consent| Some((consent, consent.said.revocable()?)))
     }
 
     /// What the authorizer said that let it pass, if one was asked.

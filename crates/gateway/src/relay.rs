@@ -5,7 +5,6 @@
 //! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -15,18 +14,15 @@ use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::fault::Fault;
-use crate::followed::{Known, Unfit};
 use crate::leg::{Downstream, Fill, Leg, LegError, ResponseView, Upstream};
 use crate::login::cookies::sets_ours;
 use crate::phases::Phase;
 use crate::record::Record;
+use crate::stay::Stay;
 use crate::worker::Running;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
 const MAX_INTERIM: u32 = 16;
-
-/// How often it is looked whether a client may stay.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// What holds while an exchange runs.
 pub(crate) struct Terms {
@@ -84,7 +80,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     progress: &mut Progress,
     record: &mut Record,
 ) -> Relayed {
-    let may_end = record.revocable().next().is_some();
+    let stay = Stay::begin(record.revocable(), record.session(), deadline);
     let mut relay = Relay {
         down,
         up,
@@ -93,8 +89,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         progress,
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
-        look_at: if may_end { deadline.millis_at(LOOK) } else { u64::MAX },
-        asking: None,
+        stay,
         status: None,
         switched: false,
     };
@@ -102,9 +97,6 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     deadline.clear();
     Relayed { status: relay.status, switched: relay.switched, fault: end.err() }
 }
-
-/// A question whether the client may stay.
-type Asking = Pin<Box<dyn Future<Output = Result<(), Unfit>>>>;
 
 struct Relay<'a, D, U> {
     down: &'a mut D,
@@ -115,10 +107,8 @@ struct Relay<'a, D, U> {
     record: &'a mut Record,
     /// When the last byte moved, in milliseconds after the worker's start.
     moved_at: u64,
-    /// When to look whether the client may stay, in milliseconds after the worker's start.
-    look_at: u64,
-    /// Asks somebody who knows.
-    asking: Option<Asking>,
+    /// Whether the client may stay.
+    stay: Stay,
     status: Option<u16>,
     switched: bool,
 }
@@ -153,39 +143,12 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
-        self.look(cx)?;
+        // What lasts is not for ever on the strength of its first moment.
+        let record = &self.record;
+        let rests_on = || (record.revocable().cloned().collect(), record.session().cloned());
+        let may_stay = self.stay.poll(cx, self.deadline, rests_on);
+        may_stay.map_err(Fault::Unfit)?;
         self.poll_deadline(cx)
-    }
-
-    /// Now and then, whether what the client was let in by still holds: what lasts is not for ever on the strength of its first
-    /// moment.
-    fn look(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
-        // There is nothing to look at.
-        if self.look_at == u64::MAX {
-            return Ok(());
-        }
-        if self.asking.is_none() && self.deadline.millis_at(Duration::ZERO) >= self.look_at {
-            let mut doubtful = Vec::new();
-            for revocable in self.record.revocable() {
-                match revocable.still() {
-                    Known::Good(_) => {}
-                    Known::Denied => return Err(Fault::Unfit(Unfit::Revoked)),
-                    Known::Nothing => doubtful.push(Box::pin(revocable.clone().may_stay()) as Asking),
-                }
-            }
-            if !doubtful.is_empty() {
-                self.asking = Some(Box::pin(all(doubtful)));
-            }
-            self.look_at = self.deadline.millis_at(LOOK);
-        }
-        if let Some(asking) = &mut self.asking
-            && let Poll::Ready(answer) = asking.as_mut().poll(cx)
-        {
-            self.asking = None;
-            self.look_at = self.deadline.millis_at(LOOK);
-            answer.map_err(Fault::Unfit)?;
-        }
-        Ok(())
     }
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -331,9 +294,8 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         };
         let stall = self.moved_at.saturating_add(millis(limit));
         let until = if self.switched { u64::MAX } else { self.terms.until.unwrap_or(u64::MAX) };
-        // Not yet due itself, or it would have been looked: it wakes, no more.
-        let look = if self.asking.is_some() { u64::MAX } else { self.look_at };
-        self.deadline.set_at(stall.min(until).min(look));
+        // A look is not due itself any more: it wakes, and that is all.
+        self.deadline.set_at(stall.min(until).min(self.stay.look_at()));
         ready!(self.deadline.poll_due(cx));
         if self.switched {
             return Poll::Ready(Ok(())); // it has rested long enough, which is nobody's fault
@@ -344,26 +306,6 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             (false, false) => Fault::UpstreamTimeout,
         }))
     }
-}
-
-/// Asks all at once: each takes its time, and together they may take no longer.
-async fn all(mut asking: Vec<Asking>) -> Result<(), Unfit> {
-    poll_fn(|cx| {
-        let mut unfit = None;
-        asking.retain_mut(|one| match one.as_mut().poll(cx) {
-            Poll::Ready(answer) => {
-                unfit = unfit.or(answer.err());
-                false
-            }
-            Poll::Pending => true,
-        });
-        match unfit {
-            Some(unfit) => Poll::Ready(Err(unfit)),
-            None if asking.is_empty() => Poll::Ready(Ok(())),
-            None => Poll::Pending,
-        }
-    })
-    .await
 }
 
 fn client_fault(e: LegError) -> Fault {

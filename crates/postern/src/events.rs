@@ -59,7 +59,7 @@ impl Told {
             issuer: NAME.into(),
             tags: own.tag_key(),
             keys: own.message_keys(),
-            transport: together(beside(&store, database)?),
+            transport: together(beside(database)),
             lease: ways.lease,
             facts: store.clone(),
         };

@@ -4,10 +4,13 @@
 //! change of it or of a file it names. Files are looked at each second rather than subscribed to: that works
 //! on every file system, through symbolic links (which is how Kubernetes replaces mounted files) and for
 //! files that do not exist yet. A change is acted on when a second look finds it complete.
+//!
+//! A configuration that is faulty waits for a better one. One that holds and cannot be put into force, for want of a
+//! port or a database, is tried again: nobody would touch its files when these are there again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gateway::clock::{Clock as _, SystemClock};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,6 +21,10 @@ use crate::process::Process;
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+/// When a configuration that could not be put into force is tried again, at first. Each further time it takes twice as long,
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+/// and this at most.
+const LAST_RETRY: Duration = Duration::from_mins(1);
 
 /// The signals of the process, taken over from the system, whose answer to most of them is to end it. Take them
 /// before saying that anything runs: whoever reads that may send one at once.
@@ -73,18 +80,21 @@ pub fn run(
     path: &Path,
     files: BTreeMap<PathBuf, Stamp>,
 ) -> Result<Outcome, Failure> {
-    let mut watcher = Watcher::new(files);
+    let (mut watcher, mut retry) = (Watcher::new(files), Retry::default());
     loop {
         match signals.next(Some(LOOK)) {
             Event::Stop => break,
             Event::Reload => {
                 process.reopen_logs();
-                reload(&mut process, path, &mut watcher);
+                reload(&mut process, path, &mut watcher, &mut retry);
             }
-            Event::Look if process.settings().reload_on_change && watcher.settled_change() => {
-                reload(&mut process, path, &mut watcher);
+            Event::Look => {
+                let by_change = process.settings().reload_on_change;
+                if by_change && watcher.settled_change() || retry.is_due(Instant::now(), &watcher, by_change)
+                {
+                    reload(&mut process, path, &mut watcher, &mut retry);
+                }
             }
-            Event::Look => {}
         }
     }
     tracing::info!(at_most = ?process.settings().drain_timeout, "draining");
@@ -111,7 +121,7 @@ enum Event {
 }
 
 /// Reads the configuration again. A bad one changes nothing but a metric and the log.
-fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
+fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher, retry: &mut Retry) {
     match config::load_file(path, SystemClock.now().wall, 0) {
         Ok(loaded) => {
             *watcher = Watcher::new(loaded.files.clone());
@@ -120,6 +130,7 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
             }
             match process.apply(*loaded) {
                 Ok(postponed) => {
+                    retry.forget();
                     tracing::info!(config = %path.display(), "configuration applied");
                     for key in postponed {
                         tracing::warn!(key, "changed, which takes effect with the next start");
@@ -127,12 +138,14 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
                 }
                 Err(failure) => {
                     process.refused();
-                    tracing::error!("configuration not applied, the last good one stays: {failure}");
+                    let again = retry.failed(Instant::now());
+                    tracing::error!(again_in = ?again, "configuration not applied, the last good one stays: {failure}");
                 }
             }
         }
         Err(refused) => {
             process.refused();
+            retry.forget();
             // the fault may lie in a file that was not read before
             watcher.also(refused.files);
             tracing::error!(config = %path.display(), "configuration refused, the last good one stays");
@@ -140,6 +153,52 @@ fn reload(process: &mut Process, path: &Path, watcher: &mut Watcher) {
                 tracing::error!("{fault}");
             }
         }
+    }
+}
+
+/// When a configuration is tried again that could not be put into force.
+#[derive(Debug)]
+struct Retry {
+    due: Option<Instant>,
+    /// How long the next pause is.
+    pause: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self { due: None, pause: FIRST_RETRY }
+    }
+}
+
+impl Retry {
+    /// It could not be; in how long it is tried again.
+    fn failed(&mut self, now: Instant) -> Duration {
+        let pause = self.pause;
+        (self.due, self.pause) = (Some(now + pause), (pause * 2).min(LAST_RETRY));
+        pause
+    }
+
+    /// There is nothing to be tried again.
+    fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Whether it is time, and the files are still those that could not be put into force: others are read when they are complete, if
+    /// they are read `by_change`, and else when somebody says so.
+    fn is_due(&mut self, now: Instant, watcher: &Watcher, by_change: bool) -> bool {
+        if self.due.is_none_or(|due| now < due) {
+            return false;
+        }
+        if watcher.is_as_known() {
+            return true;
+        }
+        if !by_change {
+            self.forget();
+            tracing::warn!(
+                "the configuration has changed since it could not be applied and is not tried again: send SIGHUP"
+            );
+        }
+        false
     }
 }
 
@@ -166,9 +225,19 @@ impl Watcher {
         self.changing = None;
     }
 
+    /// As they are now.
+    fn look(&self) -> BTreeMap<PathBuf, Stamp> {
+        self.known.keys().map(|path| (path.clone(), Stamp::of(path))).collect()
+    }
+
+    /// Whether nothing changed since.
+    fn is_as_known(&self) -> bool {
+        self.look() == self.known
+    }
+
     /// Whether something changed and has been the same for two looks.
     fn settled_change(&mut self) -> bool {
-        let now: BTreeMap<_, _> = self.known.keys().map(|path| (path.clone(), Stamp::of(path))).collect();
+        let now = self.look();
         if now == self.known {
             self.changing = None;
             return false;
@@ -245,5 +314,37 @@ mod tests {
         std::fs::remove_file(&two).unwrap();
         assert!(noticed(), "vanished");
         assert!(!noticed());
+    }
+
+    #[test]
+    fn what_could_not_be_applied_is_tried_again_ever_less_often() {
+        let (watcher, mut now) = (Watcher::new(BTreeMap::new()), Instant::now());
+        let mut retry = Retry::default();
+        assert!(!retry.is_due(now + LAST_RETRY * 9, &watcher, true), "nothing failed");
+        for pause in [5, 10, 20, 40, 60, 60].map(Duration::from_secs) {
+            assert_eq!(retry.failed(now), pause);
+            assert!(!retry.is_due(now + pause / 2, &watcher, true));
+            now += pause;
+            assert!(retry.is_due(now, &watcher, true) && retry.is_due(now, &watcher, false));
+        }
+        retry.forget();
+        assert!(!retry.is_due(now + LAST_RETRY * 9, &watcher, true));
+        assert_eq!(retry.failed(now), FIRST_RETRY);
+    }
+
+    #[test]
+    fn what_changed_since_is_not_read_before_it_is_complete_or_asked_for() {
+        let folder = Folder::new("since");
+        let file = folder.0.join("a.toml");
+        std::fs::write(&file, "as read").unwrap();
+        let watcher = Watcher::new(BTreeMap::from([(file.clone(), Stamp::of(&file))]));
+        let (mut retry, now) = (Retry::default(), Instant::now());
+        retry.failed(now);
+        std::fs::write(&file, "half a change").unwrap();
+        let due = now + FIRST_RETRY;
+        assert!(!retry.is_due(due, &watcher, true));
+        assert!(retry.due.is_some(), "its change is noticed in a moment");
+        assert!(!retry.is_due(due, &watcher, false));
+        assert!(retry.due.is_none(), "its change is not for us to notice");
     }
 }

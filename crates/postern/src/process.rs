@@ -309,7 +309,7 @@ impl Process {
     /// When a new listener cannot be bound or the provider cannot be built; the configuration in force stays.
     pub fn apply(&mut self, loaded: Loaded) -> Result<Vec<&'static str>, Failure> {
         let InForce { text, postponed } = self.at_start.under(&loaded);
-        let Loaded { config, settings, provider, coherence, digest, .. } = loaded;
+        let Loaded { config, settings, provider, coherence, events, digest, .. } = loaded;
         let next = match (&self.provider, &provider) {
             (Some(running), Some(provider)) => Some(running.prepare(provider)?),
             // it comes or goes with the next start
@@ -319,6 +319,10 @@ impl Process {
         let own = next.as_ref().map(|next| &next.following);
         let own = own.or_else(|| self.provider.as_ref().map(Running::following));
         let following = all(own, &remotes, self.told.as_ref());
+        if let (Some(receiver), Some(login)) = (&self.shared.events, &config.login) {
+            // Before anybody logs in for longer.
+            receiver.outlast(login.lifetime);
+        }
         let before = self.follows.replace(followed(&following, self.told.as_ref()));
         let generation = {
             let gateway = self.shared.gateway.lock();
@@ -329,6 +333,11 @@ impl Process {
             }
             gateway.config().generation
         };
+        // While what is over still runs.
+        self.follows.succeed(&before);
+        if let (Some(receiver), Some(events)) = (&self.shared.events, &events) {
+            receiver.admit(&events.transmitters);
+        }
         if let (Some(running), Some(next)) = (&mut self.provider, next) {
             running.take_over(next);
         }
@@ -411,7 +420,7 @@ fn told(
     control: &tokio::runtime::Runtime,
 ) -> Result<Told, Failure> {
     let (database, open) = match &events.database {
-        EventsDatabase::Own(database) => (Some(database.clone()), None),
+        EventsDatabase::Own(database) => (Some((**database).clone()), None),
         EventsDatabase::Login => (login, sessions.cloned()),
         EventsDatabase::Provider => (provider, None),
     };

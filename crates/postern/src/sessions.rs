@@ -157,8 +157,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_mins(1);
 
     fn database(folder: &tempfile::TempDir) -> Database {
-        let file = folder.path().join("sessions.db");
-        Database { url: store::sqlite_url(&file), file: Some(file) }
+        Database::of_file(&folder.path().join("sessions.db"))
     }
 
     fn kept(name: u8) -> Kept {
@@ -247,14 +246,14 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn what_cannot_be_opened_is_named_without_its_password() {
-        let file = std::path::PathBuf::from("/nonexistent/sessions.db");
-        let nowhere = Database { url: store::sqlite_url(&file), file: Some(file) };
+        let nowhere = Database::of_file(std::path::Path::new("/nonexistent/sessions.db"));
         let refused = open(&nowhere).await.err().unwrap().to_string();
         assert!(
             refused.starts_with("the database of sessions /nonexistent/sessions.db cannot be opened"),
             "{refused}"
         );
-        let server = Database { url: "postgres://p:hunter2@127.0.0.1:1/p".into(), file: None };
+        let mut server = nowhere;
+        (server.url, server.file) = ("postgres://p:hunter2@127.0.0.1:1/p".into(), None);
         let refused = open(&server).await.err().unwrap().to_string();
         assert!(refused.contains("is it running") && !refused.contains("hunter2"), "{refused}");
     }

@@ -11,6 +11,8 @@ mod export;
 mod import;
 mod tables;
 
+use std::fmt;
+
 use aws_lc_rs::digest::Digest;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +32,22 @@ pub struct Exported {
     pub rows: u64,
 }
 
+/// What is about to become a database, all of it read, and nothing of it durable.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Copied {
+    /// How many rows it has.
+    pub rows: u64,
+    /// The key ring in it, sealed by whoever wrote it.
+    pub key_ring: Option<Vec<u8>>,
+}
+
+/// Prints nothing of the ring.
+impl fmt::Debug for Copied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Copied").field("rows", &self.rows).finish_non_exhaustive()
+    }
+}
+
 /// A copy was read into a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Imported {
@@ -39,13 +57,19 @@ pub struct Imported {
     pub head: Head,
 }
 
-/// Why there is no copy, or a database was not made from one. Nothing was changed then; only when the database ended the
-/// connection at the very last it is not known, and a look at the database tells.
+/// Why there is no copy, or a database was not made from one. Nothing was changed then, but for [`CopyError::Unclear`].
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
     /// The database.
     #[error(transparent)]
     Database(#[from] StoreError),
+    /// The database was told to make the copy durable, and did not answer: it is there whole, or nothing was changed. A look at the
+    /// database tells.
+    #[error("no answer when the copy was made durable: {0}")]
+    Unclear(StoreError),
+    /// The caller does not want it.
+    #[error("{0}")]
+    Unwanted(String),
     /// The file could not be read or written.
     #[error("the copy cannot be read or written: {0}")]
     File(#[from] std::io::Error),
@@ -71,7 +95,7 @@ pub enum CopyError {
         /// What is wrong with it.
         what: String,
     },
-    /// The database refused rows.
+    /// The database refused rows for what they are.
     #[error("lines {first} to {last}: {error}")]
     Refused {
         /// The first line of those that were written together.

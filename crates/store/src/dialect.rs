@@ -3,16 +3,22 @@
 //! Everything else is one text of SQL that both understand.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
+use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use crate::error::StoreError;
 
 /// How long a connection is waited for.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
+/// How long a connection that rested has to show that it is well; then it is closed, and there is time for another one.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Which database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,11 +104,13 @@ impl Dialect {
         }
     }
 
-    /// Lets a transaction wait for a file that is read or written in between.
+    /// Lets a transaction wait for a file that is read or written in between, and read whole tables.
     pub(crate) fn patient(self) -> &'static str {
         match self {
             Self::Sqlite => "SELECT 1",
-            Self::Postgres => "SET LOCAL idle_in_transaction_session_timeout = 0",
+            Self::Postgres => {
+                "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = '30s'"
+            }
         }
     }
 
@@ -141,16 +149,64 @@ impl Dialect {
         }
     }
 
-    /// Connections of one kind.
+    /// What else a connection is set to that asks, one short statement at a time.
+    fn asking(self) -> Option<&'static str> {
+        match self {
+            Self::Sqlite => None,
+            Self::Postgres => Some("SET statement_timeout = '4s'"),
+        }
+    }
+
+    /// Makes the file of a database that is new, if it may be made, for its owner alone to read: SQLite would leave that to the process's
+    /// mask. What SQLite keeps beside the file has its permissions.
+    pub(crate) fn make(self, url: &str) -> Result<(), StoreError> {
+        let query = url.split_once('?').map_or("", |(_, query)| query);
+        if self != Self::Sqlite || !query.split('&').any(|pair| pair == "mode=rwc") {
+            return Ok(());
+        }
+        let options: SqliteConnectOptions = url.parse()?;
+        // One that is there is not opened: closing it would take away the locks that this process has on it.
+        let mut new = OpenOptions::new();
+        match new.write(true).create_new(true).mode(0o600).open(options.get_filename()) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(sqlx::Error::Io(error).into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Connections that change things.
     pub(crate) async fn pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
+        self.connections(url, connections, None).await
+    }
+
+    /// Connections that ask. A server that is there answers within four seconds, if only that it takes longer.
+    pub(crate) async fn asking_pool(self, url: &str, connections: u32) -> Result<AnyPool, StoreError> {
+        self.connections(url, connections, self.asking()).await
+    }
+
+    async fn connections(
+        self,
+        url: &str,
+        connections: u32,
+        settings: Option<&'static str>,
+    ) -> Result<AnyPool, StoreError> {
         sqlx::any::install_default_drivers();
         let options: AnyConnectOptions = url.parse()?;
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE)
-            .test_before_acquire(self == Self::Postgres)
+            // The pool's own test has no end but that of the acquiring.
+            .test_before_acquire(false)
+            .before_acquire(move |connection: &mut AnyConnection, _| {
+                Box::pin(async move { Ok(self == Self::Sqlite || is_well(connection).await) })
+            })
             .after_connect(move |connection: &mut AnyConnection, _| {
-                Box::pin(async move { connection.execute(self.session()).await.map(|_| ()) })
+                Box::pin(async move {
+                    connection.execute(self.session()).await?;
+                    if let Some(settings) = settings {
+                        connection.execute(settings).await?;
+                    }
+                    Ok(())
+                })
             })
             .after_release(|connection: &mut AnyConnection, _| Box::pin(is_between_transactions(connection)))
             .connect_with(options.disable_statement_logging())
@@ -197,6 +253,11 @@ impl Incarnation {
             (Self::Told | Self::Untold, _) => "''",
         }
     }
+}
+
+/// Whether somebody answers at the other end of a connection.
+async fn is_well(connection: &mut AnyConnection) -> bool {
+    matches!(tokio::time::timeout(LOOK, connection.ping()).await, Ok(Ok(())))
 }
 
 /// Whether a connection may be used again. A commit that failed for want of room may leave it with a transaction that neither

@@ -39,6 +39,7 @@ pub mod followers;
 pub mod groups;
 pub mod invalidation;
 pub mod key_ring;
+mod loan;
 pub mod login_sessions;
 mod migrations;
 pub mod pushed_requests;

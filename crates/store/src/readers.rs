@@ -1,25 +1,27 @@
 //! Connections that read, lent for one statement at a time.
 //!
-//! Owns: who may read now, and when a connection is looked at. Does not own: connecting ([`crate::dialect`]).
+//! Owns: who may read now, how long an answer is waited for, and when a connection is looked at. Does not own: connecting
+//! ([`crate::dialect`]), what becomes of a connection that is let go of ([`crate::loan`]).
 //!
 //! The pool beneath asks a connection whether it is well whenever it comes back, PostgreSQL's also when it goes out: two more
 //! round trips for a statement that needs one. What answered well is lent again without, for [`SPELL`]; then the pool
-//! looks at it. What did not answer well, or was not waited for, goes back to the pool at once.
+//! looks at it. What did not answer well, or was not waited for, goes back to the pool at once; what did not answer at all is closed.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::any::{AnyArguments, AnyRow};
-use sqlx::pool::PoolConnection;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Executor as _};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout};
 
 use crate::dialect::{ACQUIRE, Dialect};
 use crate::error::StoreError;
+use crate::loan::{Loan, lost};
 
 /// Statements that are asked at once at most.
 const READERS: u32 = 8;
@@ -27,6 +29,8 @@ const READERS: u32 = 8;
 const SNAPSHOTS: u32 = 1;
 /// How long a connection is lent without being looked at.
 const SPELL: Duration = Duration::from_secs(1);
+/// How long an answer is waited for: longer than a server that is there takes to refuse one ([`Dialect::asking_pool`]).
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// A question to the database.
 pub(crate) type Ask<'q> = Query<'q, Any, AnyArguments>;
@@ -53,7 +57,7 @@ impl Drop for Shared {
 }
 
 struct Held {
-    connection: PoolConnection<Any>,
+    loan: Loan,
     looked_at: Instant,
 }
 
@@ -66,7 +70,7 @@ struct Lent<'r> {
 
 impl Readers {
     pub(crate) async fn open(url: &str, dialect: Dialect) -> Result<Self, StoreError> {
-        let pool = dialect.pool(url, READERS + SNAPSHOTS).await?;
+        let pool = dialect.asking_pool(url, READERS + SNAPSHOTS).await?;
         let places = Semaphore::new(READERS as usize);
         let (rested, runtime) = (Mutex::default(), Handle::current());
         Ok(Self(Arc::new(Shared { pool, places, rested, runtime })))
@@ -75,21 +79,21 @@ impl Readers {
     /// The one row there is, if there is one.
     pub(crate) async fn optional(&self, ask: Ask<'_>) -> Result<Option<AnyRow>, StoreError> {
         let mut lent = self.0.lend().await?;
-        let answer = lent.connection().fetch_optional(ask).await;
+        let answer = timeout(ANSWER, lent.connection().fetch_optional(ask)).await;
         lent.give_back(answer)
     }
 
     /// The row that is always there.
     pub(crate) async fn one(&self, ask: Ask<'_>) -> Result<AnyRow, StoreError> {
         let mut lent = self.0.lend().await?;
-        let answer = lent.connection().fetch_one(ask).await;
+        let answer = timeout(ANSWER, lent.connection().fetch_one(ask)).await;
         lent.give_back(answer)
     }
 
     /// All rows.
     pub(crate) async fn all(&self, ask: Ask<'_>) -> Result<Vec<AnyRow>, StoreError> {
         let mut lent = self.0.lend().await?;
-        let answer = lent.connection().fetch_all(ask).await;
+        let answer = timeout(ANSWER, lent.connection().fetch_all(ask)).await;
         lent.give_back(answer)
     }
 
@@ -116,7 +120,7 @@ impl Shared {
         let rested = self.rested.lock().pop();
         let held = match rested.filter(|held| held.looked_at.elapsed() < SPELL) {
             Some(held) => held,
-            None => Held { connection: self.pool.acquire().await?, looked_at: Instant::now() },
+            None => Held { loan: Loan::of(&self.pool).await?, looked_at: Instant::now() },
         };
         Ok(Lent { held, readers: self, _place: place })
     }
@@ -124,10 +128,14 @@ impl Shared {
 
 impl Lent<'_> {
     fn connection(&mut self) -> &mut AnyConnection {
-        &mut self.held.connection
+        self.held.loan.connection()
     }
 
-    fn give_back<T>(self, answer: Result<T, sqlx::Error>) -> Result<T, StoreError> {
+    fn give_back<T>(self, answer: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, StoreError> {
+        let Ok(answer) = answer else {
+            self.held.loan.silent();
+            return Err(lost("no answer to a question in time"));
+        };
         let answer = answer?;
         let mut rested = self.readers.rested.lock();
         if !self.readers.pool.is_closed() {

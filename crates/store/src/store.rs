@@ -6,7 +6,8 @@ use auth::time::Timestamp;
 use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
 
-use crate::copy::{CopyError, Exported, Imported};
+use crate::audit::Entry;
+use crate::copy::{Copied, CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
@@ -45,13 +46,14 @@ pub struct Store {
 }
 
 impl Store {
-    /// Connects, and brings the schema up to date; a new database begins with `epoch`, drawn at random. Call it within a
-    /// tokio runtime, where changes are then made.
+    /// Connects, and brings the schema up to date; a new database begins with `epoch`, drawn at random, and a new file is for its
+    /// owner alone. Call it within a tokio runtime, where changes are then made.
     ///
     /// # Errors
     /// [`OpenError`]
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
         let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
+        dialect.make(url)?;
         let writers = dialect.pool(url, dialect.lanes()).await?;
         migrations::run(&writers, dialect).await?;
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
@@ -133,16 +135,18 @@ impl Store {
     }
 
     /// Makes this database, which must be empty, from a copy, all or nothing. It gets a history of its own, `epoch`, drawn at
-    /// random: whatever was heard of the old one is heard anew.
+    /// random: whatever was heard of the old one is heard anew. Before anything is durable `accept` is asked: it answers entries for the
+    /// audit log, or why the copy is not wanted.
     ///
     /// # Errors
-    /// [`CopyError`]; nothing was changed then.
+    /// [`CopyError`]; nothing was changed then, but for [`CopyError::Unclear`].
     pub async fn import(
         &self,
         from: &mut (impl std::io::BufRead + Send),
         epoch: Epoch,
+        accept: impl FnOnce(&Copied) -> Result<Vec<Entry>, String> + Send,
     ) -> Result<Imported, CopyError> {
-        crate::copy::import(&self.writers, self.dialect, from, epoch).await
+        crate::copy::import(&self.writers, self.dialect, from, epoch, accept).await
     }
 
     /// Ends all connections; changes that are waiting are made first as far as they have begun.

@@ -8,6 +8,9 @@
 //! becomes free goes into one. Changes decide by conditional statements and report what they found, so that a refusal
 //! (a code used twice) is a result, not a failure, and spoils nothing for its neighbours. When one does fail, the
 //! transaction is given up and each change is tried in one of its own.
+//!
+//! A transaction takes no longer than its callers wait: a lane that went on waiting for a database that has fallen silent would make
+//! no other, and there are few.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -15,11 +18,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::{AnyConnection, AnyPool};
+use sqlx::{AnyConnection, AnyPool, Connection as _};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
 
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
+use crate::loan::{Loan, lost};
 use crate::told::{Appended, Entry, Unnumbered};
 
 /// Changes waiting at most; more are refused at once.
@@ -172,10 +176,6 @@ impl Writer {
     }
 }
 
-fn lost(what: &str) -> StoreError {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, what.to_owned())).into()
-}
-
 type Waiting = Arc<Mutex<mpsc::Receiver<Box<dyn Queued>>>>;
 
 /// A lane that outlives a change that panics: its transaction is rolled back, its callers hear that it was abandoned.
@@ -238,8 +238,22 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     if jobs.is_empty() {
         return Ok(());
     }
+    let mut loan = Loan::of(&place.pool).await?;
+    let made = tokio::time::timeout(PATIENCE, transact(place, loan.connection(), jobs)).await;
+    made.unwrap_or_else(|_| {
+        loan.silent();
+        Err(lost("no answer to a transaction in time"))
+    })
+}
+
+/// Makes the changes over a connection.
+async fn transact(
+    place: &Place,
+    connection: &mut AnyConnection,
+    jobs: &mut [Box<dyn Queued>],
+) -> Result<(), StoreError> {
     let Place { dialect, incarnation, .. } = *place;
-    let mut transaction = place.pool.begin_with(dialect.begin()).await?;
+    let mut transaction = connection.begin_with(dialect.begin()).await?;
     // Dropping the transaction rolls it back.
     let (events, entries, voided) = (Vec::new(), Vec::new(), BTreeSet::new());
     let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries, voided };

@@ -177,6 +177,20 @@ impl KeySet {
         self.keys.is_empty()
     }
 
+    /// Whether every usable key of `other` is one here as well: the same key, by the same `kid`, for the same algorithm. Then what
+    /// a key of `other` has verified is verified by one of these.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        other.keys.iter().all(|key| self.has(key))
+    }
+
+    fn has(&self, key: &Key) -> bool {
+        let filed = (key.kid(), key.algorithm);
+        let first = self.keys.partition_point(|own| (own.kid(), own.algorithm) < filed);
+        // Without `kid` there may be several.
+        let alike = self.keys[first..].iter().take_while(|own| (own.kid(), own.algorithm) == filed);
+        alike.into_iter().any(|own| own.public.as_ref() == key.public.as_ref())
+    }
+
     /// Each usable key's `kid` and algorithm; an RSA key without `alg` appears once per algorithm.
     pub fn keys(&self) -> impl ExactSizeIterator<Item = (Option<&str>, Algorithm)> {
         self.keys.iter().map(|key| (key.kid(), key.algorithm))
@@ -197,5 +211,51 @@ impl Key {
     /// Whether `signature` is this key's over `message`.
     pub(crate) fn verify(&self, message: &[u8], signature: &[u8]) -> Result<(), TokenError> {
         self.public.verify_sig(message, signature).map_err(|_| TokenError::BadSignature)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::token::jws::{Signer, SigningAlgorithm, public_jwks};
+
+    fn set(keys: &[Value]) -> KeySet {
+        let (set, skipped) = KeySet::from_jwks_json(json!({ "keys": keys }).to_string().as_bytes()).unwrap();
+        assert_eq!(skipped, []);
+        set
+    }
+
+    #[test]
+    fn a_set_has_the_keys_of_another_whatever_their_order() {
+        let signers = [SigningAlgorithm::Es256, SigningAlgorithm::Es256, SigningAlgorithm::EdDsa]
+            .map(|algorithm| Signer::generate(algorithm).unwrap());
+        let jwks = public_jwks(&signers);
+        let named = jwks["keys"].as_array().unwrap().clone();
+        let nameless: Vec<Value> = named
+            .iter()
+            .map(|jwk| {
+                let mut jwk = jwk.clone();
+                jwk.as_object_mut().unwrap().remove("kid");
+                jwk
+            })
+            .collect();
+        for keys in [&named, &nameless] {
+            let all = set(keys);
+            let reversed = set(&keys.iter().rev().cloned().collect::<Vec<_>>());
+            assert!(all.has_all_of(&reversed) && reversed.has_all_of(&all));
+            for without in 0..keys.len() {
+                let mut fewer = keys.clone();
+                fewer.remove(without);
+                let fewer = set(&fewer);
+                assert!(all.has_all_of(&fewer) && !fewer.has_all_of(&all), "{without}");
+            }
+        }
+        assert!(!set(&named).has_all_of(&set(&nameless)), "by another name");
+        let mut exchanged = named.clone();
+        exchanged[0]["kid"] = named[1]["kid"].clone();
+        exchanged[1]["kid"] = named[0]["kid"].clone();
+        assert!(!set(&exchanged).has_all_of(&set(&named)), "another key by the same name");
     }
 }

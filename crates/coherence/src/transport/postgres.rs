@@ -1,7 +1,7 @@
 //! Over PostgreSQL: NOTIFY and LISTEN on a database that is there anyway.
 //!
-//! Owns: the session with a server. Does not own: when to connect and what is said of the state ([`Link`]), nor how messages become
-//! notifications ([`payload`]).
+//! Owns: the session with a server. Does not own: what its URL says ([`Url`]), when to connect and what is said of the state ([`Link`]), nor
+//! how messages become notifications ([`payload`]).
 //!
 //! One connection does both. Statements are sent while notifications arrive, so none waits for the other; whatever has queued up
 //! while a statement was under way goes with the next one. For all who notify in a database commit one after the other,
@@ -12,12 +12,13 @@
 //! of `sqlx` lives in a pool, which connects by its own rules, hides why it could not, and ends in a task of its own.
 
 mod payload;
+mod url;
+mod verify;
 
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::poll_fn;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,12 +26,14 @@ use parking_lot::Mutex;
 use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Statement};
 
 use self::payload::{Joiner, Splitter, channel};
+pub use self::url::{Mode, Url, UrlError};
+pub use self::verify::Trust;
 use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};
 use super::socket::{self, Address, BEAT, SILENCE, Stream};
@@ -46,71 +49,41 @@ const BEGIN: &str = "SET synchronous_commit = off; SELECT pg_notify('postern', '
 const NOTIFY: &str = "SELECT count(pg_notify(channel, payload)) \
                       FROM unnest($1::text[], $2::text[]) AS batch(channel, payload)";
 
-/// Why a URL is none of a PostgreSQL server. It is not repeated: there may be a password in it.
-#[derive(Debug, thiserror::Error)]
-pub enum UrlError {
-    /// It cannot be read.
-    #[error("the database URL cannot be used: {0}")]
-    Unreadable(String),
-    /// It names no server.
-    #[error("the database URL names no host; write postgres://user@host/database")]
-    NoHost,
-    /// It asks for more than is given.
-    #[error("the database URL asks for TLS (sslmode), and nothing says here whom to trust")]
-    Unencrypted,
-}
-
 /// A database, and how to be let in.
 #[derive(Debug, Clone)]
 pub struct Config {
     session: tokio_postgres::Config,
     addresses: Vec<Address>,
-    tls: Option<Arc<ClientConfig>>,
+    tls: Option<Tls>,
+}
+
+/// How a connection is encrypted.
+#[derive(Debug, Clone)]
+struct Tls {
+    config: Arc<ClientConfig>,
+    /// A server without it is not spoken to.
+    demanded: bool,
 }
 
 impl Config {
-    /// A database by its URL; several hosts are tried in order. With `tls`, a server without it is not spoken to; without,
-    /// nothing is encrypted. Parameters of the URL that name files for TLS are the caller's to read.
-    pub fn new(url: &str, tls: Option<Arc<ClientConfig>>) -> Result<Self, UrlError> {
-        if tls.is_none() && asks_for_tls(url) {
-            return Err(UrlError::Unencrypted);
-        }
-        let parsed: Result<tokio_postgres::Config, _> = without_foreign_parameters(url).parse();
-        let mut session = parsed.map_err(|error| UrlError::Unreadable(chain(&error)))?;
-        let ports = session.get_ports();
-        let port = |at: usize| ports.get(at).or(ports.first()).copied().unwrap_or(5432);
-        let hosts = session.get_hosts().iter().enumerate();
-        let addresses: Vec<_> = hosts.map(|(at, host)| address(host, port(at))).collect();
-        if addresses.is_empty() {
-            return Err(UrlError::NoHost);
-        }
+    /// A database by its URL; several hosts are tried in order. How connections are protected is the URL's to say, whom to trust the
+    /// caller's. Without the latter a server is spoken to in the clear where the URL leaves that to it.
+    ///
+    /// # Errors
+    /// When the URL asks for TLS, and it is not said whom to trust.
+    pub fn new(url: &Url, trust: Option<Trust>) -> Result<Self, UrlError> {
+        let (mode, mut session) = (url.mode(), url.session());
+        let tls = match (mode, trust) {
+            (Mode::Disable, _) | (Mode::Prefer, None) => None,
+            (Mode::Require | Mode::VerifyCa | Mode::VerifyFull, None) => return Err(UrlError::Unencrypted),
+            (_, Some(trust)) => Some(Tls { config: trust.by(mode), demanded: mode != Mode::Prefer }),
+        };
         // The socket comes encrypted already.
         session.ssl_mode(SslMode::Disable);
         if session.get_application_name().is_none() {
             session.application_name("postern messages");
         }
-        Ok(Self { session, addresses, tls })
-    }
-}
-
-fn asks_for_tls(url: &str) -> bool {
-    let (_, parameters) = url.split_once('?').unwrap_or_default();
-    let modes = ["sslmode=require", "sslmode=verify-ca", "sslmode=verify-full"];
-    parameters.split('&').any(|pair| modes.contains(&pair))
-}
-
-/// The URL without what other clients read in it and this one refuses.
-fn without_foreign_parameters(url: &str) -> String {
-    let Some((place, parameters)) = url.split_once('?') else { return url.to_owned() };
-    let foreign = |pair: &&str| pair.starts_with("ssl") || pair.starts_with("statement-cache-capacity");
-    let ours: Vec<_> = parameters.split('&').filter(|pair| !foreign(pair)).collect();
-    if ours.is_empty() { place.to_owned() } else { format!("{place}?{}", ours.join("&")) }
-}
-
-fn address(host: &Host, port: u16) -> Address {
-    match host {
-        Host::Tcp(name) => Address::tcp(name.trim_matches(['[', ']']), port),
-        Host::Unix(folder) => Address::Unix(PathBuf::from(folder).join(format!(".s.PGSQL.{port}"))),
+        Ok(Self { session, addresses: url.addresses(), tls })
     }
 }
 
@@ -152,7 +125,7 @@ impl Server for Config {
 }
 
 /// Asks the server for encryption before anything else is said.
-async fn encrypted(mut stream: Stream, tls: &Arc<ClientConfig>, address: &Address) -> Result<Stream, String> {
+async fn encrypted(mut stream: Stream, tls: &Tls, address: &Address) -> Result<Stream, String> {
     if matches!(address, Address::Unix(_)) {
         return Ok(stream);
     }
@@ -164,7 +137,8 @@ async fn encrypted(mut stream: Stream, tls: &Arc<ClientConfig>, address: &Addres
     };
     asked.await.map_err(|error| socket::explain(&error))?;
     match answer {
-        [b'S'] => socket::secure(stream, tls, address).await,
+        [b'S'] => socket::secure(stream, &tls.config, address).await,
+        [b'N'] if !tls.demanded => Ok(stream),
         _ => Err("it offers no TLS, which is configured here; look at its `ssl` setting".to_owned()),
     }
 }
@@ -341,33 +315,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_url_names_hosts_in_order_and_keeps_its_secrets() {
-        let url =
-            "postgres://postern:secret@one,two:5433/db?sslmode=prefer&connect_timeout=3&sslrootcert=%2Fca";
-        let config = Config::new(url, None).unwrap();
+    fn a_url_that_asks_for_tls_is_not_spoken_to_without() {
+        for mode in ["require", "VERIFY-CA", "verify-full"] {
+            let url = format!("postgres://postern@one/db?application_name=x&ssl-mode={mode}");
+            let refused = Config::new(&Url::parse(&url).unwrap(), None).map(|_| ());
+            assert_eq!(refused, Err(UrlError::Unencrypted), "{mode}");
+        }
+        for mode in ["disable", "prefer"] {
+            let url = format!("postgres://postern@one/db?sslmode={mode}");
+            assert!(Config::new(&Url::parse(&url).unwrap(), None).unwrap().tls.is_none(), "{mode}");
+        }
+    }
+
+    #[test]
+    fn it_keeps_its_secrets() {
+        let url = Url::parse("postgres://postern:secret@one,two:5433/db").unwrap();
+        let config = Config::new(&url, None).unwrap();
         assert_eq!(config.addresses, [Address::tcp("one", 5432), Address::tcp("two", 5433)]);
         assert!(!format!("{config:?}").contains("secret"));
-        let config = Config::new("postgres://postern@%2Frun%2Fpostgresql/db", None).unwrap();
-        assert_eq!(config.addresses, [Address::Unix("/run/postgresql/.s.PGSQL.5432".into())]);
-    }
-
-    #[test]
-    fn a_url_that_asks_for_tls_is_not_spoken_to_without() {
-        for mode in ["require", "verify-ca", "verify-full"] {
-            let url = format!("postgres://postern@one/db?application_name=x&sslmode={mode}");
-            assert!(matches!(Config::new(&url, None), Err(UrlError::Unencrypted)));
-        }
-    }
-
-    #[test]
-    fn a_url_that_is_none_is_not_repeated() {
-        for url in [
-            "postgres://user:secret@host:port/db",
-            "postgres://user:secret@host/db?what=this",
-            "postgres:///db",
-        ] {
-            let error = Config::new(url, None).unwrap_err().to_string();
-            assert!(!error.contains("secret") && error.starts_with("the database URL"), "{error}");
-        }
     }
 }

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use coherence::transport::conformance::{self, next};
-use coherence::transport::postgres::{self, Config};
+use coherence::transport::postgres::{self, Config, Trust, Url};
 use coherence::transport::{Address, Link, Transport};
-use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use tempfile::TempDir;
 
 use super::promises::{self, Server};
@@ -23,7 +25,11 @@ fn shared() -> String {
 }
 
 fn open(url: &str) -> Link {
-    postgres::connect(Config::new(url, None).unwrap())
+    reach(url, None)
+}
+
+fn reach(url: &str, trust: Option<Trust>) -> Link {
+    postgres::connect(Config::new(&Url::parse(url).unwrap(), trust).unwrap())
 }
 
 fn url(address: &Address, password: &str) -> String {
@@ -203,32 +209,80 @@ async fn who_is_not_let_in_is_told_why() {
     servers::stays_down(&connect(&absent), &[&format!("{absent}: connection refused; is it running")]).await;
 }
 
+/// Trusts whose certificate it is.
+fn trusting(certified: &Certified) -> Trust {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(certified.certificate()).unwrap()).unwrap();
+    Trust { config: certified.trusted(), roots: Arc::new(roots) }
+}
+
+fn nobody() -> Trust {
+    Trust { config: servers::nobody(), roots: Arc::new(RootCertStore::empty()) }
+}
+
+impl Cluster {
+    /// The settings of a server that speaks TLS, with this certificate.
+    fn certified(&self, certified: &Certified) -> Vec<String> {
+        let (certificate, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        fs::copy(certified.certificate(), &certificate).unwrap();
+        fs::copy(certified.key(), &key).unwrap();
+        assert!(Command::new("chmod").arg("600").arg(&key).status().unwrap().success());
+        own(self.folder.path());
+        let files = [("ssl_cert_file", certificate), ("ssl_key_file", key)];
+        let files = files.map(|(setting, file)| format!("{setting}={}", file.display()));
+        [vec!["ssl=on".to_owned()], files.to_vec()].concat()
+    }
+
+    /// A way to it as a mode has it.
+    fn way(&self, host: &str, mode: &str, trust: Trust) -> Link {
+        let url = url(&Address::tcp(host, self.port), "right");
+        reach(&format!("{url}?ssl-mode={mode}"), Some(trust))
+    }
+
+    /// Lets nobody in who comes over TCP without TLS.
+    fn insist(&self) {
+        let rule = "hostssl all all all scram-sha-256\n";
+        fs::write(self.data().join("pg_hba.conf"), rule).unwrap();
+        own(self.folder.path());
+    }
+}
+
 #[tokio::test]
 async fn tls_is_used_and_a_stranger_is_not_trusted() {
     let (cluster, certified) = (Cluster::new(), Certified::new());
-    let (certificate, key) = (cluster.folder.path().join("cert.pem"), cluster.folder.path().join("key.pem"));
-    fs::copy(certified.certificate(), &certificate).unwrap();
-    fs::copy(certified.key(), &key).unwrap();
-    assert!(Command::new("chmod").arg("600").arg(&key).status().unwrap().success());
-    own(cluster.folder.path());
-    let settings = [
-        "ssl=on".to_owned(),
-        format!("ssl_cert_file={}", certificate.display()),
-        format!("ssl_key_file={}", key.display()),
-    ];
-    let way = |tls: Arc<ClientConfig>, host: &str| {
-        let url = url(&Address::tcp(host, cluster.port), "right");
-        postgres::connect(Config::new(&url, Some(tls)).unwrap())
-    };
+    let settings = cluster.certified(&certified);
     {
         let _server = cluster.run(&settings).await;
-        servers::carrying(&way(certified.trusted(), "localhost")).await;
-        servers::stays_down(&way(servers::nobody(), "localhost"), &["certificate", "who is trusted here"])
-            .await;
-        servers::stays_down(&way(certified.trusted(), "127.0.0.1"), &["certificate", "its names"]).await;
+        for mode in ["verify-full", "VERIFY-FULL"] {
+            servers::carrying(&cluster.way("localhost", mode, trusting(&certified))).await;
+            let stranger = cluster.way("localhost", mode, nobody());
+            servers::stays_down(&stranger, &["certificate", "who is trusted here"]).await;
+            let renamed = cluster.way("127.0.0.1", mode, trusting(&certified));
+            servers::stays_down(&renamed, &["certificate", "its names"]).await;
+        }
     }
     let _server = cluster.run(&[]).await;
-    servers::stays_down(&way(certified.trusted(), "localhost"), &["it offers no TLS"]).await;
+    for mode in ["verify-full", "verify-ca", "require"] {
+        let plain = cluster.way("localhost", mode, trusting(&certified));
+        servers::stays_down(&plain, &["it offers no TLS"]).await;
+    }
+    servers::carrying(&cluster.way("localhost", "prefer", trusting(&certified))).await;
+}
+
+#[tokio::test]
+async fn a_weaker_mode_asks_less_and_is_encrypted_all_the_same() {
+    let (cluster, certified) = (Cluster::new(), Certified::new());
+    let settings = cluster.certified(&certified);
+    cluster.insist();
+    let _server = cluster.run(&settings).await;
+    servers::carrying(&cluster.way("127.0.0.1", "verify-ca", trusting(&certified))).await;
+    let stranger = cluster.way("127.0.0.1", "verify-ca", nobody());
+    servers::stays_down(&stranger, &["certificate", "who is trusted here"]).await;
+    for mode in ["require", "prefer"] {
+        servers::carrying(&cluster.way("127.0.0.1", mode, nobody())).await;
+    }
+    let plain = cluster.way("127.0.0.1", "disable", nobody());
+    servers::stays_down(&plain, &["no pg_hba.conf entry"]).await;
 }
 
 #[tokio::test]

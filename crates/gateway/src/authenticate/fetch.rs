@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use crate::dial::dial;
 use crate::url::Url;
 
 /// What one fetch may take.
@@ -154,9 +155,8 @@ enum Stream {
 }
 
 async fn connect(url: &Url, tls: Option<&Arc<ClientConfig>>) -> Result<Stream, FetchError> {
-    let stream = TcpStream::connect(url.endpoint())
-        .await
-        .map_err(|error| FetchError::Connect { url: url.to_string(), error })?;
+    let stream =
+        dial(url.endpoint()).await.map_err(|error| FetchError::Connect { url: url.to_string(), error })?;
     if !url.is_https() {
         return Ok(Stream::Plain(stream));
     }

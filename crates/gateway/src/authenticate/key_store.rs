@@ -8,8 +8,9 @@
 //! fit newer ones, or there is no set): granted when the last attempt began at least [`DEMAND_INTERVAL`] ago, else answered
 //! from what is known. A failed attempt is tried again soon, then less and less soon, forever.
 //!
-//! When a document changes, the cache's generation advances: facts proven with a key that was withdrawn are
-//! proven again.
+//! When a key is withdrawn, the cache's generation advances: facts proven with it are proven again. Whatever else changes in a document,
+//! such as keys that are added, or are in another order from another of the issuer's front ends, voids nothing: when it is asked for, anybody
+//! can say, with a token of a key that nobody has.
 //!
 //! Flow: `task: ask → conclude → sleep or demand → ask …`, `worker: current → renew → current`.
 
@@ -55,7 +56,7 @@ pub(crate) struct Means {
     pub control: Handle,
     /// Spreads timers.
     pub secret: Secret,
-    /// Advanced when keys change.
+    /// Advanced when a key is withdrawn.
     pub generation: Generation,
 }
 
@@ -385,11 +386,16 @@ impl Shared {
             return Ok(());
         }
         let (set, skipped) = key_source::parse(found)?;
-        self.log(&set, &skipped, &found.at);
+        let before = before.as_deref();
+        let withdrawn = before.is_some_and(|before| !set.has_all_of(&before.set));
+        let is_the_same = |before: &Held| before.set.has_all_of(&set) && before.skipped == skipped.len();
+        if withdrawn || !before.is_some_and(is_the_same) {
+            self.log(&set, &skipped, &found.at);
+        }
         let skipped = skipped.len();
         let held = Held { set: Arc::new(set), attempt, confirmed: began, document, skipped };
         *self.held.write() = Some(Arc::new(held));
-        if before.is_some() {
+        if withdrawn {
             // After the new set is in place: a fill that still used the old one began before this.
             self.means.generation.advance();
         }

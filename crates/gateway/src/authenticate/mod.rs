@@ -112,7 +112,7 @@ pub struct Surroundings {
     pub control: tokio::runtime::Handle,
     /// Drawn once per process.
     pub secret: Secret,
-    /// Voids cached facts; advanced here when keys change.
+    /// Voids cached facts; advanced here when a key is withdrawn.
     pub generation: Generation,
     /// Issuers that tell when they take something back.
     pub follows: Follows,
@@ -437,7 +437,7 @@ impl Authenticator {
         for _ in 0..ASKED {
             let asked = now();
             let position = authority.watches().position();
-            let followed = authority.followed.as_ref().map(|followed| (followed, followed.depart()));
+            let departed = authority.followed.as_ref().map(Followed::depart);
             let Some(said) = authority.ask(token, asked, now).await else {
                 return Err(silent());
             };
@@ -448,23 +448,19 @@ impl Authenticator {
             }
             // The answer may be as old as the question.
             let bounded = Some(asked.monotonic + authority.ttl);
-            let (hold, until, revocable) = match (followed, said.statement, said.revocable) {
-                (Some((_, departed)), _, Some(revocable)) => match revocable.vouched(departed).await {
-                    Vouched::Good(revocable, Some(hold)) => (Some(hold), bounded, Some(revocable)),
-                    Vouched::Good(revocable, None) => (None, Some(asked.monotonic), Some(revocable)),
-                    Vouched::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
-                    Vouched::Silent => return Err(silent()),
-                    Vouched::Again => continue,
-                },
-                (Some((followed, departed)), Some(statement), _) => {
-                    match followed.hold(departed, statement) {
-                        // What is followed is believed for as long as the cache believes anything.
-                        Some((revocable, Some(hold))) => (Some(hold), None, Some(revocable)),
-                        Some((revocable, None)) => (None, Some(asked.monotonic), Some(revocable)),
-                        None => continue,
-                    }
-                }
-                _ => {
+            let vouched = match (departed, said.statement, said.revocable) {
+                (Some(departed), _, Some(revocable)) => Some((revocable.vouched(departed).await, bounded)),
+                // What is followed is believed for as long as the cache believes anything.
+                (Some(departed), Some(statement), _) => Some((departed.hold(statement).await, None)),
+                _ => None,
+            };
+            let (hold, until, revocable) = match vouched {
+                Some((Vouched::Good(revocable, Some(hold)), until)) => (Some(hold), until, Some(revocable)),
+                Some((Vouched::Good(revocable, None), _)) => (None, Some(asked.monotonic), Some(revocable)),
+                Some((Vouched::Denied, _)) => return Err(Rejection::Invalid(TokenError::Revoked)),
+                Some((Vouched::Silent, _)) => return Err(silent()),
+                Some((Vouched::Again, _)) => continue,
+                None => {
                     let hold = authority.watches().hold(facts.identity.display_name(), token, position);
                     (hold, bounded, None)
                 }

@@ -9,7 +9,7 @@ use crate::assertion::{AssertionError, AssertionMinter, Assertions};
 use crate::cache::{Held, Weigh};
 use crate::clock::Now;
 use crate::followed::Revocable;
-use crate::login::ended::Marks;
+use crate::login::lasting::Lasting;
 
 /// A verified credential. Shared by all requests that present it.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ pub struct Verified {
 
 /// What a fact has to tell that came from a session.
 pub(crate) struct OfSession {
-    /// By what it can be ended.
-    pub(crate) marks: Marks,
+    /// What shows that it is over.
+    pub(crate) lasting: Lasting,
     /// The `Set-Cookie` for whoever still presents the cookie before.
     pub(crate) renewed: Option<Box<str>>,
     /// For upstreams that are given it.

@@ -261,6 +261,14 @@ impl Said {
         }
     }
 
+    /// What may take it back at any moment.
+    pub(crate) fn revocable(&self) -> Option<&Revocable> {
+        match self {
+            Self::Allowed(allowed) => allowed.revocable.as_ref(),
+            Self::Refused(_) => None,
+        }
+    }
+
     pub(super) fn counted(&self) -> Consulted {
         match self {
             Self::Allowed(_) => Consulted::Allowed,

@@ -118,14 +118,14 @@ impl Authorizer {
                 answer::read(heard, &self.config, &running.config.identity_headers, question)?;
             let for_as_long = |most: Duration| fresh.map(|fresh| asked + fresh.min(most));
             let life = |until, hold| Lifetime { expires: Timestamp::MAX, until: Some(until), hold };
-            let of = |issuer: &str| departed.into_iter().find(|(followed, _)| *followed.issuer == *issuer);
+            let of = |issuer: &str| departed.into_iter().find(|departed| departed.is_of(issuer));
             let followed = statement.and_then(|(issuer, said)| Some((of(&issuer)?, said)));
-            let Some(((followed, departed), statement)) = followed else {
+            let Some((departed, statement)) = followed else {
                 let until = for_as_long(self.config.max_age);
                 return Ok((said, until.filter(|until| *until > asked).map(|until| life(until, None))));
             };
             // Nobody is let in on the strength of what knows less than is known here.
-            let Some((revocable, hold)) = followed.hold_relayed(departed, statement) else { continue };
+            let Some((revocable, hold)) = departed.hold_relayed(statement) else { continue };
             let until = for_as_long(self.config.max_age_followed).filter(|until| *until > asked);
             let life = until.zip(hold).map(|(until, hold)| life(until, Some(hold)));
             return Ok((said.until_revoked(revocable), life));

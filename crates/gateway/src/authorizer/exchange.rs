@@ -18,7 +18,7 @@ use crate::deadline::TICK;
 use crate::fault::Fault;
 use crate::forward::{Outbound, QuestionHead, exchange};
 use crate::labels::Consulted;
-use crate::leg::{Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing};
+use crate::leg::{Downstream, Fill, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
 
@@ -125,8 +125,9 @@ impl Downstream for Listening {
 
     fn respond(&mut self, response: &ResponseView<'_>, _: &[OwnField]) -> Result<(), LegError> {
         self.heard.status = response.status;
-        let fields = passing(response.fields).map(|field| (field.name.into(), field.value.into()));
-        self.heard.fields = fields.collect();
+        let nominated = Nominated::by(response.fields);
+        let fields = nominated.passing(response.fields);
+        self.heard.fields = fields.map(|field| (field.name.into(), field.value.into())).collect();
         Ok(())
     }
 

@@ -9,9 +9,8 @@ use auth::token::jwt::MAX_TOKEN_BYTES;
 use aws_lc_rs::constant_time;
 use zeroize::Zeroizing;
 
-use super::{RETRY_AFTER, Receiver, Refused};
+use super::{RETRY_AFTER, Receiver, Refused, Transmitter};
 use crate::answer::Answer;
-use crate::config::EventsWay;
 use crate::labels::Outcome;
 
 /// Largest body that is read: more than a token may have, so that whoever brings one that is too large is told so.
@@ -34,11 +33,8 @@ impl Receiver {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
     ) -> Option<Result<Push, Answer>> {
-        let (transmitter, tokens) = self.transmitters.iter().enumerate().find_map(|(at, one)| {
-            let EventsWay::Pushed { authority, path, tokens } = &one.config.way else { return None };
-            let here = *request.authority() == **authority && *request.path() == **path;
-            here.then_some((at, tokens))
-        })?;
+        let here = |one: &Transmitter| one.is_pushed_to(request.authority(), request.path());
+        let (transmitter, one) = self.transmitters.iter().enumerate().find(|(_, one)| here(one))?;
         if request.method() != "POST" {
             let mut answer =
                 refusal(405, "invalid_request", "tokens are brought by POST", Outcome::Malformed);
@@ -55,7 +51,7 @@ impl Receiver {
         let kind = named("content-type").and_then(|kind| kind.split(|byte| *byte == b';').next());
         let is_token =
             kind.is_some_and(|kind| kind.trim_ascii().eq_ignore_ascii_case(b"application/secevent+jwt"));
-        let is_known = named("authorization").is_some_and(|shown| is_one_of(shown, tokens));
+        let is_known = named("authorization").is_some_and(|shown| is_one_of(shown, &one.tokens.read()));
         Some(Ok(Push { receiver: self.clone(), transmitter, is_token, is_known }))
     }
 }

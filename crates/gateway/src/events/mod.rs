@@ -11,6 +11,9 @@
 //! What was acknowledged is durable, and in force here: it is appended first, then noted where every hit looks, then acknowledged.
 //! Other processes that share the log hear of it like of anything in a log. A token that comes again appends the same again, which
 //! changes nothing.
+//!
+//! Transmitters are known from the start to the end of a process. A reload exchanges what they push with ([`Receiver::admit`]), and has
+//! what they tell remembered for longer ([`Receiver::outlast`]).
 
 mod call;
 mod fetch;
@@ -19,14 +22,16 @@ mod meaning;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use auth::token::security_event::{Event, Expected, Kind, security_events};
 use auth::token::{TokenError, jwt};
 use coherence::{Head, Tag};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
+use zeroize::Zeroizing;
 
 pub(crate) use self::call::{MAX_BODY, Push};
 use self::meaning::Meaning;
@@ -134,7 +139,12 @@ pub struct Receiver {
 }
 
 struct Transmitter {
+    /// Without the tokens.
     config: config::Transmitter,
+    /// What it shows that pushes: one of these.
+    tokens: RwLock<Vec<Zeroizing<String>>>,
+    /// How long what it tells is remembered, in milliseconds.
+    kept: AtomicU64,
     keys: Arc<KeyStore>,
     /// Those it speaks of.
     followed: Box<[Arc<Followed>]>,
@@ -167,6 +177,26 @@ impl Receiver {
             this.tasks.lock().push(task.abort_handle());
         }
         this
+    }
+
+    /// Remembers what is told from now on for as long as sessions may last that begin from now on; for no less than before: there are
+    /// those that began then.
+    pub fn outlast(&self, sessions: Duration) {
+        for one in &self.transmitters {
+            one.kept.fetch_max(millis(sessions), Relaxed);
+        }
+    }
+
+    /// Lets in whoever shows what these transmitters push with, and nobody any more by what they pushed with before. Nothing else of them
+    /// is looked at, nor one that is called otherwise.
+    pub fn admit(&self, transmitters: &[config::Transmitter]) {
+        for new in transmitters {
+            let EventsWay::Pushed { tokens, .. } = &new.way else { continue };
+            let mut all = self.transmitters.iter();
+            if let Some(one) = all.find(|one| one.name() == new.issuer.config.name()) {
+                one.tokens.write().clone_from(tokens);
+            }
+        }
     }
 
     /// How each transmitter stands.
@@ -299,7 +329,11 @@ struct Told {
 }
 
 impl Transmitter {
-    fn new(config: config::Transmitter, followed: &[Arc<Followed>], surroundings: &Surroundings) -> Self {
+    fn new(mut config: config::Transmitter, followed: &[Arc<Followed>], surroundings: &Surroundings) -> Self {
+        let tokens = match &mut config.way {
+            EventsWay::Pushed { tokens, .. } => std::mem::take(tokens),
+            EventsWay::Fetched { .. } => Vec::new(),
+        };
         let issuer = &config.issuer;
         let source = Source::new(issuer.config.issuer(), issuer.keys.clone(), issuer.tls.clone());
         let schedule = Schedule { refresh: issuer.refresh, max_stale: issuer.max_stale };
@@ -313,6 +347,8 @@ impl Transmitter {
         let spoken_of = |one: &&Arc<Followed>| config.tokens_of.iter().any(|issuer| **issuer == *one.issuer);
         let followed = followed.iter().filter(spoken_of).cloned().collect();
         Self {
+            tokens: RwLock::new(tokens),
+            kept: AtomicU64::new(millis(config.kept)),
             keys,
             followed,
             counts: Mutex::default(),
@@ -326,13 +362,23 @@ impl Transmitter {
         self.config.issuer.config.name()
     }
 
+    /// Whether its tokens are pushed there.
+    fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
+        matches!(&self.config.way, EventsWay::Pushed { authority: at, path: below, .. }
+            if **at == *authority && **below == *path)
+    }
+
     fn count(&self, kind: &'static str, outcome: &'static str, by: u64) {
         *self.counts.lock().entry((kind, outcome)).or_default() += by;
     }
 
     fn meaning(&self, event: &Event<'_>, now: auth::time::Timestamp) -> Meaning {
-        Meaning::of(event, &self.followed, now, self.config.kept)
+        Meaning::of(event, &self.followed, now, Duration::from_millis(self.kept.load(Relaxed)))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Receiver {

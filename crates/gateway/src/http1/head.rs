@@ -11,6 +11,9 @@ use auth::request::{Field, Scheme};
 /// Fields one head may have, whatever the configuration allows.
 pub(crate) const MAX_FIELDS: usize = 128;
 
+/// Fields that the `Connection` fields of one head may nominate: with each of them every field of the head is compared.
+pub(crate) const MAX_NOMINATED: usize = 16;
+
 /// Fields of a head, on the stack: 4 KiB, which is why parsers fill one in place instead of returning it.
 pub type Fields<'a> = ArrayVec<Field<'a>, MAX_FIELDS>;
 
@@ -36,6 +39,9 @@ pub enum HeadFault {
     /// More fields than allowed.
     #[error("too many fields")]
     TooManyFields,
+    /// More options in `Connection` than allowed.
+    #[error("too many connection options")]
+    TooManyOptions,
     /// More bytes than allowed.
     #[error("head too large")]
     TooLarge,
@@ -72,6 +78,7 @@ impl HeadFault {
             Self::Version => "http_version",
             Self::FieldLine => "malformed_field",
             Self::TooManyFields => "too_many_fields",
+            Self::TooManyOptions => "too_many_options",
             Self::TooLarge => "head_too_large",
             Self::TargetTooLong => "target_too_long",
             Self::ContentLength => "content_length",
@@ -215,7 +222,7 @@ pub fn parse_request<'a>(
     for line in request.headers.iter() {
         steering.push(line, fields)?;
     }
-    let Steering { connection, coding, length } = steering;
+    let Steering { connection, coding, length, .. } = steering;
     if version == Version::Http11 && connection.host.is_none() {
         return Err(HeadFault::MissingHost);
     }
@@ -284,7 +291,7 @@ pub fn parse_response<'a>(head: &'a [u8], fields: &mut Fields<'a>) -> Result<Res
     for line in response.headers.iter() {
         steering.push(line, fields)?;
     }
-    let Steering { connection, coding, length } = steering;
+    let Steering { connection, coding, length, .. } = steering;
     let framing = match (coding, length) {
         // An origin that sends both is a smuggling attempt or broken; either way its bytes cannot be framed.
         (true, Some(_)) => return Err(HeadFault::BothLengths),
@@ -317,6 +324,7 @@ struct Steering<'a> {
     connection: ConnectionFields<'a>,
     coding: bool,
     length: Option<u64>,
+    nominated: usize,
 }
 
 impl<'a> Steering<'a> {
@@ -331,7 +339,7 @@ impl<'a> Steering<'a> {
                 self.connection.expect_continue = value.eq_ignore_ascii_case(b"100-continue");
             }
             7 if name.eq_ignore_ascii_case("upgrade") => self.connection.protocol = Some(value),
-            10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value),
+            10 if name.eq_ignore_ascii_case("connection") => self.connection_options(value)?,
             14 if name.eq_ignore_ascii_case("content-length") => {
                 once(&mut self.length, parse_length(value)?, HeadFault::ContentLength)?;
             }
@@ -346,17 +354,38 @@ impl<'a> Steering<'a> {
         fields.try_push(Field { name, value }).map_err(|_| HeadFault::TooManyFields)
     }
 
-    fn connection_options(&mut self, value: &[u8]) {
-        for option in value.split(|b| *b == b',').map(trim) {
-            match option.len() {
-                0 => {}
-                5 if option.eq_ignore_ascii_case(b"close") => self.connection.close = true,
-                7 if option.eq_ignore_ascii_case(b"upgrade") => self.connection.upgrade = true,
-                10 if option.eq_ignore_ascii_case(b"keep-alive") => self.connection.keep_alive = true,
-                _ => self.connection.nominates = true,
+    fn connection_options(&mut self, value: &[u8]) -> Result<(), HeadFault> {
+        for option in connection_options(value) {
+            match option {
+                ConnectionOption::Close => self.connection.close = true,
+                ConnectionOption::Upgrade => self.connection.upgrade = true,
+                ConnectionOption::KeepAlive => self.connection.keep_alive = true,
+                ConnectionOption::Field(_) => self.nominated += 1,
             }
         }
+        self.connection.nominates = self.nominated > 0;
+        if self.nominated > MAX_NOMINATED { Err(HeadFault::TooManyOptions) } else { Ok(()) }
     }
+}
+
+/// What a `Connection` field can say (RFC 9110 §7.6.1).
+pub(crate) enum ConnectionOption<'a> {
+    Close,
+    KeepAlive,
+    Upgrade,
+    /// The field of this name is for this hop.
+    Field(&'a [u8]),
+}
+
+/// The options of the value of a `Connection` field.
+pub(crate) fn connection_options(value: &[u8]) -> impl Iterator<Item = ConnectionOption<'_>> {
+    let options = value.split(|b| *b == b',').map(trim).filter(|option| !option.is_empty());
+    options.map(|option| match option.len() {
+        5 if option.eq_ignore_ascii_case(b"close") => ConnectionOption::Close,
+        7 if option.eq_ignore_ascii_case(b"upgrade") => ConnectionOption::Upgrade,
+        10 if option.eq_ignore_ascii_case(b"keep-alive") => ConnectionOption::KeepAlive,
+        _ => ConnectionOption::Field(option),
+    })
 }
 
 /// Fills a slot that may be filled once.
@@ -512,6 +541,29 @@ mod tests {
         assert!(!persists("HTTP/1.0", ""));
         assert!(persists("HTTP/1.0", "Connection: keep-alive\r\n"));
         assert!(!persists("HTTP/1.0", "Connection: keep-alive, close\r\n"));
+    }
+
+    #[test]
+    fn few_fields_are_nominated() {
+        let options = |n: usize| (0..n).map(|i| format!("x-{i}")).collect::<Vec<_>>().join(", ");
+        let usual = "close, Keep-Alive,, upgrade,".repeat(40);
+        let nominates = |fields: &str| {
+            let head = request(&format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+                .map(|h| h.connection.nominates);
+            let response = format!("HTTP/1.1 200 OK\r\n{fields}\r\n");
+            let response = parse_response(response.as_bytes(), &mut Fields::new());
+            assert_eq!(response.map(|h| h.connection.nominates), head, "{fields}");
+            head
+        };
+        assert_eq!(nominates(&format!("Connection: {usual}\r\n")), Ok(false));
+        assert_eq!(nominates(&format!("Connection: {usual}{}\r\n", options(16))), Ok(true));
+        let two = format!("connection: {}\r\nConnection: {}\r\n", options(9), options(7));
+        assert_eq!(nominates(&two), Ok(true));
+        let three = format!("{two}Connection: y\r\n");
+        for refused in [format!("Connection: {}\r\n", options(17)), "Connection: a,a,a\r\n".repeat(6), three]
+        {
+            assert_eq!(nominates(&refused), Err(HeadFault::TooManyOptions), "{refused}");
+        }
     }
 
     #[test]

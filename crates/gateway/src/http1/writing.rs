@@ -3,7 +3,7 @@
 //! Owns: the bytes. Does not own: when they leave ([`super::connection`]), which fields there are.
 
 use super::head::Framing;
-use crate::leg::{BodyLength, ResponseView};
+use crate::leg::{BodyLength, Nominated, ResponseView};
 
 /// Appends `name: value` and its line end.
 pub(crate) fn put_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
@@ -66,7 +66,7 @@ pub(crate) fn put_status_line(out: &mut Vec<u8>, status: u16) {
 /// Appends status line and passing fields of a response, without framing and without the final empty line.
 pub(crate) fn put_response(out: &mut Vec<u8>, response: &ResponseView<'_>) {
     put_status_line(out, response.status);
-    for field in crate::leg::passing(response.fields) {
+    for field in Nominated::by(response.fields).passing(response.fields) {
         put_field(out, field.name, field.value);
     }
 }

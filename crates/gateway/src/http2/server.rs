@@ -29,7 +29,7 @@ use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
 use crate::inbound::Inbound;
 use crate::io::Stream;
-use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView, passing};
+use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::peer::Peer;
 use crate::phases::Phase;
 use crate::pipeline::{Admission, Found, Served, Wanted, admit};
@@ -490,7 +490,7 @@ fn response_head(view: &ResponseView<'_>) -> Result<Response<()>, LegError> {
     *response.status_mut() =
         StatusCode::from_u16(view.status).map_err(|_| LegError::Protocol("status out of range"))?;
     let headers = response.headers_mut();
-    for field in passing(view.fields) {
+    for field in Nominated::by(view.fields).passing(view.fields) {
         let name = HeaderName::from_bytes(field.name.as_bytes())
             .map_err(|_| LegError::Head(HeadFault::FieldLine))?;
         let value = HeaderValue::from_bytes(field.value).map_err(|_| LegError::Head(HeadFault::FieldLine))?;

@@ -128,11 +128,13 @@ impl Leg for Stream {
 pub(crate) struct ClientStream {
     stream: Stream,
     response: Option<ResponseFuture>,
+    /// The answer has no body, whatever it says of one.
+    head_request: bool,
 }
 
 impl ClientStream {
-    pub(crate) fn new(response: ResponseFuture, send: Option<SendStream<Bytes>>) -> Self {
-        Self { stream: Stream::new(send, None), response: Some(response) }
+    pub(crate) fn new(response: ResponseFuture, send: Option<SendStream<Bytes>>, head_request: bool) -> Self {
+        Self { stream: Stream::new(send, None), response: Some(response), head_request }
     }
 }
 
@@ -192,7 +194,8 @@ impl Upstream for ClientStream {
         let length = length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
         let body = match length {
             Some(n) => BodyLength::Known(n),
-            None if recv.is_end_stream() => BodyLength::Known(0),
+            // Of HEAD the end says nothing of the length that GET would have (RFC 9110 §8.6).
+            None if recv.is_end_stream() && !self.head_request => BodyLength::Known(0),
             None => BodyLength::Unknown,
         };
         let mut fields = Fields::new();

@@ -127,10 +127,9 @@ impl Call {
 }
 
 impl Login {
-    /// Whether a target, as it was received, is the login's own or below.
-    pub(crate) fn is_below(&self, target: &[u8]) -> bool {
-        let rest = target.strip_prefix(self.config.path.as_bytes());
-        rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?')))
+    /// Whether a request is for the login's path or below, at whatever host.
+    pub(crate) fn is_below(&self, request: &Canonical<'_>) -> bool {
+        request.path_below(&self.config.path).is_some()
     }
 
     /// The call that a request is, if it asks for something of the login's; or what it is answered at once.

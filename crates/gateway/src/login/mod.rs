@@ -2,8 +2,8 @@
 //!
 //! Owns: whose session a cookie is ([`Login::lookup`], `find`, `recognise`), what is served below the login's path (`endpoints`,
 //! `backchannel`, `pages`), what providers say (`provider`), what is sealed and by what ([`keys`], `session`, `attempt`), where
-//! sessions can be kept ([`store`]), which of them ended (`ended`). Does not own: the decision (a session is a credential
-//! like a token, and its facts go the same way), the database, the provider's side of it.
+//! sessions can be kept ([`store`]), which of them ended (`ended`), also while something lasts (`lasting`). Does not own: the
+//! decision (a session is a credential like a token, and its facts go the same way), the database, the provider's side of it.
 //!
 //! Flow of a login: `a page without a session → 303 start → the provider → callback: code for tokens, tokens for facts → a session
 //! in a cookie or a store → back to the page`. Flow of a request with one: `lookup` (hot, sync) `→ Known`, or `Unknown`, then
@@ -20,6 +20,7 @@ pub(crate) mod ended;
 mod endpoints;
 mod find;
 pub mod keys;
+pub(crate) mod lasting;
 mod lifecycle;
 mod navigation;
 mod pages;
@@ -43,10 +44,11 @@ use tokio::task::AbortHandle;
 use self::attempt::Used;
 use self::backchannel::Seen;
 use self::ended::Ended;
+use self::lasting::Signs;
 use self::provider::Provider;
 pub(crate) use self::recognise::Outcome as SessionOutcome;
 use self::renew::Renewals;
-use self::store::SessionStore;
+use self::store::{Bounded, SessionStore};
 use crate::assertion::Reserve;
 use crate::authenticate::{KeyStore, Means, Rendering, Schedule, Source, Surroundings, Verified};
 use crate::cache::{DecisionCache, Known, Scope, Usage};
@@ -98,6 +100,7 @@ pub struct Login {
     rendering: Rendering,
     store: Option<Arc<dyn SessionStore>>,
     shared: Arc<Shared>,
+    signs: Arc<Signs>,
     surroundings: Surroundings,
     random: SystemRandom,
     /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
@@ -108,7 +111,7 @@ pub struct Login {
 /// What outlives a configuration.
 #[derive(Default)]
 struct Shared {
-    ended: Ended,
+    ended: Arc<Ended>,
     used: Used,
     logouts: Seen,
     renewals: Renewals,
@@ -195,6 +198,10 @@ impl Login {
             let earlier = before.and_then(|b| b.providers.iter().find(|e| e.config.name == p.name));
             Provider::new(p, keys.clone(), clock.clone(), control.clone(), earlier)
         });
+        let store = store.map(|store| Arc::new(Bounded(store)) as Arc<dyn SessionStore>);
+        let shared: Arc<Shared> = before.map_or_else(Arc::default, |before| before.shared.clone());
+        let signs =
+            Signs { clock: clock.clone(), ended: shared.ended.clone(), store: store.clone(), ttl: login.ttl };
         let scope = |at: usize| surroundings.secret.scope(login.version ^ (at as u64), variant);
         let this = Arc::new(Self {
             scopes: (0..login.origins.len()).map(scope).collect(),
@@ -205,7 +212,8 @@ impl Login {
             passes_tokens,
             rendering: Rendering::new(headers, reserve, variant),
             store,
-            shared: before.map_or_else(Arc::default, |before| before.shared.clone()),
+            shared,
+            signs: Arc::new(signs),
             surroundings: surroundings.clone(),
             random: SystemRandom::new(),
             places: Arc::new(Semaphore::new(CALLS)),
@@ -248,7 +256,7 @@ impl Login {
     }
 
     fn is_ended(&self, verified: &Verified) -> bool {
-        verified.session.as_ref().is_none_or(|session| self.shared.ended.holds(&session.marks))
+        verified.session.as_ref().is_none_or(|session| self.shared.ended.holds(&session.lasting.marks))
     }
 
     /// Until when facts of a session may be believed here that is ended now.

@@ -10,6 +10,7 @@ use auth::identity::Facts;
 use auth::time::Timestamp;
 
 use super::find::{Found, sealed};
+use super::lasting::Lasting;
 use super::provider::Provider;
 use super::renew::{RETRY, Renewed, SUCCESSION};
 use super::session::Session;
@@ -181,7 +182,9 @@ impl Login {
             _ => None,
         };
         let access_token = session.access_token.clone().filter(|_| self.passes_tokens);
-        let of_session = OfSession { marks, renewed: renewed.map(Into::into), access_token };
+        let kept = found.kept.map(|(id, _)| id);
+        let lasting = Lasting { marks, ends: session.ends(&self.config), kept, signs: self.signs.clone() };
+        let of_session = OfSession { lasting, renewed: renewed.map(Into::into), access_token };
         let lasts = match (&found.kept, found.succeeded) {
             (None, true) => SUCCESSION,
             _ => self.limits.ttl,

@@ -3,10 +3,20 @@
 //! A store knows a session by a digest of what the browser holds, and its content sealed: whoever has a copy of the store can
 //! neither present a session nor read one. All who serve the same origins share a store; what two of them want to change at
 //! once is decided by one conditional statement there, never by looking first.
+//!
+//! Whatever a store does, it is waited for only so long ([`Bounded`]): one look-up answers everybody who comes with a session, and one
+//! that never came back would hold all of them.
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use auth::time::Timestamp;
+
+/// How long requests wait for a store.
+const ASKED: Duration = Duration::from_secs(5);
+/// How long a change is waited for: longer than a store takes to say itself that nobody knows whether it was made.
+const CHANGED: Duration = Duration::from_secs(15);
 
 /// What a session, a person or a provider's session is found by: a SHA-256.
 pub type Digest = [u8; 32];
@@ -74,4 +84,106 @@ pub trait SessionStore: Send + Sync {
 
     /// Forgets, some at a time, those that have ended by themselves; returns how many.
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64>;
+}
+
+/// A store that has answered in time, if only that there is no answer.
+pub(super) struct Bounded(pub(super) Arc<dyn SessionStore>);
+
+fn within<'s, T: Send + 's>(patience: Duration, answer: Answer<'s, T>) -> Answer<'s, T> {
+    Box::pin(async move {
+        let answer = tokio::time::timeout(patience, answer).await;
+        answer.unwrap_or_else(|_| Err(StoreFault("no answer in time".to_owned())))
+    })
+}
+
+impl SessionStore for Bounded {
+    fn insert(&self, session: Kept) -> Answer<'_, ()> {
+        within(CHANGED, self.0.insert(session))
+    }
+
+    fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+        within(ASKED, self.0.find(id, now))
+    }
+
+    fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
+        within(ASKED, self.0.claim(id, version, now, until))
+    }
+
+    fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
+        within(CHANGED, self.0.replace(id, version, content))
+    }
+
+    fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
+        within(CHANGED, self.0.release(id, version))
+    }
+
+    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
+        within(CHANGED, self.0.remove(id))
+    }
+
+    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
+        within(CHANGED, self.0.remove_of(whose, began))
+    }
+
+    fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+        within(super::SWEEP, self.0.sweep(now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// Never answers.
+    struct Silent;
+
+    fn never<'s, T: Send + 's>() -> Answer<'s, T> {
+        Box::pin(std::future::pending())
+    }
+
+    impl SessionStore for Silent {
+        fn insert(&self, _: Kept) -> Answer<'_, ()> {
+            never()
+        }
+        fn find(&self, _: Digest, _: Timestamp) -> Answer<'_, Option<Kept>> {
+            never()
+        }
+        fn claim(&self, _: Digest, _: u64, _: Timestamp, _: Timestamp) -> Answer<'_, bool> {
+            never()
+        }
+        fn replace(&self, _: Digest, _: u64, _: Vec<u8>) -> Answer<'_, bool> {
+            never()
+        }
+        fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
+            never()
+        }
+        fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
+            never()
+        }
+        fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
+            never()
+        }
+        fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
+            never()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_says_nothing_is_not_waited_for_for_ever() {
+        let store = Bounded(Arc::new(Silent));
+        let (id, now) = ([1; 32], Timestamp::from_secs(1000));
+        let kept = Kept { id, subject: id, sid: None, began: now, ends: now, version: 0, content: vec![] };
+        let began = Instant::now();
+        assert!(store.find(id, now).await.is_err());
+        assert!(store.claim(id, 0, now, now).await.is_err());
+        assert_eq!(began.elapsed(), 2 * ASKED, "what requests wait for");
+        assert!(store.insert(kept).await.is_err());
+        assert!(store.replace(id, 0, vec![]).await.is_err());
+        assert!(store.release(id, 0).await.is_err());
+        assert!(store.remove(id).await.is_err());
+        assert!(store.remove_of(Whose::Subject(id), now).await.is_err());
+        assert!(store.sweep(now).await.is_err());
+    }
 }

@@ -18,10 +18,10 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use rustls::pki_types::ServerName;
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::otlp::ExportResponse;
+use crate::dial::dial;
 
 /// Bytes of a collector's answer that are read.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -193,7 +193,7 @@ impl Client {
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, SendError> {
         let Endpoint { host, port, tls, .. } = &self.endpoint;
-        let tcp = TcpStream::connect((&**host, *port)).await.map_err(SendError::Connect)?;
+        let tcp = dial((host, *port)).await.map_err(SendError::Connect)?;
         tcp.set_nodelay(true).map_err(SendError::Connect)?;
         match tls {
             None => converse(TokioIo::new(tcp)).await,

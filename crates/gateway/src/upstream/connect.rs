@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::client::SendRequest;
 use rustls::pki_types::ServerName;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::counted::Counted;
 use crate::config::{Endpoint, Upstream, UpstreamTls};
+use crate::dial::dial;
 use crate::io::Stream;
 
 /// Window an upstream may fill per stream before we have passed it on.
@@ -56,7 +57,7 @@ async fn open_untimed(tls: Option<&UpstreamTls>, endpoint: &Endpoint) -> io::Res
     let plain = match endpoint {
         Endpoint::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
         Endpoint::Tcp { host, port } => {
-            let tcp = TcpStream::connect((host.as_ref(), *port)).await?;
+            let tcp = dial((host, *port)).await?;
             // Requests leave in one write; waiting for more to join it only delays the next one.
             tcp.set_nodelay(true)?;
             Stream::Tcp(tcp)

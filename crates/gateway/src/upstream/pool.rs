@@ -190,14 +190,15 @@ impl Pool {
         }
     }
 
-    /// A connection resting in the pool, without waiting: the common case costs no future.
+    /// A connection resting in the pool, or a stream on one that has room, without waiting: the common case costs no future.
     pub(crate) fn lease_idle(self: &Rc<Self>) -> Option<Lease> {
-        if self.config.protocol != UpstreamProtocol::Http1 {
-            return None;
-        }
         let at = self.choose(&[]);
-        let connection = self.endpoints[at].pop_idle()?;
-        Some(self.leased(at, Link::Http1(Some(connection)), true))
+        let state = &self.endpoints[at];
+        let link = match self.config.protocol {
+            UpstreamProtocol::Http1 => Link::Http1(Some(state.pop_idle()?)),
+            UpstreamProtocol::Http2 => Link::Http2(state.http2_stream()?),
+        };
+        Some(self.leased(at, link, true))
     }
 
     /// What connects is boxed: it happens once per connection and would be room in every connection's future.

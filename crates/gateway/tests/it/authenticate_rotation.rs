@@ -57,6 +57,32 @@ async fn a_rotated_key_without_kid_is_found_by_its_signature() {
     assert_eq!(before, Err(invalid(TokenError::BadSignature)));
 }
 
+/// Front ends of one issuer need not agree on an order, and anybody may have each of them asked in turn.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_key_that_is_withdrawn_flushes_anything() {
+    let (one, other, next) = (signer(), signer(), signer());
+    let idp = TestIssuer::with_keys(&[&one, &other]).await;
+    let world = World::discovering(&idp).await;
+    let known = token(&one, idp.url(), "u1", &json!({}));
+    world.ask(&known).await.unwrap();
+    let mut hits = 1;
+    for (keys, kept) in [
+        (&[&other, &one][..], true),
+        (&[&one, &next, &other][..], true),
+        (&[&next, &other, &one][..], true),
+        (&[&one, &next][..], false),
+    ] {
+        idp.publish(keys);
+        world.clock.advance(10 * SECOND);
+        let stranger = token(&signer(), idp.url(), "u2", &json!({}));
+        assert_eq!(world.subject(&stranger).await, Err(invalid(TokenError::UnknownKey)));
+        hits += 1;
+        assert_eq!((idp.hits(JWKS), world.status().keys), (hits, keys.len()));
+        assert_eq!(matches!(world.lookup(&known), Lookup::Hit(_)), kept, "{hits}");
+    }
+    assert_eq!(world.subject(&known).await.as_deref(), Ok("u1"), "its key is there still");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kid_whose_key_changed_its_algorithm_is_fetched_again() {
     let (old, new) = (Signer::generate(SigningAlgorithm::EdDsa).unwrap(), signer());

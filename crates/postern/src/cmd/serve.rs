@@ -19,7 +19,8 @@ Signals:
   SIGHUP           read the configuration again, open the access log's file anew
 
 The configuration is read again as well when it, or a file it names, changes. A bad one is logged
-and counted (postern_config_reloads_total), and the last good one stays in force.
+and counted (postern_config_reloads_total), and the last good one stays in force. One that holds and
+cannot be put into force, since a port is in use or the database is away, is tried again.
 
 Exit codes: 0 ended as told, 1 the configuration is faulty, 3 it cannot run here or was cut off.")]
 pub struct Arguments {

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use gateway::tls::{TlsError, TlsWarning};
 use rustls::RootCertStore;
 
+use super::check::version;
+
 /// What the loader may look at. It does nothing else to the world.
 pub trait Files {
     /// The whole content of a file.
@@ -104,12 +106,17 @@ pub(super) struct Reader<'f> {
     files: &'f dyn Files,
     base: PathBuf,
     seen: BTreeMap<PathBuf, Stamp>,
+    digests: Digests,
 }
+
+/// What tells one content of a file from another, by the path as it is written. A short secret can be found by its digest: it is shown to
+/// nobody.
+pub(super) type Digests = BTreeMap<PathBuf, u64>;
 
 impl<'f> Reader<'f> {
     /// Relative paths count from `base`, the folder of the configuration file.
     pub(super) fn new(files: &'f dyn Files, base: &Path) -> Self {
-        Self { files, base: base.into(), seen: BTreeMap::new() }
+        Self { files, base: base.into(), seen: BTreeMap::new(), digests: Digests::new() }
     }
 
     pub(super) fn resolve(&self, path: &Path) -> PathBuf {
@@ -117,13 +124,16 @@ impl<'f> Reader<'f> {
     }
 
     /// The content, or why there is none, in words.
-    pub(super) fn read(&mut self, path: &Path) -> Result<Vec<u8>, String> {
-        let path = self.resolve(path);
+    pub(super) fn read(&mut self, written: &Path) -> Result<Vec<u8>, String> {
+        let path = self.resolve(written);
         // before the content: a change in between must show
         let stamp = self.files.stamp(&path);
         let content = self.files.read(&path);
         let content = content.map_err(|error| format!("cannot read {}: {}", path.display(), reason(&error)));
         self.seen.insert(path, stamp);
+        if let Ok(content) = &content {
+            self.digests.insert(written.to_owned(), version([content.as_slice()]));
+        }
         content
     }
 
@@ -132,8 +142,9 @@ impl<'f> Reader<'f> {
         self.files.access(&self.resolve(path)).ok()
     }
 
-    pub(super) fn into_seen(self) -> BTreeMap<PathBuf, Stamp> {
-        self.seen
+    /// The files that were asked for as they were then, and the content of those that were there.
+    pub(super) fn into_seen(self) -> (BTreeMap<PathBuf, Stamp>, Digests) {
+        (self.seen, self.digests)
     }
 }
 

@@ -29,6 +29,7 @@ pub use check::{
 };
 use fault::Faults;
 pub use fault::{Fault, KeyPath, Report, Severity};
+use files::Digests;
 pub use files::{Disk, Files, NoFiles, Stamp};
 use scalar::Word as _;
 use sound::Sound;
@@ -72,6 +73,8 @@ pub struct Loaded {
     pub report: Report,
     /// Every file that was read, as it was then.
     pub files: BTreeMap<PathBuf, Stamp>,
+    /// What was in them.
+    digests: Digests,
 }
 
 /// A configuration that does not hold.
@@ -97,7 +100,7 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
         Some((checked, sound.into_file()))
     });
     faults.append(context.faults);
-    let (refuse, files) = (faults.refuse(), context.reader.into_seen());
+    let (refuse, (files, digests)) = (faults.refuse(), context.reader.into_seen());
     let report = faults.into_report(source.name, source.text, |path, aim| places.locate(path, aim));
     match checked {
         Some((checked, raw)) if !refuse => {
@@ -117,6 +120,7 @@ pub fn load(source: Source<'_>, now: Timestamp, generation: u64) -> Result<Box<L
                 digest,
                 report,
                 files,
+                digests,
             }))
         }
         _ => Err(Box::new(Refused { report, files })),
@@ -134,7 +138,9 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
     let bytes =
         std::fs::read(path).map_err(|error| refused(format!("cannot be read: {}", files::reason(&error))))?;
     let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
-    let base = path.parent().unwrap_or(Path::new(""));
+    // Absolute, so that what was resolved once stays what it is when it is resolved again.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let base = absolute.parent().unwrap_or(Path::new(""));
     let source = Source { name: &name, text: &text, base, files: &Disk };
     match load(source, now, generation) {
         Ok(mut loaded) => {
@@ -149,6 +155,11 @@ pub fn load_file(path: &Path, now: Timestamp, generation: u64) -> Result<Box<Loa
 }
 
 impl Loaded {
+    /// What tells one content of a file from another; `None`: it is not read, or was not there.
+    fn content(&self, file: &Path) -> Option<u64> {
+        self.digests.get(file).copied()
+    }
+
     /// The configuration in use as a file, defaults filled in. Left out is what some use as a password: values
     /// of headers that clients must send to take a route, and the query of the collector's address.
     pub fn effective(&self) -> String {

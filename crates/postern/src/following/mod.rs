@@ -11,7 +11,6 @@ pub mod asked;
 pub mod remote;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -27,20 +26,19 @@ use coherence::time::BootClock;
 use coherence::transport::amqp::{self, Amqp};
 use coherence::transport::memory::Memory;
 use coherence::transport::nats;
-use coherence::transport::postgres::{self, UrlError};
+use coherence::transport::postgres;
 use coherence::transport::several::Several;
 use coherence::transport::{State, Transport};
 use coherence::view::View;
 use coherence::wire::Keys;
 use coherence::{ConsumerId, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
-use gateway::followed::{self, Followed};
+use gateway::followed::{self, Followed, Successor};
 use gateway::metrics::FollowSample;
-use gateway::tls::{Protocols, client_config};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use store::Store;
 use store::followers::{Canary, ForgetFollower, Listed};
-use store::{Dialect, Store};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -173,6 +171,7 @@ impl Following {
             lease,
             counts: Arc::<followed::Counts>::default(),
             longest: None,
+            successor: Successor::default(),
         });
         let heard = told.clone();
         let following = drive::follow(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
@@ -261,6 +260,7 @@ impl Following {
             lease: *lease,
             counts: counts.clone(),
             longest: Some(longest),
+            successor: Successor::default(),
         })
     }
 
@@ -381,39 +381,12 @@ impl Ways {
 
 /// The ways for messages between processes that share a database: within one, and over the database where it carries any. Call it
 /// within the runtime that connections are to live in.
-///
-/// # Errors
-/// When the database cannot be reached as its URL says.
-pub fn beside(store: &Store, database: &config::Database) -> Result<Vec<Arc<dyn Transport>>, Failure> {
+pub fn beside(database: &config::Database) -> Vec<Arc<dyn Transport>> {
     let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Memory::default())];
-    if store.dialect() == Dialect::Postgres {
-        transports.push(Arc::new(postgres::connect(notifying(database)?)));
+    if let Some(messages) = &database.messages {
+        transports.push(Arc::new(postgres::connect(messages.clone())));
     }
-    Ok(transports)
-}
-
-/// How a database carries messages. Whom to trust with TLS is said where the database's own clients read it: in the URL
-/// (`sslrootcert`), or by the system.
-fn notifying(database: &config::Database) -> Result<postgres::Config, Failure> {
-    let fault = |error: &dyn std::fmt::Display| {
-        Failure::new(format!("the database cannot carry messages between nodes: {error}"))
-    };
-    let parameters = database.url.split_once('?').map_or("", |(_, parameters)| parameters);
-    let mut values = parameters.split('&').filter_map(|pair| pair.split_once('='));
-    let root = values.find_map(|(name, value)| (name == "sslrootcert").then_some(value));
-    match postgres::Config::new(&database.url, None) {
-        Err(UrlError::Unencrypted) => {
-            let roots = match root {
-                Some(file) => gateway::tls::roots_from_file(Path::new(file)),
-                None => gateway::tls::system_roots().map(|(roots, _)| roots),
-            };
-            let none = Protocols { http1: false, http2: false };
-            let built = roots.and_then(|roots| client_config(roots, None, none, SystemClock.now().wall));
-            let tls = built.map_err(|error| fault(&error))?.config;
-            postgres::Config::new(&database.url, Some(tls)).map_err(|error| fault(&error))
-        }
-        config => config.map_err(|error| fault(&error)),
-    }
+    transports
 }
 
 /// Several ways as one, if there are several.

@@ -116,6 +116,8 @@ pub struct Running {
     runtime: tokio::runtime::Runtime,
     live: Arc<RwLock<Arc<Live>>>,
     store: Store,
+    /// Where it was at the start, and is until the end.
+    database: config::Database,
     secret: Zeroizing<String>,
     stats: Arc<ProviderStats>,
     provider: Arc<RwLock<Arc<idp::Provider>>>,
@@ -151,7 +153,8 @@ impl Running {
             let written = runtime.block_on(store.write(history));
             written.map_err(|error| unopened(&config.database, &OpenError::Database(error)))?;
         }
-        let (following, answers) = follow(&checked, config, &store, &secrets, ways, runtime.handle())?;
+        let (following, answers) =
+            follow(&checked, config, (&store, &config.database), &secrets, ways, runtime.handle())?;
         let facts = facts_of(&checked, config, &secrets, &answers)?;
         let provider = runtime.block_on(build(checked, store.clone(), secrets))?;
         let stats = Arc::<ProviderStats>::default();
@@ -168,6 +171,7 @@ impl Running {
             runtime,
             live,
             store,
+            database: config.database.clone(),
             secret,
             stats,
             provider,
@@ -222,8 +226,8 @@ impl Running {
         let (following, answers) = if same && self.generations == config.generations {
             (self.following.clone(), self.answers.clone())
         } else {
-            let (store, handle) = (&self.store, self.runtime.handle());
-            follow(&checked, config, store, &secrets, &self.ways, handle)?
+            let (database, handle) = ((&self.store, &self.database), self.runtime.handle());
+            follow(&checked, config, database, &secrets, &self.ways, handle)?
         };
         drop(guard);
         let facts = facts_of(&checked, config, &secrets, &answers)?;
@@ -293,12 +297,12 @@ pub struct Next {
 fn follow(
     checked: &idp::config::Checked,
     config: &config::Provider,
-    store: &Store,
+    (store, database): (&Store, &config::Database),
     secrets: &Secrets,
     ways: &Ways,
     on: &Handle,
 ) -> Result<(Arc<Following>, Answers<Store>), Failure> {
-    let mut transports = beside(store, &config.database)?;
+    let mut transports = beside(database);
     transports.extend(ways.broker.clone());
     let shared = shared(config, secrets)?;
     let source = Source {

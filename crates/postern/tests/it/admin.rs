@@ -358,4 +358,8 @@ fn a_backup_with_another_secret_is_told_apart() {
         "{}",
         said(&other)
     );
+    // Nothing was restored: with the right one it is.
+    std::fs::copy(place.folder.0.join("provider.secret"), &secret).unwrap();
+    let restored = place.with("other.toml", &["restore", &copy], "");
+    assert!(restored.status.success() && said(&restored).contains("rows restored"), "{}", said(&restored));
 }

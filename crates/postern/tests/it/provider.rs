@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
@@ -107,6 +108,18 @@ fn status(answer: &str) -> u16 {
 fn body(answer: &str) -> Value {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
     serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"))
+}
+
+#[test]
+fn a_configuration_of_another_folder_is_judged_by_the_same_files() {
+    let served = Served::new("relative", "");
+    let secret = served.folder.write("postern.db.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+    std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (above, name) = (served.folder.0.parent().unwrap(), served.folder.0.file_name().unwrap());
+    let mut check = Command::new(env!("CARGO_BIN_EXE_postern"));
+    check.current_dir(above).args(["check", "--config"]).arg(PathBuf::from(name).join("postern.toml"));
+    let shown = said(&check.output().unwrap());
+    assert!(shown.contains("can be read by others than its owner"), "{shown}");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Keys that are read at start only: what a process says of them that reads its configuration again.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use postern::config::{AtStart, InForce};
 
 use crate::support::{FILES, load, minimal_and};
@@ -127,4 +129,86 @@ fn files_of_the_collector_that_change_under_their_name_wait_too() {
     assert_eq!(under(&start, &text).postponed, ["telemetry.otlp_headers_file"]);
     FILES.write("changing.pem", content("cert.pem"));
     assert_eq!(under(&start, &text).postponed, ["telemetry.otlp_headers_file", "telemetry.otlp_ca"]);
+}
+
+#[test]
+fn files_of_brokers_that_change_under_their_name_wait_too() {
+    let text = minimal_and(
+        "[coherence]\nbrokers = [\"tls://broker.example\"]\nuser = \"us\"\npassword_file = \"changing.password\"\n\
+         ca = \"changing-broker.pem\"\ncertificate = \"changing-us.pem\"\nkey = \"changing-us.key\"\n",
+    );
+    let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
+    private("changing.password", "one\n");
+    FILES.write("changing-broker.pem", content("ca.pem"));
+    FILES.write("changing-us.pem", content("cert.pem"));
+    FILES.write("changing-us.key", content("key.pem"));
+    let start = AtStart::of(&load(&text).ok().unwrap());
+    assert!(under(&start, &text).postponed.is_empty());
+    private("changing.password", "two\n");
+    assert_eq!(under(&start, &text).postponed, ["coherence.password_file"]);
+    FILES.write("changing-broker.pem", content("cert.pem"));
+    assert_eq!(under(&start, &text).postponed, ["coherence.ca", "coherence.password_file"]);
+    FILES.write("changing-us.pem", content("ca.pem"));
+    FILES.write("changing-us.key", content("other-key.pem"));
+    let all = ["coherence.ca", "coherence.certificate", "coherence.key", "coherence.password_file"];
+    assert_eq!(under(&start, &text).postponed, all);
+    let token = "[coherence]\nbrokers = [\"nats://broker.example\"]\ntoken_file = \"changing.password\"\n";
+    let start = AtStart::of(&load(&minimal_and(token)).ok().unwrap());
+    private("changing.password", "three\n");
+    assert_eq!(under(&start, &minimal_and(token)).postponed, ["coherence.token_file"]);
+}
+
+/// A file that only its owner can read.
+fn private(name: &str, content: &str) {
+    let path = FILES.write(name, content);
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
+#[test]
+fn what_transmitters_push_with_does_not_wait_and_their_other_files_do() {
+    let text = minimal_and(
+        "[[issuer]]\nname = \"one\"\nissuer = \"https://one.example\"\naudiences = [\"a\"]\njwks_file = \"jwks.json\"\n\
+         [security_events]\ndatabase_file = \"changing-events.url\"\n\
+         [[security_events.transmitter]]\nname = \"push\"\nissuer = \"https://one.example\"\naudiences = [\"a\"]\n\
+         jwks_file = \"jwks.json\"\nendpoint = \"https://app.example/events\"\nendpoint_token_file = \"changing.bearer\"\n\
+         [[security_events.transmitter]]\nname = \"poll\"\nissuer = \"https://one.example\"\naudiences = [\"a\"]\n\
+         jwks_file = \"jwks.json\"\npoll_url = \"https://one.example/poll\"\npoll_token_file = \"bearer.token\"\n\
+         ca = \"changing-events.pem\"\n",
+    );
+    let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
+    private("changing-events.url", "sqlite://events.db");
+    private("changing.bearer", "what-it-shows-at-first\n");
+    private("moved.bearer", "what-it-shows-elsewhere\n");
+    FILES.write("changing-events.pem", content("ca.pem"));
+    let start = AtStart::of(&load(&text).ok().unwrap());
+    private("changing.bearer", "what-it-shows-later\n");
+    assert!(under(&start, &text).postponed.is_empty());
+    let moved = text.replace("changing.bearer", "moved.bearer");
+    let InForce { text: shown, postponed } = under(&start, &moved);
+    assert!(postponed.is_empty() && shown.contains("\"moved.bearer\""), "{shown}");
+    let elsewhere = moved.replace("app.example/events", "app.example/other");
+    let InForce { text: shown, postponed } = under(&start, &elsewhere);
+    assert_eq!(postponed, ["security_events"]);
+    assert!(shown.contains("app.example/events") && shown.contains("\"moved.bearer\""), "{shown}");
+    let renamed = moved.replace("\"push\"", "\"pull\"");
+    let InForce { text: shown, postponed } = under(&start, &renamed);
+    assert_eq!(postponed, ["security_events"]);
+    assert!(shown.contains("\"push\"") && shown.contains("\"changing.bearer\""), "{shown}");
+    FILES.write("changing-events.pem", content("cert.pem"));
+    assert_eq!(under(&start, &text).postponed, ["security_events.transmitter.ca"]);
+    private("changing-events.url", "sqlite://others.db");
+    let both = ["security_events.database_file", "security_events.transmitter.ca"];
+    assert_eq!(under(&start, &text).postponed, both);
+}
+
+#[test]
+fn files_of_a_databases_url_that_change_under_their_name_wait_too() {
+    let text = "[provider]\nissuer = \"https://login.example\"\nsecret_file = \"provider.secret\"\n\
+                database = \"postgres://us@db.example/us?sslmode=verify-full&sslrootcert=changing-database.pem\"\n";
+    let content = |name: &str| std::fs::read(FILES.0.join(name)).unwrap();
+    FILES.write("changing-database.pem", content("ca.pem"));
+    let start = AtStart::of(&load(text).ok().unwrap());
+    assert!(under(&start, text).postponed.is_empty());
+    FILES.write("changing-database.pem", content("cert.pem"));
+    assert_eq!(under(&start, text).postponed, ["provider.database"]);
 }

@@ -92,6 +92,46 @@ fn a_changed_file_is_read_without_being_asked() {
     served.wait_for_status("/moved", "502");
 }
 
+const SECOND: &str = "\n[[listener]]\nname = \"second\"\naddress = \"@\"\n";
+
+#[test]
+fn a_reload_that_meets_a_passing_fault_is_tried_again() {
+    for by_change in [true, false] {
+        let name = format!("passing-{by_change}");
+        let mut served = Served::start(&name, &format!("[server]\nreload_on_change = {by_change}\n"));
+        let address = free();
+        let taken = std::net::TcpListener::bind(&address).unwrap();
+        served.write(&(served.text.clone() + &SECOND.replace('@', &address)));
+        if !by_change {
+            served.process.signal("-HUP");
+        }
+        let line = served.process.wait_for("configuration not applied");
+        assert!(line.contains(&address), "{line}");
+        drop(taken);
+        served.process.wait_for("configuration applied");
+        assert!(get(&address, "/").contains(" 502 "));
+        assert_eq!(served.count("postern_config_last_reload_successful"), 1);
+    }
+}
+
+#[test]
+fn what_changed_since_it_could_not_be_applied_waits_to_be_asked_for() {
+    let mut served = Served::start("since", "[server]\nreload_on_change = false\n");
+    let address = free();
+    let taken = std::net::TcpListener::bind(&address).unwrap();
+    let text = served.text.clone() + &SECOND.replace('@', &address);
+    served.write(&text);
+    served.process.signal("-HUP");
+    served.process.wait_for("configuration not applied");
+    served.write(&text.replace("public = true", "public = true\npath = { exact = \"/moved\" }"));
+    served.process.wait_for("is not tried again: send SIGHUP");
+    drop(taken);
+    assert_eq!(served.status("/"), "502", "the last good one stays in force");
+    served.process.signal("-HUP");
+    served.process.wait_for("configuration applied");
+    served.wait_for_status("/", "404");
+}
+
 #[test]
 fn what_needs_a_restart_is_said() {
     let mut served = Served::start("restart", "[server]\nworkers = 1\n");

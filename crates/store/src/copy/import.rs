@@ -1,19 +1,22 @@
-//! Reading a copy.
+//! Reading a copy: all of it in one transaction, whose end is the only thing that may stay unknown.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Read as _};
 
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
-use sqlx::{AnyConnection, AnyPool, Executor as _};
+use sqlx::{AnyConnection, AnyPool, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
-use super::{CopyError, FORMAT, Imported};
-use crate::dialect::Dialect;
+use super::{Copied, CopyError, FORMAT, Imported};
+use crate::audit::Entry;
+use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
-use crate::invalidation::{self, Epoch};
+use crate::invalidation::{self, Epoch, Head};
 use crate::migrations;
+use crate::write::Tx;
 
 /// Rows that are written at once.
 const TOGETHER: usize = 100;
@@ -69,6 +72,7 @@ pub(crate) async fn run(
     dialect: Dialect,
     from: &mut (impl BufRead + Send),
     epoch: Epoch,
+    accept: impl FnOnce(&Copied) -> Result<Vec<Entry>, String> + Send,
 ) -> Result<Imported, CopyError> {
     let mut lines =
         Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
@@ -76,7 +80,36 @@ pub(crate) async fn run(
     let tables = tables::all();
     let mut transaction = pool.begin_with(dialect.begin()).await.map_err(StoreError::from)?;
     take(&mut transaction, dialect, &tables).await?;
+    let counts = sections(&mut lines, &tables, &mut transaction).await?;
+    for head in HEADS {
+        // The log and the chain of the audit log could not go on without.
+        if counts.get(head).and_then(Value::as_u64) != Some(1) {
+            return Err(lines.malformed(format!("there is no row of {head} in the copy")));
+        }
+    }
+    let rows = counts.values().filter_map(Value::as_u64).sum();
+    let head = begin_history(&mut transaction, epoch).await?;
+    let key_ring = key_ring(&mut transaction).await?;
+    let entries = accept(&Copied { rows, key_ring }).map_err(CopyError::Unwanted)?;
+    let mut tx = Tx {
+        connection: &mut transaction,
+        dialect,
+        incarnation: Incarnation::Untold,
+        events: Vec::new(),
+        entries,
+        voided: BTreeSet::new(),
+    };
+    tx.write_entries().await?;
+    transaction.commit().await.map_err(at_commit)?;
+    Ok(Imported { rows, head })
+}
 
+/// Reads the tables up to the end of the copy, and writes them; how many rows each has.
+async fn sections<R: BufRead>(
+    lines: &mut Lines<'_, R>,
+    tables: &[Table],
+    connection: &mut AnyConnection,
+) -> Result<Map<String, Value>, CopyError> {
     let mut counts = Map::new();
     let mut ahead = tables.iter();
     let mut section: Option<Section<'_>> = None;
@@ -91,17 +124,17 @@ pub(crate) async fn run(
             section.rows.push(row);
             section.count += 1;
             if section.rows.len() == TOGETHER {
-                section.write(&mut transaction, lines.number).await?;
+                section.write(connection, lines.number).await?;
             }
             continue;
         }
         // Whatever else it is, the section ends before it.
         if let Some(mut section) = section.take() {
-            section.write(&mut transaction, lines.number - 1).await?;
+            section.write(connection, lines.number - 1).await?;
             counts.insert(section.table.name.to_owned(), section.count.into());
         }
         if value.get("table").is_some() {
-            section = Some(begin(&value, &mut ahead, &lines)?);
+            section = Some(begin(&value, &mut ahead, lines)?);
             lines.accept();
         } else if value == super::trailer(&counts, &lines.digest.clone().finish()) {
             break;
@@ -111,25 +144,31 @@ pub(crate) async fn run(
             return Err(lines.malformed("neither a table, nor a row, nor the copy's end"));
         }
     }
-    if !lines.from.fill_buf()?.is_empty() {
-        return Err(CopyError::Longer(lines.number + 1));
-    }
-    for head in HEADS {
-        // The log and the chain of the audit log could not go on without.
-        if counts.get(head).and_then(Value::as_u64) != Some(1) {
-            return Err(lines.malformed(format!("there is no row of {head} in the copy")));
-        }
-    }
+    if lines.from.fill_buf()?.is_empty() { Ok(counts) } else { Err(CopyError::Longer(lines.number + 1)) }
+}
+
+/// Gives the log of revocations a history of its own, from which it goes on.
+async fn begin_history(connection: &mut AnyConnection, epoch: Epoch) -> Result<Head, StoreError> {
     sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
-        .execute(&mut *transaction)
-        .await
-        .map_err(StoreError::from)?;
+        .execute(&mut *connection)
+        .await?;
     // A copy of before there was a time of the log.
-    sqlx::query(migrations::TIME_OF_THE_LOG).execute(&mut *transaction).await.map_err(StoreError::from)?;
-    let head = invalidation::head_within(&mut transaction).await?;
-    transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
-    Ok(Imported { rows: counts.values().filter_map(Value::as_u64).sum(), head })
+    sqlx::query(migrations::TIME_OF_THE_LOG).execute(&mut *connection).await?;
+    invalidation::head_within(connection).await
+}
+
+async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, StoreError> {
+    let row = sqlx::query("SELECT content FROM key_ring WHERE id = 1").fetch_optional(connection).await?;
+    Ok(row.map(|row| row.try_get(0)).transpose()?)
+}
+
+/// Nobody knows what became of a transaction whose end was not answered; whatever the database says of it, it has not made it.
+fn at_commit(error: sqlx::Error) -> CopyError {
+    match StoreError::from(error).at_commit() {
+        lost @ StoreError::Unavailable(_) => CopyError::Unclear(lost),
+        refused => CopyError::Database(refused),
+    }
 }
 
 /// Reads the header.
@@ -231,8 +270,13 @@ impl Section<'_> {
                 };
             }
         }
-        let refused = |error: sqlx::Error| CopyError::Refused { first, last, error: error.into() };
-        query.execute(connection).await.map_err(refused)?;
-        Ok(())
+        match query.execute(connection).await.map_err(StoreError::from) {
+            Ok(_) => Ok(()),
+            Err(error @ (StoreError::Taken(_) | StoreError::Dangling | StoreError::Mismatch(_))) => {
+                Err(CopyError::Refused { first, last, error })
+            }
+            // The rows are not at fault.
+            Err(error) => Err(error.into()),
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Copies of a whole database, and databases made from them.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -11,7 +12,7 @@ use store::audit::{Audited, Entry};
 use store::clients::AddClient;
 use store::codes::{IssueCode, Issued};
 use store::consents::{Consent, GiveConsent};
-use store::copy::{CopyError, Imported};
+use store::copy::{Copied, CopyError, Imported};
 use store::deliveries::Deliver;
 use store::device_codes::IssueDeviceCode;
 use store::families::Family;
@@ -23,7 +24,9 @@ use store::security_events::{Acknowledge, Occurrence, Register, ShareSecret};
 use store::seen::UseOnce;
 use store::sessions::Session;
 use store::users::{AddUser, User};
-use store::{Epoch, Head, Revocation, Store};
+use store::{Epoch, Head, Revocation, Store, StoreError};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::databases::{
     Database, NOW, ORIGINS, add_user, begin_family, digest, family, on_both, password, revocation, tag, user,
@@ -132,7 +135,7 @@ async fn export(store: &Store) -> Vec<u8> {
 }
 
 async fn import(store: &Store, copy: &[u8]) -> Result<Imported, CopyError> {
-    store.import(&mut &copy[..], RESTORED).await
+    store.import(&mut &copy[..], RESTORED, |_| Ok(vec![])).await
 }
 
 /// A copy's tables with their columns.
@@ -377,4 +380,129 @@ on_both! {
         let refused = import(&told, &copy).await.unwrap_err();
         assert!(refused.to_string().starts_with("the database is not empty: "), "{refused}");
     }
+
+    async fn a_copy_is_accepted_before_it_is_there(database: Database) {
+        let source = Database::sqlite().open().await;
+        add_user(&source, "ada").await;
+        let ring = ReplaceKeyRing { from: None, content: b"sealed".to_vec(), revocation: None, now: NOW };
+        assert!(source.write(ring).await.unwrap());
+        let copy = export(&source).await;
+        let store = database.open().await;
+        let mut seen = None;
+        let decline = |copied: &Copied| {
+            seen = Some(copied.clone());
+            Err("not this one".to_owned())
+        };
+        let refused = store.import(&mut &copy[..], RESTORED, decline).await.unwrap_err();
+        assert!(matches!(&refused, CopyError::Unwanted(why) if why == "not this one"), "{refused}");
+        let copied = seen.unwrap();
+        assert_eq!(copied.key_ring.as_deref(), Some(&b"sealed"[..]));
+        is_untouched(&store, crate::databases::EPOCH).await;
+
+        let entry = Entry {
+            actor: "operator:root".into(),
+            action: "database.restore".into(),
+            target: "database".into(),
+            detail: "{}".into(),
+            at: NOW,
+        };
+        let imported = store.import(&mut &copy[..], RESTORED, |_| Ok(vec![entry.clone()])).await.unwrap();
+        assert_eq!(imported.rows, copied.rows);
+        let log = store.audit_log(0).await.unwrap();
+        assert!(log.len() == 1 && log[0].entry == entry, "{log:?}");
+        assert!(store.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 1));
+    }
+}
+
+/// A way to the database on which a statement is the last thing that gets through, or does not get through.
+struct Cut {
+    url: String,
+    at: At,
+}
+
+/// A statement, and whether it still gets through.
+type At = Arc<Mutex<Option<(&'static [u8], bool)>>>;
+
+impl Cut {
+    async fn before(database: &Database) -> Self {
+        let (_, rest) = database.url.split_once('@').unwrap();
+        let (server, path) = rest.split_once('/').unwrap();
+        let server = server.to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://postern@{}/{path}", listener.local_addr().unwrap());
+        let at = At::default();
+        let seen = at.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(&server).await.unwrap();
+                tokio::spawn(pass(client, server, seen.clone()));
+            }
+        });
+        Self { url, at }
+    }
+
+    /// From here on a connection ends where this is said on it; `done`: after the server has done it, but before its answer.
+    fn cut(&self, statement: &'static [u8], done: bool) {
+        *self.at.lock().unwrap() = Some((statement, done));
+    }
+}
+
+/// Passes on what the two say until it is to be cut.
+async fn pass(mut client: TcpStream, mut server: TcpStream, at: At) {
+    let (mut asked, mut answer) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut asked) => {
+                let Ok(read @ 1..) = read else { return };
+                let at = *at.lock().unwrap();
+                let said = |what: &[u8]| asked[..read].windows(what.len()).any(|part| part == what);
+                let cut = at.filter(|(statement, _)| said(statement));
+                if cut.is_some_and(|(_, done)| !done) || server.write_all(&asked[..read]).await.is_err() {
+                    return;
+                }
+                if cut.is_some() {
+                    // It has done it when it answers, which nobody hears.
+                    let _ = server.read(&mut answer).await;
+                    return;
+                }
+            }
+            read = server.read(&mut answer) => {
+                let Ok(read @ 1..) = read else { return };
+                if client.write_all(&answer[..read]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whether_a_copy_is_there_that_was_not_answered_is_not_known() {
+    let source = Database::sqlite().open().await;
+    add_user(&source, "ada").await;
+    let copy = export(&source).await;
+    for done in [true, false] {
+        let database = Database::postgres().await;
+        let way = Cut::before(&database).await;
+        let store = Store::open(&way.url, crate::databases::EPOCH).await.unwrap();
+        way.cut(b"COMMIT", done);
+        let unclear = import(&store, &copy).await.unwrap_err();
+        assert!(matches!(unclear, CopyError::Unclear(StoreError::Unavailable(_))), "{done}: {unclear}");
+        let there = database.open().await.user_by_login("ada").await.unwrap();
+        assert_eq!(there.is_some(), done, "and a look at the database tells");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_goes_away_does_not_refuse_the_copy() {
+    let source = Database::sqlite().open().await;
+    add_user(&source, "ada").await;
+    let copy = export(&source).await;
+    let database = Database::postgres().await;
+    let way = Cut::before(&database).await;
+    let store = Store::open(&way.url, crate::databases::EPOCH).await.unwrap();
+    way.cut(b"INSERT INTO users", false);
+    let failed = import(&store, &copy).await.unwrap_err();
+    assert!(matches!(failed, CopyError::Database(StoreError::Unavailable(_))), "{failed}");
+    is_untouched(&database.open().await, crate::databases::EPOCH).await;
 }

@@ -11,7 +11,7 @@ use idp::Entropy as _;
 use idp::secrets::Purpose;
 use store::Epoch;
 use store::audit::Entry;
-use store::copy::CopyError;
+use store::copy::{Copied, CopyError, Imported};
 
 use super::{Done, desk};
 use crate::cli::{Failure, Outcome};
@@ -34,7 +34,10 @@ pub(super) struct Backup {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 The database that the configuration names must be empty, and the provider's secret must be that of the copy. It may be
-another kind of database than the one that was copied. What caches have heard of the old one is heard anew.")]
+another kind of database than the one that was copied. What caches have heard of the old one is heard anew.
+
+Exit codes: 0 all of it is restored, 1 the copy, the database or the secret is not the right one and nothing was restored,
+3 it cannot be done here, or it is not known whether it was done.")]
 pub(super) struct Restore {
     /// A file of `backup`, or - for standard input
     file: String,
@@ -154,44 +157,51 @@ pub(super) async fn restore(config: &config::Provider, restore: &Restore, operat
     let mut epoch = [0; 16];
     SystemRandom::new().fill(&mut epoch).map_err(|error| Failure::new(error.to_string()))?;
     let Opened { store, secrets, .. } = provider::open(config).await?;
-    let imported = match store.import(&mut from, Epoch(epoch)).await {
-        Ok(imported) => imported,
-        Err(error @ (CopyError::Database(_) | CopyError::File(_))) => {
-            return Err(Failure::new(format!("nothing was restored: {error}")).into());
+    let accept = |copied: &Copied| {
+        if copied.key_ring.as_ref().is_some_and(|ring| secrets.open(Purpose::KeyRing, "", ring).is_none()) {
+            let secret = config.secret.path.display();
+            return Err(format!(
+                "the secret in {secret} is not the one of the copy: put that one there first"
+            ));
         }
-        Err(error) => {
-            let file = named(&restore.file, "input");
-            anstream::eprintln!("{ERROR}refused{ERROR:#}: nothing was restored from {file}: {error}");
-            return Ok(Outcome::No);
-        }
+        Ok(vec![Entry {
+            actor: desk::actor(operator),
+            action: "database.restore".into(),
+            target: "database".into(),
+            detail: format!("{{\"rows\":{}}}", copied.rows),
+            at: SystemClock.now().wall,
+        }])
     };
-    let entry = Entry {
-        actor: desk::actor(operator),
-        action: "database.restore".into(),
-        target: "database".into(),
-        detail: format!("{{\"rows\":{}}}", imported.rows),
-        at: SystemClock.now().wall,
-    };
-    let failed = |error: store::StoreError| {
-        Failure::new(format!("{} rows were restored, but then: {error}", imported.rows))
-    };
-    store.write(entry).await.map_err(failed)?;
-    let ring = store.key_ring().await.map_err(failed)?;
+    let imported = store.import(&mut from, Epoch(epoch), accept).await;
     store.close().await;
-    let epoch = crate::hex(&imported.head.epoch.0);
-    anstream::eprintln!(
-        "{GOOD}done{GOOD:#}: {} rows restored; the history of revocations goes on as {epoch} after {}",
-        imported.rows,
-        imported.head.seq
-    );
-    if ring.is_some_and(|row| secrets.open(Purpose::KeyRing, "", &row.content).is_none()) {
-        let secret = config.secret.path.display();
-        anstream::eprintln!(
-            "{ERROR}but{ERROR:#} the secret in {secret} is not the one of the copy: put that one there before the provider starts"
-        );
-        return Ok(Outcome::No);
+    match imported {
+        Ok(Imported { rows, head }) => {
+            let epoch = crate::hex(&head.epoch.0);
+            anstream::eprintln!(
+                "{GOOD}done{GOOD:#}: {rows} rows restored; the history of revocations goes on as {epoch} after {}",
+                head.seq
+            );
+            Ok(Outcome::Good)
+        }
+        Err(error) => not_restored(&error, named(&restore.file, "input")),
     }
-    Ok(Outcome::Good)
+}
+
+/// What there is to say: the copy is at fault, or it cannot be done now, or nobody knows.
+fn not_restored(error: &CopyError, file: &str) -> Done {
+    match error {
+        CopyError::Unclear(_) => {
+            let hint = "it is not known whether it was restored: look with `postern admin user list`; if anything is there, all of it is";
+            Err(Failure::new(format!("{error}; {hint}")).into())
+        }
+        CopyError::Database(_) | CopyError::File(_) => {
+            Err(Failure::new(format!("nothing was restored: {error}")).into())
+        }
+        _ => {
+            anstream::eprintln!("{ERROR}refused{ERROR:#}: nothing was restored from {file}: {error}");
+            Ok(Outcome::No)
+        }
+    }
 }
 
 fn named<'f>(file: &'f str, stream: &'f str) -> &'f str {
@@ -199,5 +209,34 @@ fn named<'f>(file: &'f str, stream: &'f str) -> &'f str {
         ("-", "output") => "standard output",
         ("-", _) => "standard input",
         (file, _) => file,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use store::StoreError;
+
+    use super::super::Fault;
+    use super::*;
+
+    /// What is said on the way out, and with which code.
+    fn said(error: &CopyError) -> (u8, String) {
+        match not_restored(error, "copy") {
+            Ok(outcome) => (u8::from(outcome == Outcome::No), String::new()),
+            Err(Fault::Failure(failure)) => (3, failure.to_string()),
+            Err(fault) => panic!("{fault:?}"),
+        }
+    }
+
+    #[test]
+    fn a_copy_is_refused_when_it_is_at_fault_and_nothing_is_said_that_is_not_known() {
+        let (code, text) = said(&CopyError::Unclear(StoreError::Busy));
+        assert!(code == 3 && text.contains("it is not known") && !text.contains("nothing"), "{text}");
+        let (code, text) = said(&CopyError::Database(StoreError::Busy));
+        assert!(code == 3 && text.starts_with("nothing was restored: "), "{text}");
+        let refused = CopyError::Refused { first: 1, last: 2, error: StoreError::Dangling };
+        for refused in [refused, CopyError::NotEmpty("users"), CopyError::Unwanted("no".into())] {
+            assert_eq!(said(&refused), (1, String::new()), "{refused}");
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::super::raw;
 use super::super::sound::Sound;
 use super::Context;
 use super::reach::Reach;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 
 /// What a lease may be.
 const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_mins(1);
@@ -218,7 +218,7 @@ fn tls(
         return Some(None);
     }
     let protocols = Protocols { http1: false, http2: false };
-    let client = Client { ca: raw.ca.as_deref(), identity, protocols, path, ca_key: "ca" };
+    let client = Client { ca: raw.ca.as_deref(), identity, protocols, path, keys: Keys::USUAL };
     Some(Some(context.tls_client(&client)?.0))
 }
 

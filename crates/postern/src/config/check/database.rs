@@ -1,20 +1,28 @@
 //! A database that facts are kept in: where it is.
 
+mod server;
+
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
+use coherence::transport::postgres;
+
 use super::super::fault::KeyPath;
 use super::{Context, version};
 
 /// Where facts are kept. `Debug` shows no URL: it may hold a password.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Database {
     /// As [`store::Store::open`] takes it.
     pub url: String,
     /// The file, with SQLite.
     pub file: Option<PathBuf>,
+    /// How it carries messages between those who share it, with PostgreSQL.
+    pub messages: Option<postgres::Config>,
+    /// What changes with the files that the URL names.
+    tls_version: u64,
 }
 
 impl fmt::Debug for Database {
@@ -24,9 +32,14 @@ impl fmt::Debug for Database {
 }
 
 impl Database {
-    /// What tells that a URL in a file changed.
+    /// A file of SQLite, which is made when it is not there.
+    pub fn of_file(file: &Path) -> Self {
+        Self { url: store::sqlite_url(file), file: Some(file.to_owned()), messages: None, tls_version: 0 }
+    }
+
+    /// What tells that its URL changed, or a file that the URL names.
     pub(in crate::config) fn version(&self) -> u64 {
-        version([self.url.as_bytes()])
+        version([self.url.as_bytes(), &self.tls_version.to_be_bytes()])
     }
 }
 
@@ -46,7 +59,7 @@ impl Stated<'_> {
     pub(super) fn check(&self, context: &mut Context<'_>) -> Option<Database> {
         let (url, at) = self.url(context)?;
         match url.split_once(':') {
-            Some(("postgres" | "postgresql", _)) => Some(Database { url, file: None }),
+            Some(("postgres" | "postgresql", _)) => server::check(&url, &at, context),
             Some(("sqlite", rest)) => sqlite(rest, &at, context),
             // the text may hold a password, so it is not shown
             _ => {
@@ -102,9 +115,26 @@ fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Databas
         return None;
     };
     let file = context.reader.resolve(&PathBuf::from(OsString::from_vec(file)));
-    let url = store::sqlite_url(&file);
-    let url = url.split_once('?').map_or(url.as_str(), |(url, _)| url);
-    Some(Database { url: format!("{url}?{query}"), file: Some(file) })
+    open_to_anybody(&file, at, context);
+    let made = Database::of_file(&file);
+    let url = made.url.split_once('?').map_or(made.url.as_str(), |(url, _)| url);
+    Some(Database { url: format!("{url}?{query}"), ..made })
+}
+
+/// Warns of a database, or of what SQLite keeps beside it, that others can read or change.
+fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
+    for beside in ["", "-wal", "-shm"] {
+        let mut file = file.as_os_str().to_owned();
+        file.push(beside);
+        let file = PathBuf::from(file);
+        if context.reader.access(&file).is_some_and(|access| access.mode & 0o007 != 0) {
+            let what = format!("{} can be read or changed by anybody on this machine", file.display());
+            let hint =
+                "it holds sessions, hashes of passwords and keys: chmod o= it, and what lies beside it";
+            context.faults.warn(at, what, hint);
+            return;
+        }
+    }
 }
 
 /// Without percent-escapes; `None` when one is broken.
@@ -134,7 +164,38 @@ fn has_password(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use auth::time::Timestamp;
+
+    use super::super::super::files::Disk;
     use super::*;
+
+    #[test]
+    fn a_database_that_anybody_can_read_is_warned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let warnings = || {
+            let mut context = Context::new(&Disk, folder.path(), Timestamp::from_secs(1_800_000_000));
+            let path = KeyPath::of("provider");
+            let stated = Stated { url: Some("sqlite://facts.db?mode=rwc"), file: None, path: &path };
+            let database = stated.check(&mut context).unwrap();
+            assert_eq!(database.file, Some(folder.path().join("facts.db")));
+            let report = context.faults.into_report("postern.toml", "", |_, _| 0..0);
+            report.lines().collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(warnings(), "", "there is none yet");
+        for name in ["facts.db", "facts.db-wal", "facts.db-shm"] {
+            let file = folder.path().join(name);
+            fs::write(&file, "").unwrap();
+            fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+            let warning = warnings();
+            let expected = format!("provider.database: {} can be read", file.display());
+            assert!(warning.contains(&expected) && warning.contains("chmod o="), "{warning}");
+            fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
+            assert_eq!(warnings(), "", "a group was chosen");
+        }
+    }
 
     #[test]
     fn passwords_in_urls_are_seen() {

@@ -28,10 +28,10 @@ pub struct SecurityEvents {
 }
 
 /// Where what was told is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum EventsDatabase {
     /// In one of its own.
-    Own(Database),
+    Own(Box<Database>),
     /// In that of the login.
     Login,
     /// In that of the provider.
@@ -79,7 +79,7 @@ fn database(
 ) -> Option<EventsDatabase> {
     if raw.database.is_some() || raw.database_file.is_some() {
         let stated = Stated { url: raw.database.as_deref(), file: raw.database_file.as_deref(), path };
-        return stated.check(context).map(EventsDatabase::Own);
+        return stated.check(context).map(Box::new).map(EventsDatabase::Own);
     }
     let login = sound.file.login.as_ref();
     if login.is_some_and(|login| login.database.is_some() || login.database_file.is_some()) {
@@ -104,7 +104,7 @@ fn one(
     let longest = context.positive(raw.max_token_lifetime.0, &path.key("max_token_lifetime"));
     let tokens_of = tokens_of(sound, raw, path, context);
     let way = match (&raw.endpoint, &raw.poll_url) {
-        (Some(endpoint), None) => pushed(raw, endpoint, path, context),
+        (Some(endpoint), None) => pushed(sound, raw, endpoint, path, context),
         (None, Some(url)) => fetched(raw, url, path, context),
         (None, None) => {
             let hint =
@@ -198,6 +198,7 @@ fn tokens_of(
 }
 
 fn pushed(
+    sound: &Sound,
     raw: &raw::Transmitter,
     endpoint: &str,
     path: &KeyPath,
@@ -208,6 +209,11 @@ fn pushed(
         context.faults.add(&path.key("poll_token_file"), what, "take it out, or `endpoint`");
     }
     let at = path.key("endpoint");
+    let forwards = sound.file.listener.iter().any(|listener| listener.authorization.is_none());
+    if !forwards && !sound.any_unfit("listener") {
+        let what = "nobody could push there: no listener forwards what it gets";
+        context.faults.add(&at, what, "add a [[listener]] without `authorization`, or use `poll_url`");
+    }
     let place = place(endpoint, &at, context);
     let Some(file) = &raw.endpoint_token_file else {
         let hint =

@@ -14,7 +14,7 @@ use super::super::fault::KeyPath;
 use super::super::raw::{self, CertificatePart, ClientCertificateDemand, SubjectPart};
 use super::super::scalar::Timespan;
 use super::super::sound::Sound;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 use super::{Context, unique};
 
 /// An unknown key id fetches at most this often; a shorter refresh would say otherwise.
@@ -65,7 +65,7 @@ pub(super) fn one(
     }
     let tls = if secure {
         let protocols = Protocols { http1: true, http2: false };
-        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, ca_key: "ca" };
+        let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
         Some(context.tls_client(&client)?.0)
     } else {
         None

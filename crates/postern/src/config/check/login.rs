@@ -15,7 +15,7 @@ use super::super::sound::Sound;
 use super::database::Stated;
 use super::paths::plain_path;
 use super::reach::Reach;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 use super::{Context, Database, issuers, unique, version};
 
 /// What the login sets itself in its question.
@@ -316,7 +316,8 @@ fn provider(
             keys: KeySource::Discovery,
             tls: if url.is_https() {
                 let protocols = Protocols { http1: true, http2: false };
-                let client = Client { ca: raw.ca.as_deref(), identity: None, protocols, path, ca_key: "ca" };
+                let client =
+                    Client { ca: raw.ca.as_deref(), identity: None, protocols, path, keys: Keys::USUAL };
                 Some(context.tls_client(&client)?.0)
             } else {
                 None

@@ -40,7 +40,6 @@ pub use coherence::{Broker, Coherence, Follow};
 pub use database::Database;
 pub use events::{EventsDatabase, SecurityEvents};
 pub use provider::{Provider, SecretFile};
-pub(super) use settings::OtlpFiles;
 pub use settings::{Otlp, Settings};
 
 /// What the checks share.
@@ -173,7 +172,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
 }
 
 /// A short digest that changes when a part does.
-fn version<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
+pub(super) fn version<'p>(parts: impl IntoIterator<Item = &'p [u8]>) -> u64 {
     let mut hash = digest::Context::new(&digest::SHA256);
     for part in parts {
         hash.update(&(part.len() as u64).to_be_bytes());

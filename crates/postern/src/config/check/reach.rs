@@ -9,7 +9,7 @@ use rustls::ClientConfig;
 
 use super::super::fault::KeyPath;
 use super::Context;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 
 /// The keys that say so.
 pub(super) struct Reach<'a> {
@@ -71,7 +71,7 @@ impl Reach<'_> {
         };
         if url.is_https() {
             let protocols = Protocols { http1: true, http2: true };
-            let client = Client { ca: self.ca, identity, protocols, path, ca_key: "ca" };
+            let client = Client { ca: self.ca, identity, protocols, path, keys: Keys::USUAL };
             let (tls, version) = context.tls_client(&client)?;
             return Some((Some(tls), version));
         }

@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::super::fault::{Faults, KeyPath};
 use super::super::raw;
 use super::Context;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 use super::trust::TrustList;
 
 /// What the process is told besides what it does with requests.
@@ -45,22 +45,6 @@ pub struct Otlp {
     pub endpoint: Endpoint,
     /// `service.name`.
     pub service: String,
-    /// What tells that a file changed under its name.
-    pub(in crate::config) files: OtlpFiles,
-}
-
-/// Digests of the files that are read for the collector; 0 without one.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::config) struct OtlpFiles {
-    pub(in crate::config) headers: u64,
-    pub(in crate::config) ca: u64,
-}
-
-/// A short secret can be found by its digest.
-impl std::fmt::Debug for OtlpFiles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OtlpFiles").finish_non_exhaustive()
-    }
 }
 
 pub(super) fn check(file: &raw::File, context: &mut Context<'_>) -> Option<Settings> {
@@ -132,8 +116,7 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         context.faults.add(&path.key("otlp_endpoint"), NO_URL, URL_HINT);
         return Err(());
     };
-    let (headers, headers_digest) = headers(raw, &path, context)?;
-    let mut files = OtlpFiles { headers: headers_digest, ca: 0 };
+    let headers = headers(raw, &path, context)?;
     let tls = match (url.is_https(), &raw.otlp_ca) {
         (false, Some(_)) => {
             context.faults.add(
@@ -146,15 +129,13 @@ fn otlp(raw: &raw::Telemetry, context: &mut Context<'_>) -> Result<Option<Otlp>,
         (false, None) => None,
         (true, ca) => {
             let protocols = Protocols { http1: true, http2: false };
-            let client =
-                Client { ca: ca.as_deref(), identity: None, protocols, path: &path, ca_key: "otlp_ca" };
-            let (config, digest) = context.tls_client(&client).ok_or(())?;
-            files.ca = if ca.is_some() { digest } else { 0 };
-            Some(config)
+            let keys = Keys { ca: "otlp_ca", ..Keys::USUAL };
+            let client = Client { ca: ca.as_deref(), identity: None, protocols, path: &path, keys };
+            Some(context.tls_client(&client).ok_or(())?.0)
         }
     };
     match Endpoint::new(endpoint, &headers, tls) {
-        Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone(), files })),
+        Ok(endpoint) => Ok(Some(Otlp { endpoint, service: raw.service.clone() })),
         Err(fault) => {
             collector_fault(&fault, raw, &path, &mut context.faults);
             Err(())
@@ -183,13 +164,13 @@ fn collector_fault(fault: &EndpointFault, raw: &raw::Telemetry, path: &KeyPath, 
     }
 }
 
-/// The headers in the file, and a digest of it.
+/// The headers in the file.
 fn headers(
     raw: &raw::Telemetry,
     path: &KeyPath,
     context: &mut Context<'_>,
-) -> Result<(Vec<(String, String)>, u64), ()> {
-    let Some(file) = &raw.otlp_headers_file else { return Ok((Vec::new(), 0)) };
+) -> Result<Vec<(String, String)>, ()> {
+    let Some(file) = &raw.otlp_headers_file else { return Ok(Vec::new()) };
     let at = path.key("otlp_headers_file");
     let text = context.read(file, &at).ok_or(())?;
     let mut headers = Vec::new();
@@ -209,7 +190,7 @@ fn headers(
             }
         }
     }
-    Ok((headers, super::version([text.as_slice()])))
+    Ok(headers)
 }
 
 /// Peers whose answers carry `Server-Timing`.

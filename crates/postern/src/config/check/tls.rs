@@ -23,43 +23,82 @@ pub(super) struct Client<'a> {
     pub(super) protocols: Protocols,
     /// Path of the table that holds the keys.
     pub(super) path: &'a KeyPath,
-    /// Key of `ca`.
-    pub(super) ca_key: &'static str,
+    pub(super) keys: Keys,
+}
+
+/// What the file calls the parts of a [`Client`].
+#[derive(Clone, Copy)]
+pub(super) struct Keys {
+    pub(super) ca: &'static str,
+    pub(super) certificate: &'static str,
+    pub(super) key: &'static str,
+}
+
+impl Keys {
+    /// What they are called wherever nothing else is said.
+    pub(super) const USUAL: Self = Self { ca: "ca", certificate: "certificate", key: "key" };
+}
+
+/// Who vouches for a server, and what that was read from.
+pub(super) struct Roots {
+    pub(super) store: Arc<RootCertStore>,
+    read: Vec<u8>,
+}
+
+impl Roots {
+    /// Nobody: for a server whose certificate is not asked for its origin.
+    pub(super) fn nobody() -> Self {
+        Self { store: Arc::new(RootCertStore::empty()), read: Vec::new() }
+    }
 }
 
 impl Context<'_> {
     /// TLS towards a server, and a digest of all it was made from.
     pub(super) fn tls_client(&mut self, client: &Client<'_>) -> Option<(Arc<ClientConfig>, u64)> {
-        let mut material = Vec::new();
-        let roots = match client.ca {
-            Some(ca) => {
-                let path = client.path.key(client.ca_key);
-                material.push(self.read(ca, &path)?);
-                let ca = self.reader.resolve(ca);
-                gateway::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?
-            }
-            None => self.system_roots(client.path)?,
+        let roots = self.roots(client)?;
+        self.tls_client_by(&roots, client)
+    }
+
+    /// Who vouches for a server: those in its file, or whom the system trusts.
+    pub(super) fn roots(&mut self, client: &Client<'_>) -> Option<Roots> {
+        let Some(ca) = client.ca else {
+            return Some(Roots { store: self.system_roots(client.path)?, read: Vec::new() });
         };
+        let path = client.path.key(client.keys.ca);
+        let read = self.read(ca, &path)?;
+        let ca = self.reader.resolve(ca);
+        let store = gateway::tls::roots_from_file(&ca).map_err(|error| self.tls_fault(&path, &error)).ok()?;
+        Some(Roots { store, read })
+    }
+
+    /// The same as [`Self::tls_client`] where it is known who vouches.
+    pub(super) fn tls_client_by(
+        &mut self,
+        roots: &Roots,
+        client: &Client<'_>,
+    ) -> Option<(Arc<ClientConfig>, u64)> {
+        let Client { path, keys, .. } = client;
+        let mut material = vec![roots.read.clone()];
         let mut resolved = None;
         if let Some((certificate, key)) = client.identity {
-            let (at_certificate, at_key) = (client.path.key("certificate"), client.path.key("key"));
+            let (at_certificate, at_key) = (path.key(keys.certificate), path.key(keys.key));
             let (read_certificate, read_key) =
                 (self.read(certificate, &at_certificate), self.read(key, &at_key));
             material.extend([read_certificate?, read_key?]);
             resolved = Some((self.reader.resolve(certificate), self.reader.resolve(key)));
         }
         let files = resolved.as_ref().map(|(certificate, key)| Files { certificate, key });
-        match gateway::tls::client_config(roots, files, client.protocols, self.now) {
+        match gateway::tls::client_config(roots.store.clone(), files, client.protocols, self.now) {
             Ok(Built { config, warnings }) => {
-                self.tls_warnings(client.path, &warnings);
+                self.tls_warnings(path, &warnings);
                 Some((config, super::version(material.iter().map(Vec::as_slice))))
             }
             Err(error) => {
                 let key = match (&resolved, faulty_file(&error)) {
-                    (Some((_, key)), Some(file)) if file == key => "key",
-                    _ => "certificate",
+                    (Some((_, key)), Some(file)) if file == key => keys.key,
+                    _ => keys.certificate,
                 };
-                self.tls_fault(&client.path.key(key), &error);
+                self.tls_fault(&path.key(key), &error);
                 None
             }
         }

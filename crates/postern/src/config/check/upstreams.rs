@@ -10,7 +10,7 @@ use rustls::pki_types::ServerName;
 use super::super::fault::KeyPath;
 use super::super::raw;
 use super::super::sound::Sound;
-use super::tls::Client;
+use super::tls::{Client, Keys};
 use super::{Context, names, unique, used};
 
 pub(super) fn check(sound: &Sound, context: &mut Context<'_>) -> Vec<Arc<Upstream>> {
@@ -152,7 +152,7 @@ fn tls(
     };
     let http2 = raw.protocol == raw::UpstreamProtocol::Http2;
     let protocols = Protocols { http1: !http2, http2 };
-    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, ca_key: "ca" };
+    let client = Client { ca: tls.ca.as_deref(), identity, protocols, path: &at, keys: Keys::USUAL };
     match context.tls_client(&client) {
         Some((client, material)) if sound => {
             let name = tls.server_name.as_deref().unwrap_or_default();

@@ -11,7 +11,7 @@ use super::issuer::Algorithm;
 
 /// Security events: what issuers elsewhere tell of their own accord of sessions that ended, credentials and claims that changed
 /// (`OpenID` Shared Signals Framework 1.0, CAEP 1.0). Their tokens and sessions are then refused at once, and not when they expire.
-/// See `docs/security-events.md`. Read at start only.
+/// See `docs/security-events.md`. Read at start only, but for what transmitters push with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecurityEvents {
@@ -47,11 +47,11 @@ pub struct Transmitter {
     #[serde(default = "secs::<86400>")]
     pub max_token_lifetime: Timespan,
     /// Where events are pushed to (RFC 8935), as the transmitter is told: `https://app.example/events/id`. Every listener that forwards
-    /// takes them there, before any route.
+    /// takes them there, before any route; one with `authorization` does not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<String>,
     /// File with the bearer token that the transmitter shows there; one on each line, of which any will do. At least 16 characters,
-    /// and nobody else's to read.
+    /// and nobody else's to read. Read again on a reload: one that is taken out lets nobody in any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoint_token_file: Option<PathBuf>,
     /// Where events are fetched (RFC 8936).

@@ -16,6 +16,37 @@ fn http_more_than_100_fields_are_431() {
     assert_eq!(f.upstream.seen().len(), 1);
 }
 
+/// Each field is compared with each that a `Connection` field names, so they are few.
+#[test]
+fn http_more_than_16_nominated_fields_are_431_of_a_client_and_502_of_an_upstream() {
+    let options = |n: usize| (0..n).map(|i| format!("x-{i}")).collect::<Vec<_>>().join(",");
+    let f = Fixture::with(
+        Setup::default(),
+        Upstream::answering(|seen, socket| {
+            // As many as it is told to, each beside a field of that name.
+            let told = seen.line().split(['=', ' ']).nth(2).and_then(|n| n.parse().ok()).unwrap_or(0);
+            let options = (0..told).map(|i| format!("y-{i}")).collect::<Vec<_>>().join(",");
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: keep-alive,{options}\r\nY-0: 1\r\nY-15: 1\r\nZ: 1\r\n\r\n"
+            );
+            socket.write_all(answer.as_bytes()).is_ok()
+        }),
+    );
+    let fields = |n: usize| format!("Connection: keep-alive,{}\r\nX-0: 1\r\nX-15: 1\r\nZ: 1\r\n", options(n));
+    let response = f.send(f.request("/?n=16", &fields(16)));
+    assert_eq!(response.status, 200);
+    assert_eq!((response.value("y-0"), response.value("y-15"), response.value("z")), (None, None, Some("1")));
+    let seen = f.upstream.only();
+    assert!(seen.values("x-0").is_empty() && seen.values("x-15").is_empty(), "{seen:?}");
+    assert_eq!(seen.values("z"), ["1"]);
+    let response = f.send(f.request("/", &fields(17)));
+    assert!(response.status == 431 && response.closes(), "{}", response.head);
+    let many = format!("Connection: {}\r\n", "a,".repeat(15_000));
+    assert_eq!(f.send(f.request("/", &many)).status, 431);
+    assert_eq!(f.upstream.seen().len(), 1);
+    assert_eq!(f.get("/?n=17").status, 502);
+}
+
 #[test]
 fn http_heads_over_32_kib_are_431() {
     let f = Fixture::new();
@@ -58,7 +89,7 @@ fn http_a_head_has_a_deadline_however_slowly_it_comes() {
 
 #[test]
 fn http_an_idle_connection_is_closed_without_a_word() {
-    let setup = Setup { listener: "timeouts = { idle = \"300ms\" }".into(), ..Setup::default() };
+    let setup = Setup { listener: "timeouts = { idle = \"2s\" }".into(), ..Setup::default() };
     let f = Fixture::with(setup, Upstream::start());
     let mut fresh = f.connect();
     let mut used = f.connect();

@@ -18,7 +18,7 @@ use super::login_provider::{Browser, Played, parameters};
 
 const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
-const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
 /// A gateway that people log in at, and everything around it.
 pub(super) struct Stage {
@@ -77,7 +77,7 @@ impl Stage {
     }
 }
 
-fn setup(provider: &Played, more: &str) -> Setup {
+pub(super) fn setup(provider: &Played, more: &str) -> Setup {
     Setup {
         route: "login = true".into(),
         more: format!(
@@ -90,7 +90,7 @@ fn setup(provider: &Played, more: &str) -> Setup {
     }
 }
 
-fn gateway(
+pub(super) fn gateway(
     provider: &Played,
     clock: &Arc<ManualClock>,
     more: &str,
@@ -106,7 +106,7 @@ fn start(setup: &Setup, clock: &Arc<ManualClock>, sessions: Option<Arc<dyn Sessi
 }
 
 /// A folder with what a login needs.
-fn keyed() -> tempfile::TempDir {
+pub(super) fn keyed() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let keys = dir.path().join("keys");
     std::fs::write(&keys, KEY).unwrap();
@@ -115,11 +115,9 @@ fn keyed() -> tempfile::TempDir {
     dir
 }
 
-fn database() -> Arc<dyn SessionStore> {
+pub(super) fn database() -> Arc<dyn SessionStore> {
     let dir = tempfile::tempdir().unwrap().keep();
-    let file = dir.join("sessions.db");
-    let url = store::sqlite_url(&file);
-    let database = postern::config::Database { url, file: Some(file) };
+    let database = postern::config::Database::of_file(&dir.join("sessions.db"));
     let store = CONTROL.block_on(sessions::open(&database)).unwrap();
     Arc::new(Sessions::new(store, CONTROL.handle().clone()))
 }
@@ -472,7 +470,7 @@ fn somebody_else_in_the_same_browser_ends_the_session_before() {
 
 #[test]
 fn a_name_that_we_never_gave_out_is_not_asked_about() {
-    let stage = Stage::new("", Some(Arc::new(Broken)));
+    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
     for cookie in ["A".repeat(43), "A".repeat(86), "x".into()] {
         let mut browser = stage.browser();
         browser.cookies.insert("__Host-postern".into(), cookie);
@@ -924,7 +922,7 @@ fn an_upstream_is_given_the_access_token_when_it_is_said_so() {
 
 #[test]
 fn a_database_that_is_gone_is_503() {
-    let stage = Stage::new("", Some(Arc::new(Broken)));
+    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
     assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
@@ -941,42 +939,73 @@ fn a_database_that_is_gone_is_503() {
     }
 }
 
+#[test]
+fn a_database_that_says_nothing_is_503() {
+    let stage = Stage::new("", Some(Arc::new(Broken::Silent)));
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: app.test\r\nAccept: text/html\r\nCookie: __Host-postern={}\r\n\r\n",
+        stage.kept_elsewhere()
+    );
+    // One asks, the other waits for what it is told; and so does whoever comes later.
+    for _ in 0..2 {
+        let mut clients = [stage.fixture.connect(), stage.fixture.connect()];
+        for client in &mut clients {
+            client.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+            client.send(&head);
+        }
+        for mut client in clients {
+            let told = client.response();
+            assert_eq!((told.status, told.value("retry-after")), (503, Some("1")));
+        }
+    }
+}
+
 /// A store whose database is gone.
-struct Broken;
+enum Broken {
+    /// It says so.
+    Gone,
+    /// It says nothing.
+    Silent,
+}
 
 mod broken {
     use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
 
     use super::{Broken, Timestamp};
 
-    fn gone<'s, T: Send + 's>() -> Answer<'s, T> {
-        Box::pin(async { Err(StoreFault("gone".into())) })
+    impl Broken {
+        fn answer<'s, T: Send + 's>(&self) -> Answer<'s, T> {
+            match self {
+                Self::Gone => Box::pin(async { Err(StoreFault("gone".into())) }),
+                Self::Silent => Box::pin(std::future::pending()),
+            }
+        }
     }
 
     impl SessionStore for Broken {
         fn insert(&self, _: Kept) -> Answer<'_, ()> {
-            gone()
+            self.answer()
         }
         fn find(&self, _: Digest, _: Timestamp) -> Answer<'_, Option<Kept>> {
-            gone()
+            self.answer()
         }
         fn claim(&self, _: Digest, _: u64, _: Timestamp, _: Timestamp) -> Answer<'_, bool> {
-            gone()
+            self.answer()
         }
         fn replace(&self, _: Digest, _: u64, _: Vec<u8>) -> Answer<'_, bool> {
-            gone()
+            self.answer()
         }
         fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
-            gone()
+            self.answer()
         }
         fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
-            gone()
+            self.answer()
         }
         fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
-            gone()
+            self.answer()
         }
         fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
-            gone()
+            self.answer()
         }
     }
 }

@@ -14,6 +14,7 @@ mod lifecycle;
 mod limits;
 mod login;
 mod login_fronts;
+mod login_lasting;
 mod login_openshift;
 mod login_provider;
 mod login_revoked;

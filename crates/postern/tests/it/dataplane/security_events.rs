@@ -13,8 +13,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gateway::clock::ManualClock;
 use serde_json::{Value, json};
+use store::{Epoch, Store};
 
-use super::harness::{Upstream, now};
+use super::harness::{CONTROL, Upstream, now};
 use super::login_provider::{Browser, Played};
 use crate::support::{Folder, Running, exchange, free, get};
 
@@ -113,8 +114,19 @@ impl Town {
 
     /// Status and error code of what a pushed token is answered.
     fn push(&self, token: &str) -> (u16, String) {
-        let lines = format!("Content-Type: application/secevent+jwt\r\nAuthorization: Bearer {BEARER}\r\n");
+        self.push_by(BEARER, token)
+    }
+
+    /// The same of whoever shows this.
+    fn push_by(&self, bearer: &str, token: &str) -> (u16, String) {
+        let lines = format!("Content-Type: application/secevent+jwt\r\nAuthorization: Bearer {bearer}\r\n");
         answered(&self.send(&lines, token))
+    }
+
+    /// Has the configuration read again, and answers what is said of it.
+    fn reload(&mut self) {
+        self.process.signal("-HUP");
+        self.process.wait_for("configuration applied");
     }
 
     /// Tells of an event about a subject.
@@ -225,7 +237,8 @@ fn every_kind_of_event_does_what_it_says() {
         town.provider.access_token(&claims)
     };
     for kind in ["session-revoked", "credential-change", "token-claims-change"] {
-        let (old, new) = (token(kind, now() - 10), token(kind, now() + 2));
+        // Within the skew of the issuer, and later than whatever is told of here.
+        let (old, new) = (token(kind, now() - 10), token(kind, now() + 20));
         assert_eq!((town.status(&old), town.status(&new)), (200, 200));
         assert!(same(&town.tell(kind, &user(kind)), TAKEN), "{kind}");
         assert_eq!((town.status(&old), town.status(&new)), (401, 200), "{kind}");
@@ -492,4 +505,64 @@ fn what_was_made_before_all_that_is_remembered_is_refused() {
     assert_eq!(town.status(&of(json!(now() - day - 60))), 401);
     assert_eq!(town.status(&of(Value::Null)), 401, "nobody knows how old it is");
     assert_eq!(town.status(&of(json!(now() - day + 600))), 200);
+}
+
+#[test]
+fn a_token_that_is_taken_out_of_its_file_lets_nobody_in_any_more() {
+    let mut town = Town::new("exchanged");
+    let newer = "what-the-transmitter-shows-from-now-on";
+    let event = town.provider.signed("secevent+jwt", &json!({}));
+    assert!(same(&town.push_by(newer, &event), (401, "authentication_failed")));
+    town.folder.write("bearer", format!("{newer}\n{BEARER}\n"));
+    town.reload();
+    assert!(same(&town.push_by(BEARER, &event), TAKEN) && same(&town.push_by(newer, &event), TAKEN));
+    town.folder.write("bearer", newer);
+    town.reload();
+    assert!(same(&town.push_by(BEARER, &event), (401, "authentication_failed")));
+    assert!(same(&town.push_by(newer, &event), TAKEN));
+    // Nor does a file of another name wait for a restart.
+    let other = town.folder.write("other", "what-the-transmitter-shows-at-last");
+    std::fs::set_permissions(other, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let file = town.folder.0.join("postern.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(
+        &file,
+        text.replace("endpoint_token_file = \"bearer\"", "endpoint_token_file = \"other\""),
+    )
+    .unwrap();
+    town.reload();
+    assert!(same(&town.push_by(newer, &event), (401, "authentication_failed")));
+    assert!(same(&town.push_by("what-the-transmitter-shows-at-last", &event), TAKEN));
+}
+
+#[test]
+fn what_was_told_outlasts_sessions_that_a_reload_let_last_longer() {
+    let mut town = Town::new("longer");
+    let file = town.folder.0.join("postern.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let day = 24 * 60 * 60;
+    let tell = |town: &Town, sid: &str| {
+        let answer = town.tell("session-revoked", &json!({"format": "sid", "sid": sid}));
+        assert!(same(&answer, TAKEN), "{answer:?}");
+    };
+    let live = |town: &mut Town, lifetime: &str| {
+        let keys = "keys_file = \"keys\"\n";
+        std::fs::write(&file, text.replace(keys, &format!("{keys}lifetime = \"{lifetime}\"\n"))).unwrap();
+        town.reload();
+    };
+    tell(&town, "before");
+    live(&mut town, "30d");
+    tell(&town, "after");
+    // Sessions that began meanwhile are there for as long.
+    live(&mut town, "1h");
+    tell(&town, "later");
+    let remembered = CONTROL.block_on(async {
+        let url = store::sqlite_url(&town.folder.0.join("events.db"));
+        let store = Store::open(&url, Epoch([7; 16])).await.unwrap();
+        let denied = store.denied(None, 100).await.unwrap();
+        store.close().await;
+        denied.into_iter().map(|denied| denied.until.as_secs() - now()).collect::<Vec<_>>()
+    });
+    let around = |days: u64| remembered.iter().filter(|left| left.abs_diff(days * day) < 600).count();
+    assert_eq!((remembered.len(), around(1), around(30)), (3, 1, 2), "{remembered:?}");
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::harness::{Fixture, Setup, Upstream};
 
-const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+pub(super) const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// Switches, then sends back what it gets in capitals, until `bye`.
-fn shouting() -> Upstream {
+pub(super) fn shouting() -> Upstream {
     Upstream::answering(|_, s| {
         s.write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: x\r\n\r\nhello").unwrap();
         let mut chunk = [0; 1024];

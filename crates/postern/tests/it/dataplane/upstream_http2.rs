@@ -11,6 +11,7 @@ use http::{HeaderMap, Response};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::harness::{CONTROL, Fixture, PATIENCE, Setup, Upstream};
+use super::http2::{connect, get, request, run};
 use super::identity::aliases;
 
 /// An HTTP/2 upstream that writes down what it was asked.
@@ -141,6 +142,29 @@ fn an_http2_upstream_sees_the_clients_host_or_its_own() {
     assert_eq!(authority(0), "app.test");
     assert_eq!(authority(1), upstream.address.to_string());
     assert_eq!(seen[1].headers["x-forwarded-host"], "app.test");
+}
+
+/// A length in an answer to HEAD is that of the answer to GET (RFC 9110 §8.6); an upstream that tells none has not said 0.
+#[test]
+fn http_an_answer_to_head_has_no_length_that_the_upstream_did_not_tell() {
+    let upstream = Http2Upstream::start(USUAL);
+    let f = Fixture::with(upstream.setup(), Upstream::start());
+    let mut client = f.connect();
+    for (method, length) in [("HEAD", None), ("GET", Some("0")), ("HEAD", None)] {
+        client.send(format!("{method} /open HTTP/1.1\r\nHost: app.test\r\n\r\n"));
+        let head = client.head();
+        assert_eq!((head.status, head.value("content-length")), (200, length), "{method}");
+        assert_eq!(head.value("transfer-encoding"), None, "{method}");
+    }
+    run(async {
+        let send = connect(f.address).await;
+        for (method, length) in [("HEAD", None), ("GET", Some("0"))] {
+            let (head, body) = get(&send, request(&f, method, "/open")).await;
+            let told = head.headers.get("content-length").map(|value| value.to_str().unwrap());
+            assert_eq!((head.status.as_u16(), told, body.len()), (200, length, 0), "{method}");
+        }
+    });
+    assert_eq!(upstream.seen().len(), 5);
 }
 
 #[test]

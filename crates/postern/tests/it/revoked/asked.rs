@@ -7,7 +7,7 @@ use super::town::{BOUND, CUT, Node, Town, authority, service, until};
 use crate::support::{Running, free, postern, said};
 
 /// A process with a listener and these tables; it follows the town's provider, at another place if one is named.
-fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {
+pub(super) fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {
     let (issuer, gateway, admin) = (&town.nodes[0].provider, free(), free());
     let secret = town.folder.0.join("follow.secret");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -22,7 +22,7 @@ fn gateway(town: &Town, listener: &str, follow: &str, tables: &str) -> Node {
     Node { provider: issuer.clone(), gateway, admin, process, file }
 }
 
-const FOLLOW: &str = "follow_secret_file = \"follow.secret\"";
+pub(super) const FOLLOW: &str = "follow_secret_file = \"follow.secret\"";
 
 /// What is asked: it lets in whoever has a token, for a minute.
 fn authorizer(town: &Town) -> Node {

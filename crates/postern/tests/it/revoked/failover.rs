@@ -167,6 +167,36 @@ fn carry(from: &TcpStream, to: &TcpStream) {
 }
 
 #[test]
+fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
+    let primary = Server::primary();
+    let standby = Server::standby(&primary);
+    for setting in ["ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()"] {
+        primary.ask(setting);
+    }
+    let synchronous = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'";
+    until(|| primary.ask(synchronous) == "1", "synchronous");
+    let town = Town::new("deposed", 1, &primary.url());
+    let (node, elsewhere) = (&town.nodes[0], town.elsewhere(""));
+    let (token, opaque) = (node.token(), node.token_of("opaque"));
+    for gateway in [node, &elsewhere] {
+        assert_eq!([gateway.status(&token), gateway.status(&opaque)], [200; 2]);
+    }
+    // From here on the standby may be promoted, and revoke what it likes: this one could not tell.
+    standby.signal("-STOP");
+    for gateway in [node, &elsewhere] {
+        until(|| gateway.status(&token) == 503, "without a lease");
+        let answered = "postern_authority_questions_total{authority=\"opaque\",result=\"good\"}";
+        let before = gateway.metric(answered);
+        assert_eq!(gateway.status(&opaque), 503);
+        assert!(gateway.metric(answered) > before, "it can still be read");
+    }
+    standby.signal("-CONT");
+    for gateway in [node, &elsewhere] {
+        until(|| [&token, &opaque].iter().all(|token| gateway.status(token) == 200), "back");
+    }
+}
+
+#[test]
 fn a_failover_that_loses_something_begins_another_history() {
     let primary = Server::primary();
     let standby = Server::standby(&primary);

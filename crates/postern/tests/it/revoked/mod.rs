@@ -5,6 +5,7 @@ mod everywhere;
 mod failover;
 mod sieve;
 mod town;
+mod waiting;
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -158,6 +159,29 @@ fn a_gateway_that_hears_of_nobody_admits_nobody_and_calls_no_token_bad() {
     town.nodes[0].process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
     until(|| elsewhere.status(&token) == 200, "admitted again");
     assert_eq!(elsewhere.status(&revoked), 401, "what was refused once stays refused");
+}
+
+#[test]
+fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
+    let town = Town::new("swallowed", 1, "sqlite://postern.db?mode=rwc");
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
+    let token = town.nodes[0].token();
+    // They are looked at at different times.
+    let open = || {
+        std::thread::sleep(Duration::from_millis(120));
+        elsewhere.stream(&token)
+    };
+    let streams: Vec<_> = (0..4).map(|_| open()).collect();
+    sieve.swallow("/coherence/messages");
+    sieve.swallow("/coherence/confirm");
+    let silent = Instant::now();
+    let late = Duration::from_millis(400);
+    for stream in streams {
+        let after = stream.join().unwrap() - silent;
+        assert!(after < CUT + late, "cut {after:?} after the last word");
+    }
+    assert_eq!(elsewhere.status(&token), 503);
 }
 
 #[test]

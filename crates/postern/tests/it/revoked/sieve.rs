@@ -1,6 +1,6 @@
 //! A proxy before a provider's node that lets some of its endpoints through and others not.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,9 +9,12 @@ use std::sync::{Arc, Mutex};
 /// The proxy. Each connection is for one request.
 pub(super) struct Sieve {
     pub(super) url: String,
-    shut: Arc<Mutex<BTreeSet<&'static str>>>,
+    shut: Arc<Mutex<Shut>>,
     kept: Arc<AtomicUsize>,
 }
+
+/// The paths that do not come through, and whether that is said.
+type Shut = BTreeMap<&'static str, bool>;
 
 impl Sieve {
     pub(super) fn before(provider: &str) -> Self {
@@ -33,7 +36,12 @@ impl Sieve {
 
     /// From here on requests for this path are answered with 404.
     pub(super) fn shut(&self, path: &'static str) {
-        self.shut.lock().unwrap().insert(path);
+        self.shut.lock().unwrap().insert(path, true);
+    }
+
+    /// From here on requests for this path are not answered at all.
+    pub(super) fn swallow(&self, path: &'static str) {
+        self.shut.lock().unwrap().insert(path, false);
     }
 
     /// Requests that did not come through.
@@ -42,7 +50,7 @@ impl Sieve {
     }
 }
 
-fn carry(mut client: TcpStream, provider: &str, shut: &Mutex<BTreeSet<&'static str>>, kept: &AtomicUsize) {
+fn carry(mut client: TcpStream, provider: &str, shut: &Mutex<Shut>, kept: &AtomicUsize) {
     let mut from = BufReader::new(client.try_clone().unwrap());
     let mut lines = Vec::new();
     loop {
@@ -56,8 +64,14 @@ fn carry(mut client: TcpStream, provider: &str, shut: &Mutex<BTreeSet<&'static s
         lines.push(line);
     }
     let path = lines[0].split(' ').nth(1).unwrap_or_default();
-    if shut.lock().unwrap().iter().any(|shut| path.starts_with(shut)) {
+    let said = shut.lock().unwrap().iter().find(|(shut, _)| path.starts_with(**shut)).map(|(_, said)| *said);
+    if let Some(said) = said {
         kept.fetch_add(1, Ordering::Relaxed);
+        if !said {
+            // Until whoever asked gives up.
+            let _ = std::io::copy(&mut from, &mut std::io::sink());
+            return;
+        }
         let _ = client.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         return;
     }

@@ -169,6 +169,17 @@ pub(super) fn until(mut what: impl FnMut() -> bool, name: &str) {
     }
 }
 
+/// What a gateway answers.
+pub(super) fn call(gateway: &str, path: &str, token: &str) -> String {
+    exchange(
+        gateway,
+        &format!(
+            "GET {path} HTTP/1.1\r\nHost: {gateway}\r\nConnection: close\r\n\
+             Authorization: Bearer {token}\r\n\r\n"
+        ),
+    )
+}
+
 impl Node {
     pub(super) fn begun(&mut self) {
         self.process.wait_for("listening");
@@ -206,14 +217,7 @@ impl Node {
     }
 
     pub(super) fn call(&self, path: &str, token: &str) -> String {
-        let address = &self.gateway;
-        exchange(
-            address,
-            &format!(
-                "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-                 Authorization: Bearer {token}\r\n\r\n"
-            ),
-        )
+        call(&self.gateway, path, token)
     }
 
     pub(super) fn status(&self, token: &str) -> u16 {

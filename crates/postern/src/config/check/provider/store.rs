@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::super::super::fault::KeyPath;
 use super::super::super::raw;
-use super::super::{Context, Database, version};
+use super::super::{Context, Database};
 
 /// The file with the provider's secret. `Debug` shows its name alone.
 #[derive(Clone)]
@@ -22,13 +22,6 @@ pub struct SecretFile {
 impl fmt::Debug for SecretFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SecretFile").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl SecretFile {
-    /// What tells that the content changed; 0 while there is none.
-    pub(in crate::config) fn version(&self) -> u64 {
-        self.text.as_ref().map_or(0, |text| version([text.trim().as_bytes()]))
     }
 }
 

@@ -1,0 +1,415 @@
+//! What the URL of a database says, read once for all who connect by it.
+//!
+//! Owns: parameters, their spellings and their places, and which protection of a connection is asked for ([`Mode`]). Does not own:
+//! files that it names, connecting.
+//!
+//! Two clients connect by one URL: `sqlx`, which facts go through, and this crate's, which messages go through. Each has spellings that
+//! the other does not know, and what `sqlx` is not told it takes from the environment of the process. So nobody is given the URL as it
+//! was written: [`Url::text`] writes it anew, with names and escapes that both know, each parameter once, and always with a mode. What
+//! is not certain to mean the same to both is refused. No error repeats any of it: there may be a password in it.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use tokio_postgres::config::Host;
+
+use super::chain;
+use crate::transport::Address;
+
+const MODE: &str = "sslmode";
+const ROOT: &str = "sslrootcert";
+const CERTIFICATE: &str = "sslcert";
+const KEY: &str = "sslkey";
+const HOST: &str = "host";
+const PORT: &str = "port";
+/// For facts alone.
+const STATEMENTS: &str = "statement-cache-capacity";
+
+/// How parameters may be written, and the name that both clients know.
+const NAMES: [(&str, &str); 17] = [
+    (MODE, MODE),
+    ("ssl-mode", MODE),
+    (ROOT, ROOT),
+    ("ssl-root-cert", ROOT),
+    ("ssl-ca", ROOT),
+    (CERTIFICATE, CERTIFICATE),
+    ("ssl-cert", CERTIFICATE),
+    (KEY, KEY),
+    ("ssl-key", KEY),
+    (HOST, HOST),
+    (PORT, PORT),
+    ("dbname", "dbname"),
+    ("user", "user"),
+    ("password", "password"),
+    ("application_name", "application_name"),
+    ("options", "options"),
+    (STATEMENTS, STATEMENTS),
+];
+/// What the client for messages is not told: encryption is not its own here, and it keeps no statements.
+const NOT_OURS: [&str; 5] = [MODE, ROOT, CERTIFICATE, KEY, STATEMENTS];
+
+/// Why a URL is none of a PostgreSQL server, or is not certain to mean the same to everybody.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlError {
+    /// It cannot be read.
+    #[error("the database URL cannot be used: {0}; write postgres://user@host/database")]
+    Unreadable(String),
+    /// It names no server.
+    #[error("the database URL names no host; write postgres://user@host/database")]
+    NoHost,
+    /// Some read it up to there, others on.
+    #[error("the database URL holds a space, a control character or a #; escape it, a # as %23")]
+    Unescaped,
+    /// A parameter that one of the clients does not know or would read as another.
+    #[error(
+        "parameter {0} of the database URL is not understood; it is the name=value, with percent-escapes, of host, port, dbname, \
+         user, password, application_name, options, sslmode, sslrootcert, sslcert, sslkey or statement-cache-capacity"
+    )]
+    Parameter(usize),
+    /// Which of them counts is not the same to everybody.
+    #[error("the database URL says {0} twice; keep one")]
+    Twice(&'static str),
+    /// No mode of protection.
+    #[error(
+        "the sslmode of the database URL is none; write verify-full, verify-ca, require, prefer or disable"
+    )]
+    Mode,
+    /// It names whom to trust, and asks for nothing of the kind.
+    #[error(
+        "the database URL names an sslrootcert, and with its sslmode no certificate is verified; write sslmode=verify-full"
+    )]
+    Unverified,
+    /// Half an identity.
+    #[error("the database URL names one of sslcert and sslkey; a certificate is of no use without its key")]
+    HalfIdentity,
+    /// It asks for more than is given.
+    #[error("the database URL asks for TLS (sslmode), and nothing says here whom to trust")]
+    Unencrypted,
+}
+
+/// How a connection is protected (libpq's `sslmode`). A Unix socket never is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Not at all. `allow` is this too: no client here tries TLS second.
+    Disable,
+    /// Encrypted if the server offers it, whoever it is.
+    Prefer,
+    /// Encrypted, whoever the server is.
+    Require,
+    /// Encrypted, with a server whose certificate comes from whom we trust, whatever names are in it.
+    VerifyCa,
+    /// Encrypted, with the server that is named.
+    VerifyFull,
+}
+
+impl Mode {
+    fn read(text: &str) -> Option<Self> {
+        Some(match &*text.to_ascii_lowercase() {
+            "disable" | "allow" => Self::Disable,
+            "prefer" => Self::Prefer,
+            "require" => Self::Require,
+            "verify-ca" => Self::VerifyCa,
+            "verify-full" => Self::VerifyFull,
+            _ => return None,
+        })
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Disable => "disable",
+            Self::Prefer => "prefer",
+            Self::Require => "require",
+            Self::VerifyCa => "verify-ca",
+            Self::VerifyFull => "verify-full",
+        }
+    }
+
+    /// Whether anybody's word is taken who the server is.
+    pub fn verifies(self) -> bool {
+        matches!(self, Self::VerifyCa | Self::VerifyFull)
+    }
+}
+
+/// The URL of a database on a server. `Debug` shows nothing of it.
+#[derive(Clone)]
+pub struct Url {
+    /// What comes before the parameters.
+    place: String,
+    /// Without their escapes. The mode is always among them.
+    parameters: BTreeMap<&'static str, String>,
+    mode: Mode,
+    session: tokio_postgres::Config,
+    addresses: Vec<Address>,
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Url").finish_non_exhaustive()
+    }
+}
+
+impl Url {
+    /// Reads it as `sqlx` does where it says how, and as nobody does else.
+    ///
+    /// # Errors
+    /// [`UrlError`]
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        if text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '#') {
+            return Err(UrlError::Unescaped);
+        }
+        let (place, query) = text.split_once('?').unwrap_or((text, ""));
+        if !(place.starts_with("postgres://") || place.starts_with("postgresql://")) {
+            return Err(UrlError::Unreadable("it begins otherwise".to_owned()));
+        }
+        let mut parameters = parameters(query)?;
+        let mode = mode(&parameters)?;
+        if parameters.contains_key(CERTIFICATE) != parameters.contains_key(KEY) {
+            return Err(UrlError::HalfIdentity);
+        }
+        parameters.insert(MODE, mode.word().to_owned());
+        let ours = parameters.iter().filter(|(name, _)| !NOT_OURS.contains(name));
+        let session = write(place, ours).parse();
+        let session: tokio_postgres::Config = session.map_err(|error| UrlError::Unreadable(chain(&error)))?;
+        let addresses = addresses(&session, &parameters)?;
+        Ok(Self { place: place.to_owned(), parameters, mode, session, addresses })
+    }
+
+    /// The same with the files that it names at these places.
+    #[must_use]
+    pub fn with_files(mut self, place: impl Fn(&Path) -> PathBuf) -> Self {
+        for name in [ROOT, CERTIFICATE, KEY] {
+            if let Some(file) = self.parameters.get_mut(name) {
+                *file = place(Path::new(file)).to_string_lossy().into_owned();
+            }
+        }
+        self
+    }
+
+    /// As every client is to read it.
+    pub fn text(&self) -> String {
+        write(&self.place, self.parameters.iter())
+    }
+
+    /// How connections are protected.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// PEM file with the authorities that the server's certificate comes from.
+    pub fn root(&self) -> Option<&Path> {
+        self.parameters.get(ROOT).map(Path::new)
+    }
+
+    /// PEM files with the certificate that the server is shown, and its key.
+    pub fn identity(&self) -> Option<(&Path, &Path)> {
+        let file = |name| self.parameters.get(name).map(Path::new);
+        file(CERTIFICATE).zip(file(KEY))
+    }
+
+    /// Who we are, and what is asked for.
+    pub(super) fn session(&self) -> tokio_postgres::Config {
+        self.session.clone()
+    }
+
+    /// Where servers are, in the order they are tried in.
+    pub(super) fn addresses(&self) -> Vec<Address> {
+        self.addresses.clone()
+    }
+}
+
+fn parameters(query: &str) -> Result<BTreeMap<&'static str, String>, UrlError> {
+    let mut parameters = BTreeMap::new();
+    for (at, pair) in query.split('&').enumerate().filter(|(_, pair)| !pair.is_empty()) {
+        let read = || {
+            let (name, value) = pair.split_once('=')?;
+            let name = decoded(name)?;
+            let (_, name) = NAMES.iter().find(|(written, _)| *written == name)?;
+            Some((*name, decoded(value)?))
+        };
+        let (name, value) = read().ok_or(UrlError::Parameter(at + 1))?;
+        if parameters.insert(name, value).is_some() {
+            return Err(UrlError::Twice(name));
+        }
+    }
+    Ok(parameters)
+}
+
+fn mode(parameters: &BTreeMap<&'static str, String>) -> Result<Mode, UrlError> {
+    let mode = match parameters.get(MODE) {
+        Some(mode) => Mode::read(mode).ok_or(UrlError::Mode)?,
+        None => Mode::Prefer,
+    };
+    match (mode, parameters.contains_key(ROOT)) {
+        // As libpq has it; `sqlx` would not look at it.
+        (Mode::Require, true) => Ok(Mode::VerifyCa),
+        (Mode::Disable | Mode::Prefer, true) => Err(UrlError::Unverified),
+        (mode, _) => Ok(mode),
+    }
+}
+
+/// A parameter goes before what the place says: `sqlx` reads them in that order, and there is one host to it.
+fn addresses(
+    session: &tokio_postgres::Config,
+    parameters: &BTreeMap<&'static str, String>,
+) -> Result<Vec<Address>, UrlError> {
+    let port = match parameters.get(PORT) {
+        Some(port) => {
+            let port = port.parse().map_err(|_| UrlError::Unreadable("its port is no number".to_owned()));
+            Some(port?)
+        }
+        None => None,
+    };
+    let (hosts, ports) = (session.get_hosts(), session.get_ports());
+    let port = |at: usize| {
+        port.or_else(|| ports.get(at).copied()).or_else(|| ports.first().copied()).unwrap_or(5432)
+    };
+    let above = if parameters.contains_key(HOST) { hosts.len().saturating_sub(1) } else { 0 };
+    let named = hosts.iter().enumerate().skip(above);
+    let addresses: Vec<_> = named.map(|(at, host)| address(host, port(at - above))).collect();
+    if addresses.is_empty() { Err(UrlError::NoHost) } else { Ok(addresses) }
+}
+
+fn address(host: &Host, port: u16) -> Address {
+    match host {
+        Host::Tcp(name) => Address::tcp(name.trim_matches(['[', ']']), port),
+        Host::Unix(folder) => Address::Unix(folder.join(format!(".s.PGSQL.{port}"))),
+    }
+}
+
+/// Without escapes, among which `sqlx` counts a plus; `None` when one is broken, or it is no text.
+fn decoded(text: &str) -> Option<String> {
+    let (mut out, mut bytes) = (Vec::new(), text.bytes());
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            b'+' => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+fn write<'p>(place: &str, parameters: impl Iterator<Item = (&'p &'static str, &'p String)>) -> String {
+    let mut url = place.to_owned();
+    for (at, (name, value)) in parameters.enumerate() {
+        url.push(if at == 0 { '?' } else { '&' });
+        url.push_str(name);
+        url.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+                url.push(char::from(byte));
+            } else {
+                // Writing to a string cannot fail.
+                let _ = write!(url, "%{byte:02X}");
+            }
+        }
+    }
+    url
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Url {
+        Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn it_names_hosts_in_order_and_keeps_its_secrets() {
+        let url = parsed("postgres://postern:secret@one,two:5433/db");
+        assert_eq!(url.addresses(), [Address::tcp("one", 5432), Address::tcp("two", 5433)]);
+        assert!(!format!("{url:?} {:?}", url.session()).contains("secret"));
+        let url = parsed("postgres://postern@%2Frun%2Fpostgresql/db");
+        assert_eq!(url.addresses(), [Address::Unix("/run/postgresql/.s.PGSQL.5432".into())]);
+        let url = parsed("postgres://postern@[::1]:77/db");
+        assert_eq!(url.addresses(), [Address::tcp("::1", 77)]);
+    }
+
+    #[test]
+    fn a_parameter_goes_before_what_the_place_says() {
+        let url = parsed("postgres:///db?host=%2Frun&port=77");
+        assert_eq!(url.addresses(), [Address::Unix("/run/.s.PGSQL.77".into())]);
+        let url = parsed("postgresql://first:5433/db?host=second&user=else");
+        assert_eq!(
+            (url.addresses(), url.session().get_user()),
+            (vec![Address::tcp("second", 5433)], Some("else"))
+        );
+        assert_eq!(parsed("postgres://one/db?port=6000").addresses(), [Address::tcp("one", 6000)]);
+    }
+
+    #[test]
+    fn every_spelling_of_a_mode_is_the_same_mode() {
+        for (parameters, mode) in [
+            ("", Mode::Prefer),
+            ("?", Mode::Prefer),
+            ("?sslmode=disable", Mode::Disable),
+            ("?sslmode=allow", Mode::Disable),
+            ("?ssl-mode=Prefer", Mode::Prefer),
+            ("?ssl-mode=require", Mode::Require),
+            ("?sslmode=VERIFY-FULL", Mode::VerifyFull),
+            ("?application_name=x&ssl%6Dode=verify%2Dca", Mode::VerifyCa),
+            ("?sslmode=require&ssl-ca=ca.pem", Mode::VerifyCa),
+        ] {
+            let url = parsed(&format!("postgres://postern@one/db{parameters}"));
+            assert_eq!(url.mode(), mode, "{parameters}");
+            // Whatever the environment of the process says: it is asked only where the URL is silent.
+            assert!(url.text().contains(&format!("sslmode={}", mode.word())), "{}", url.text());
+            assert_eq!(parsed(&url.text()).text(), url.text());
+        }
+    }
+
+    #[test]
+    fn it_is_written_anew_as_both_clients_read_it() {
+        let url = parsed(
+            "postgres://postern:secret@one/db?ssl-mode=Verify-Full&ssl-ca=%2Fetc%2Fca+1.pem&ssl-cert=us.pem\
+             &ssl-key=us.key&statement-cache-capacity=7&options=-c%20a%3Db",
+        );
+        assert_eq!(url.root(), Some(Path::new("/etc/ca 1.pem")));
+        assert_eq!(url.identity(), Some((Path::new("us.pem"), Path::new("us.key"))));
+        assert_eq!(url.session().get_options(), Some("-c a=b"));
+        let url = url.with_files(|file| Path::new("/etc/postern").join(file));
+        assert_eq!(
+            url.text(),
+            "postgres://postern:secret@one/db?options=-c%20a%3Db&sslcert=%2Fetc%2Fpostern%2Fus.pem\
+             &sslkey=%2Fetc%2Fpostern%2Fus.key&sslmode=verify-full&sslrootcert=%2Fetc%2Fca%201.pem\
+             &statement-cache-capacity=7"
+        );
+    }
+
+    #[test]
+    fn what_is_not_certain_is_refused_and_not_repeated() {
+        for (text, expected) in [
+            ("postgres://user:secret@host:port/db", "the database URL cannot be used"),
+            ("postgres:secret@host/db", "the database URL cannot be used"),
+            ("postgres://user:se?cret@host/db", "parameter 1"),
+            ("postgres://user:secret@host/db?what=this", "parameter 1"),
+            ("postgres://user:secret@host/db?sslmode=require&connect_timeout=3", "parameter 2"),
+            ("postgres://user:secret@host/db?sslmode", "parameter 1"),
+            ("postgres://host/db?password=50%secret", "parameter 1"),
+            ("postgres://user:secret@host/db?user=%ff", "parameter 1"),
+            ("postgres://user:sec ret@host/db", "the database URL holds a space"),
+            ("postgres://user:secret@host/db#?sslmode=verify-full", "the database URL holds a space"),
+            ("postgres://user:secret@host/db?ssl\nmode=verify-full", "the database URL holds a space"),
+            ("postgres:///db?user=secret", "the database URL names no host"),
+            ("postgres://user:secret@host/db?port=x", "the database URL cannot be used"),
+            ("postgres://host/db?sslmode=secret", "the sslmode of the database URL is none"),
+            ("postgres://host/db?sslmode=", "the sslmode of the database URL is none"),
+            (
+                "postgres://host/db?sslmode=disable&ssl-mode=verify-full",
+                "the database URL says sslmode twice",
+            ),
+            ("postgres://host/db?sslrootcert=secret", "the database URL names an sslrootcert"),
+            ("postgres://host/db?sslmode=disable&ssl-ca=secret", "the database URL names an sslrootcert"),
+            ("postgres://host/db?sslmode=require&sslkey=secret", "the database URL names one of sslcert"),
+        ] {
+            let error = Url::parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(expected) && !error.contains("secret"), "{text}: {error}");
+        }
+    }
+}

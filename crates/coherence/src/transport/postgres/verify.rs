@@ -1,0 +1,91 @@
+//! What a server's certificate is asked, by the mode of a URL.
+//!
+//! Owns: taking away from a configuration that verifies everything what a weaker mode does not ask for. Does not own: whom to trust.
+//!
+//! The weaker modes are PostgreSQL's, and the one to choose is `verify-full`. They are here because the client that facts go through has
+//! them: messages go where facts go, and are protected as well as they are.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use super::Mode;
+
+/// Whom to trust, and who we are.
+#[derive(Debug, Clone)]
+pub struct Trust {
+    /// Verifies a server wholly, by `roots`.
+    pub config: Arc<ClientConfig>,
+    /// Those a server's certificate may come from.
+    pub roots: Arc<RootCertStore>,
+}
+
+impl Trust {
+    /// The configuration for a mode.
+    pub(super) fn by(self, mode: Mode) -> Arc<ClientConfig> {
+        let Self { mut config, roots } = self;
+        let roots = match mode {
+            Mode::VerifyFull => return config,
+            Mode::VerifyCa => Some(roots),
+            Mode::Require | Mode::Prefer | Mode::Disable => None,
+        };
+        let provider = config.crypto_provider().clone();
+        let lenient = Arc::new(Lenient { roots, provider });
+        Arc::make_mut(&mut config).dangerous().set_certificate_verifier(lenient);
+        config
+    }
+}
+
+/// Asks no certificate for its names, and without `roots` nothing else either but that the server holds its key.
+#[derive(Debug)]
+struct Lenient {
+    roots: Option<Arc<RootCertStore>>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Lenient {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        if let Some(roots) = &self.roots {
+            let certificate = ParsedCertificate::try_from(end_entity)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, now, algorithms)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

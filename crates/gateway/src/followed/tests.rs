@@ -1,0 +1,257 @@
+use std::sync::atomic::AtomicUsize;
+
+use coherence::confirm::Confirm;
+use coherence::consumer::{Action, Consumer, Settings};
+use coherence::denials::Denial;
+use coherence::wire::Body;
+use coherence::{ConsumerId, Event, Head, Nonce};
+use parking_lot::Mutex;
+
+use super::*;
+
+pub(crate) const LEASE: Duration = Duration::from_secs(5);
+pub(crate) const EPOCH: Epoch = Epoch([1; 16]);
+const ANOTHER: Epoch = Epoch([2; 16]);
+
+/// The time that tests turn.
+struct Paused(tokio::time::Instant);
+
+impl Clock for Paused {
+    fn now(&self) -> Boot {
+        // Not from zero: nothing may rest on that.
+        Boot(1_000_000_000_000).plus(self.0.elapsed())
+    }
+}
+
+/// What the issuer says when it is asked about tags.
+#[derive(Clone, Copy)]
+pub(crate) enum Says {
+    /// Nothing, for ever.
+    Nothing,
+    /// It cannot be reached, which shows at once.
+    Unreachable,
+    /// Nothing was taken back, as of this head.
+    Good(Head),
+    /// All of it was.
+    Denied(Head),
+}
+
+#[derive(Clone)]
+struct Asked(Arc<Mutex<Says>>, Arc<AtomicUsize>);
+
+impl Confirm for Asked {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        self.1.fetch_add(1, Relaxed);
+        let says = *self.0.lock();
+        match says {
+            Says::Nothing => std::future::pending().await,
+            Says::Unreachable => None,
+            Says::Good(head) => Some((head, Vec::new())),
+            Says::Denied(head) => {
+                let denial = Denial { not_before: None, until: i64::MAX };
+                Some((head, tags.into_iter().map(|tag| (tag, denial)).collect()))
+            }
+        }
+    }
+}
+
+/// An issuer that is followed by hand, in the time that tests turn.
+pub(crate) struct Issuer {
+    pub(crate) followed: Arc<Followed>,
+    consumer: Consumer,
+    asked: Asked,
+    drawn: u128,
+}
+
+impl Issuer {
+    /// Nothing was heard of it yet, and it cannot be reached.
+    pub(crate) fn new() -> Self {
+        Self::with_key(7)
+    }
+
+    fn with_key(key: u8) -> Self {
+        let asked = Asked(Arc::new(Mutex::new(Says::Unreachable)), Arc::default());
+        let (desk, attended) = Desk::new(asked.clone());
+        tokio::spawn(attended);
+        let view = Arc::new(View::new(100).with_denials(100));
+        let name = Name::new("issuer").unwrap();
+        let settings = Settings { lease: LEASE, ..Settings::default() };
+        let consumer = Consumer::new((ConsumerId([1; 16]), name.clone()), settings, view.clone());
+        let followed = Arc::new(Followed {
+            issuer: "https://issuer.test".into(),
+            name,
+            view,
+            tags: TagKey::new(&[key; 32]),
+            clock: Arc::new(Paused(tokio::time::Instant::now())),
+            desk,
+            lease: LEASE,
+            counts: Arc::default(),
+            longest: None,
+            successor: Successor::default(),
+        });
+        Self { followed, consumer, asked, drawn: 0 }
+    }
+
+    /// One of which this much was heard just now.
+    pub(crate) async fn heard(epoch: Epoch, seq: u64) -> Self {
+        let mut issuer = Self::new();
+        issuer.echo(epoch, seq).await;
+        issuer
+    }
+
+    pub(crate) fn says(&self, says: Says) {
+        *self.asked.0.lock() = says;
+    }
+
+    /// How often it was asked.
+    pub(crate) fn asked(&self) -> usize {
+        self.asked.1.load(Relaxed)
+    }
+
+    /// It is asked how far its log has got, and answers at once.
+    pub(crate) async fn echo(&mut self, epoch: Epoch, seq: u64) {
+        tokio::time::advance(Settings::default().period).await;
+        let mut actions = Vec::new();
+        self.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut actions));
+        let asked = actions.iter().find_map(|action| match action {
+            Action::Send(Body::Probe { nonce, .. }) => Some(*nonce),
+            _ => None,
+        });
+        self.hear(&Body::Echo { nonce: asked.expect("a probe is due"), head: Head { epoch, seq } });
+    }
+
+    /// It tells that it has taken back whatever carries this tag.
+    pub(crate) fn revokes(&mut self, seq: u64, tag: Tag) {
+        let event = Event { seq, tags: vec![tag], not_before: None, until: i64::MAX };
+        let epoch = self.followed.view.epoch().unwrap();
+        self.hear(&Body::Event { epoch, event });
+    }
+
+    fn hear(&mut self, body: &Body) {
+        let mut actions = Vec::new();
+        self.drive(|consumer, now, nonce| consumer.message(now, body, nonce, &mut actions));
+        let head =
+            Head { epoch: self.followed.view.epoch().unwrap_or(EPOCH), seq: self.followed.view.contiguous() };
+        for action in actions {
+            // Nothing is denied that was not told.
+            if let Action::Load { ticket } = action {
+                self.drive(|consumer, now, _| consumer.loaded(now, ticket, Some(head)));
+            }
+        }
+    }
+
+    fn drive(&mut self, what: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce)) {
+        let Self { followed, consumer, drawn, .. } = self;
+        what(consumer, followed.clock.now(), &mut || {
+            *drawn += 1;
+            Nonce(drawn.to_le_bytes())
+        });
+    }
+
+    /// A token of its own, by its `jti`.
+    pub(crate) fn token(&self, jti: &str) -> Revocable {
+        Revocable::new(self.followed.clone(), Arc::new([self.tag(jti)]), 1, 0)
+    }
+
+    pub(crate) fn tag(&self, jti: &str) -> Tag {
+        self.followed.tags.tag(Subject::Token(jti))
+    }
+
+    /// An introspection of a token.
+    fn statement(&self, jti: &str, epoch: Epoch, seq: u64) -> Statement {
+        Statement { as_of: Head { epoch, seq }, issued_at: 0, tags: vec![self.tag(jti)] }
+    }
+}
+
+fn word(vouched: &Vouched) -> &'static str {
+    match vouched {
+        Vouched::Good(_, Some(_)) => "good",
+        Vouched::Good(_, None) => "good once",
+        Vouched::Denied => "denied",
+        Vouched::Silent => "silent",
+        Vouched::Again => "again",
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_that_was_only_read_lets_nobody_in_without_a_lease() {
+    let issuer = Issuer::heard(EPOCH, 3).await;
+    let hold = async || issuer.followed.depart().hold(issuer.statement("a", EPOCH, 3)).await;
+    assert_eq!((word(&hold().await), issuer.asked()), ("good", 0), "nothing else is asked with one");
+    tokio::time::advance(LEASE).await;
+    for (says, expected) in [
+        (Says::Unreachable, "silent"),
+        (Says::Nothing, "silent"),
+        (Says::Good(Head { epoch: EPOCH, seq: 3 }), "good"),
+        (Says::Denied(Head { epoch: EPOCH, seq: 4 }), "denied"),
+    ] {
+        issuer.says(says);
+        let before = issuer.asked();
+        assert_eq!((word(&hold().await), issuer.asked()), (expected, before + 1));
+    }
+    // Who was denied here knows so for good.
+    issuer.says(Says::Good(Head { epoch: EPOCH, seq: 3 }));
+    assert_eq!(word(&hold().await), "again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
+    let mut issuer = Issuer::heard(ANOTHER, 3).await;
+    issuer.revokes(4, issuer.tag("refused"));
+    let hold = async |jti| issuer.followed.depart().hold(issuer.statement(jti, EPOCH, 9)).await;
+    assert_eq!((word(&hold("refused").await), issuer.asked()), ("denied", 0));
+    // Of the others, whoever was deposed cannot say so.
+    assert_eq!(word(&hold("other").await), "silent");
+    issuer.says(Says::Good(Head { epoch: ANOTHER, seq: 4 }));
+    assert_eq!(word(&hold("other").await), "good");
+    // And whoever has lost it does not bring it back.
+    let proven = async |jti| issuer.token(jti).ask().await;
+    for (epoch, seq) in [(ANOTHER, 4), (EPOCH, 9)] {
+        issuer.says(Says::Good(Head { epoch, seq }));
+        assert!(matches!(proven("refused").await, Told::Denied));
+        assert!(matches!(proven("other").await, Told::Good(_)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_word_of_somebody_who_follows_counts_for_no_more_than_is_known_here() {
+    let mut issuer = Issuer::new();
+    let once = |issuer: &Issuer, jti, epoch| {
+        let relayed = issuer.followed.depart().hold_relayed(issuer.statement(jti, epoch, 4));
+        relayed.map(|(_, hold)| hold.is_none())
+    };
+    assert_eq!(once(&issuer, "a", EPOCH), Some(true), "nothing is known here");
+    issuer.echo(EPOCH, 3).await;
+    issuer.revokes(4, issuer.tag("refused"));
+    assert_eq!(once(&issuer, "a", EPOCH), Some(false));
+    assert_eq!(once(&issuer, "a", ANOTHER), None, "another history than the one that is heard of");
+    tokio::time::advance(LEASE).await;
+    assert_eq!(once(&issuer, "a", EPOCH), Some(true));
+    assert_eq!(once(&issuer, "a", ANOTHER), Some(true));
+    for epoch in [EPOCH, ANOTHER] {
+        assert_eq!(once(&issuer, "refused", epoch), None, "it was refused here");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_follows_on_speaks_for_what_was_begun_before() {
+    let old = Issuer::heard(EPOCH, 3).await;
+    let (good, revoked) = (old.token("good"), old.token("revoked"));
+    let mut new = Issuer::heard(EPOCH, 3).await;
+    let stranger = Issuer::with_key(8);
+    let follows = Follows::default();
+    let twin = Issuer::new();
+    follows.replace(vec![&stranger, &new, &twin].into_iter().map(|one| one.followed.clone()).collect());
+    follows.succeed(&[&old, &new, &twin].map(|one| one.followed.clone()));
+    assert!(Arc::ptr_eq(old.followed.latest(), &new.followed), "whose tags are the same");
+    for still in [&new, &twin] {
+        assert!(Arc::ptr_eq(still.followed.latest(), &still.followed), "who is followed is not succeeded");
+    }
+    assert!(matches!(good.known(), Known::Good(_)));
+    new.revokes(4, new.tag("revoked"));
+    assert!(matches!(revoked.known(), Known::Denied));
+    tokio::time::advance(LEASE).await;
+    new.says(Says::Good(Head { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(good.told().await, Told::Good(_)));
+    assert_eq!((old.asked(), new.asked()), (0, 1));
+}

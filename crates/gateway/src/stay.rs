@@ -1,0 +1,332 @@
+//! Whether whoever was let in may go on: when their request had to wait before it is sent, and while an exchange lasts.
+//!
+//! Owns: when it is looked at, that its issuer is asked where nothing is known, and for how long an answer is waited for. Does not own:
+//! what is known of a credential and how its issuer is asked ([`crate::followed`]), whether a session is over ([`crate::login::lasting`]), what
+//! becomes of those who may not go on ([`crate::forward`], [`crate::relay`]).
+//!
+//! Everything that somebody was let in by was found good, and is known to be good until then: by a lease, or since the issuer said so
+//! and for a lease from when it was asked. That end is kept, and moves on with each look and each answer. Where no look moves it, the
+//! issuer is asked, early enough for the answer to be there before, and as often as it does not answer; but whatever the questions do,
+//! nobody stays for much longer than that.
+//!
+//! A session is looked at as well, whoever its provider is; where it is kept in a store that others share, the store is asked as often as it is for
+//! requests.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use coherence::time::Boot;
+
+use crate::deadline::Deadline;
+use crate::followed::{Known, Revocable, Told, Unfit};
+use crate::login::lasting::Lasting;
+use crate::record::Record;
+
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+/// For how long an answer is waited for when nothing is known any more. With a tick of the worker, half of the second that is promised.
+const GRACE: Duration = Duration::from_millis(250);
+
+/// A question whether it is still good.
+type Asking<T> = Pin<Box<dyn Future<Output = T>>>;
+
+/// Looks at what an exchange rests on, as long as it lasts.
+pub(crate) struct Stay {
+    /// When to look, in milliseconds after the worker's start; never where there is nothing to look at.
+    look_at: u64,
+    /// Until when all of it is known to be good, as of the beginning.
+    until: Boot,
+    /// All of it, from the first look on: most exchanges are over before.
+    grounds: Option<Box<Grounds>>,
+}
+
+/// All that somebody was let in by that may be over before they are gone.
+struct Grounds {
+    revocable: Vec<Ground>,
+    session: Option<Sitting>,
+}
+
+/// Something that somebody was let in by.
+struct Ground {
+    revocable: Revocable,
+    /// Until when it may be taken for good in any case; what was found out since is in the [`Revocable`].
+    at_least: Boot,
+    asking: Option<Asking<Told>>,
+}
+
+/// A session that somebody was let in by.
+struct Sitting {
+    lasting: Lasting,
+    /// When to ask the store, in milliseconds after the worker's start; never where it has nothing to say.
+    ask_at: u64,
+    asking: Option<Asking<bool>>,
+}
+
+impl Stay {
+    /// From here on, for whoever was let in by these just now.
+    pub(crate) fn begin<'r>(
+        grounds: impl Iterator<Item = &'r Revocable>,
+        session: Option<&Lasting>,
+        deadline: &Deadline,
+    ) -> Self {
+        let until = grounds.map(Revocable::good_until).min();
+        let may_end = until.is_some() || session.is_some();
+        let look_at = if may_end { deadline.millis_at(LOOK) } else { u64::MAX };
+        Self { look_at, until: until.unwrap_or_default(), grounds: None }
+    }
+
+    /// When it has to be polled, in milliseconds after the worker's start. After a poll that is later than now.
+    pub(crate) fn look_at(&self) -> u64 {
+        self.look_at
+    }
+
+    /// Whether they may stay; `rests_on` is what it was begun with.
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        deadline: &Deadline,
+        rests_on: impl FnOnce() -> (Vec<Revocable>, Option<Lasting>),
+    ) -> Result<(), Unfit> {
+        // There is nothing to look at.
+        if self.look_at == u64::MAX {
+            return Ok(());
+        }
+        if deadline.millis_at(Duration::ZERO) >= self.look_at {
+            let until = self.until;
+            let grounds = self.grounds.get_or_insert_with(|| Grounds::new(rests_on(), until, deadline));
+            let mut next = LOOK;
+            for ground in &mut grounds.revocable {
+                next = next.min(ground.look()?);
+            }
+            grounds.session.as_mut().map_or(Ok(()), |session| session.look(deadline))?;
+            self.look_at = deadline.millis_at(next.max(Duration::from_millis(1)));
+        }
+        self.grounds.as_mut().map_or(Ok(()), |grounds| grounds.poll(cx, deadline))
+    }
+}
+
+impl Grounds {
+    fn new(
+        (revocable, session): (Vec<Revocable>, Option<Lasting>),
+        until: Boot,
+        deadline: &Deadline,
+    ) -> Box<Self> {
+        let revocable = revocable.into_iter().map(|one| Ground::new(one, until)).collect();
+        Box::new(Self { revocable, session: session.map(|session| Sitting::new(session, deadline)) })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Result<(), Unfit> {
+        self.revocable.iter_mut().try_for_each(|ground| ground.poll(cx))?;
+        self.session.as_mut().map_or(Ok(()), |session| session.poll(cx, deadline))
+    }
+}
+
+impl Ground {
+    fn new(revocable: Revocable, until: Boot) -> Self {
+        // Where somebody else vouched nobody knows until when. Whoever was let in a moment ago is asked about before they are cut.
+        let at_least = until.max(revocable.now());
+        Self { revocable, at_least, asking: None }
+    }
+
+    /// By what is known here, or else asks; when it is over if nothing more is known by then.
+    fn look(&mut self) -> Result<Duration, Unfit> {
+        let known = self.revocable.still();
+        let over = self.at_least.max(self.revocable.until()).plus(GRACE);
+        let left = over.since(self.revocable.now());
+        match known {
+            Known::Good(_) => {}
+            Known::Denied => return Err(Unfit::Revoked),
+            Known::Nothing if left.is_zero() => return Err(Unfit::Unheard),
+            Known::Nothing => {
+                let one = self.revocable.clone();
+                self.asking.get_or_insert_with(|| Box::pin(async move { one.ask().await }));
+            }
+        }
+        Ok(left)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Unfit> {
+        let Some(asking) = &mut self.asking else { return Ok(()) };
+        let Poll::Ready(told) = asking.as_mut().poll(cx) else { return Ok(()) };
+        // The next look asks again, if that is still needed.
+        self.asking = None;
+        match told {
+            Told::Denied => Err(Unfit::Revoked),
+            Told::Good(_) | Told::Silent => Ok(()),
+        }
+    }
+}
+
+impl Sitting {
+    fn new(lasting: Lasting, deadline: &Deadline) -> Self {
+        let ask_at = lasting.ask_every().map_or(u64::MAX, |every| deadline.millis_at(every));
+        Self { lasting, ask_at, asking: None }
+    }
+
+    /// By what is known here; the store is asked when that is due.
+    fn look(&mut self, deadline: &Deadline) -> Result<(), Unfit> {
+        if self.lasting.is_over() {
+            return Err(Unfit::Revoked);
+        }
+        if self.asking.is_none() && deadline.millis_at(Duration::ZERO) >= self.ask_at {
+            self.asking = Some(Box::pin(self.lasting.clone().gone()));
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Result<(), Unfit> {
+        let Some(asking) = &mut self.asking else { return Ok(()) };
+        let Poll::Ready(gone) = asking.as_mut().poll(cx) else { return Ok(()) };
+        self.asking = None;
+        self.ask_at = self.lasting.ask_every().map_or(u64::MAX, |every| deadline.millis_at(every));
+        if gone { Err(Unfit::Revoked) } else { Ok(()) }
+    }
+}
+
+/// Whether a request may still be sent after it had to wait: what it was let in by may have been taken back meanwhile, by somebody who
+/// was told since that it is admitted nowhere.
+pub(crate) async fn may_be_sent(record: &Record) -> Result<(), Unfit> {
+    for revocable in record.caller_revocable() {
+        match revocable.told().await {
+            Told::Good(_) => {}
+            Told::Denied => return Err(Unfit::Revoked),
+            Told::Silent => return Err(Unfit::Unheard),
+        }
+    }
+    for (consent, revocable) in record.revocable_consents() {
+        match revocable.told().await {
+            Told::Good(_) => {}
+            Told::Denied => return Err(Unfit::Revoked),
+            // An authorizer that was asked about this very request is taken at its word (decision 0021).
+            Told::Silent if !consent.kept => {}
+            Told::Silent => return Err(Unfit::Unheard),
+        }
+    }
+    // While one of them was asked about, another may have been taken back.
+    let is_denied = |revocable: &Revocable| matches!(revocable.known(), Known::Denied);
+    let is_over = record.session().is_some_and(Lasting::is_over);
+    if is_over || record.revocable().any(is_denied) { Err(Unfit::Revoked) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::task::Waker;
+    use std::time::Instant;
+
+    use coherence::Head;
+
+    use super::*;
+    use crate::deadline::{Deadlines, TICK};
+    use crate::followed::tests::{EPOCH, Issuer, LEASE, Says};
+
+    /// An exchange that lasts, with the worker that ticks for it.
+    struct Lasting {
+        stay: Stay,
+        grounds: Vec<Revocable>,
+        deadlines: Rc<Deadlines>,
+        deadline: Deadline,
+        origin: (Instant, tokio::time::Instant),
+    }
+
+    impl Lasting {
+        fn begin(grounds: &[Revocable]) -> Self {
+            let origin = (Instant::now(), tokio::time::Instant::now());
+            let deadlines = Deadlines::new(origin.0);
+            let deadline = deadlines.register();
+            let stay = Stay::begin(grounds.iter(), None, &deadline);
+            Self { stay, grounds: grounds.to_vec(), deadlines, deadline, origin }
+        }
+
+        async fn tick(&mut self) -> Result<(), Unfit> {
+            tokio::time::sleep(TICK).await;
+            self.deadlines.set_now(self.origin.0 + self.origin.1.elapsed());
+            let mut cx = Context::from_waker(Waker::noop());
+            self.stay.poll(&mut cx, &self.deadline, || (self.grounds.clone(), None))?;
+            assert!(
+                self.stay.look_at() > self.deadline.millis_at(Duration::ZERO),
+                "it would be taken for late"
+            );
+            Ok(())
+        }
+
+        /// When it is cut, and why; within a minute.
+        async fn cut(&mut self) -> Option<(Duration, Unfit)> {
+            let began = tokio::time::Instant::now();
+            while began.elapsed() < Duration::from_mins(1) {
+                if let Err(why) = self.tick().await {
+                    return Some((began.elapsed(), why));
+                }
+            }
+            None
+        }
+    }
+
+    /// What is promised after the lease.
+    const PROMISED: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_stays_for_longer_than_a_second_after_what_is_known_whatever_becomes_of_questions() {
+        for (says, asks) in [(Says::Nothing, 1), (Says::Unreachable, 4)] {
+            let issuer = Issuer::heard(EPOCH, 3).await;
+            issuer.says(says);
+            let (after, why) = Lasting::begin(&[issuer.token("a")]).cut().await.expect("cut");
+            assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
+            assert_eq!(why, Unfit::Unheard);
+            assert!(issuer.asked() >= asks, "asked {} times before", issuer.asked());
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_as_good_as_a_lease_and_no_better() {
+        let issuer = Issuer::heard(EPOCH, 3).await;
+        issuer.says(Says::Good(Head { epoch: EPOCH, seq: 3 }));
+        let mut lasting = Lasting::begin(&[issuer.token("a")]);
+        assert_eq!(lasting.cut().await, None, "it is asked in place of the lease");
+        issuer.says(Says::Nothing);
+        let (after, why) = lasting.cut().await.expect("cut");
+        assert!(after < LEASE + PROMISED, "{after:?}");
+        assert_eq!(why, Unfit::Unheard);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_was_let_in_on_an_answer_alone_is_asked_about_before_they_are_cut() {
+        let issuer = Issuer::new();
+        let token = issuer.token("a");
+        issuer.says(Says::Good(Head { epoch: EPOCH, seq: 3 }));
+        assert!(matches!(token.ask().await, Told::Good(_)));
+        issuer.says(Says::Nothing);
+        let (after, _) = Lasting::begin(&[token]).cut().await.expect("cut");
+        assert!(LEASE <= after && after < LEASE + PROMISED, "{after:?}");
+        // On somebody else's word, of which nobody knows until when it holds.
+        let asked = issuer.asked();
+        let (after, why) = Lasting::begin(&[issuer.token("b")]).cut().await.expect("cut");
+        assert!(after < PROMISED && why == Unfit::Unheard, "{after:?}");
+        assert_eq!(issuer.asked(), asked + 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_taken_back_is_noticed_while_a_question_about_it_waits() {
+        let mut issuer = Issuer::heard(EPOCH, 3).await;
+        issuer.says(Says::Nothing);
+        let mut lasting = Lasting::begin(&[issuer.token("a"), issuer.token("b")]);
+        for _ in 0..40 {
+            assert_eq!(lasting.tick().await, Ok(()));
+        }
+        assert!(issuer.asked() > 0);
+        issuer.revokes(4, issuer.tag("b"));
+        let (after, why) = lasting.cut().await.expect("cut");
+        assert!(after < PROMISED && why == Unfit::Revoked, "{after:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_issuer_denies_is_cut_and_what_cannot_be_taken_back_is_never_looked_at() {
+        let issuer = Issuer::heard(EPOCH, 3).await;
+        issuer.says(Says::Denied(Head { epoch: EPOCH, seq: 4 }));
+        let (after, why) = Lasting::begin(&[issuer.token("a")]).cut().await.expect("cut");
+        assert!(after < LEASE && why == Unfit::Revoked, "{after:?}");
+        let mut lasting = Lasting::begin(&[]);
+        assert_eq!((lasting.cut().await, lasting.stay.look_at()), (None, u64::MAX));
+    }
+}

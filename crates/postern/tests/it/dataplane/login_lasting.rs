@@ -1,0 +1,110 @@
+//! What lasts longer than the session that it was begun with: a tunnel, which an upstream and a client keep open for hours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use gateway::clock::ManualClock;
+use gateway::login::store::SessionStore;
+use serde_json::json;
+
+use super::harness::{Client, Fixture, PATIENCE, Setup, now};
+use super::login::{FORM, Stage, database, gateway, keyed, setup};
+use super::login_provider::{Browser, Played};
+use super::upgrade::{UPGRADE, shouting};
+
+impl Stage {
+    /// Behind it there is somebody to talk with; who is silent may be so for an hour.
+    fn talking(more: &str, sessions: Option<Arc<dyn SessionStore>>) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let setup = Setup { listener: "timeouts = { idle = \"1h\" }".into(), ..setup(&provider, more) };
+        let (dir, upstream) = (keyed(), shouting());
+        let text = setup.file(dir.path(), upstream.address);
+        let fixture = Fixture::keeping(dir, upstream, &text, clock.clone(), sessions);
+        Self { clock, provider, fixture }
+    }
+
+    /// Whether it is cut while the gateway's clock goes on for so many seconds.
+    fn is_cut_within(&self, tunnel: &mut Client, seconds: u32) -> bool {
+        // Each second takes long enough for the gateway to look about.
+        tunnel.socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let cut = (0..seconds).any(|_| {
+            self.clock.advance(Duration::from_secs(1));
+            tunnel.is_closed()
+        });
+        tunnel.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        cut
+    }
+}
+
+/// A tunnel that a browser opens.
+fn tunnel(browser: &Browser) -> Client {
+    let cookies: Vec<_> = browser.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let mut client = Client::connect(browser.address);
+    client.send(format!(
+        "GET /chat HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n{UPGRADE}\r\n",
+        browser.host,
+        cookies.join("; ")
+    ));
+    assert_eq!(client.head().status, 101);
+    assert_eq!(client.bytes(5), b"hello");
+    client
+}
+
+fn is_open(tunnel: &mut Client) -> bool {
+    tunnel.send("one");
+    tunnel.bytes(3) == b"ONE"
+}
+
+#[test]
+fn a_tunnel_ends_when_its_session_is_ended() {
+    for sessions in [None, Some(database())] {
+        let stage = Stage::talking("", sessions);
+        let mut hers = stage.logged_in();
+        stage.provider.state().sid = Some("sid-2".into());
+        stage.provider.state().subject = "bob-id".into();
+        let his = stage.logged_in();
+        let (stolen, mut other) = (hers.clone(), tunnel(&his));
+        let mut open = tunnel(&stolen);
+        assert!(!stage.is_cut_within(&mut open, 3) && is_open(&mut open));
+        assert_eq!(hers.visit("/oauth2/sign_out").status, 303);
+        assert!(stage.is_cut_within(&mut open, 20), "by whoever had it");
+        assert!(is_open(&mut other));
+        let token = stage.provider.logout_token("logout+jwt", &json!({"sid": "sid-2"}));
+        let said = stage.browser().send(
+            "POST",
+            "/oauth2/backchannel_logout",
+            FORM,
+            &format!("logout_token={token}"),
+        );
+        assert_eq!(said.status, 200);
+        assert!(stage.is_cut_within(&mut other, 20), "by the provider");
+    }
+}
+
+#[test]
+fn a_tunnel_ends_with_its_session() {
+    for sessions in [None, Some(database())] {
+        let stage = Stage::talking("lifetime = \"10m\"", sessions);
+        let mut open = tunnel(&stage.logged_in());
+        stage.clock.advance(Duration::from_mins(9));
+        assert!(!stage.is_cut_within(&mut open, 3) && is_open(&mut open));
+        stage.clock.advance(Duration::from_mins(1));
+        assert!(stage.is_cut_within(&mut open, 20));
+    }
+}
+
+#[test]
+fn a_tunnel_ends_when_its_session_was_ended_elsewhere() {
+    let sessions = database();
+    let stage = Stage::talking("", Some(sessions.clone()));
+    let other = gateway(&stage.provider, &stage.clock, "", Some(sessions));
+    let (mut browser, his) = (stage.logged_in(), stage.logged_in());
+    let (mut open, mut kept) = (tunnel(&browser), tunnel(&his));
+    assert!(!stage.is_cut_within(&mut open, 15), "the database knows it");
+    assert_eq!(browser.at(other.address).visit("/oauth2/sign_out").status, 303);
+    assert!(stage.is_cut_within(&mut open, 60), "it knows it no more");
+    assert!(is_open(&mut kept));
+    assert_eq!(browser.visit("/").status, 302);
+}

@@ -1,0 +1,175 @@
+//! A database that falls silent: what is asked is neither answered nor refused, and no connection ends. A host that loses power
+//! does so, and a network that is cut.
+
+use std::time::{Duration, Instant};
+
+use store::groups::AddGroup;
+use store::{Change, Store, StoreError, Tx};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::databases::{Database, EPOCH, NOW};
+
+/// Far longer than anything here may take on a machine with much else to do; what waits without an end takes longer.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// A way to the database that can fall silent.
+struct Way {
+    url: String,
+    heard: watch::Sender<Heard>,
+}
+
+#[derive(Clone, Copy)]
+struct Heard {
+    /// How often it fell silent. A connection from before says nothing any more, whatever follows.
+    silences: u32,
+    silent: bool,
+}
+
+impl Way {
+    async fn to(database: &Database) -> Self {
+        let (_, rest) = database.url.split_once('@').unwrap();
+        let (server, path) = rest.split_once('/').unwrap();
+        let (server, path) = (server.to_owned(), path.to_owned());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://postern@{}/{path}", listener.local_addr().unwrap());
+        let (heard, hearing) = watch::channel(Heard { silences: 0, silent: false });
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let (from_client, to_client) = client.into_split();
+                let (from_server, to_server) = TcpStream::connect(&server).await.unwrap().into_split();
+                tokio::spawn(pass(from_client, to_server, hearing.clone()));
+                tokio::spawn(pass(from_server, to_client, hearing.clone()));
+            }
+        });
+        Self { url, heard }
+    }
+
+    fn fall_silent(&self) {
+        self.heard.send_modify(|heard| *heard = Heard { silences: heard.silences + 1, silent: true });
+    }
+
+    /// Another one answers in the place of the database that is gone.
+    fn fail_over(&self) {
+        self.heard.send_modify(|heard| heard.silent = false);
+    }
+}
+
+/// One direction of a connection. What nobody is to hear is kept, as the end is.
+async fn pass(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut heard: watch::Receiver<Heard>) {
+    let born = heard.borrow().silences;
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let n = from.read(&mut bytes).await.unwrap_or(0);
+        let now = *heard.wait_for(|heard| !heard.silent).await.expect("the test goes on");
+        if now.silences != born {
+            return std::future::pending().await;
+        }
+        if n == 0 || to.write_all(&bytes[..n]).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn group(name: &str) -> AddGroup {
+    AddGroup { id: format!("id-{name}"), name: name.into(), now: NOW }
+}
+
+/// As many questions at once, and what each was answered in time.
+async fn ask(store: &Store, count: usize, patience: Duration) -> Vec<Option<Result<(), StoreError>>> {
+    let asked = (0..count).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { timeout(patience, store.head()).await.ok().map(|head| head.map(|_| ())) })
+    });
+    let mut answers = Vec::new();
+    for asked in asked.collect::<Vec<_>>() {
+        answers.push(asked.await.unwrap());
+    }
+    answers
+}
+
+/// Waits until questions are answered.
+async fn until_it_answers(store: &Store) {
+    let began = Instant::now();
+    while let Err(error) = store.head().await {
+        assert!(began.elapsed() < PATIENCE, "it is back: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_to_a_silent_database_fails_and_takes_no_place_with_it() {
+    let way = Way::to(&Database::postgres().await).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    // As many as are asked at once, so that each connection is lent again without another look.
+    assert!(ask(&store, 8, PATIENCE).await.iter().all(|answer| matches!(answer, Some(Ok(())))));
+    way.fall_silent();
+    for answer in ask(&store, 8, PATIENCE).await {
+        let answer = answer.expect("an answer, if only that there is none");
+        assert!(matches!(answer, Err(StoreError::Unavailable(_))), "{answer:?}");
+    }
+    way.fail_over();
+    store.head().await.expect("it is back, and nobody had to restart");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_nobody_waits_for_takes_no_place_with_it() {
+    let way = Way::to(&Database::postgres().await).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    // There is one connection more than are lent, so that once would not be enough to lose all of them.
+    for _ in 0..3 {
+        until_it_answers(&store).await;
+        ask(&store, 8, PATIENCE).await;
+        way.fall_silent();
+        let answers = ask(&store, 20, Duration::from_millis(100)).await;
+        assert!(answers.iter().all(|answer| !matches!(answer, Some(Ok(())))));
+        way.fail_over();
+    }
+    until_it_answers(&store).await;
+}
+
+/// A change that is under way when the test goes on.
+struct Slow {
+    group: AddGroup,
+    begun: mpsc::UnboundedSender<()>,
+    go_on: watch::Receiver<bool>,
+}
+
+impl Change for Slow {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        let _ = self.begun.send(());
+        let _ = self.go_on.clone().wait_for(|go_on| *go_on).await;
+        self.group.apply(tx).await
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it() {
+    let way = Way::to(&Database::postgres().await).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    let (go, go_on) = watch::channel(false);
+    let (says, mut said) = mpsc::unbounded_channel();
+    let mut writes = tokio::task::JoinSet::new();
+    // Each in a transaction of its own, in a lane of its own: all there are.
+    for n in 0..4 {
+        let slow = Slow { group: group(&format!("slow {n}")), begun: says.clone(), go_on: go_on.clone() };
+        let store = store.clone();
+        writes.spawn(async move { timeout(PATIENCE, store.write(slow)).await });
+        timeout(PATIENCE, said.recv()).await.expect("a lane is free");
+    }
+    way.fall_silent();
+    go.send_replace(true);
+    for made in writes.join_all().await {
+        let made = made.expect("an answer, if only that nobody knows");
+        assert!(matches!(made, Err(StoreError::Unavailable(_))), "{made:?}");
+    }
+    way.fail_over();
+    store.write(group("after")).await.expect("it is back, and nobody had to restart");
+    for n in 0..4 {
+        store.write(group(&format!("slow {n}"))).await.expect("what was not answered was not made");
+    }
+}
