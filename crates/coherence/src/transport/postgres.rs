@@ -32,7 +32,7 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Statement};
 
 use self::payload::{Joiner, Splitter, channel};
-pub use self::url::{Mode, Url, UrlError};
+pub use self::url::{Mode, Url, UrlError, unescaped};
 pub use self::verify::Trust;
 use super::Topic;
 use super::link::{Link, Outgoing, Server, Session, silent};

@@ -374,7 +374,7 @@ mod tests {
     }
 
     proptest! {
-        // Each case resamples, or fills a histogram of megabytes.
+        // Each case fills a histogram of megabytes.
         #![proptest_config(ProptestConfig::with_cases(40))]
 
         #[test]

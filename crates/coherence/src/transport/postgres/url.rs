@@ -279,6 +279,11 @@ fn address(host: &Host, port: u16) -> Address {
 
 /// Without escapes, among which `sqlx` counts a plus; `None` when one is broken, or it is no text.
 fn decoded(text: &str) -> Option<String> {
+    String::from_utf8(unescaped(&text.replace('+', "%20"))?).ok()
+}
+
+/// Without percent-escapes (RFC 3986 §2.1); `None` when one is broken.
+pub fn unescaped(text: &str) -> Option<Vec<u8>> {
     let (mut out, mut bytes) = (Vec::new(), text.bytes());
     while let Some(byte) = bytes.next() {
         out.push(match byte {
@@ -287,11 +292,10 @@ fn decoded(text: &str) -> Option<String> {
                 let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
                 u8::try_from(high * 16 + low).ok()?
             }
-            b'+' => b' ',
             byte => byte,
         });
     }
-    String::from_utf8(out).ok()
+    Some(out)
 }
 
 fn write<'p>(place: &str, parameters: impl Iterator<Item = (&'p &'static str, &'p String)>) -> String {

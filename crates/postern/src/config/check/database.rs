@@ -106,7 +106,7 @@ impl Stated<'_> {
 fn sqlite(rest: &str, at: &KeyPath, context: &mut Context<'_>) -> Option<Database> {
     let rest = rest.strip_prefix("//").unwrap_or(rest);
     let (file, query) = rest.split_once('?').unwrap_or((rest, "mode=rwc"));
-    let file = decoded(file).filter(|file| !file.is_empty());
+    let file = postgres::unescaped(file).filter(|file| !file.is_empty());
     let memory =
         file.as_deref().is_some_and(|file| file.starts_with(b":memory:")) || query.contains("memory");
     let Some(file) = file.filter(|_| !memory) else {
@@ -135,22 +135,6 @@ fn open_to_anybody(file: &Path, at: &KeyPath, context: &mut Context<'_>) {
             return;
         }
     }
-}
-
-/// Without percent-escapes; `None` when one is broken.
-fn decoded(text: &str) -> Option<Vec<u8>> {
-    let (mut out, mut bytes) = (Vec::new(), text.bytes());
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                let (high, low) = (digit(bytes.next())?, digit(bytes.next())?);
-                u8::try_from(high * 16 + low).ok()?
-            }
-            byte => byte,
-        });
-    }
-    Some(out)
 }
 
 /// Whether a URL has a password in it, before the host or as a parameter.
@@ -209,8 +193,8 @@ mod tests {
 
     #[test]
     fn escapes_are_undone() {
-        assert_eq!(decoded("a%20b").unwrap(), b"a b");
-        assert_eq!(decoded("a%2"), None);
-        assert_eq!(decoded("a%zz"), None);
+        assert_eq!(postgres::unescaped("a%20b").unwrap(), b"a b");
+        assert_eq!(postgres::unescaped("a%2"), None);
+        assert_eq!(postgres::unescaped("a%zz"), None);
     }
 }
