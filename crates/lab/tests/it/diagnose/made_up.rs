@@ -350,6 +350,10 @@ fn refusals_are_timeouts_only_where_they_cluster_at_one() {
         "what waited behind a fault"
     );
     assert_eq!(names(&refused(403, &some_sooner(6))), ["errors"], "a third is refused for another reason");
+    // As Envoy's come whose loop is busy.
+    let busy = |sooner: u64| move |at: u64| 200_000_000 + at * 400_000 - sooner * 1_000_000;
+    assert_eq!(names(&refused(403, &busy(5))), ["errors", "timeouts-mapped"]);
+    assert_eq!(names(&refused(403, &busy(10))), ["errors"], "no timer is so early");
 }
 
 #[test]
