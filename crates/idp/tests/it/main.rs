@@ -11,6 +11,7 @@ mod discovery;
 mod keys;
 mod logs;
 mod openid;
+mod passwords;
 mod races;
 mod security;
 mod server;

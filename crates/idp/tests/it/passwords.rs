@@ -1,0 +1,201 @@
+//! Names and passwords: what is guarded, and by what.
+
+use std::{sync::Arc, time::Duration};
+
+use idp::{Config, Provider, passwords::Password};
+use serde_json::json;
+use store::attempts::{Attempts, RecordAttempt};
+
+use crate::{
+    server::open,
+    wire::encode,
+    world::{Ask, PASSWORD, World, config},
+};
+
+#[tokio::test]
+async fn the_password_grant_is_for_those_who_have_it() {
+    let world = World::new().await;
+    let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
+    world.call("/token", "app", &body).await.assert_error(400, "unauthorized_client");
+    let answer = world.call("/token", "legacy", &body).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let (_, claims) = open(answer.json()["id_token"].as_str().unwrap());
+    assert_eq!((&claims["sub"], &claims["amr"]), (&json!("ada-id"), &json!(["pwd"])));
+    let address = body.replace("username=ada", "username=Ada%40Example.com");
+    assert_eq!(world.call("/token", "legacy", &address).await.status, 200, "a verified address will do");
+    for wrong in ["username=ada&password=wrong", "username=nobody&password=wrong", "username=&password=x"] {
+        let answer = world.call("/token", "legacy", &format!("grant_type=password&{wrong}")).await;
+        let code = if wrong.contains("=&") { "invalid_request" } else { "invalid_grant" };
+        answer.assert_error(400, code);
+    }
+    let document = world.server.get("/.well-known/openid-configuration").await.json();
+    assert!(document["grant_types_supported"].as_array().unwrap().contains(&json!("password")));
+}
+
+#[tokio::test]
+async fn an_unknown_user_and_a_wrong_password_are_one() {
+    let world = World::new().await;
+    let ask = |name: &'static str| {
+        let body = format!("grant_type=password&username={name}&password=wrong");
+        let world = &world;
+        async move { world.call("/token", "legacy", &body).await.without_date() }
+    };
+    let (unknown, wrong) = (ask("nobody").await, ask("ada").await);
+    assert_eq!(unknown, wrong);
+    let before = world.server.provider.logins().pool().numbers().finished;
+    ask("nobody").await;
+    assert_eq!(
+        world.server.provider.logins().pool().numbers().finished,
+        before + 1,
+        "and costs the same hash"
+    );
+}
+
+#[tokio::test]
+async fn an_account_is_locked_whatever_it_is_called() {
+    let world = World::new().await;
+    for name in ["ada", "ADA", "ada%40example.com", "Ada", "ada"] {
+        let body = format!("grant_type=password&username={name}&password=wrong");
+        world.call("/token", "legacy", &body).await.assert_error(400, "invalid_grant");
+    }
+    let right = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
+    let locked = world.call("/token", "legacy", &right).await;
+    locked.assert_error(429, "invalid_grant");
+    assert_eq!(locked.field("retry-after"), Some("10"));
+    // on the page as well, and another account is not concerned
+    let mut browser = world.browser();
+    let page = browser.get(&Ask::new("app").target()).await;
+    let fields = [("username", "ada"), ("password", PASSWORD)];
+    let page = browser.submit(&page.form("/login"), &fields).await;
+    assert_eq!(page.status, 429);
+    assert!(page.text().contains("Too many attempts"));
+    let bob = right.replace("=ada", "=bob");
+    assert_eq!(world.call("/token", "legacy", &bob).await.status, 200);
+    world.server.clock.advance(Duration::from_secs(10));
+    assert_eq!(world.call("/token", "legacy", &right).await.status, 200, "the lock ends by itself");
+}
+
+#[tokio::test]
+async fn a_name_that_nobody_has_is_locked_like_one_that_somebody_has() {
+    let world = World::new().await;
+    let mut heard = Vec::new();
+    for names in [["ada", "ADA", "Ada"], ["nobody", "Nobody", "NOBODY"]] {
+        let answers = [0, 1, 2, 0, 1, 2, 0].map(|at: usize| {
+            let body = format!("grant_type=password&username={}&password=wrong", names[at]);
+            let world = &world;
+            async move { world.call("/token", "legacy", &body).await.without_date() }
+        });
+        let mut said = Vec::new();
+        for answer in answers {
+            said.push(answer.await);
+        }
+        heard.push(said);
+    }
+    assert_eq!(heard[0], heard[1]);
+    assert_eq!(heard[1].last().unwrap().0, 429);
+}
+
+#[tokio::test]
+async fn a_guess_that_was_right_is_too_late_when_others_have_locked_the_account() {
+    const OTHERS: u64 = 50;
+    let world = World::new().await;
+    let (provider, now) = (&world.server.provider, world.server.clock.now());
+    let before = asked(provider);
+    let hash = |provider: Arc<Provider>| async move {
+        let other = Password::new("something to do".into()).unwrap();
+        provider.logins().pool().verify(other, None).await.unwrap();
+    };
+    // All threads have something to do, so that the guess passes the gate and waits.
+    let busy: Vec<_> = (0..OTHERS).map(|_| tokio::spawn(hash(provider.clone()))).collect();
+    until_asked(provider, before + OTHERS).await;
+    let body = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
+    let guess = world.call("/token", "legacy", &body);
+    let lock = async {
+        until_asked(provider, before + OTHERS + 1).await;
+        let locked_until = now.plus(Duration::from_secs(10));
+        let to =
+            Attempts { failures: 5, first_at: now, last_at: now, locked_until, expires_at: locked_until };
+        let record = RecordAttempt { subject: "account ada-id".into(), from: None, to };
+        assert!(provider.store().write(record).await.unwrap());
+    };
+    let (answer, ()) = tokio::join!(guess, lock);
+    answer.assert_error(429, "invalid_grant");
+    for one in busy {
+        one.await.unwrap();
+    }
+}
+
+/// Passwords that the threads were asked about.
+fn asked(provider: &Provider) -> u64 {
+    let numbers = provider.logins().pool().numbers();
+    (numbers.queued + numbers.running) as u64 + numbers.finished
+}
+
+async fn until_asked(provider: &Provider, times: u64) {
+    let all = async {
+        while asked(provider) < times {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), all).await.expect("it is asked");
+}
+
+#[tokio::test]
+async fn an_old_hash_is_upgraded_at_login() {
+    let world = World::new().await;
+    let stored = |world: &World| {
+        let store = world.server.provider.store().clone();
+        async move { store.user_by_login("ada").await.unwrap().unwrap().1.unwrap().phc }
+    };
+    let before = stored(&world).await;
+    assert!(before.contains("m=7168,t=5"), "{before}");
+    // the same people under a configuration that asks for more
+    let stronger =
+        World::with(|issuer| Config { passwords: idp::PasswordConfig::default(), ..config(issuer) }).await;
+    let weak = before.clone();
+    let from = stored_row(&stronger).await;
+    let change = store::users::UpgradePassword { user_id: "ada-id".into(), from, to_phc: weak.clone() };
+    assert!(stronger.server.provider.store().write(change).await.unwrap());
+    let body = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
+    assert_eq!(stronger.call("/token", "legacy", &body).await.status, 200);
+    let after = stored(&stronger).await;
+    assert!(after.contains("m=19456,t=2"), "{after}");
+    assert_eq!(stronger.call("/token", "legacy", &body).await.status, 200, "and still opens");
+}
+
+async fn stored_row(world: &World) -> store::users::StoredPassword {
+    world.server.provider.store().user_by_login("ada").await.unwrap().unwrap().1.unwrap()
+}
+
+#[tokio::test]
+async fn a_full_password_pool_says_when_to_come_back() {
+    let world = World::with(|issuer| Config {
+        passwords: idp::PasswordConfig {
+            threads: Some(1),
+            queue: Some(1),
+            parameters: idp::passwords::Parameters::OWASP,
+            ..idp::PasswordConfig::default()
+        },
+        ..config(issuer)
+    })
+    .await;
+    let world = std::sync::Arc::new(world);
+    let body = format!("grant_type=password&username=ada&password={}", encode(PASSWORD));
+    let requests: Vec<_> = (0..20)
+        .map(|_| {
+            let (world, body) = (world.clone(), body.clone());
+            tokio::spawn(async move { world.call("/token", "legacy", &body).await })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for request in requests {
+        let answer = request.await.unwrap();
+        if answer.status == 503 {
+            answer.assert_error(503, "temporarily_unavailable");
+            assert_eq!(answer.field("retry-after"), Some("2"));
+        }
+        statuses.push(answer.status);
+    }
+    assert!(statuses.contains(&200) && statuses.contains(&503), "{statuses:?}");
+    assert!(statuses.iter().all(|s| matches!(s, 200 | 503)), "{statuses:?}");
+}
