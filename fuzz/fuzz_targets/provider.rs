@@ -28,6 +28,9 @@ static REGISTERED: LazyLock<Vec<RedirectUri>> = LazyLock::new(|| {
 static SCOPES: LazyLock<ScopeSet> =
     LazyLock::new(|| ScopeSet::parse("openid profile offline_access read").expect("sound scopes"));
 
+static DEFAULT_SCOPES: LazyLock<ScopeSet> =
+    LazyLock::new(|| ScopeSet::parse("profile read").expect("sound scopes"));
+
 fuzz_target!(|input: &str| {
     let Some(kind) = input.bytes().next().filter(u8::is_ascii) else { return };
     let text = &input[1..];
@@ -60,7 +63,12 @@ fn form(text: &str) {
 fn authorization(text: &str) {
     let Ok(form) = Form::parse(text.as_bytes()) else { return };
     for needs_challenge in [false, true] {
-        let rights = Rights { redirect_uris: &REGISTERED, scopes: &SCOPES, needs_challenge };
+        let rights = Rights {
+            redirect_uris: &REGISTERED,
+            scopes: &SCOPES,
+            default_scopes: &DEFAULT_SCOPES,
+            needs_challenge,
+        };
         match read(&form, rights) {
             Ok(request) => {
                 assert!(leads_where_it_is_registered(request.address.redirect_uri()), "{text:?}");

@@ -217,8 +217,7 @@ impl World {
     }
 
     pub(crate) async fn redeem(&self, client: &str, code: &str) -> Answer {
-        let body = format!("grant_type=authorization_code&code={code}&redirect_uri={}", encode(CALLBACK));
-        self.call("/token", client, &body).await
+        self.call("/token", client, &redemption(code)).await
     }
 
     /// Logs Ada in at a client, and redeems the code.
@@ -325,6 +324,11 @@ impl Ask {
     fn redirect_uri(&self) -> String {
         self.0.iter().find(|(n, _)| n == "redirect_uri").map_or_else(String::new, |(_, v)| v.clone())
     }
+}
+
+/// What a client sends to exchange a code, where no challenge was given.
+pub(crate) fn redemption(code: &str) -> String {
+    format!("grant_type=authorization_code&code={code}&redirect_uri={}", encode(CALLBACK))
 }
 
 pub(crate) fn challenge(verifier: &str) -> String {

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use store::{Epoch, Store};
 
 use super::harness::{CONTROL, Upstream, now};
-use super::login_provider::{Browser, Played};
+use super::login::provider::{Browser, Played};
 use crate::support::{Folder, Running, exchange, free, get};
 
 const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";

@@ -8,10 +8,10 @@ use gateway::clock::ManualClock;
 use gateway::login::store::SessionStore;
 use serde_json::json;
 
-use super::harness::{Client, Fixture, PATIENCE, Setup, now};
-use super::login::{FORM, Stage, database, gateway, keyed, setup};
-use super::login_provider::{Browser, Played};
-use super::upgrade::{UPGRADE, shouting};
+use super::provider::{Browser, Played};
+use super::stage::{FORM, Stage, database, gateway, keyed, setup};
+use crate::dataplane::harness::{Client, Fixture, PATIENCE, Setup, now};
+use crate::dataplane::upgrade::{UPGRADE, shouting};
 
 impl Stage {
     /// Behind it there is somebody to talk with; who is silent may be so for an hour.

@@ -11,8 +11,8 @@ use postern::following::{Following, Source};
 use store::access_tokens::Revoke;
 use store::{Epoch, Reach, Revocation, Store};
 
-use super::harness::{CONTROL, now};
-use super::login::Stage;
+use super::stage::Stage;
+use crate::dataplane::harness::{CONTROL, now};
 
 /// The log of a provider, followed by a gateway.
 struct Log {

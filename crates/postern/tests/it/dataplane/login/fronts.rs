@@ -6,10 +6,10 @@ use std::time::Duration;
 use envoy_types::pb::envoy::service::auth::v3::check_response::HttpResponse;
 use serde_json::json;
 
-use super::ext_authz::{allowed, check, question};
-use super::http2::{connect, get, run};
-use super::login::Stage;
-use super::login_provider::{Browser, parameters};
+use super::provider::{Browser, parameters};
+use super::stage::Stage;
+use crate::dataplane::ext_authz::{allowed, check, question};
+use crate::dataplane::http2::{connect, get, run};
 
 const HTML: (&str, &str) = ("accept", "text/html");
 
@@ -297,4 +297,35 @@ fn a_message_without_end_is_not_read() {
     let form = "Content-Type: application/x-www-form-urlencoded\r\n";
     let large = format!("logout_token={}", "x".repeat(40_000));
     assert_eq!(stage.browser().send("POST", "/oauth2/backchannel_logout", form, &large).status, 413);
+}
+
+#[test]
+fn a_proxy_that_asks_over_http_takes_no_page_for_leave_to_forward() {
+    const PAGES: [(&str, u16); 4] =
+        [("sign_in", 403), ("signed_out", 403), ("done", 403), ("start?provider=nobody", 404)];
+    let caddy = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-forwarded\" }");
+    let forwarded = |uri: &str| {
+        format!(
+            "Accept: text/html\r\nX-Forwarded-Method: GET\r\nX-Forwarded-Host: app.test\r\nX-Forwarded-Uri: {uri}\r\n"
+        )
+    };
+    let nginx = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let original =
+        |uri: &str| format!("Accept: text/html\r\nX-Original-Method: GET\r\nX-Original-URI: {uri}\r\n");
+    for (page, status) in PAGES {
+        let uri = format!("/oauth2/{page}");
+        let told = caddy.browser().send("GET", "/", &forwarded(&uri), "");
+        assert_eq!(told.status, status, "{page}");
+        assert!(told.text().contains("<h1>"), "{page}: {}", told.text());
+        assert_eq!(nginx.browser().send("GET", "/", &original(&uri), "").status, status, "{page}");
+        // What is asked of the login itself is its answer.
+        let itself = if status == 403 { 200 } else { status };
+        assert_eq!(nginx.browser().visit(&uri).status, itself, "{page}");
+    }
+    // A redirect is one where it can be passed on; nginx makes it of 401 and `Location`.
+    let start = Some("https://app.test/oauth2/start?rd=%2Fpage");
+    let told = caddy.browser().send("GET", "/", &forwarded("/page"), "");
+    assert_eq!((told.status, told.value("location")), (302, start));
+    let told = nginx.browser().send("GET", "/", &original("/page"), "");
+    assert_eq!((told.status, told.value("location")), (401, start));
 }

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gateway::clock::{Clock as _, ManualClock};
 use serde_json::{Value, json};
 
-use super::harness::{Client, Response, Seen, Upstream};
+use crate::dataplane::harness::{Client, Response, Seen, Upstream};
 
 /// What the provider knows, and how it behaves.
 #[allow(clippy::struct_excessive_bools, reason = "each is a mood of its own")]

@@ -14,8 +14,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use gateway::clock::ManualClock;
 use serde_json::json;
 
-use super::harness::{Fixture, Seen, Setup, Upstream, now};
-use super::login_provider::{Browser, form, parameters};
+use super::provider::{Browser, form, parameters};
+use crate::dataplane::harness::{Fixture, Seen, Setup, Upstream, now};
 
 /// What the cluster knows.
 #[derive(Default)]

@@ -1,0 +1,253 @@
+//! What a token is worth and who is told: revocation, introspection, userinfo, and what ends with a person or a key.
+
+use std::time::Duration;
+
+use idp::SigningAlgorithm;
+use serde_json::json;
+
+use crate::{
+    server::open,
+    wire::{basic, encode},
+    world::{Ask, PASSWORD, SECRET, World, config},
+};
+
+#[tokio::test]
+async fn a_revoked_token_is_inactive_at_once() {
+    let world = World::new().await;
+    for client in ["app", "opaque"] {
+        let tokens = world.tokens(client, "openid offline_access").await;
+        let [access, refresh] = ["access_token", "refresh_token"].map(|n| tokens[n].as_str().unwrap());
+        assert!(world.is_active(access).await);
+        // another client's token is untouched, and nothing is said of it
+        let other = world.call("/revoke", "other", &format!("token={access}")).await;
+        assert_eq!((other.status, other.body.len()), (200, 0));
+        assert!(world.is_active(access).await);
+        assert_eq!(world.call("/revoke", client, &format!("token={access}")).await.status, 200);
+        assert!(!world.is_active(access).await, "{client}");
+        assert_eq!(world.userinfo(access).await.status, 401);
+        // the refresh token goes on, until it is revoked itself
+        let refreshed =
+            world.call("/token", client, &format!("grant_type=refresh_token&refresh_token={refresh}")).await;
+        assert_eq!(refreshed.status, 200);
+        let next = refreshed.json();
+        let revoke = format!("token={}", next["refresh_token"].as_str().unwrap());
+        assert_eq!(world.call("/revoke", client, &revoke).await.status, 200);
+        assert!(!world.is_active(next["access_token"].as_str().unwrap()).await, "with what it gave");
+    }
+    for nonsense in
+        ["token=nonsense", "token=ptn_at_x", "token=a.b.c", "token=x&token_type_hint=access_token"]
+    {
+        assert_eq!(world.call("/revoke", "app", nonsense).await.status, 200, "{nonsense}");
+    }
+    world.call("/revoke", "app", "").await.assert_error(400, "invalid_request");
+    world.call_with("/revoke", &[], "token=x").await.assert_error(401, "invalid_client");
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_again_is_not_told_of_again() {
+    let world = World::new().await;
+    let token = world.tokens("app", "openid").await["access_token"].as_str().unwrap().to_owned();
+    let store = world.server.provider.store();
+    let before = store.head().await.unwrap().seq;
+    for _ in 0..3 {
+        assert_eq!(world.call("/revoke", "app", &format!("token={token}")).await.status, 200);
+        assert_eq!(store.head().await.unwrap().seq, before + 1);
+    }
+    assert!(!world.is_active(&token).await);
+}
+
+#[tokio::test]
+async fn introspection_tells_those_who_may_hear() {
+    let world = World::new().await;
+    for client in ["app", "opaque"] {
+        let tokens = world.tokens(client, "openid read").await;
+        let token = tokens["access_token"].as_str().unwrap();
+        let told = world.introspect(token).await;
+        assert_eq!(told["active"], true);
+        assert_eq!(told["sub"], "ada-id");
+        assert_eq!(told["username"], "ada");
+        assert_eq!((&told["client_id"], &told["scope"]), (&json!(client), &json!("openid read")));
+        assert_eq!((&told["iss"], &told["aud"]), (&json!(world.server.issuer), &json!(world.server.issuer)));
+        assert!(
+            told["exp"].as_u64() > told["iat"].as_u64() && told["jti"].is_string() && told["sid"].is_string()
+        );
+        assert_eq!(told.get("groups"), None, "nobody granted them");
+        let more = world.tokens(client, "openid groups").await;
+        let token_with_groups = more["access_token"].as_str().unwrap();
+        let groups = world.introspect(token_with_groups).await["groups"].clone();
+        assert!(groups.as_array().is_some_and(|groups| !groups.is_empty()), "{groups}");
+        // its own client may ask, others hear what everybody hears of nonsense
+        let own = world.call("/introspect", client, &format!("token={token}")).await.json();
+        assert_eq!(own, told);
+        for (asker, asked) in [("other", token), ("gateway", "nonsense"), ("gateway", "ptn_at_short")] {
+            let answer = world.call("/introspect", asker, &format!("token={asked}")).await;
+            assert_eq!(answer.text(), r#"{"active":false}"#, "{asker}");
+        }
+        // a refresh token is no access token
+        let refresh = tokens["refresh_token"].as_str().unwrap();
+        assert_eq!(world.introspect(refresh).await, json!({ "active": false }));
+        assert_eq!(world.introspect(tokens["id_token"].as_str().unwrap()).await, json!({ "active": false }));
+        world.server.clock.advance(Duration::from_mins(5));
+        assert!(!world.is_active(token).await, "expired");
+    }
+    world.call_with("/introspect", &[], "token=x").await.assert_error(401, "invalid_client");
+    let public = world.call_with("/introspect", &[], "token=x&client_id=native").await;
+    public.assert_error(403, "unauthorized_client");
+}
+
+#[tokio::test]
+async fn introspection_can_be_signed() {
+    let world = World::new().await;
+    let tokens = world.tokens("opaque", "openid read").await;
+    let token = tokens["access_token"].as_str().unwrap();
+    let asker = basic("gateway", SECRET);
+    let fields = [("Authorization", &*asker), ("Accept", "application/token-introspection+jwt")];
+    let plain = world.introspect(token).await;
+    for (token, said) in [(token, &plain), ("nonsense", &json!({ "active": false }))] {
+        let answer = world.call_with("/introspect", &fields, &format!("token={}", encode(token))).await;
+        assert_eq!((answer.status, answer.field("cache-control")), (200, Some("no-store")));
+        assert_eq!(answer.field("content-type"), Some("application/token-introspection+jwt"));
+        let (header, claims) = open(answer.text());
+        assert_eq!((&header["typ"], &header["alg"]), (&json!("token-introspection+jwt"), &json!("ES256")));
+        let now = world.server.clock.now().as_secs();
+        let issuer = world.server.issuer.as_str();
+        let whole = json!({ "iss": issuer, "aud": "gateway", "iat": now, "token_introspection": said });
+        assert_eq!(claims, whole, "and neither sub nor exp");
+        assert_eq!(answer.field("postern-revocable").is_some(), said["active"] == true);
+        // whoever takes it for an access token is wrong
+        assert_eq!(world.introspect(answer.text()).await, json!({ "active": false }));
+        assert_eq!(world.userinfo(answer.text()).await.status, 401);
+    }
+    let refused = world.call_with("/introspect", &fields[1..], "token=x").await;
+    refused.assert_error(401, "invalid_client");
+}
+
+#[tokio::test]
+async fn what_ends_a_person_ends_their_tokens() {
+    use store::users::{EndUser, Ending};
+    let world = World::new().await;
+    let store = world.server.provider.store();
+    let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
+    let mut tokens = Vec::new();
+    for client in ["legacy", "legacy-opaque", "once"] {
+        let answer = world.call("/token", client, &body).await.json();
+        tokens.push(answer["access_token"].as_str().unwrap().to_owned());
+    }
+    tokens.push(world.tokens("opaque", "openid").await["access_token"].as_str().unwrap().to_owned());
+    for token in &tokens {
+        assert!(world.is_active(token).await);
+    }
+    world.server.clock.advance(Duration::from_secs(1));
+    let now = world.server.clock.now();
+    let revocation = store::Revocation {
+        tags: vec![],
+        reason: "disabled",
+        reach: store::Reach::SoFar,
+        until: now,
+        occurrence: None,
+    };
+    let end =
+        EndUser { user_id: "ada-id".into(), ending: Ending::Disabled, revocation, deliver_until: None, now };
+    store.write(end).await.unwrap();
+    for token in &tokens {
+        assert!(!world.is_active(token).await);
+    }
+    world.call("/token", "legacy", &body).await.assert_error(400, "invalid_grant");
+}
+
+#[tokio::test]
+async fn endings_of_one_instant_end_what_was_granted_between_them() {
+    use store::users::{EndUser, Ending};
+    let world = World::new().await;
+    let store = world.server.provider.store();
+    let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(PASSWORD));
+    let mut given: Vec<String> = Vec::new();
+    for round in 0..3 {
+        for token in &given {
+            assert!(!world.is_active(token).await, "round {round}");
+        }
+        given.clear();
+        for client in ["legacy", "legacy-opaque", "once"] {
+            let answer = world.call("/token", client, &body).await.json();
+            given.push(answer["access_token"].as_str().unwrap().to_owned());
+        }
+        given.push(world.tokens("opaque", "openid").await["access_token"].as_str().unwrap().to_owned());
+        for token in &given {
+            assert!(world.is_active(token).await, "round {round}: it was given out afterwards");
+        }
+        let now = world.server.clock.now();
+        let revocation = store::Revocation {
+            tags: vec![],
+            reason: "everything ended",
+            reach: store::Reach::SoFar,
+            until: now,
+            occurrence: None,
+        };
+        let user_id = "ada-id".to_owned();
+        let end = EndUser { user_id, ending: Ending::Everything, revocation, deliver_until: None, now };
+        store.write(end).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_token_of_the_second_of_a_password_change_counts() {
+    let world = World::new().await;
+    let mut browser = world.browser();
+    world.code(&mut browser, &Ask::new("app")).await;
+    world.server.clock.advance(Duration::from_millis(1_300));
+    let page = browser.get("/account").await;
+    let new = "a completely different sentence";
+    let fields = [("current", PASSWORD), ("new", new), ("again", new)];
+    browser.submit(&page.form("/account/password"), &fields).await.location();
+    let body = format!("grant_type=password&username=ada&password={}&scope=openid", encode(new));
+    let answer = world.call("/token", "once", &body).await.json();
+    assert!(world.is_active(answer["access_token"].as_str().unwrap()).await);
+}
+
+#[tokio::test]
+async fn a_token_of_a_revoked_key_is_inactive_however_often_it_was_good() {
+    let world = World::new().await;
+    let tokens = world.tokens("app", "openid").await;
+    let token = tokens["access_token"].as_str().unwrap();
+    for _ in 0..3 {
+        assert!(world.is_active(token).await);
+    }
+    let (header, _) = open(token);
+    world.server.provider.revoke_key(header["kid"].as_str().unwrap()).await.unwrap();
+    assert!(!world.is_active(token).await);
+    assert_eq!(world.userinfo(token).await.status, 401);
+    let next = world.tokens("app", "openid").await;
+    assert!(world.is_active(next["access_token"].as_str().unwrap()).await);
+}
+
+#[tokio::test]
+async fn userinfo_is_for_tokens_with_openid() {
+    let world = World::new().await;
+    let body = format!("grant_type=password&username=ada&password={}&scope=email", encode(PASSWORD));
+    let token = world.call("/token", "legacy", &body).await.json();
+    let answer = world.userinfo(token["access_token"].as_str().unwrap()).await;
+    assert_eq!(answer.status, 403);
+    assert!(answer.field("www-authenticate").unwrap().contains("error=\"insufficient_scope\""));
+    let none = world.server.get("/userinfo").await;
+    assert_eq!(none.status, 401);
+    assert_eq!(none.field("www-authenticate"), Some(&*format!("Bearer realm=\"{}\"", world.server.issuer)));
+    let in_url = world.server.get("/userinfo?access_token=x").await;
+    assert_eq!(in_url.status, 401, "never in the URL");
+}
+
+#[tokio::test]
+async fn userinfo_can_be_signed() {
+    let world = World::with(|issuer| {
+        let mut config = config(issuer);
+        config.clients[0].userinfo_algorithm = Some(SigningAlgorithm::Es256);
+        config
+    })
+    .await;
+    let tokens = world.tokens("app", "openid email").await;
+    let answer = world.userinfo(tokens["access_token"].as_str().unwrap()).await;
+    assert_eq!((answer.status, answer.field("content-type")), (200, Some("application/jwt")));
+    let (header, claims) = open(answer.text());
+    assert_eq!(header["alg"], "ES256");
+    assert_eq!((&claims["aud"], &claims["email"]), (&json!("app"), &json!("ada@example.com")));
+    assert_eq!(claims["iss"], world.server.issuer.as_str());
+}

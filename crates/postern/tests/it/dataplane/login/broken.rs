@@ -1,0 +1,160 @@
+//! Sessions in a database that fails: nobody is let in by it, nobody is told what is not so, and nothing of a provider's is lost.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use auth::time::Timestamp;
+use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+use serde_json::json;
+
+use super::stage::{FORM, Stage, database};
+
+/// A store whose database is gone.
+enum Broken {
+    /// It says so.
+    Gone,
+    /// It says nothing.
+    Silent,
+}
+
+impl Broken {
+    fn answer<'s, T: Send + 's>(&self) -> Answer<'s, T> {
+        match self {
+            Self::Gone => Box::pin(async { Err(StoreFault("gone".into())) }),
+            Self::Silent => Box::pin(std::future::pending()),
+        }
+    }
+}
+
+impl SessionStore for Broken {
+    fn insert(&self, _: Kept) -> Answer<'_, ()> {
+        self.answer()
+    }
+    fn find(&self, _: Digest, _: Timestamp) -> Answer<'_, Option<Kept>> {
+        self.answer()
+    }
+    fn claim(&self, _: Digest, _: u64, _: Timestamp, _: Timestamp) -> Answer<'_, bool> {
+        self.answer()
+    }
+    fn replace(&self, _: Digest, _: u64, _: Vec<u8>) -> Answer<'_, bool> {
+        self.answer()
+    }
+    fn release(&self, _: Digest, _: u64) -> Answer<'_, ()> {
+        self.answer()
+    }
+    fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
+        self.answer()
+    }
+    fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
+        self.answer()
+    }
+    fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
+        self.answer()
+    }
+}
+
+/// A store that does not keep what a session was renewed to, this many times.
+struct Blinking(Arc<dyn SessionStore>, AtomicUsize);
+
+impl SessionStore for Blinking {
+    fn insert(&self, session: Kept) -> Answer<'_, ()> {
+        self.0.insert(session)
+    }
+    fn find(&self, id: Digest, now: Timestamp) -> Answer<'_, Option<Kept>> {
+        self.0.find(id, now)
+    }
+    fn claim(&self, id: Digest, version: u64, now: Timestamp, until: Timestamp) -> Answer<'_, bool> {
+        self.0.claim(id, version, now, until)
+    }
+    fn replace(&self, id: Digest, version: u64, content: Vec<u8>) -> Answer<'_, bool> {
+        if self.1.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Box::pin(async { Err(StoreFault("gone for a moment".into())) });
+        }
+        self.0.replace(id, version, content)
+    }
+    fn release(&self, id: Digest, version: u64) -> Answer<'_, ()> {
+        self.0.release(id, version)
+    }
+    fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
+        self.0.remove(id)
+    }
+    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
+        self.0.remove_of(whose, began)
+    }
+    fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
+        self.0.sweep(now)
+    }
+}
+
+#[test]
+fn a_database_that_is_gone_is_503() {
+    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
+    let mut browser = stage.browser();
+    let location = browser.go_to_provider("/");
+    assert_eq!(browser.back(&stage.provider.approve(&location)).status, 503);
+    // Made with the keys of the test, and in nobody's database.
+    browser.cookies.insert("__Host-postern".into(), stage.kept_elsewhere());
+    let down = browser.visit("/");
+    assert_eq!((down.status, down.value("retry-after")), (503, Some("1")));
+    assert_eq!(browser.visit("/oauth2/sign_out").status, 503, "nobody is told that it is over");
+    assert_eq!(browser.send("GET", "/oauth2/auth", "", "").status, 503);
+    let token = stage.provider.logout_token("logout+jwt", &json!({}));
+    for _ in 0..2 {
+        let said = browser.send("POST", "/oauth2/backchannel_logout", FORM, &format!("logout_token={token}"));
+        assert_eq!(said.status, 503, "the provider comes again");
+    }
+}
+
+#[test]
+fn a_database_that_says_nothing_is_503() {
+    let stage = Stage::new("", Some(Arc::new(Broken::Silent)));
+    let head = format!(
+        "GET / HTTP/1.1\r\nHost: app.test\r\nAccept: text/html\r\nCookie: __Host-postern={}\r\n\r\n",
+        stage.kept_elsewhere()
+    );
+    // One asks, the other waits for what it is told; and so does whoever comes later.
+    for _ in 0..2 {
+        let mut clients = [stage.fixture.connect(), stage.fixture.connect()];
+        for client in &mut clients {
+            client.socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+            client.send(&head);
+        }
+        for mut client in clients {
+            let told = client.response();
+            assert_eq!((told.status, told.value("retry-after")), (503, Some("1")));
+        }
+    }
+}
+
+#[test]
+fn a_name_that_we_never_gave_out_is_not_asked_about() {
+    let stage = Stage::new("", Some(Arc::new(Broken::Gone)));
+    for cookie in ["A".repeat(43), "A".repeat(86), "x".into()] {
+        let mut browser = stage.browser();
+        browser.cookies.insert("__Host-postern".into(), cookie);
+        assert_eq!(browser.visit("/").status, 302, "the database is gone, and nobody noticed");
+    }
+}
+
+#[test]
+fn what_a_renewal_brought_is_kept_or_revoked_when_the_database_fails() {
+    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(2)))));
+    let mut browser = stage.logged_in();
+    for _ in 0..3 {
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(
+            browser.visit("/").status,
+            200,
+            "it is back in a moment, and has the newest refresh token"
+        );
+    }
+    assert!(!stage.provider.state().reused);
+
+    let stage = Stage::new("", Some(Arc::new(Blinking(database(), AtomicUsize::new(usize::MAX)))));
+    let mut browser = stage.logged_in();
+    stage.clock.advance(Duration::from_mins(6));
+    assert_eq!(browser.visit("/").status, 503);
+    assert_eq!(stage.provider.state().living(), 0, "what nobody has must not live on");
+}

@@ -1,0 +1,178 @@
+//! Sessions that end: signed out of, ended by the provider, by themselves; and what is over stays so.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::provider::parameters;
+use super::stage::{FORM, Stage, everywhere, setup};
+
+#[test]
+fn logging_out_leaves_nothing_alive() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        let stolen = browser.clone();
+        assert_eq!(browser.visit("/").status, 200);
+        let out = browser.visit("/oauth2/sign_out");
+        assert_eq!(out.status, 303);
+        let location = out.value("location").unwrap();
+        assert!(location.starts_with(&format!("{}/logout?", stage.provider.url)), "{location}");
+        let asked = parameters(location);
+        assert_eq!(asked["post_logout_redirect_uri"], "https://app.test/oauth2/signed_out");
+        assert_eq!(asked["client_id"], "gateway");
+        assert!(asked["id_token_hint"].split('.').count() == 3);
+        assert!(browser.cookies.is_empty());
+        assert!(stage.provider.state().revoked.iter().any(|token| token.starts_with("refresh-")));
+        assert_eq!(stolen.clone().visit("/").status, 302, "the cookie from before");
+        assert_eq!(stolen.clone().send("GET", "/oauth2/auth", "", "").status, 401);
+        let done = browser.visit("/oauth2/signed_out");
+        assert!(done.text().contains("You are signed out"));
+        // A second time there is nothing to end.
+        assert_eq!(
+            browser.visit("/oauth2/sign_out").value("location"),
+            Some("https://app.test/oauth2/signed_out")
+        );
+        // Another site's link asks first; so does its form, which browsers send without the cookie, and whose answer they believe.
+        let mut other = stage.logged_in();
+        let posted = stage.browser().send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
+        assert_eq!((posted.status, posted.value("set-cookie")), (200, None));
+        let asked = other.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: cross-site\r\n", "");
+        assert_eq!((asked.status, asked.value("set-cookie")), (200, None));
+        // Browsers hold a page's `form-action` against the redirects behind a form, and these lead to the provider.
+        let text = asked.text();
+        assert!(
+            !text.contains("<form") && text.contains("href=\"https://app.test/oauth2/sign_out\""),
+            "{text}"
+        );
+        assert_eq!(other.visit("/").status, 200);
+        let mut link = other.clone();
+        assert_eq!(link.send("GET", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
+        assert_eq!(other.visit("/").status, 302);
+        let mut other = stage.logged_in();
+        assert_eq!(other.send("POST", "/oauth2/sign_out", "Sec-Fetch-Site: same-origin\r\n", "").status, 303);
+        assert_eq!(other.visit("/").status, 302);
+    });
+}
+
+#[test]
+fn what_is_renewed_while_somebody_logs_out_does_not_live_on() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.clock.advance(Duration::from_mins(6));
+        stage.provider.state().slow = Duration::from_millis(300);
+        let mut tab = browser.clone();
+        let renewing = std::thread::spawn(move || tab.visit("/").status);
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(browser.visit("/oauth2/sign_out").status, 303);
+        renewing.join().unwrap();
+        // The renewal may come to its end after the answer.
+        for _ in 0..50 {
+            if stage.provider.state().living() == 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(stage.provider.state().living(), 0, "no refresh token is good any more");
+        assert_eq!(browser.visit("/").status, 302);
+    });
+}
+
+#[test]
+fn what_ended_stays_ended_through_a_reload() {
+    let stage = Stage::carried();
+    let mut browser = stage.logged_in();
+    let stolen = browser.clone();
+    browser.visit("/oauth2/sign_out");
+    stage.fixture.reload(&setup(&stage.provider, "lifetime = \"13h\""));
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(stolen.clone().visit("/").status, 302);
+}
+
+#[test]
+fn what_the_provider_ended_is_over() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        let token = "refresh-2".to_owned();
+        {
+            let mut state = stage.provider.state();
+            state.revoked.push(token);
+            state.lasts = 600;
+        }
+        stage.provider.state().subject = "mallory-id".into();
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 302, "it speaks of somebody else");
+        assert_eq!(browser.visit("/").status, 302);
+        assert!(stage.status().renewal_refused >= 1);
+    });
+}
+
+#[test]
+fn a_session_ends_by_itself() {
+    everywhere(|stage| {
+        let mut browser = stage.logged_in();
+        stage.clock.advance(Duration::from_mins(64));
+        assert_eq!(browser.visit("/").status, 200, "idle for almost an hour, and five minutes");
+        stage.clock.advance(Duration::from_mins(65));
+        assert_eq!(browser.visit("/").status, 302, "idle for longer");
+        let mut busy = stage.logged_in();
+        for _ in 0..23 {
+            stage.clock.advance(Duration::from_mins(30));
+            assert_eq!(busy.visit("/").status, 200);
+        }
+        stage.clock.advance(Duration::from_mins(30));
+        assert_eq!(busy.visit("/").status, 302, "twelve hours");
+    });
+}
+
+#[test]
+fn a_provider_logs_people_out() {
+    everywhere(|stage| {
+        let (mut alice, mut phone) = (stage.logged_in(), stage.browser());
+        {
+            let mut state = stage.provider.state();
+            state.sid = Some("sid-2".into());
+        }
+        phone.log_in(&stage.provider, "/");
+        assert_eq!((alice.visit("/").status, phone.visit("/").status), (200, 200));
+        let said = |token: &str| {
+            stage.browser().send("POST", "/oauth2/backchannel_logout", FORM, &format!("logout_token={token}"))
+        };
+        let token = |changes| stage.provider.logout_token("logout+jwt", &changes);
+        for (bad, what) in [
+            (json!({"nonce": "n"}), "nonce"),
+            (json!({"events": null}), "no event"),
+            (json!({"events": {"x": {}}}), "another event"),
+            (json!({"aud": "else"}), "for somebody else"),
+            (json!({"iss": "https://evil.test"}), "of somebody else"),
+            (json!({"exp": 1}), "old"),
+            (json!({"jti": null}), "without a name"),
+            (json!({"sid": null}), "about nobody"),
+            (json!({"iat": "now"}), "without a time"),
+        ] {
+            let refused = said(&token(bad));
+            assert_eq!((refused.status, refused.value("cache-control")), (400, Some("no-store")), "{what}");
+        }
+        let mut forged = token(json!({}));
+        forged.truncate(forged.len() - 4);
+        assert_eq!(said(&format!("{forged}AAAA")).status, 400);
+        assert_eq!(said("nonsense").status, 400);
+        let as_id = stage.provider.logout_token("at+jwt", &json!({}));
+        assert_eq!(said(&as_id).status, 400);
+        let whole = stage.browser().send("GET", "/oauth2/backchannel_logout", "", "");
+        assert_eq!((whole.status, whole.value("allow")), (405, Some("POST")));
+        assert_eq!((alice.visit("/").status, phone.visit("/").status), (200, 200), "nobody was logged out");
+        let good = token(json!({}));
+        assert_eq!(said(&good).status, 200);
+        assert_eq!(alice.visit("/").status, 302, "with the next request");
+        assert_eq!(phone.visit("/").status, 200, "another session of the provider's");
+        assert_eq!(said(&good).status, 400, "a second time");
+        stage.clock.advance(Duration::from_secs(2));
+        let held_back = token(json!({"sid": null, "sub": "alice-id"}));
+        stage.clock.advance(Duration::from_secs(35));
+        let mut later = stage.logged_in();
+        assert_eq!(said(&held_back).status, 200);
+        assert_eq!(phone.visit("/").status, 302, "all of alice");
+        assert_eq!(later.visit("/").status, 200, "what began after the message was made");
+        assert_eq!(stage.status().provider_logouts, 2);
+    });
+}

@@ -1,0 +1,14 @@
+//! Logging in with a browser: against a provider that is played, with sessions in cookies and in a database.
+
+mod answers;
+mod beginning;
+mod broken;
+mod ending;
+mod fronts;
+mod lasting;
+mod openshift;
+pub(super) mod provider;
+mod renewal;
+mod revoked;
+mod session;
+mod stage;

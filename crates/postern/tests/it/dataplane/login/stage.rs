@@ -1,0 +1,129 @@
+//! A gateway that people log in at, the provider that it knows, and the keys that it has; sessions are in cookies, or in a database.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use auth::time::Timestamp;
+use gateway::clock::ManualClock;
+use gateway::login::LoginStatus;
+use gateway::login::store::SessionStore;
+use postern::sessions::{self, Sessions};
+
+use super::provider::{Browser, Played};
+use crate::dataplane::harness::{CONTROL, Fixture, Setup, Upstream, now};
+
+pub(super) const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+pub(super) const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
+
+/// A gateway that people log in at, and everything around it.
+pub(super) struct Stage {
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) provider: Played,
+    pub(super) fixture: Fixture,
+}
+
+impl Stage {
+    /// Another proxy asks; sessions are in cookies.
+    pub(super) fn asked(listener: &str) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let setup = Setup { listener: listener.into(), ..setup(&provider, "") };
+        let fixture = start(&setup, &clock, None);
+        Self { clock, provider, fixture }
+    }
+
+    /// Sessions are in cookies.
+    pub(super) fn carried() -> Self {
+        Self::new("", None)
+    }
+
+    /// Sessions are in a database.
+    pub(super) fn kept() -> Self {
+        Self::new("", Some(database()))
+    }
+
+    /// The cookie of a session in another database.
+    pub(super) fn kept_elsewhere(&self) -> String {
+        let other = gateway(&self.provider, &self.clock, "", Some(database()));
+        let mut browser = Browser::new(other.address, "app.test");
+        browser.log_in(&self.provider, "/");
+        browser.session().unwrap().clone()
+    }
+
+    pub(super) fn new(more: &str, sessions: Option<Arc<dyn SessionStore>>) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let fixture = gateway(&provider, &clock, more, sessions);
+        Self { clock, provider, fixture }
+    }
+
+    pub(super) fn status(&self) -> LoginStatus {
+        self.fixture.gateway().logins().unwrap()
+    }
+
+    pub(super) fn browser(&self) -> Browser {
+        Browser::new(self.fixture.address, "app.test")
+    }
+
+    pub(super) fn logged_in(&self) -> Browser {
+        let mut browser = self.browser();
+        browser.log_in(&self.provider, "/");
+        browser
+    }
+}
+
+pub(super) fn setup(provider: &Played, more: &str) -> Setup {
+    Setup {
+        route: "login = true".into(),
+        more: format!(
+            "[[route]]\nname = \"api\"\npath = {{ prefix = \"/api\" }}\nupstream = \"backend\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n\
+             [login]\norigins = [\"https://app.test\", \"https://other.test\"]\nkeys_file = \"keys\"\n{more}\n\
+             [[login.provider]]\nname = \"id\"\ntitle = \"The Provider\"\nurl = \"{}\"\nclient_id = \"gateway\"\nclient_secret_file = \"secret\"",
+            provider.url
+        ),
+        ..Setup::default()
+    }
+}
+
+pub(super) fn gateway(
+    provider: &Played,
+    clock: &Arc<ManualClock>,
+    more: &str,
+    sessions: Option<Arc<dyn SessionStore>>,
+) -> Fixture {
+    start(&setup(provider, more), clock, sessions)
+}
+
+pub(super) fn start(
+    setup: &Setup,
+    clock: &Arc<ManualClock>,
+    sessions: Option<Arc<dyn SessionStore>>,
+) -> Fixture {
+    let (dir, upstream) = (keyed(), Upstream::start());
+    let text = setup.file(dir.path(), upstream.address);
+    Fixture::keeping(dir, upstream, &text, clock.clone(), sessions)
+}
+
+/// A folder with what a login needs.
+pub(super) fn keyed() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, KEY).unwrap();
+    std::fs::set_permissions(&keys, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(dir.path().join("secret"), "secret\n").unwrap();
+    dir
+}
+
+pub(super) fn database() -> Arc<dyn SessionStore> {
+    let dir = tempfile::tempdir().unwrap().keep();
+    let database = postern::config::Database::of_file(&dir.join("sessions.db"));
+    let store = CONTROL.block_on(sessions::open(&database)).unwrap();
+    Arc::new(Sessions::new(store, CONTROL.handle().clone()))
+}
+
+/// For what has to hold wherever sessions are kept.
+pub(super) fn everywhere(test: impl Fn(&Stage)) {
+    test(&Stage::carried());
+    test(&Stage::kept());
+}
