@@ -114,6 +114,7 @@ def run(cluster: Cluster, stage: Stage, report: Report) -> None:
         print(f"      not tried: {', '.join(map(str, foreign))}", flush=True)
     pods(cluster, applied, report)
     references(applied, report)
+    endings(applied, report)
     configurations(cluster, stage, applied, report)
     rights(cluster, stage, every, applied, report)
 
@@ -157,12 +158,39 @@ def references(applied: dict, report: Report) -> None:
                     expect(opened <= ports, f"policy {name} opens ports of nobody")
             volumes = template["spec"]["volumes"]
             named = {("ConfigMap", v["configMap"]["name"]) for v in volumes if "configMap" in v}
-            named |= {("Secret", v["secret"]["secretName"]) for v in volumes if "secret" in v}
+            # Secrets are in no file: who applies one again would overwrite what is in the cluster.
+            expect(not any(other == "Secret" for other, _ in beside), f"{file} has a secret in it")
             claims = [v["persistentVolumeClaim"] for v in volumes if "persistentVolumeClaim" in v]
             named |= {("PersistentVolumeClaim", claim["claimName"]) for claim in claims}
             account_name = template["spec"].get("serviceAccountName")
             named |= {("ServiceAccount", account_name)} if account_name else set()
             expect(named <= set(beside), f"{named - set(beside)} is not in the file")
+
+
+def seconds(text: str) -> int:
+    """The `drain_timeout` of a configuration."""
+    found = re.search(r'^drain_timeout = "(\d+)s"$', text, re.M)
+    expect(found is not None, "no drain_timeout in whole seconds")
+    return int(found[1])
+
+
+def endings(applied: dict, report: Report) -> None:
+    """Nobody is killed, nor left by who is to answer, while requests are under way."""
+    for (file, kind, _), deployment in applied.items():
+        if kind != "Deployment":
+            continue
+        with report.check(f"manifests: pods of {file} end when nothing is under way any more"):
+            configuration = next(answer for (f, k, _), answer in applied.items() if (f, k) == (file, "ConfigMap"))
+            drain = seconds(configuration["data"]["postern.toml"])
+            spec = deployment["spec"]["template"]["spec"]
+            sleeps = {c["name"]: c["lifecycle"]["preStop"]["sleep"]["seconds"] for c in spec["containers"]}
+            ours = next(c["name"] for c in spec["containers"] if c["image"].startswith("postern:"))
+            drained = sleeps.pop(ours) + drain
+            for name, sleep in sleeps.items():
+                expect(sleep > drained, f"{name} ends after {sleep} s, and Postern forwards for {drained} s")
+            last = max([drained, *sleeps.values()])
+            grace = spec["terminationGracePeriodSeconds"]
+            expect(grace > last, f"killed after {grace} s, and under way for {last} s")
 
 
 def local(text: str, cluster: Cluster, stage: Stage, file: str, folder: Path) -> str:

@@ -27,5 +27,6 @@ ready "$url/"
 [[ -n $check ]] || stay_at_front "HAProxy and Postern"
 step "the edge speaks HTTP/2 and Postern sees who calls" 127.0.0.1 \
     "$(seen x-forwarded-for --http2 -H "Authorization: Bearer $(token visitor)" "$url/x")"
+step "and that they came over TLS" https "$(seen x-forwarded-proto -H "Authorization: Bearer $(token visitor)" "$url/x")"
 tour_of_front 503
 finish

@@ -82,8 +82,7 @@ step "node b refreshes what node a began" True "$(active "${at[a]}" "$(member ac
 step "the used refresh token is worth nothing at node a" invalid_grant \
     "$(ask "${at[a]}/token" tool grant_type=refresh_token "refresh_token=$refresh" | member error)"
 step "and took with it what came of it" False "$(active "${at[b]}" "$(member access_token <<<"$next")")"
-kill -KILL "${pids[node-a]}"
-wait "${pids[node-a]}" 2>/dev/null || true
+end node-a KILL
 served=0
 for _ in {1..10}; do
     [[ $(login "$issuer" | member token_type) == Bearer ]] && served=$((served + 1))

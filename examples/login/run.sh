@@ -101,8 +101,7 @@ step "at the provider as well" "Sign in" \
 step "a copy of the cookie is worth nothing" 302 \
     "$(curl -s -b "$work/run/stolen" -H 'Accept: text/html' -o /dev/null -w '%{http_code}' "$url/reports")"
 log_in /reports >/dev/null
-kill "${pids[postern]}"
-wait "${pids[postern]}" 2>/dev/null || true
+end postern
 serve postern
 ready "$url/"
 step "a restart logs nobody out" 200 "$(page /reports)"

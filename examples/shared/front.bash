@@ -81,9 +81,7 @@ tour_of_front() {
     step "a way around does not lead there" "not 200" \
         "$([[ $(status --path-as-is -H "$visitor" "$url/public/%2e%2e/admin/x") == 200 ]] && echo 200 || echo "not 200")"
     step "a POST is asked about like any other" 200 "$(status -H "$visitor" -d hello=world "$url/x")"
-    kill "${pids[postern]}"
-    wait "${pids[postern]}" 2>/dev/null || true
-    unset 'pids[postern]'
+    end postern
     # About these nobody has asked before.
     step "without Postern nobody comes in" "$1" "$(status -H "$visitor" "$url/y")"
     step "not even where nothing is asked for" "$1" "$(status "$url/public/y")"

@@ -39,7 +39,9 @@ begin() {
     work=$(mktemp -d "${TMPDIR:-/tmp}/postern-$NAME.XXXXXX")
     declare -gA pids=()
     trap stop_all EXIT
-    trap 'exit 0' INT TERM HUP
+    # Who ends a tour has not seen its end.
+    trap '[[ -z $check ]] || exit 130; exit 0' INT
+    trap '[[ -z $check ]] || exit 143; exit 0' TERM HUP
     find "$HERE" -maxdepth 1 -type f ! -name run.sh -exec cp {} "$work" \;
     mkdir -m 700 "$work/run"
     umask 077
@@ -54,29 +56,25 @@ stop_all() {
     rm -rf "$work"
 }
 
-# free_port TAKEN...: a port that nobody listens on, none of these. It lies below those that connections are given theirs from: none takes
-# it before whoever is to listen there does.
+# free_port TAKEN...: a port that nobody listens on, none of these.
 free_port() {
-    python3 - "$@" <<'PYTHON'
-import random, socket, sys
-while True:
-    port = random.randrange(10000, 18000)
-    if str(port) not in sys.argv[1:]:
-        try:
-            socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
-            continue
-        sys.exit(print(port))
-PYTHON
+    local port
+    while port=$("$ROOT/dev/free-port") || fail "no port is free"; [[ " $* " == *" $port "* ]]; do :; done
+    printf '%s' "$port"
 }
 
-# ports PORT...: in a tour, other ports that are free take their place in the copied files. `port PORT` is what it became.
+# ports PORT...: in a tour, other ports that are free take their place in the copied files, else they have to be free. `port PORT` is what it
+# became.
 declare -A port_of=()
 ports() {
     local port free
     for port in "$@"; do
         port_of[$port]=$port
-        [[ -n $check ]] || continue
+        if [[ -z $check ]]; then
+            python3 -c 'import socket, sys; socket.create_server(("127.0.0.1", int(sys.argv[1]))).close()' "$port" 2>/dev/null ||
+                fail "something else listens on port $port of 127.0.0.1; end it first"
+            continue
+        fi
         free=$(free_port "$@" "${port_of[@]}")
         port_of[$port]=$free
         find "$work" -maxdepth 1 -type f -exec sed -i "s/\b$port\b/$free/g" {} +
@@ -96,6 +94,12 @@ start() {
     "$@" >>"$work/$name.log" 2>&1 &
     pids[$name]=$!
 }
+# end NAME [SIGNAL]: a program that has to end before the example does.
+end() {
+    kill "-${2:-TERM}" "${pids[$1]}"
+    wait "${pids[$1]}" 2>/dev/null || true
+    unset "pids[$1]"
+}
 # serve NAME: the gateway, or provider, of NAME.toml.
 serve() { start "$1" "$POSTERN" serve --config "$work/$1.toml"; }
 # echo_at PORT [ARGUMENT...]: a service that tells what it was sent.
@@ -105,12 +109,17 @@ echo_at() {
     start "echo-$port" "$POSTERN" echo --reflect --listen "127.0.0.1:$port" "$@"
 }
 
-# ready URL: waits until something answers there, whatever it says.
-ready() {
+# Whether every program runs.
+running() {
     local pid
+    for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || return 1; done
+}
+
+# ready URL: waits until something answers there, whatever it says, as long as every program runs: what answers may be somebody else.
+ready() {
     for _ in {1..200}; do
-        curl -ks -o /dev/null "$1" && return
-        for pid in "${pids[@]}"; do kill -0 "$pid" 2>/dev/null || break 2; done
+        running || break
+        if curl -ks -o /dev/null "$1" && running; then return; fi
         sleep 0.1
     done
     tail -n 20 "$work"/*.log >&2
@@ -140,8 +149,9 @@ finish() {
     exit 0
 }
 
-# stay: until Ctrl-C.
+# stay: until Ctrl-C, as long as every program runs.
 stay() {
-    wait
-    exit 0
+    running && wait -n "${pids[@]}" || true
+    tail -n 20 "$work"/*.log >&2
+    fail "one of the programs ended"
 }

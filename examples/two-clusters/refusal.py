@@ -74,6 +74,15 @@ def watch(place: Place, token: str, warm: threading.Barrier, last: dict[str, flo
         time.sleep(0.001)
 
 
+def watched(place: Place, token: str, warm: threading.Barrier, last: dict[str, float], troubles: list[str]) -> None:
+    """The same in a thread of its own: that it broke off is not a refusal."""
+    try:
+        watch(place, token, warm, last)
+    except (Exception, SystemExit) as trouble:  # noqa: BLE001
+        troubles.append(f"{place.name}: {trouble!r}")
+        warm.abort()
+
+
 def main() -> int:
     revocations, secret, node, *named = sys.argv[1:]
     places = [Place(*name.split("=", 1), secret) for name in named]
@@ -84,15 +93,22 @@ def main() -> int:
         token = json.loads(post(node, "/token", secret, grant_type="client_credentials"))["access_token"]
         warm = threading.Barrier(len(places) + 1)
         last: dict[str, float] = {}
-        threads = [threading.Thread(target=watch, args=(place, token, warm, last), daemon=True) for place in places]
+        troubles: list[str] = []
+        arguments = [(place, token, warm, last, troubles) for place in places]
+        threads = [threading.Thread(target=watched, args=one, daemon=True) for one in arguments]
         for thread in threads:
             thread.start()
-        warm.wait(30)
+        try:
+            warm.wait(30)
+        except threading.BrokenBarrierError:
+            raise SystemExit(f"not every place admitted a new token within 30 s; {'; '.join(troubles)}") from None
         time.sleep(0.05)
         post(node, "/revoke", secret, token=token)
         revoked = time.monotonic()
         for thread in threads:
             thread.join(30)
+        if troubles or any(thread.is_alive() for thread in threads):
+            raise SystemExit(f"a place was not watched to the end; {'; '.join(troubles) or 'it still admits after 30 s'}")
         for place in places:
             times[place.name].append(max(0.0, last.get(place.name, revoked) - revoked))
             if not place.admits(kept):

@@ -1,6 +1,6 @@
 //! The PROXY protocol, versions 1 and 2, receiving side (`proxy-protocol.txt` of `HAProxy`).
 //!
-//! Owns: telling from the first bytes of a connection whom a trusted peer speaks for. Does not own: which
+//! Owns: telling from the first bytes of a connection whom a trusted peer speaks for, and whether over TLS. Does not own: which
 //! peers are trusted, the deadline, reading. It is sans-I/O: the caller shows what it has read so far and is
 //! told to read more, or how many bytes the header took.
 //!
@@ -22,6 +22,10 @@ const MAX_V2_BODY: usize = 2048;
 const V2_FIXED: usize = 16;
 const V1_START: &[u8] = b"PROXY ";
 const V2_START: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// The TLV that speaks of TLS, the fixed bytes of its value (flags, result of verifying), and the flag that there is any.
+const SSL: u8 = 0x20;
+const SSL_FIXED: usize = 5;
+const CLIENT_SSL: u8 = 0x01;
 
 /// What the bytes read so far amount to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub struct Header {
     pub consumed: usize,
     /// Whom the peer speaks for.
     pub origin: Origin,
+    /// Whether the peer says that its client speaks TLS with it (`PP2_TYPE_SSL`, section 2.2.6).
+    pub tls: bool,
 }
 
 /// Whom the peer speaks for.
@@ -82,7 +88,7 @@ pub enum ProxyFault {
     /// More than 2 KiB of addresses and TLVs.
     #[error("PROXY v2 header announces {0} bytes, more than the 2048 allowed")]
     TooLong(u16),
-    /// Too short for the addresses of its family, or a TLV that does not fit.
+    /// Too short for the addresses of its family, a TLV that does not fit, or two that speak of TLS.
     #[error("PROXY v2 addresses or TLVs malformed")]
     MalformedBody,
 }
@@ -144,7 +150,7 @@ fn parse_v1(rest: &[u8]) -> Result<Progress, ProxyFault> {
     }
     let line = std::str::from_utf8(&window[..cr]).map_err(|_| ProxyFault::MalformedLine)?;
     let origin = v1_origin(line).ok_or(ProxyFault::MalformedLine)?;
-    Ok(Progress::Done(Header { consumed: V1_START.len() + cr + 2, origin }))
+    Ok(Progress::Done(Header { consumed: V1_START.len() + cr + 2, origin, tls: false }))
 }
 
 /// The line without `PROXY ` and the line end.
@@ -202,16 +208,13 @@ fn parse_v2(rest: &[u8]) -> Result<Progress, ProxyFault> {
         return Err(ProxyFault::MalformedBody);
     }
     let Some(body) = rest[4..].get(..length) else { return Ok(Progress::NeedMore) };
-    let origin = if local {
-        Origin::Local
+    let (origin, tls) = if local {
+        (Origin::Local, false)
     } else {
         let (address, tlvs) = body.split_at(addresses);
-        if family >> 4 != 0 {
-            skip_tlvs(tlvs)?;
-        }
-        v2_origin(family, address)
+        (v2_origin(family, address), family >> 4 != 0 && speaks_tls(tlvs)?)
     };
-    Ok(Progress::Done(Header { consumed: V2_FIXED + length, origin }))
+    Ok(Progress::Done(Header { consumed: V2_FIXED + length, origin, tls }))
 }
 
 /// Bytes of the address block of a family and transport (section 2.2).
@@ -247,14 +250,23 @@ fn v2_addresses<const N: usize, A: From<[u8; N]> + Into<IpAddr>>(
     ))
 }
 
-/// Walks the TLVs without reading any: type, 16-bit length, value (section 2.2.1).
-fn skip_tlvs(mut tlvs: &[u8]) -> Result<(), ProxyFault> {
+/// Walks the TLVs (type, 16-bit length, value) and reads the one about TLS.
+fn speaks_tls(mut tlvs: &[u8]) -> Result<bool, ProxyFault> {
+    let mut said = None;
     while !tlvs.is_empty() {
-        let ([_, high, low], rest) = tlvs.split_first_chunk::<3>().ok_or(ProxyFault::MalformedBody)?;
+        let ([kind, high, low], rest) = tlvs.split_first_chunk::<3>().ok_or(ProxyFault::MalformedBody)?;
         let length = usize::from(u16::from_be_bytes([*high, *low]));
-        tlvs = rest.get(length..).ok_or(ProxyFault::MalformedBody)?;
+        let value = rest.get(..length).ok_or(ProxyFault::MalformedBody)?;
+        if *kind == SSL {
+            let flags = value.get(..SSL_FIXED).ok_or(ProxyFault::MalformedBody)?[0];
+            // What is said twice could mean either.
+            if said.replace(flags & CLIENT_SSL != 0).is_some() {
+                return Err(ProxyFault::MalformedBody);
+            }
+        }
+        tlvs = &rest[length..];
     }
-    Ok(())
+    Ok(said.unwrap_or(false))
 }
 
 #[cfg(test)]
@@ -377,6 +389,33 @@ mod tests {
         assert_eq!(done(&with(&[0x02, 0, 2, b'a', b'b', 0x05, 0, 1, 9])), (37, origin));
         for tlvs in [&[0x04][..], &[0x04, 0], &[0x04, 0, 1], &[0x04, 0, 1, 9, 9], &[0x04, 0xff, 0xff, 0]] {
             assert_eq!(parse(&with(tlvs)), Err(ProxyFault::MalformedBody), "{tlvs:?}");
+        }
+    }
+
+    #[test]
+    fn v2_says_whether_the_client_speaks_tls() {
+        let address = [127, 0, 0, 1, 127, 0, 0, 2, 0, 1, 0, 2];
+        let with = |tlvs: &[u8]| parse(&v2(0x21, 0x11, &[&address[..], tlvs].concat()));
+        let tls = |tlvs: &[u8]| match with(tlvs) {
+            Ok(Progress::Done(header)) => header.tls,
+            other => panic!("{tlvs:?}: {other:?}"),
+        };
+        assert!(!tls(&[]));
+        // With the version of TLS in it, as HAProxy sends it, and with something before it.
+        assert!(tls(&[0x20, 0, 15, 0x01, 0, 0, 0, 0, 0x21, 0, 7, b'T', b'L', b'S', b'v', b'1', b'.', b'3']));
+        assert!(tls(&[0x04, 0, 1, 9, 0x20, 0, 5, 0x07, 0, 0, 0, 1]));
+        assert!(!tls(&[0x20, 0, 5, 0x06, 0, 0, 0, 1]), "a certificate without TLS is none");
+        for tlvs in [
+            &[0x20, 0, 4, 1, 0, 0, 0][..],
+            &[0x20, 0, 0],
+            &[0x20, 0, 5, 0, 0, 0, 0, 0, 0x20, 0, 5, 1, 0, 0, 0, 0],
+        ] {
+            assert_eq!(with(tlvs), Err(ProxyFault::MalformedBody), "{tlvs:?}");
+        }
+        // Who speaks for itself does so over this very connection; of a family without addresses the rest is not read.
+        let ssl = [0x20, 0, 5, 1, 0, 0, 0, 0];
+        for header in [v2(0x20, 0x00, &ssl), v2(0x21, 0x00, &ssl)] {
+            assert!(matches!(parse(&header), Ok(Progress::Done(Header { tls: false, .. }))));
         }
     }
 

@@ -144,10 +144,9 @@ impl Process {
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
-        let threads = cgroup::workers(quota, available);
         let ways = Ways::open(&coherence, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
-        let provider = provider.map(|provider| Running::start(&provider, &ways, threads)).transpose()?;
+        let provider = provider.map(|provider| Running::start(&provider, &ways, workers)).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
         let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
         let told = events.as_ref().map(|events| told(events, databases, sessions.as_ref(), &ways, &control));
@@ -235,7 +234,7 @@ impl Process {
         for (name, address) in process.addresses() {
             tracing::info!(listener = name, %address, workers, "listening");
         }
-        process.watch_provider(threads);
+        process.watch_provider(workers);
         Ok(process)
     }
 

@@ -17,7 +17,7 @@ use crate::error::StoreError;
 
 /// How long a connection is waited for.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
-/// How long a connection that rested has to show that it is well; then it is closed, and there is time for another one.
+/// How long a connection that rested has to show that it is well; then there is time for another one.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Which database.
@@ -191,27 +191,59 @@ impl Dialect {
     ) -> Result<AnyPool, StoreError> {
         sqlx::any::install_default_drivers();
         let options: AnyConnectOptions = url.parse()?;
+        let options = options.disable_statement_logging();
+        let again = options.clone();
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE)
             // The pool's own test has no end but that of the acquiring.
             .test_before_acquire(false)
             .before_acquire(move |connection: &mut AnyConnection, _| {
-                Box::pin(async move { Ok(self == Self::Sqlite || is_well(connection).await) })
-            })
-            .after_connect(move |connection: &mut AnyConnection, _| {
+                let again = again.clone();
                 Box::pin(async move {
-                    connection.execute(self.session()).await?;
-                    if let Some(settings) = settings {
-                        connection.execute(settings).await?;
+                    match self {
+                        Self::Sqlite => Ok(true),
+                        Self::Postgres => self.is_well_or_another(connection, &again, settings).await,
                     }
-                    Ok(())
                 })
             })
+            .after_connect(move |connection: &mut AnyConnection, _| Box::pin(self.set(connection, settings)))
             .after_release(|connection: &mut AnyConnection, _| Box::pin(is_between_transactions(connection)))
-            .connect_with(options.disable_statement_logging())
+            .connect_with(options)
             .await?;
         Ok(pool)
+    }
+
+    /// Sets a new connection to what all are set to, and to what those of its pool are.
+    async fn set(
+        self,
+        connection: &mut AnyConnection,
+        settings: Option<&'static str>,
+    ) -> Result<(), sqlx::Error> {
+        connection.execute(self.session()).await?;
+        if let Some(settings) = settings {
+            connection.execute(settings).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether a connection that rested may be used. In the place of one that says nothing there is another one then: the pool would say farewell to it,
+    /// and over TLS wait for what is returned.
+    async fn is_well_or_another(
+        self,
+        connection: &mut AnyConnection,
+        options: &AnyConnectOptions,
+        settings: Option<&'static str>,
+    ) -> Result<bool, sqlx::Error> {
+        match tokio::time::timeout(LOOK, connection.ping()).await {
+            Ok(seen) => Ok(seen.is_ok()),
+            Err(_) => {
+                let mut another = AnyConnection::connect_with(options).await?;
+                self.set(&mut another, settings).await?;
+                *connection = another;
+                Ok(true)
+            }
+        }
     }
 }
 
@@ -253,11 +285,6 @@ impl Incarnation {
             (Self::Told | Self::Untold, _) => "''",
         }
     }
-}
-
-/// Whether somebody answers at the other end of a connection.
-async fn is_well(connection: &mut AnyConnection) -> bool {
-    matches!(tokio::time::timeout(LOOK, connection.ping()).await, Ok(Ok(())))
 }
 
 /// Whether a connection may be used again. A commit that failed for want of room may leave it with a transaction that neither

@@ -10,12 +10,14 @@ use coherence::roster::Follower;
 use coherence::{ConsumerId, Epoch, Head, Name, Tag};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
+use tokio::time::timeout;
 
 use crate::error::StoreError;
+use crate::loan::{Loan, lost};
 use crate::store::Store;
 use crate::told::{Reach, Revocation};
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
-use crate::write::{Change, Tx};
+use crate::write::{Change, PATIENCE, Tx};
 
 /// What is bound of each.
 const COLUMNS: usize = 5;
@@ -90,6 +92,7 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
     let now = store.dialect().now();
+    let mut loan = Loan::of(store.writers()).await?;
     for some in pieces(&followers) {
         let note = format!(
             "INSERT INTO followers (id, called, lease, epoch, seq, beat, heard_at) VALUES {} \
@@ -109,7 +112,11 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
                 .bind(applied.map(|head| head.epoch.0.to_vec()))
                 .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)));
         }
-        note.execute(store.writers()).await?;
+        let Ok(noted) = timeout(PATIENCE, note.execute(loan.connection())).await else {
+            loan.silent();
+            return Err(lost("no answer in time"));
+        };
+        noted?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! One connection of a pool, out on loan.
 //!
 //! Owns: that it comes back to the pool or is closed, whatever the database does. Does not own: who is lent one
-//! ([`crate::readers`], [`crate::write`]), and how long they wait for an answer.
+//! ([`crate::readers`], [`crate::write`], and whoever takes steps of their own), and how long they wait for an answer.
 //!
 //! A host that loses power, or a network that is cut, ends no connection: what was asked is never answered, and never fails. The pool
 //! looks at whatever comes back, and waits for what it sees without an end to its patience; as long as it does, the connection has its

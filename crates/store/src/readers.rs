@@ -102,12 +102,12 @@ impl Readers {
         &self.0.pool
     }
 
-    /// Ends all connections.
-    pub(crate) async fn close(&self) {
+    /// Lends none any more, from this call on, and ends all connections.
+    pub(crate) fn close(&self) -> impl Future<Output = ()> {
         let closed = self.0.pool.close();
         // whoever is still reading finds the pool closed and gives back to it
         self.0.rested.lock().clear();
-        closed.await;
+        closed
     }
 }
 

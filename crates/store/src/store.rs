@@ -5,12 +5,14 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use sqlx::{AnyPool, Row as _};
 use tokio::sync::broadcast;
+use tokio::time::timeout;
 
 use crate::audit::Entry;
 use crate::copy::{Copied, CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
+use crate::loan::lost;
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
 use crate::value::timestamp;
@@ -18,6 +20,11 @@ use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
 pub(crate) const MAX_EVENTS: u32 = 10_000;
+
+/// How long a server may take to be connected to and brought up to date: it takes half a minute for a statement, and there are many.
+const OPENING: Duration = Duration::from_mins(5);
+/// How long the end of connections is waited for: longer than a transaction may take.
+const FAREWELL: Duration = Duration::from_secs(15);
 
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +61,18 @@ impl Store {
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
         let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
         dialect.make(url)?;
+        let opened = Box::pin(Self::connected(url, dialect, epoch));
+        match dialect {
+            // A file does not fall silent; it takes as long as it takes.
+            Dialect::Sqlite => opened.await,
+            Dialect::Postgres => {
+                let opened = timeout(OPENING, opened).await;
+                opened.unwrap_or_else(|_| Err(lost("no answer in time").into()))
+            }
+        }
+    }
+
+    async fn connected(url: &str, dialect: Dialect, epoch: Epoch) -> Result<Self, OpenError> {
         let writers = dialect.pool(url, dialect.lanes()).await?;
         migrations::run(&writers, dialect).await?;
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
@@ -149,10 +168,16 @@ impl Store {
         crate::copy::import(&self.writers, self.dialect, from, epoch, accept).await
     }
 
-    /// Ends all connections; changes that are waiting are made first as far as they have begun.
+    /// Ends all connections; changes that are waiting are made first as far as they have begun. A database that has fallen silent is not waited for
+    /// without an end.
     pub async fn close(&self) {
-        self.readers.close().await;
-        self.writers.close().await;
+        let (writers, readers) = (self.writers.close(), self.readers.close());
+        let all = async {
+            writers.await;
+            readers.await;
+        };
+        // What is left ends with the process.
+        let _ = timeout(FAREWELL, all).await;
     }
 
     pub(crate) fn readers(&self) -> &Readers {

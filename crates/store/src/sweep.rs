@@ -7,14 +7,19 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use sqlx::AnyPool;
+use sqlx::{AnyConnection, AnyPool, Connection as _};
+use tokio::time::timeout;
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
+use crate::loan::{Loan, lost};
 use crate::value::millis;
 
 /// Rows of one step.
 const STEP: i64 = 500;
+
+/// How long a step is waited for: longer than a server that is there lets a statement take.
+const PATIENCE: Duration = Duration::from_secs(35);
 
 /// How long is kept what happened, for receivers who have not heard it: longer than anybody is told.
 const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
@@ -92,17 +97,28 @@ pub(crate) async fn steps(
     );
     let mut deleted = 0;
     loop {
-        let mut step = pool.begin_with(dialect.begin()).await?;
-        let rows = sqlx::query(sqlx::AssertSqlSafe(statement.as_str()))
-            .bind(before)
-            .bind(STEP)
-            .execute(&mut *step)
-            .await?
-            .rows_affected();
-        step.commit().await?;
+        let mut loan = Loan::of(pool).await?;
+        let Ok(rows) = timeout(PATIENCE, step(loan.connection(), dialect, &statement, before)).await else {
+            loan.silent();
+            return Err(lost("no answer to a step in time"));
+        };
+        let rows = rows?;
         deleted += rows;
         if rows < STEP.unsigned_abs() {
             return Ok(deleted);
         }
     }
+}
+
+async fn step(
+    connection: &mut AnyConnection,
+    dialect: Dialect,
+    statement: &str,
+    before: i64,
+) -> Result<u64, StoreError> {
+    let mut step = connection.begin_with(dialect.begin()).await?;
+    let done =
+        sqlx::query(sqlx::AssertSqlSafe(statement)).bind(before).bind(STEP).execute(&mut *step).await?;
+    step.commit().await?;
+    Ok(done.rows_affected())
 }

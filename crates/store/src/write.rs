@@ -33,7 +33,7 @@ const FOLLOWED: usize = 4096;
 /// Changes of one transaction at most: so long the first of them waits for the last.
 const TOGETHER: usize = 128;
 /// A change not made within this time is given up; whether it was made is unknown then.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a transaction that gave way to others is tried again.
 const RETRIES: usize = 3;
 
@@ -207,6 +207,10 @@ async fn settle(place: &Place, jobs: &mut [Box<dyn Queued>]) {
     match &made {
         Err(error) if jobs.len() > 1 && error.is_of_one_change() => {
             for job in jobs.chunks_mut(1) {
+                // The ones before it may have taken long.
+                if job[0].is_abandoned() {
+                    continue;
+                }
                 let made = alone(place, job).await;
                 job[0].done(made);
             }

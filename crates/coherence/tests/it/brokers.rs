@@ -224,6 +224,7 @@ impl Broker {
             .env("RABBITMQ_NODE_IP_ADDRESS", "127.0.0.1")
             .env("RABBITMQ_NODE_PORT", self.port.to_string())
             .env("RABBITMQ_DIST_PORT", free_port().to_string())
+            .env("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}")
             .env("RABBITMQ_MNESIA_BASE", folder.join("mnesia"))
             .env("RABBITMQ_LOG_BASE", folder)
             .env("RABBITMQ_PID_FILE", folder.join("pid"))

@@ -170,7 +170,8 @@ fn begin(context: &Rc<Context>, address: &ListenAddress, stream: Stream, peer: S
     counts.accepted(&worker.metrics);
     tokio::task::spawn_local(async move {
         let accept_nanos = Cell::default();
-        let socket = Incoming { worker: open.worker.clone(), config, index, counts, peer, accept_nanos };
+        let worker = open.worker.clone();
+        let socket = Incoming { worker, config, index, counts, peer, relayed_tls: false, accept_nanos };
         socket.serve(stream).await;
         drop(open);
     });
@@ -218,6 +219,8 @@ struct Incoming {
     index: usize,
     counts: Arc<ListenerMetrics>,
     peer: SocketAddr,
+    /// Whether the client speaks TLS with whoever relays it here.
+    relayed_tls: bool,
     /// What the PROXY header and the handshake took, if there was either.
     accept_nanos: Cell<Option<u64>>,
 }
@@ -262,7 +265,8 @@ impl Incoming {
     }
 
     fn into_peer(self, certificate: Option<Box<Certificate>>) -> Peer {
-        let scheme = if self.listener().tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let tls = self.relayed_tls || self.listener().tls.is_some();
+        let scheme = if tls { Scheme::Https } else { Scheme::Http };
         let address = self.peer.ip().to_canonical();
         let forwarded =
             vec![("x-forwarded-for", address.to_string()), ("x-forwarded-proto", scheme.as_str().to_owned())];
@@ -305,6 +309,7 @@ impl Incoming {
                     if let Origin::Relayed { source, .. } = header.origin {
                         self.peer = source;
                     }
+                    self.relayed_tls = header.tls;
                     return Some(stream.replay(held.split_off(header.consumed)));
                 }
                 Err(error) => {

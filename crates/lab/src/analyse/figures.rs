@@ -38,7 +38,7 @@ pub enum Figure {
     MemoryGrowth(String),
     /// Memory of a component for each held connection: what it has more than before they were opened, bytes.
     MemoryPerConnection(String),
-    /// Longest time after which a held connection was closed by the server, µs.
+    /// Longest time for which a held connection was open, closed by the server or still open at the end, µs.
     HeldLongest,
     /// A percentile of how long whoever revoked waited for the answer, µs, by its share in units of 1/100 000.
     Revoking(u32),
@@ -142,13 +142,20 @@ impl Figure {
                 let more = most_memory(iteration, name, 0.0, 1.0)? - before;
                 Some(more.max(0.0) / held.open_at_end as f64)
             }
-            Self::HeldLongest => iteration.held.as_ref()?.lifetime_max_us,
+            Self::HeldLongest => {
+                let held = iteration.held.as_ref()?;
+                [held.lifetime_max_us, held.open_longest_us].into_iter().flatten().reduce(f64::max)
+            }
             Self::Revoking(share) => {
                 let answer =
                     iteration.revocations.as_ref()?.answer.as_ref().filter(|answer| !answer.is_empty())?;
                 Some(answer.micros(f64::from(*share) / 1e5))
             }
-            Self::Flood => Some(iteration.revocations.as_ref()?.flood.as_ref()?.took_s * 1e6),
+            Self::Flood => {
+                let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
+                // What was refused takes no time.
+                (flood.failed == 0).then_some(flood.took_s * 1e6)
+            }
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.watched(component)?;

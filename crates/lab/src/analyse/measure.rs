@@ -85,18 +85,30 @@ fn hint(variant: &Variant, measure: &Measure) -> String {
 }
 
 /// A figure by number of iteration, for every iteration that has it; once for all (0) a count, which repeats, and staleness, of which an iteration sees few
-/// cases: it is that of the worst place over all iterations, infinite where too many credentials were never refused.
+/// cases: it is that of the worst place over all iterations, infinite where too many credentials were never refused; none where a hundredth of the
+/// revocations came to nothing, because those that did not may be the easy ones.
 pub fn measured(variant: &Variant, measure: &Measure) -> Vec<(u32, f64)> {
     if let Measure::Count { name } = measure {
         return variant.counters.get(name).map(|value| (0, *value)).into_iter().collect();
     }
     if let Some(share) = staleness_share(measure) {
+        if mostly_failed(variant) {
+            return Vec::new();
+        }
         let places = staleness_by_place(variant).into_iter().map(|place| place.micros(share));
         return places.reduce(f64::max).map(|worst| (0, worst)).into_iter().collect();
     }
     let Some(figure) = figure(variant, measure) else { return Vec::new() };
     let iterations = variant.iterations.iter();
     iterations.filter_map(|iteration| Some((iteration.number, figure.of(iteration)?))).collect()
+}
+
+/// Whether so many revocations came to nothing that the others tell little.
+fn mostly_failed(variant: &Variant) -> bool {
+    let all = variant.iterations.iter().filter_map(|iteration| iteration.revocations.as_ref());
+    let (failed, revoked) =
+        all.fold((0, 0), |(failed, revoked), one| (failed + one.failed, revoked + one.revoked));
+    failed * 100 > failed + revoked
 }
 
 /// Which share of revocations is meant; `None` for other figures.

@@ -266,7 +266,9 @@ fn add_held(into: &mut Iteration, from: Option<Held>) {
         *own.statuses.entry(*status).or_default() += count;
     }
     own.lifetime_p50_us = None;
-    own.lifetime_max_us = [own.lifetime_max_us, other.lifetime_max_us].into_iter().flatten().reduce(f64::max);
+    let longest = |own: Option<f64>, other: Option<f64>| [own, other].into_iter().flatten().reduce(f64::max);
+    own.lifetime_max_us = longest(own.lifetime_max_us, other.lifetime_max_us);
+    own.open_longest_us = longest(own.open_longest_us, other.open_longest_us);
     // What a program took before any of them: whoever looked first saw least of the others' connections.
     for (name, bytes) in &other.memory_before {
         own.memory_before

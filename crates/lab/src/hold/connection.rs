@@ -21,16 +21,17 @@ pub(super) async fn keep(shared: Rc<Shared>) {
         let began = shared.clock.now();
         let opened = open(&shared).await;
         drop(permit);
-        if let Err(failure) = &opened {
-            shared.failed(began, failure);
-        } else {
-            shared.opened(began);
-        }
+        let opened = match opened {
+            Ok(io) => Some((io, shared.opened(began))),
+            Err(failure) => {
+                shared.failed(began, &failure);
+                None
+            }
+        };
         if std::mem::take(&mut first_try) {
             shared.tried_once();
         }
-        if let Ok(mut io) = opened {
-            let since = shared.clock.now();
+        if let Some((mut io, since)) = opened {
             match &shared.plan.manner {
                 Manner::Idle { .. } => wait_for_close(&mut io).await,
                 Manner::SlowLoris { interval } => trickle(&shared, &mut io, *interval).await,

@@ -7,6 +7,7 @@ mod connection;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::rc::Rc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -124,6 +125,8 @@ struct Tally {
     tried: u64,
     open_us: Latencies,
     lifetime: Latencies,
+    /// Since when those have been open that are, and how many since then.
+    since: BTreeMap<u64, u64>,
     failed: BTreeMap<Fault, (Latencies, String)>,
     statuses: BTreeMap<u16, u64>,
 }
@@ -147,12 +150,16 @@ impl Shared {
         seen.0.record(took);
     }
 
-    fn opened(&self, began: u64) {
+    /// One was opened; since when it is open.
+    fn opened(&self, began: u64) -> u64 {
+        let now = self.clock.now();
         let mut tally = self.tally.borrow_mut();
         tally.opened += 1;
         tally.open += 1;
         tally.open_max = tally.open_max.max(tally.open);
-        tally.open_us.record(self.clock.now() - began);
+        tally.open_us.record(now - began);
+        *tally.since.entry(now).or_default() += 1;
+        now
     }
 
     fn answered(&self, status: u16) {
@@ -164,6 +171,12 @@ impl Shared {
         tally.open -= 1;
         tally.closed += 1;
         tally.lifetime.record(self.clock.now() - since);
+        if let Entry::Occupied(mut beside) = tally.since.entry(since) {
+            *beside.get_mut() -= 1;
+            if *beside.get() == 0 {
+                beside.remove();
+            }
+        }
     }
 
     fn tried_once(&self) {
@@ -235,6 +248,7 @@ async fn drive(
         tried: 0,
         open_us: Latencies::new(),
         lifetime: Latencies::new(),
+        since: BTreeMap::new(),
         failed: BTreeMap::new(),
         statuses: BTreeMap::new(),
     };
@@ -291,6 +305,7 @@ fn report(shared: &Shared, opened_at: u64, watch: Watch) -> HoldReport {
         closed_by_peer: tally.closed,
         lifetime_us: tally.lifetime.summary(),
         open_at_end: tally.open,
+        open_longest_us: tally.since.keys().next().map(|since| (now - since) as f64 / 1e3),
         statuses: tally.statuses.clone(),
         seconds: seconds(now),
         watched: watched.iter().map(|series| series.over(window.0, window.1, None)).collect(),

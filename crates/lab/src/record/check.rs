@@ -159,7 +159,7 @@ fn check_iteration(place: &str, iteration: &Iteration) -> Checked {
 }
 
 fn check_held(place: &str, held: &Held) -> Checked {
-    let lives = [held.lifetime_p50_us, held.lifetime_max_us].into_iter().flatten();
+    let lives = [held.lifetime_p50_us, held.lifetime_max_us, held.open_longest_us].into_iter().flatten();
     lives.into_iter().try_for_each(|life| finite(place, "a lifetime of a held connection", life))?;
     if held.open_at_end + held.closed_by_server > held.opened {
         return no(place, "more held connections are open or closed than were opened");

@@ -271,6 +271,9 @@ pub struct Held {
     pub lifetime_p50_us: Option<f64>,
     /// Longest of those, µs; absent when there were none.
     pub lifetime_max_us: Option<f64>,
+    /// How long the one that had been open for longest was open at the end, µs; absent when there was none, and from records of earlier programs.
+    #[serde(default)]
+    pub open_longest_us: Option<f64>,
     /// Statuses that they were answered with, and how often.
     #[serde(default)]
     pub statuses: BTreeMap<u16, u64>,

@@ -61,7 +61,7 @@ pub enum Measure {
         /// Its name.
         component: String,
     },
-    /// Longest time after which a held connection was closed by the server, µs.
+    /// Longest time for which a held connection was open, closed by the server or still open at the end, µs.
     HeldLongest,
     /// Median of how long revoked credentials were still accepted, at the worst place, µs.
     StalenessP50,

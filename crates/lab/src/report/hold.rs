@@ -34,6 +34,8 @@ pub struct HoldReport {
     pub lifetime_us: Latency,
     /// Connections still open at the end.
     pub open_at_end: u64,
+    /// How long the one that had been open for longest was open then, µs; absent when there was none.
+    pub open_longest_us: Option<f64>,
     /// Statuses the server answered with, and how often.
     pub statuses: std::collections::BTreeMap<u16, u64>,
     /// Seconds all in all.
@@ -57,6 +59,7 @@ impl HoldReport {
             closed_by_peer: 0,
             lifetime_us: Latency::default(),
             open_at_end: 0,
+            open_longest_us: None,
             statuses: std::collections::BTreeMap::new(),
             seconds: 0.0,
             watched: Vec::new(),

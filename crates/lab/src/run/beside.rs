@@ -93,6 +93,7 @@ impl Open {
             closed_by_server: report.closed_by_peer,
             lifetime_p50_us: lived(report.lifetime_us.p50),
             lifetime_max_us: lived(report.lifetime_us.max),
+            open_longest_us: report.open_longest_us,
             statuses: report.statuses,
             memory_before: self.memory_before,
         })

@@ -536,8 +536,8 @@ mod tests {
             for figure in [Measure::StalenessMax, Measure::Errors] {
                 assert!(held(&variant, &figure), "{figure} of {variant}");
             }
-            // A frozen broker, or one without help, is allowed more than 25 ms.
-            let well = variant.ends_with("/well") || variant == "no broker/oidc/longer";
+            // Where the broker is frozen it may take longer than 25 ms.
+            let well = ["/well", "/longer", "/alone"].iter().any(|load| variant.ends_with(load));
             assert_eq!(held(&variant, &Measure::StalenessP99), well, "{variant}");
         }
     }

@@ -155,3 +155,63 @@ fn the_configurations_in_the_readme_hold() {
         }
     }
 }
+
+/// The words of `text` that follow `before`, up to the next quotation mark.
+fn quoted<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
+    text.split(before).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn operators_find_every_metric_and_every_reason() {
+    let read = |path: &str| std::fs::read_to_string(repository().join(path)).unwrap();
+    let documents = ["docs/operation.md", "docs/revocation.md", "docs/security-events.md"].map(read).concat();
+    let names = |prefix: &str| {
+        let sources = ["authorizer", "provider", "scrape"]
+            .map(|file| read(&format!("crates/gateway/src/metrics/{file}.rs")));
+        let found = |text: &String| {
+            quoted(text, &format!("\"{prefix}_")).iter().map(|rest| format!("{prefix}_{rest}")).collect()
+        };
+        sources.iter().flat_map(|text| -> Vec<String> { found(text) }).collect::<Vec<_>>()
+    };
+    let families = [names("postern"), names("process")].concat();
+    assert!(families.len() > 80, "{families:?}");
+    for family in families {
+        // What only grows is called `_total`, what only tells `_info`.
+        let spelled = ["", "_total", "_info"].map(|suffix| format!("`{family}{suffix}`"));
+        assert!(spelled.iter().any(|name| documents.contains(name)), "no word of the metric {family}");
+    }
+    let operation = read("docs/operation.md");
+    let answers = read("crates/gateway/src/answer.rs");
+    let (row, _) = answers.split_once("fn row").unwrap().1.split_once("Row { status").unwrap();
+    let decisions = read("crates/auth/src/decide.rs");
+    let (table, _) =
+        decisions.split_once("pub const fn answer").unwrap().1.split_once("Answer { status").unwrap();
+    let labels = read("crates/gateway/src/labels.rs");
+    let (outcomes, _) = labels.split_once("    Outcome {").unwrap().1.split_once("label!").unwrap();
+    let statuses =
+        [400, 403, 404, 408, 413, 414, 431, 502, 503, 504, 505].map(|status| format!("({status}, \""));
+    let codes: Vec<&str> = statuses
+        .iter()
+        .flat_map(|status| quoted(row, status))
+        .chain(quoted(table, "true, \""))
+        .chain(quoted(table, "false, \""))
+        .chain(quoted(outcomes, "=> \""))
+        .collect();
+    assert!(codes.len() > 40, "{codes:?}");
+    for code in codes {
+        assert!(operation.contains(&format!("`{code}`")), "no word of the code {code}");
+    }
+}
+
+#[test]
+fn the_client_in_the_providers_page_is_one() {
+    let text = std::fs::read_to_string(repository().join("docs/provider.md")).unwrap();
+    let block = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let mut client: idp::ClientConfig = serde_json::from_str(block).unwrap();
+    client.id = "shop".into();
+    client.secrets = vec![idp::ConfiguredSecret::Sha256("0".repeat(64))];
+    let mut config = idp::Config::new("https://id.example");
+    config.audiences = client.audiences.clone();
+    config.clients = vec![client];
+    config.check().unwrap();
+}

@@ -96,6 +96,7 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
     folder.write("headers.txt", "# for the collector\nAuthorization: Bearer hunter2\n");
     folder.write("no-headers.txt", "Bearer hunter2\n");
     folder.write("shop.secret", "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=\n");
+    folder.write("billing.secret", "gT0bB9yPq2l7WmXkVYc4nS5rJd8uHe1oAf3iZ6tLxQM=\n");
     folder.write("short.secret", "hunter2\n");
     folder.write("client.secret", "hunter2\n");
     folder.write("token", "hunter2\n");

@@ -3,6 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use coherence::drive::Log as _;
+use coherence::roster::Follower;
+use coherence::{ConsumerId, Name};
+use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
 use store::groups::AddGroup;
 use store::{Change, Store, StoreError, Tx};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -172,4 +176,101 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
     for n in 0..4 {
         store.write(group(&format!("slow {n}"))).await.expect("what was not answered was not made");
     }
+}
+
+/// Falls silent once so many wait for a table that is [`kept`]: what they have asked has been sent, and is not answered.
+async fn fall_silent_once_waited_for(count: i64, database: &Database, way: &Way) {
+    let mut other = AnyConnection::connect(&database.url).await.unwrap();
+    let waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'relation' \
+                   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let began = Instant::now();
+    while other.fetch_one(waiting).await.unwrap().get::<i64, _>(0) < count {
+        assert!(began.elapsed() < PATIENCE, "nobody waits");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    way.fall_silent();
+}
+
+/// Keeps tables from those who write, until it commits.
+async fn kept(table: &str, database: &Database) -> AnyConnection {
+    let mut other = AnyConnection::connect(&database.url).await.unwrap();
+    other.execute("BEGIN").await.unwrap();
+    other.execute(AssertSqlSafe(format!("LOCK TABLE {table} IN EXCLUSIVE MODE"))).await.unwrap();
+    other
+}
+
+fn follower(number: u8) -> Follower {
+    let (id, called) = (ConsumerId([number; 16]), Name::new("gateway").unwrap());
+    Follower { id, called, lease: Duration::from_secs(5), applied: None }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_follows_is_not_written_down_by_a_silent_database_and_takes_no_lane_with_it() {
+    let database = Database::postgres().await;
+    let way = Way::to(&database).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    let mut other = kept("followers", &database).await;
+    // As many as there are lanes; whoever asked for the first two has gone away.
+    let noting = (0..4).map(|n| {
+        let store = store.clone();
+        let patience = if n < 2 { Duration::from_secs(3) } else { PATIENCE };
+        tokio::spawn(async move { timeout(patience, store.note(&[follower(n)])).await })
+    });
+    let noting: Vec<_> = noting.collect();
+    fall_silent_once_waited_for(4, &database, &way).await;
+    other.execute("COMMIT").await.unwrap();
+    for (n, noted) in noting.into_iter().enumerate() {
+        match noted.await.unwrap() {
+            Ok(noted) => assert!(!noted, "nobody said so"),
+            Err(_) => assert!(n < 2, "an answer, if only that nobody knows"),
+        }
+    }
+    way.fail_over();
+    store.write(group("after")).await.expect("it is back, and nobody had to restart");
+    assert!(store.note(&[follower(9)]).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sweep_that_a_silent_database_does_not_answer_ends_and_takes_no_lane_with_it() {
+    let database = Database::postgres().await;
+    let way = Way::to(&database).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    let mut other = kept("codes, login_sessions", &database).await;
+    let sweeping = (0..4).map(|n| {
+        let store = store.clone();
+        let sweep = async move {
+            if n < 2 {
+                store.sweep(NOW, Duration::from_hours(1)).await.map(|_| ())
+            } else {
+                store.sweep_login_sessions(NOW).await.map(|_| ())
+            }
+        };
+        tokio::spawn(timeout(PATIENCE, sweep))
+    });
+    let sweeping: Vec<_> = sweeping.collect();
+    fall_silent_once_waited_for(4, &database, &way).await;
+    other.execute("COMMIT").await.unwrap();
+    for swept in sweeping {
+        let swept = swept.await.unwrap().expect("an end, if only that nobody knows");
+        assert!(matches!(swept, Err(StoreError::Unavailable(_))), "{swept:?}");
+    }
+    way.fail_over();
+    store.write(group("after")).await.expect("it is back, and nobody had to restart");
+    store.sweep(NOW, Duration::from_hours(1)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_lets_go_of_a_silent_database_is_not_kept() {
+    let database = Database::postgres().await;
+    let way = Way::to(&database).await;
+    let store = Store::open(&way.url, EPOCH).await.unwrap();
+    let mut other = kept("followers", &database).await;
+    let noting = tokio::spawn({
+        let store = store.clone();
+        async move { store.note(&[follower(0)]).await }
+    });
+    fall_silent_once_waited_for(1, &database, &way).await;
+    other.execute("COMMIT").await.unwrap();
+    timeout(PATIENCE, store.close()).await.expect("an end");
+    assert!(!noting.await.unwrap());
 }

@@ -119,6 +119,7 @@ fn held_connections_add_up() {
         closed_by_server: opened - 90,
         lifetime_p50_us: Some(5.0),
         lifetime_max_us: Some(longest),
+        open_longest_us: Some(2.0 * longest),
         statuses: [(200, opened)].into(),
         memory_before: [("echo".to_owned(), before)].into(),
     };
@@ -128,7 +129,10 @@ fn held_connections_add_up() {
     let merged = merge(records).unwrap();
     let all = merged.variants[0].iterations[0].held.as_ref().unwrap();
     assert_eq!((all.asked, all.opened, all.open_at_end, all.closed_by_server), (200, 210, 180, 30));
-    assert_eq!((all.lifetime_p50_us, all.lifetime_max_us), (None, Some(9.0)));
+    assert_eq!(
+        (all.lifetime_p50_us, all.lifetime_max_us, all.open_longest_us),
+        (None, Some(9.0), Some(18.0))
+    );
     assert_eq!((all.statuses[&200], all.memory_before["echo"]), (210, 1 << 20));
     assert_eq!(merged.variants[0].iterations[1].held, Some(held(100, 9.0, 2 << 20)), "of one alone");
 }

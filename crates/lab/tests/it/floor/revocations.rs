@@ -171,6 +171,8 @@ fn revocations_that_come_to_nothing_are_told_and_are_an_error_when_all_do() {
     let revocations = seen.revocations.as_ref().unwrap();
     assert!(revocations.revoked > 0 && revocations.failed > 0, "{revocations:?}");
     assert_eq!(seen.staleness[0].delay.count(), revocations.revoked);
+    // Nobody knows of those that could not be revoked.
+    assert!(lab::analyse::measured(&record.variants[0], &Measure::StalenessMax).is_empty());
     let found = finding(&record, "revocations-failed").unwrap();
     assert!(found.evidence.contains("/busy answers 503: not yet"), "{}", found.evidence);
 
@@ -214,6 +216,9 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();
     assert_eq!((told.revoked, told.failed), (900, 300));
+    let measured = |measure| lab::analyse::measured(&record.variants[0], &measure);
+    assert!(measured(Measure::Flood).is_empty(), "a time in which not all were revoked is none");
+    assert_eq!(measured(Measure::StalenessMax).len(), 1, "others were");
     let found = finding(&record, "revocations-failed").unwrap();
     assert!(found.evidence.contains("tokens of a list were unknown"), "{}", found.evidence);
 

@@ -29,7 +29,8 @@ pub struct Listener {
     #[schemars(length(min = 1))]
     pub protocols: Vec<Protocol>,
     /// Peers (load balancers) that begin each connection with a PROXY protocol header, version 1 or 2. They
-    /// must; nobody else may.
+    /// must; nobody else may. Where one of version 2 says that their client speaks TLS with them, as `HAProxy` does with
+    /// `send-proxy-v2-ssl`, requests count as `https`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proxy_protocol_from: Vec<Network>,
     /// Says that a `proxy_protocol_from` that covers every address is meant: anyone may then claim to be any

@@ -349,11 +349,20 @@ fn proxy_protocol_is_demanded_of_configured_peers_and_believed_from_them_alone()
     client.send(format!("PROXY TCP4 203.0.113.9 192.0.2.1 5555 443\r\n{}", f.request("/", "")));
     assert_eq!(client.response().status, 200);
     assert_eq!(f.upstream.only().values("x-forwarded-for"), ["203.0.113.9"]);
+    assert_eq!(f.upstream.only().values("x-forwarded-proto"), ["http"]);
+    // Version 2, from a peer that ends its client's TLS.
+    let mut client = f.connect();
+    client.send(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x14\xcb\0\x71\x09\xc0\0\x02\x01\x15\xb3\x01\xbb\x20\0\x05\x01\0\0\0\0");
+    client.send(f.request("/", ""));
+    assert_eq!(client.response().status, 200);
+    let seen = f.upstream.seen();
+    assert_eq!(seen[1].values("x-forwarded-for"), ["203.0.113.9"]);
+    assert_eq!(seen[1].values("x-forwarded-proto"), ["https"]);
     // Without the header such a peer is not served.
     let mut client = f.connect();
     client.send(f.request("/", ""));
     assert!(client.rest().is_empty());
-    assert_eq!(f.upstream.seen().len(), 1);
+    assert_eq!(f.upstream.seen().len(), 2);
     // Others may not send one: it is no HTTP.
     let f = Fixture::new();
     let response = f.send(format!("PROXY TCP4 203.0.113.9 192.0.2.1 5555 443\r\n{}", f.request("/", "")));
