@@ -14,7 +14,7 @@ fn start(lab: &Lab, text: &str) -> Result<Running, String> {
 /// A shell that writes down when it begins and when it is asked to end.
 fn writing(name: &str) -> String {
     let script = format!(
-        "echo start {name} >>@run@/order; trap 'echo end {name} >>@run@/order; exit 0' TERM; echo up; while :; do sleep 0.05; done"
+        "trap 'echo end {name} >>@run@/order; exit 0' TERM; echo start {name} >>@run@/order; echo up; while :; do sleep 0.05; done"
     );
     format!(
         "[[component]]\nname = \"{name}\"\nprogram = \"/bin/sh\"\narguments = [\"-c\", \"\"\"{script}\"\"\"]\n"
