@@ -7,6 +7,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions};
@@ -192,7 +193,7 @@ impl Dialect {
         sqlx::any::install_default_drivers();
         let options: AnyConnectOptions = url.parse()?;
         let options = options.disable_statement_logging();
-        let again = options.clone();
+        let again = Arc::new(options.clone());
         let pool = AnyPoolOptions::new()
             .max_connections(connections)
             .acquire_timeout(ACQUIRE)

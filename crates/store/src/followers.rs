@@ -13,7 +13,7 @@ use sqlx::any::AnyRow;
 use tokio::time::timeout;
 
 use crate::error::StoreError;
-use crate::loan::{Loan, lost};
+use crate::loan::Loan;
 use crate::store::Store;
 use crate::told::{Reach, Revocation};
 use crate::value::{malformed, millis_of, number, pieces, rows, timestamp};
@@ -113,8 +113,7 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
                 .bind(applied.map_or(0, |head| i64::try_from(head.seq).unwrap_or(i64::MAX)));
         }
         let Ok(noted) = timeout(PATIENCE, note.execute(loan.connection())).await else {
-            loan.silent();
-            return Err(lost("no answer in time"));
+            return Err(loan.silent("no answer in time"));
         };
         noted?;
     }

@@ -35,9 +35,10 @@ impl Loan {
         &mut self.connection
     }
 
-    /// It has not answered in time. It is closed, which nobody waits for.
-    pub(crate) fn silent(mut self) {
+    /// It has not answered in time. It is closed, which nobody waits for; what whoever has waited in vain is told.
+    pub(crate) fn silent(mut self, what: &str) -> StoreError {
         self.silent = true;
+        lost(what)
     }
 }
 

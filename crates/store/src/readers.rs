@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::dialect::{ACQUIRE, Dialect};
 use crate::error::StoreError;
-use crate::loan::{Loan, lost};
+use crate::loan::Loan;
 
 /// Statements that are asked at once at most.
 const READERS: u32 = 8;
@@ -133,8 +133,7 @@ impl Lent<'_> {
 
     fn give_back<T>(self, answer: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, StoreError> {
         let Ok(answer) = answer else {
-            self.held.loan.silent();
-            return Err(lost("no answer to a question in time"));
+            return Err(self.held.loan.silent("no answer to a question in time"));
         };
         let answer = answer?;
         let mut rested = self.readers.rested.lock();

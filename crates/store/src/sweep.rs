@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
-use crate::loan::{Loan, lost};
+use crate::loan::Loan;
 use crate::value::millis;
 
 /// Rows of one step.
@@ -99,8 +99,7 @@ pub(crate) async fn steps(
     loop {
         let mut loan = Loan::of(pool).await?;
         let Ok(rows) = timeout(PATIENCE, step(loan.connection(), dialect, &statement, before)).await else {
-            loan.silent();
-            return Err(lost("no answer to a step in time"));
+            return Err(loan.silent("no answer to a step in time"));
         };
         let rows = rows?;
         deleted += rows;

@@ -244,10 +244,7 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     }
     let mut loan = Loan::of(&place.pool).await?;
     let made = tokio::time::timeout(PATIENCE, transact(place, loan.connection(), jobs)).await;
-    made.unwrap_or_else(|_| {
-        loan.silent();
-        Err(lost("no answer to a transaction in time"))
-    })
+    made.unwrap_or_else(|_| Err(loan.silent("no answer to a transaction in time")))
 }
 
 /// Makes the changes over a connection.
