@@ -74,8 +74,16 @@ struct Shared {
     following: Mutex<Vec<Arc<Following>>>,
     /// What takes security events.
     events: Option<Arc<Receiver>>,
-    /// What is wrong with the provider.
-    provider: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// What is wrong with the provider, if there is one.
+    provider: Option<OfProvider>,
+}
+
+/// What is wrong with the provider.
+struct OfProvider {
+    /// So that requests should go elsewhere.
+    unready: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// Although requests are answered.
+    note: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
 impl Shared {
@@ -93,13 +101,15 @@ impl Shared {
         let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
         let following = self.following();
         let unheard = following.iter().filter_map(|following| following.unready());
-        unusable.chain((self.provider)()).chain(unheard).collect()
+        let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
+        unusable.chain(of_provider).chain(unheard).collect()
     }
 
     /// What is not as it should be although requests are answered.
     fn notes(&self) -> Vec<String> {
         let of_events = self.events.iter().flat_map(|events| events.notes());
-        self.following().iter().filter_map(|one| one.note()).chain(of_events).collect()
+        let of_provider = self.provider.as_ref().and_then(|provider| (provider.note)());
+        self.following().iter().filter_map(|one| one.note()).chain(of_provider).chain(of_events).collect()
     }
 
     fn following(&self) -> Vec<Arc<Following>> {
@@ -203,10 +213,10 @@ impl Process {
             draining: AtomicBool::new(false),
             following: Mutex::new(following),
             events: receiver,
-            provider: match &provider {
-                Some(provider) => Box::new(provider.unready()),
-                None => Box::new(|| None),
-            },
+            provider: provider.as_ref().map(|provider| OfProvider {
+                unready: Box::new(provider.unready()),
+                note: Box::new(provider.note()),
+            }),
         });
         metrics.reloads().started(SystemClock.now().wall, generation, &digest);
         sources(&metrics, &shared, access_log.as_ref(), cgroup);

@@ -6,16 +6,21 @@
 //! The text is JSON, a value per line: a header; then for each table its name and columns, and its rows as arrays; at the end
 //! the number of rows of each table and the SHA-256 of every byte before. So whatever is cut off or damaged is noticed, and
 //! neither side ever holds more than a few hundred rows. The digest is no signature: who can write the file can write another.
+//!
+//! However long the whole takes, a server that does not answer one step is given up: a backup that is made every night must not be
+//! waiting still on the next.
 
 mod export;
 mod import;
 mod tables;
 
 use std::fmt;
+use std::time::Duration;
 
 use aws_lc_rs::digest::Digest;
 use serde_json::{Map, Value, json};
 
+use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation::Head;
 
@@ -24,6 +29,9 @@ pub(crate) use import::run as import;
 
 /// What the header says first.
 const FORMAT: &str = "postern store 1";
+
+/// How long a server may take for one step: longer than one that is there takes to refuse it ([`Dialect::patient`]).
+const STEP: Duration = Duration::from_secs(40);
 
 /// A copy was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +122,14 @@ pub enum CopyError {
     /// It is not what was written.
     #[error("line {0}: digest or number of rows differ: the copy was changed after it was written")]
     Changed(u64),
+}
+
+/// What the database answers to one step.
+async fn answer<T, E: Into<StoreError>>(
+    dialect: Dialect,
+    step: impl Future<Output = Result<T, E>>,
+) -> Result<T, StoreError> {
+    dialect.within(STEP, step).await?.map_err(Into::into)
 }
 
 /// The last line: how many rows of each table, and the digest of all lines before.

@@ -15,6 +15,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AnyConnection, AnyPool, ConnectOptions as _, Connection as _, Executor as _};
 
 use crate::error::StoreError;
+use crate::loan::lost;
 
 /// How long a connection is waited for.
 pub(crate) const ACQUIRE: Duration = Duration::from_secs(5);
@@ -105,12 +106,28 @@ impl Dialect {
         }
     }
 
-    /// Lets a transaction wait for a file that is read or written in between, and read whole tables.
+    /// Lets a transaction wait for a file that is read or written in between, and read whole tables. Not without an end: what a client that is
+    /// gone without a word has locked is let go of.
     pub(crate) fn patient(self) -> &'static str {
         match self {
             Self::Sqlite => "SELECT 1",
             Self::Postgres => {
-                "SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = '30s'"
+                "SET LOCAL idle_in_transaction_session_timeout = '1h'; SET LOCAL statement_timeout = '30s'"
+            }
+        }
+    }
+
+    /// Waits for the database, and for a server for so long at most: one that has fallen silent never answers. A file does not fall silent; it takes as
+    /// long as it takes.
+    pub(crate) async fn within<T>(
+        self,
+        limit: Duration,
+        answer: impl Future<Output = T>,
+    ) -> Result<T, StoreError> {
+        match self {
+            Self::Sqlite => Ok(answer.await),
+            Self::Postgres => {
+                tokio::time::timeout(limit, answer).await.map_err(|_| lost("no answer in time"))
             }
         }
     }

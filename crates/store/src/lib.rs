@@ -64,4 +64,4 @@ pub use migrations::MigrationFailed;
 pub use store::{OpenError, Store};
 pub use sweep::Swept;
 pub use value::Digest;
-pub use write::{Change, Tx};
+pub use write::{Change, Storing, Tx};

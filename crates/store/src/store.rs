@@ -12,11 +12,10 @@ use crate::copy::{Copied, CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
-use crate::loan::lost;
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
 use crate::value::timestamp;
-use crate::write::{Change, Writer};
+use crate::write::{Change, Storing, Writer};
 
 /// Events of the log that are read at once, at most.
 pub(crate) const MAX_EVENTS: u32 = 10_000;
@@ -61,15 +60,7 @@ impl Store {
     pub async fn open(url: &str, epoch: Epoch) -> Result<Self, OpenError> {
         let dialect = Dialect::of(url).ok_or(OpenError::Scheme)?;
         dialect.make(url)?;
-        let opened = Box::pin(Self::connected(url, dialect, epoch));
-        match dialect {
-            // A file does not fall silent; it takes as long as it takes.
-            Dialect::Sqlite => opened.await,
-            Dialect::Postgres => {
-                let opened = timeout(OPENING, opened).await;
-                opened.unwrap_or_else(|_| Err(lost("no answer in time").into()))
-            }
-        }
+        dialect.within(OPENING, Box::pin(Self::connected(url, dialect, epoch))).await?
     }
 
     async fn connected(url: &str, dialect: Dialect, epoch: Epoch) -> Result<Self, OpenError> {
@@ -95,6 +86,11 @@ impl Store {
     /// [`StoreError`]. After [`StoreError::Unavailable`] it is not known whether the change was made.
     pub async fn write<C: Change>(&self, change: C) -> Result<C::Output, StoreError> {
         self.writer.write(change).await
+    }
+
+    /// Whether changes are stored.
+    pub fn storing(&self) -> Storing {
+        self.writer.storing()
     }
 
     /// How far the log of revocations has got, read from the database now.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use sqlx::{AnyConnection, AnyPool, Connection as _};
 use tokio::sync::{Mutex, broadcast, mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
@@ -36,6 +37,9 @@ const TOGETHER: usize = 128;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a transaction that gave way to others is tried again.
 const RETRIES: usize = 3;
+/// So long nothing must fail before all is said to be well: a small change may find room where a large one did not, and one connection do what
+/// another does not.
+const CALM: Duration = Duration::from_secs(10);
 
 type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -130,11 +134,50 @@ impl<C: Change> Queued for Job<C> {
     }
 }
 
+/// Whether changes are stored. A database that answers questions may take none: its disk is full, or another server has become the primary.
+/// Cheap to clone; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Storing(Arc<parking_lot::Mutex<Option<Failing>>>);
+
+#[derive(Debug)]
+struct Failing {
+    why: StoreError,
+    last: Instant,
+}
+
+impl Storing {
+    /// Why changes could not be stored lately. `None`: they could, as far as any were made.
+    pub fn fault(&self) -> Option<StoreError> {
+        self.0.lock().as_ref().map(|failing| failing.why.clone())
+    }
+
+    /// Takes note of what became of a transaction. However many fail, it is logged once.
+    fn note(&self, made: &Result<(), StoreError>, now: Instant) {
+        let mut failing = self.0.lock();
+        match made {
+            // What is refused for what it is is answered.
+            Err(error) if error.is_of_one_change() => {}
+            Err(error) => {
+                if failing.is_none() {
+                    tracing::warn!(%error, "changes cannot be stored");
+                }
+                *failing = Some(Failing { why: error.clone(), last: now });
+            }
+            Ok(()) if failing.as_ref().is_some_and(|failing| now.duration_since(failing.last) >= CALM) => {
+                *failing = None;
+                tracing::info!("changes are stored again");
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
 /// The entrance of the queue.
 #[derive(Clone)]
 pub(crate) struct Writer {
     queue: mpsc::Sender<Box<dyn Queued>>,
     appended: broadcast::Sender<Appended>,
+    storing: Storing,
 }
 
 /// Where transactions are made.
@@ -144,6 +187,7 @@ struct Place {
     dialect: Dialect,
     incarnation: Incarnation,
     appended: broadcast::Sender<Appended>,
+    storing: Storing,
 }
 
 impl Writer {
@@ -152,11 +196,22 @@ impl Writer {
         let (queue, waiting) = mpsc::channel(QUEUE);
         let waiting = Arc::new(Mutex::new(waiting));
         let (appended, _) = broadcast::channel(FOLLOWED);
-        let place = Place { pool: pool.clone(), dialect, incarnation, appended: appended.clone() };
+        let storing = Storing::default();
+        let place = Place {
+            pool: pool.clone(),
+            dialect,
+            incarnation,
+            appended: appended.clone(),
+            storing: storing.clone(),
+        };
         for _ in 0..dialect.lanes() {
             tokio::spawn(kept(place.clone(), waiting.clone()));
         }
-        Self { queue, appended }
+        Self { queue, appended, storing }
+    }
+
+    pub(crate) fn storing(&self) -> Storing {
+        self.storing.clone()
     }
 
     /// What is appended to the log of revocations from now on, once it is durable.
@@ -217,9 +272,6 @@ async fn settle(place: &Place, jobs: &mut [Box<dyn Queued>]) {
             return;
         }
         Err(error) if error.is_worth_retrying() => made = alone(place, jobs).await,
-        Err(error) if !error.is_of_one_change() => {
-            tracing::warn!(%error, changes = jobs.len(), "changes could not be stored");
-        }
         _ => {}
     }
     for job in jobs {
@@ -242,6 +294,12 @@ async fn together(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), Sto
     if jobs.is_empty() {
         return Ok(());
     }
+    let made = over_a_connection(place, jobs).await;
+    place.storing.note(&made, Instant::now());
+    made
+}
+
+async fn over_a_connection(place: &Place, jobs: &mut [Box<dyn Queued>]) -> Result<(), StoreError> {
     let mut loan = Loan::of(&place.pool).await?;
     let made = tokio::time::timeout(PATIENCE, transact(place, loan.connection(), jobs)).await;
     made.unwrap_or_else(|_| Err(loan.silent("no answer to a transaction in time")))
@@ -270,4 +328,28 @@ async fn transact(
         let _ = place.appended.send(event);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_is_told_until_nothing_has_failed_for_a_while() {
+        let (storing, began) = (Storing::default(), Instant::now());
+        let at = |seconds| began + Duration::from_secs(seconds);
+        storing.note(&Err(StoreError::Taken("the name")), at(0));
+        assert!(storing.fault().is_none(), "the database has answered");
+        storing.note(&Err(lost("away")), at(1));
+        assert!(storing.fault().is_some());
+        storing.note(&Ok(()), at(2));
+        storing.note(&Err(lost("away again")), at(3));
+        storing.note(&Ok(()), at(12));
+        let told = storing.clone().fault().map(|error| error.to_string());
+        assert!(told.as_ref().is_some_and(|told| told.contains("away again")), "{told:?}");
+        storing.note(&Err(StoreError::GaveWay), at(13));
+        assert!(storing.fault().is_some(), "nothing was stored yet");
+        storing.note(&Ok(()), at(13));
+        assert!(storing.fault().is_none());
+    }
 }

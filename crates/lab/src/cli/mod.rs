@@ -46,7 +46,7 @@ pub struct Arguments {
 enum Command {
     /// Measure: start programs, load them, watch them, and report
     Run(run::Run),
-    /// Take in a result of hey, k6, wrk or JMeter
+    /// Take in a result of hey, k6, wrk, h2load, oha or JMeter
     Import(Import),
     /// Write a run's report as Markdown and HTML
     Report(Report),

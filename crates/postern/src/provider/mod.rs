@@ -214,6 +214,12 @@ impl Running {
         move || unready.lock().clone()
     }
 
+    /// Tells what is not as it should be although requests are answered.
+    pub fn note(&self) -> impl Fn() -> Option<String> + Send + Sync + 'static {
+        let storing = self.store.storing();
+        move || storing.fault().map(|error| format!("provider: changes could not be stored lately: {error}"))
+    }
+
     /// Builds the provider of a new configuration over the same database. It takes over with [`Running::take_over`].
     ///
     /// # Errors

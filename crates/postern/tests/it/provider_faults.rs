@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, database_of_its_own, free, psql, told};
+use crate::support::{Folder, Running, database_of_its_own, free, get, psql, told};
 
 /// What the client proves itself with.
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
@@ -23,11 +23,12 @@ const STREAMS: usize = 4;
 struct Served {
     folder: Folder,
     address: String,
+    admin: String,
 }
 
 impl Served {
     fn new(name: &str, database: &str) -> Self {
-        let address = free();
+        let (address, admin) = (free(), free());
         let folder = Folder::new(&format!("crash-{name}"));
         folder.write("app.secret", SECRET);
         let secret = folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
@@ -37,7 +38,7 @@ impl Served {
         let url = folder.0.join("database.url");
         std::fs::set_permissions(url, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let text = format!(
-            "[admin]\nenabled = false\n\
+            "[admin]\naddress = \"{admin}\"\n\
              [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\n\
              database_file = \"database.url\"\nsecret_file = \"provider.secret\"\n\
              [provider.passwords]\nmemory = \"7MiB\"\niterations = 5\n\
@@ -45,7 +46,7 @@ impl Served {
              grants = [\"password\", \"refresh_token\"]\nscopes = [\"openid\"]\naccess_token_lifetime = \"1h\"\n"
         );
         folder.write("postern.toml", text);
-        Self { folder, address }
+        Self { folder, address, admin }
     }
 
     fn file(&self) -> String {
@@ -274,7 +275,8 @@ fn leave_room(process: &str, bytes: Option<u64>) {
 }
 
 /// Logs in and refreshes until there is no room; then nothing that needs some is done, nor done by half, until there is again.
-fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
+/// `tells`: whether the database says that it is for want of room.
+fn waits_for_room(served: &Served, tells: bool, room: impl Fn(&Running, bool)) {
     let login =
         format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
     let mut process = served.start();
@@ -315,6 +317,12 @@ fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
             refused += 1;
         }
     }
+    let ready = get(&served.admin, "/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200 "), "it answers what needs no room: {ready}");
+    if tells {
+        assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
+        process.wait_for("changes cannot be stored");
+    }
     assert_eq!(served.ask("/token", &login).unwrap().0, 503);
     let last = active.pop().expect("one while there was room");
     // what needs no room may be done; what was said to be, is
@@ -354,7 +362,9 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_sqlite() {
     served.settle();
     let size = std::fs::metadata(&file).unwrap().len();
     // the log beside the file grows from nothing, so it is what meets the limit
-    waits_for_room(&served, |process, again| leave_room(&process.id(), (!again).then_some(size + 200_000)));
+    waits_for_room(&served, true, |process, again| {
+        leave_room(&process.id(), (!again).then_some(size + 200_000));
+    });
 }
 
 #[test]
@@ -373,7 +383,8 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_postgresql() {
     );
     let size: u64 = psql(&url, "SELECT pg_relation_size('access_tokens')").trim().parse().unwrap();
     assert!(size > 17 << 20, "{size}");
-    waits_for_room(&served, |_, again| {
+    // A limit is an error to it like any other (XX000), as a full disk (53100) is not.
+    waits_for_room(&served, false, |_, again| {
         // The first one too, which forks those that come later.
         let first = psql(&url, "SELECT pg_read_file('postmaster.pid')");
         let others =

@@ -10,7 +10,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, AnyPool, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
-use super::{CopyError, Exported, FORMAT};
+use super::{CopyError, Exported, FORMAT, answer};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation;
@@ -38,11 +38,11 @@ pub(crate) async fn run(
     dialect: Dialect,
     out: &mut (impl Write + Send),
 ) -> Result<Exported, CopyError> {
-    let mut snapshot = pool.begin_with(dialect.snapshot()).await.map_err(StoreError::from)?;
-    snapshot.execute(dialect.patient()).await.map_err(StoreError::from)?;
+    let mut snapshot = answer(dialect, pool.begin_with(dialect.snapshot())).await?;
+    answer(dialect, snapshot.execute(dialect.patient())).await?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 
-    let head = invalidation::head_within(&mut snapshot).await?;
+    let head = answer(dialect, invalidation::head_within(&mut snapshot)).await?;
     lines.write(&json!({
         "format": FORMAT,
         "schema": migrations::LATEST,
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     for table in tables::all() {
         let columns: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
         lines.write(&json!({ "table": table.name, "columns": columns }))?;
-        let count = write_rows(&mut snapshot, &table, &mut lines).await?;
+        let count = write_rows(&mut snapshot, dialect, &table, &mut lines).await?;
         counts.insert(table.name.to_owned(), count.into());
         rows += count;
     }
@@ -67,6 +67,7 @@ pub(crate) async fn run(
 /// Writes a table page by page, in the order of its key, and answers the number of rows.
 async fn write_rows<W: Write + Send>(
     snapshot: &mut AnyConnection,
+    dialect: Dialect,
     table: &Table,
     lines: &mut Lines<W>,
 ) -> Result<u64, CopyError> {
@@ -95,7 +96,7 @@ async fn write_rows<W: Write + Send>(
                 };
             }
         }
-        let page = query.fetch_all(&mut *snapshot).await.map_err(StoreError::from)?;
+        let page = answer(dialect, query.fetch_all(&mut *snapshot)).await?;
         for row in &page {
             lines.write(&values(table, row)?)?;
             count += 1;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use sqlx::{AnyConnection, AnyPool, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
-use super::{Copied, CopyError, FORMAT, Imported};
+use super::{Copied, CopyError, FORMAT, Imported, answer};
 use crate::audit::Entry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
@@ -78,9 +78,9 @@ pub(crate) async fn run(
         Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
     header(&mut lines)?;
     let tables = tables::all();
-    let mut transaction = pool.begin_with(dialect.begin()).await.map_err(StoreError::from)?;
+    let mut transaction = answer(dialect, pool.begin_with(dialect.begin())).await?;
     take(&mut transaction, dialect, &tables).await?;
-    let counts = sections(&mut lines, &tables, &mut transaction).await?;
+    let counts = sections(&mut lines, &tables, &mut transaction, dialect).await?;
     for head in HEADS {
         // The log and the chain of the audit log could not go on without.
         if counts.get(head).and_then(Value::as_u64) != Some(1) {
@@ -88,8 +88,8 @@ pub(crate) async fn run(
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
-    let head = begin_history(&mut transaction, epoch).await?;
-    let key_ring = key_ring(&mut transaction).await?;
+    let head = answer(dialect, begin_history(&mut transaction, epoch)).await?;
+    let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
     let entries = accept(&Copied { rows, key_ring }).map_err(CopyError::Unwanted)?;
     let mut tx = Tx {
         connection: &mut transaction,
@@ -99,8 +99,8 @@ pub(crate) async fn run(
         entries,
         voided: BTreeSet::new(),
     };
-    tx.write_entries().await?;
-    transaction.commit().await.map_err(at_commit)?;
+    answer(dialect, tx.write_entries()).await?;
+    answer(dialect, transaction.commit()).await.map_err(at_commit)?;
     Ok(Imported { rows, head })
 }
 
@@ -109,6 +109,7 @@ async fn sections<R: BufRead>(
     lines: &mut Lines<'_, R>,
     tables: &[Table],
     connection: &mut AnyConnection,
+    dialect: Dialect,
 ) -> Result<Map<String, Value>, CopyError> {
     let mut counts = Map::new();
     let mut ahead = tables.iter();
@@ -124,13 +125,13 @@ async fn sections<R: BufRead>(
             section.rows.push(row);
             section.count += 1;
             if section.rows.len() == TOGETHER {
-                section.write(connection, lines.number).await?;
+                section.write(connection, dialect, lines.number).await?;
             }
             continue;
         }
         // Whatever else it is, the section ends before it.
         if let Some(mut section) = section.take() {
-            section.write(connection, lines.number - 1).await?;
+            section.write(connection, dialect, lines.number - 1).await?;
             counts.insert(section.table.name.to_owned(), section.count.into());
         }
         if value.get("table").is_some() {
@@ -164,8 +165,8 @@ async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, Sto
 }
 
 /// Nobody knows what became of a transaction whose end was not answered; whatever the database says of it, it has not made it.
-fn at_commit(error: sqlx::Error) -> CopyError {
-    match StoreError::from(error).at_commit() {
+fn at_commit(error: StoreError) -> CopyError {
+    match error.at_commit() {
         lost @ StoreError::Unavailable(_) => CopyError::Unclear(lost),
         refused => CopyError::Database(refused),
     }
@@ -192,10 +193,9 @@ fn header<R: BufRead>(lines: &mut Lines<'_, R>) -> Result<(), CopyError> {
 
 /// Keeps all others from writing, makes sure that nothing is there, and makes room for the heads.
 async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]) -> Result<(), CopyError> {
-    let failed = |error: sqlx::Error| CopyError::from(StoreError::from(error));
-    connection.execute(dialect.patient()).await.map_err(failed)?;
+    answer(dialect, connection.execute(dialect.patient())).await?;
     if let Some(lock) = dialect.lock_tables(tables.iter().map(|table| table.name)) {
-        connection.execute(sqlx::AssertSqlSafe(lock)).await.map_err(failed)?;
+        answer(dialect, connection.execute(sqlx::AssertSqlSafe(lock))).await?;
     }
     for table in tables {
         let statement = if HEADS.contains(&table.name) {
@@ -203,14 +203,14 @@ async fn take(connection: &mut AnyConnection, dialect: Dialect, tables: &[Table]
         } else {
             format!("SELECT 1 FROM {} LIMIT 1", table.name)
         };
-        let found = sqlx::query(sqlx::AssertSqlSafe(statement)).fetch_optional(&mut *connection).await;
-        if found.map_err(failed)?.is_some() {
+        let found = sqlx::query(sqlx::AssertSqlSafe(statement)).fetch_optional(&mut *connection);
+        if answer(dialect, found).await?.is_some() {
             return Err(CopyError::NotEmpty(table.name));
         }
     }
     for head in HEADS {
         let statement = format!("DELETE FROM {head}");
-        sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await.map_err(failed)?;
+        answer(dialect, sqlx::query(sqlx::AssertSqlSafe(statement)).execute(&mut *connection)).await?;
     }
     Ok(())
 }
@@ -236,7 +236,12 @@ fn begin<'t, R: BufRead>(
 
 impl Section<'_> {
     /// Writes what was collected, up to line `last`.
-    async fn write(&mut self, connection: &mut AnyConnection, last: u64) -> Result<(), CopyError> {
+    async fn write(
+        &mut self,
+        connection: &mut AnyConnection,
+        dialect: Dialect,
+        last: u64,
+    ) -> Result<(), CopyError> {
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
             return Ok(());
@@ -270,7 +275,7 @@ impl Section<'_> {
                 };
             }
         }
-        match query.execute(connection).await.map_err(StoreError::from) {
+        match answer(dialect, query.execute(connection)).await {
             Ok(_) => Ok(()),
             Err(error @ (StoreError::Taken(_) | StoreError::Dangling | StoreError::Mismatch(_))) => {
                 Err(CopyError::Refused { first, last, error })

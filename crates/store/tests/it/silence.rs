@@ -1,12 +1,14 @@
 //! A database that falls silent: what is asked is neither answered nor refused, and no connection ends. A host that loses power
 //! does so, and a network that is cut.
 
+use std::io::{self, BufReader};
 use std::time::{Duration, Instant};
 
 use coherence::drive::Log as _;
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Name};
 use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor as _, Row as _};
+use store::copy::CopyError;
 use store::groups::AddGroup;
 use store::{Change, Store, StoreError, Tx};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -167,9 +169,16 @@ async fn a_change_that_a_silent_database_does_not_answer_takes_no_lane_with_it()
     }
     way.fall_silent();
     go.send_replace(true);
+    assert!(store.storing().fault().is_none());
     for made in writes.join_all().await {
         let made = made.expect("an answer, if only that nobody knows");
         assert!(matches!(made, Err(StoreError::Unavailable(_))), "{made:?}");
+    }
+    // The lane gives up a moment after those who wait for it.
+    let began = Instant::now();
+    while store.storing().fault().is_none() {
+        assert!(began.elapsed() < PATIENCE, "nobody is told that nothing is stored");
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
     way.fail_over();
     store.write(group("after")).await.expect("it is back, and nobody had to restart");
@@ -273,4 +282,69 @@ async fn whoever_lets_go_of_a_silent_database_is_not_kept() {
     other.execute("COMMIT").await.unwrap();
     timeout(PATIENCE, store.close()).await.expect("an end");
     assert!(!noting.await.unwrap());
+}
+
+/// A copy during which the database falls silent.
+struct Overtaken<'w> {
+    way: &'w Way,
+    /// What is to be read yet.
+    copy: &'w [u8],
+    /// So much of it is read before.
+    before: usize,
+}
+
+impl io::Write for Overtaken<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.way.fall_silent();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Read for Overtaken<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.before == 0 {
+            self.way.fall_silent();
+        }
+        let n = io::Read::read(&mut self.copy, bytes)?;
+        self.before = self.before.saturating_sub(n);
+        Ok(n)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_copy_is_given_up_when_the_database_falls_silent() {
+    let (full, empty) = (Database::postgres().await, Database::postgres().await);
+    let ways = (Way::to(&full).await, Way::to(&empty).await);
+    let from = Store::open(&ways.0.url, EPOCH).await.unwrap();
+    let into = Store::open(&ways.1.url, EPOCH).await.unwrap();
+    let mut writes = tokio::task::JoinSet::new();
+    for n in 0..300 {
+        let store = from.clone();
+        writes.spawn(async move { store.write(group(&format!("number {n}"))).await });
+    }
+    assert!(writes.join_all().await.into_iter().all(|added| added.is_ok()));
+    let mut copy = Vec::new();
+    from.export(&mut copy).await.unwrap();
+
+    let mut written = Overtaken { way: &ways.0, copy: &[], before: 0 };
+    let read = Overtaken { way: &ways.1, copy: &copy, before: copy.len() / 2 };
+    let mut read = BufReader::with_capacity(1 << 10, read);
+    // Neither knows of the other, and both take a while to be sure.
+    let (exported, imported) = tokio::join!(
+        timeout(PATIENCE * 2, from.export(&mut written)),
+        timeout(PATIENCE * 2, into.import(&mut read, EPOCH, |_| Ok(Vec::new()))),
+    );
+    let exported = exported.expect("an end");
+    assert!(matches!(exported, Err(CopyError::Database(StoreError::Unavailable(_)))), "{exported:?}");
+    let imported = imported.expect("an end");
+    assert!(matches!(imported, Err(CopyError::Database(StoreError::Unavailable(_)))), "{imported:?}");
+    assert!(read.get_ref().before == 0 && !read.get_ref().copy.is_empty(), "it was given up half way");
+
+    ways.1.fail_over();
+    until_it_answers(&into).await;
+    assert_eq!(into.groups("", 9).await.unwrap(), [], "nothing was changed");
 }

@@ -29,6 +29,7 @@ const SLICES: f64 = 120.0;
 
 /// A tool and the form of its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[expect(clippy::doc_markdown, reason = "these comments are the help, where a name has no backticks")]
 pub enum Tool {
     /// hey, as it prints
     Hey,
@@ -46,9 +47,9 @@ pub enum Tool {
     H2loadLog,
     /// oha --output-format json
     Oha,
-    /// `JMeter` result file in CSV: every request
+    /// JMeter result file in CSV: every request
     Jtl,
-    /// `JMeter` result file in XML: every request
+    /// JMeter result file in XML: every request
     JtlXml,
 }
 
