@@ -14,8 +14,9 @@ use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
 use crate::migrations::{self, MigrationFailed};
 use crate::readers::Readers;
+use crate::storing::Storing;
 use crate::value::timestamp;
-use crate::write::{Change, Storing, Writer};
+use crate::write::{Change, Writer};
 
 /// Events of the log that are read at once, at most.
 pub(crate) const MAX_EVENTS: u32 = 10_000;

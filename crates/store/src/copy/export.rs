@@ -7,13 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, AnyPool, Executor as _, Row as _};
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
 use super::{CopyError, Exported, FORMAT, answer};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation;
+use crate::loan::Loan;
 use crate::migrations;
 
 /// Rows that are read at once.
@@ -38,7 +39,8 @@ pub(crate) async fn run(
     dialect: Dialect,
     out: &mut (impl Write + Send),
 ) -> Result<Exported, CopyError> {
-    let mut snapshot = answer(dialect, pool.begin_with(dialect.snapshot())).await?;
+    let mut loan = answer(dialect, Loan::of(pool)).await?;
+    let mut snapshot = answer(dialect, loan.connection().begin_with(dialect.snapshot())).await?;
     answer(dialect, snapshot.execute(dialect.patient())).await?;
     let mut lines = Lines { out: BufWriter::new(out), digest: digest::Context::new(&digest::SHA256) };
 

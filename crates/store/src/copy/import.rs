@@ -7,7 +7,7 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
-use sqlx::{AnyConnection, AnyPool, Executor as _, Row as _};
+use sqlx::{AnyConnection, AnyPool, Connection as _, Executor as _, Row as _};
 
 use super::tables::{self, Kind, Table};
 use super::{Copied, CopyError, FORMAT, Imported, answer};
@@ -15,6 +15,7 @@ use crate::audit::Entry;
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Head};
+use crate::loan::Loan;
 use crate::migrations;
 use crate::write::Tx;
 
@@ -78,7 +79,8 @@ pub(crate) async fn run(
         Lines { from, number: 0, line: Vec::new(), digest: digest::Context::new(&digest::SHA256) };
     header(&mut lines)?;
     let tables = tables::all();
-    let mut transaction = answer(dialect, pool.begin_with(dialect.begin())).await?;
+    let mut loan = answer(dialect, Loan::of(pool)).await?;
+    let mut transaction = answer(dialect, loan.connection().begin_with(dialect.begin())).await?;
     take(&mut transaction, dialect, &tables).await?;
     let counts = sections(&mut lines, &tables, &mut transaction, dialect).await?;
     for head in HEADS {
