@@ -51,6 +51,10 @@ const MAX_DRAIN: usize = 64 * 1024;
 /// Tasks a connection may have for each stream it may have open. A stream that is reset makes room for another at
 /// once, its task only when it is next run.
 const TASKS_PER_STREAM: usize = 2;
+/// As many streams may be reset before they have a task, and so many at least. A proxy that gives up what takes too long resets all of it
+/// at once, just where we have no time to look; more end the connection and with it whatever else is asked over it, so that a small number
+/// would turn each timeout into many.
+const RESET_AT_LEAST: usize = 20;
 
 /// Serves a connection to its end.
 pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
@@ -62,6 +66,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
     let mut handshake = Box::pin(
         Builder::new()
             .max_concurrent_streams(listener.limits.concurrent_streams)
+            .max_pending_accept_reset_streams(most.max(RESET_AT_LEAST))
             .max_header_list_size(u32::try_from(listener.limits.header_bytes).unwrap_or(u32::MAX))
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)

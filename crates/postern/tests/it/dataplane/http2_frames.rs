@@ -12,6 +12,7 @@ const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: u32 = 7;
@@ -172,6 +173,27 @@ fn http2_streams_opened_and_given_up_in_one_breath_are_bounded() {
     connection.send(&get(11, "/", &token));
     wait_for_requests(&f, 1, PATIENCE);
     assert!(f.upstream.seen().is_empty());
+}
+
+/// As a proxy does that waited too long for many answers at once, because we had no time to look.
+#[test]
+fn http2_streams_given_up_before_anybody_looked_end_nothing_else() {
+    let f = Fixture::new();
+    let token = f.issuer.token(|_| {});
+    let mut connection = Connection::open(f.address);
+    let given_up = (1..=64).map(|n| 2 * n + 1);
+    let mut breath = get(1, "/kept", &token);
+    breath.extend(given_up.flat_map(|id| [get(id, "/", &token), reset(id)].concat()));
+    breath.extend(get(131, "/after", &token));
+    connection.send(&breath);
+    let mut wanted = vec![1, 131];
+    while !wanted.is_empty() {
+        let next = connection.next();
+        assert!(next.kind != GOAWAY, "{:?}", String::from_utf8_lossy(&next.payload));
+        if next.kind == DATA && next.flags & END_STREAM != 0 {
+            wanted.retain(|id| *id != next.stream);
+        }
+    }
 }
 
 /// `http` cuts a target at `#` before anybody sees it: what is left is decided and forwarded, and nothing else.
