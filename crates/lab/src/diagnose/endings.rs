@@ -9,18 +9,24 @@ use super::Subject;
 use super::view::{middle, slices};
 use crate::analyse::pooled;
 use crate::record::{Distribution, Doubt, Event, Finding, Iteration, Outcome, Slice, Variant};
+use crate::units::whole;
 use crate::words;
 
 /// Timeouts as people set them, ms.
 const TIMEOUTS_MS: [f64; 13] = [100.0, 200.0, 250.0, 500.0, 1e3, 2e3, 3e3, 5e3, 10e3, 15e3, 20e3, 30e3, 60e3];
-/// A timer fires at its time; half of the answers come up to this share later. A busy machine delays the other half by any time.
+/// A timer fires at its time; answers that come up to this share later are its own. A busy machine delays others by any time.
 const LATE: f64 = 0.15;
 /// And up to this share earlier: a program that is busy counts from when its loop last looked at the clock. Of Envoy's timers of 200 ms a
 /// fifth fire 2 to 5 ms early when it has much to do.
 const EARLY: f64 = 0.03;
-/// Share that may come sooner than the timer.
-const SOONER: f64 = 0.2;
-/// Fewer good answers than this share of the refusals say nothing about how long a good one takes.
+/// Share of a status' answers that are a timer's own, at least.
+const TIMED: f64 = 0.5;
+/// Nothing comes before a timer fires: in as long a time before it there are at most so many for each of its own. Latencies that are spread
+/// have no such edge.
+const BEFORE: f64 = 0.25;
+/// The usual good answer takes at most this share of the timer: where it takes as long, so does a refusal that is decided.
+const GOOD: f64 = 0.8;
+/// Fewer good answers than this share of the refusals say nothing about how long a good one takes: they came through late.
 const FEW: f64 = 0.01;
 /// Fewest answers that cluster.
 const LEAST: u64 = 5;
@@ -98,43 +104,45 @@ fn by_status(variant: &Variant) -> BTreeMap<u16, Distribution> {
     all.into_iter().filter_map(|(status, latency)| Some((status, latency?))).collect()
 }
 
-/// Refusals of which nearly all took as long as a timeout: nobody refused, somebody did not answer in time. Some may come sooner: a
-/// proxy gives up what waits behind a connection that broke.
+/// Refusals of which most took as long as a timeout: nobody refused them, somebody did not answer in time. Others of the same status may have
+/// been refused, or given up sooner with a connection that broke.
 pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
     let good = pooled(subject.variant, Outcome::Ok);
     let judged = by_status(subject.variant).into_iter().filter_map(|(status, latency)| {
-        if latency.count() < LEAST || TIMED_OUT.contains(&status) {
+        if TIMED_OUT.contains(&status) {
             return None;
         }
-        let [low, usual] = [SOONER, 0.5].map(|share| latency.micros(share));
-        let timer = TIMEOUTS_MS
-            .iter()
-            .map(|ms| ms * 1e3)
-            .find(|timer| low >= timer * (1.0 - EARLY) && usual <= timer * (1.0 + LATE))?;
-        // Where hardly anybody came through, those were late as well.
         let enough = good.as_ref().filter(|good| good.count() as f64 >= FEW * latency.count() as f64);
-        let good = enough.map_or(0.0, |good| good.micros(0.9));
-        // Slower than nearly all good ones: a refusal that is decided takes no longer than an admission.
-        (usual > good).then(|| {
-            subject.cause(
-                "timeouts-mapped",
-                format!(
-                    "{} answers with status {status}, four of five no quicker than {} and half within {}, at a timeout of {}; {}",
-                    words::count(latency.count()),
-                    words::time(low),
-                    words::time(usual),
-                    words::time(timer),
-                    if good > 0.0 {
-                        format!("nine of ten good ones took less than {}", words::time(good))
-                    } else {
-                        "hardly any was good".to_owned()
-                    }
-                ),
-                "nobody refused them: something behind did not answer in time. Look there, and let the status say so (504)",
-            )
-        })
+        let usual = enough.map(|good| good.micros(0.5));
+        let slow = |timer: &f64| usual.is_none_or(|usual| usual <= GOOD * timer);
+        let timers = TIMEOUTS_MS.iter().map(|ms| ms * 1e3).filter(slow);
+        let (timer, own) = timers.filter_map(|timer| Some((timer, fired(&latency, timer)?))).next()?;
+        Some(subject.cause(
+            "timeouts-mapped",
+            format!(
+                "{} of {} answers with status {status} came at a timeout of {} or up to {} later; {}",
+                words::count(own),
+                words::count(latency.count()),
+                words::time(timer),
+                words::percent(LATE),
+                usual.map_or_else(
+                    || "hardly any was good".to_owned(),
+                    |usual| format!("the usual good one took {}", words::time(usual))
+                )
+            ),
+            "nobody refused them: something behind did not answer in time. Look there, and let the status say so (504)",
+        ))
     });
     judged.collect()
+}
+
+/// How many answers a timer of so many µs gave, where most are its own.
+fn fired(latency: &Distribution, timer: f64) -> Option<u64> {
+    let since = |share: f64| latency.above(whole(timer * share * 1e3));
+    let own = since(1.0 - EARLY) - since(1.0 + LATE);
+    let before = since(1.0 - 2.0 * EARLY - LATE) - since(1.0 - EARLY);
+    let most = own >= LEAST && own as f64 >= TIMED * latency.count() as f64;
+    (most && before as f64 <= BEFORE * own as f64).then_some(own)
 }
 
 /// A limit on the rate: what is let through stays the same.
