@@ -120,11 +120,12 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
         Some(subject.cause(
             "timeouts-mapped",
             format!(
-                "{} of {} answers with status {status} came at a timeout of {} or up to {} later; {}",
+                "{} of {} answers with status {status} came after {} to {}, at a timeout of {}; {}",
                 words::count(own),
                 words::count(latency.count()),
+                words::time(timer * (1.0 - EARLY)),
+                words::time(timer * (1.0 + LATE)),
                 words::time(timer),
-                words::percent(LATE),
                 usual.map_or_else(
                     || "hardly any was good".to_owned(),
                     |usual| format!("the usual good one took {}", words::time(usual))
