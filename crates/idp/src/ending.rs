@@ -58,6 +58,16 @@ pub(crate) fn access_token(
     Revocation { tags, reason, reach: Reach::Whole, until: expires_at, occurrence }
 }
 
+/// One access token of which nobody says when it would have expired.
+pub(crate) fn named_token(
+    provider: &Provider,
+    jti: &str,
+    reason: &'static str,
+    now: Timestamp,
+) -> Revocation {
+    access_token(provider, jti, now.plus(MAX_ACCESS_TOKEN), reason)
+}
+
 /// A family with all its tokens.
 pub(crate) fn family(provider: &Provider, id: &str, reason: &'static str) -> Revocation {
     let told = whole(provider.secrets().tag(Subject::Family(id)), reason, provider.now());

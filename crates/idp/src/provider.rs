@@ -262,6 +262,11 @@ impl Provider {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
+    /// Whether [`Self::draw_id`] may have drawn it.
+    pub(crate) fn is_id(text: &str) -> bool {
+        URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 16)
+    }
+
     /// A secret of a kind that nobody can guess.
     pub(crate) fn draw_token(&self, kind: TokenKind) -> Result<Zeroizing<String>, EntropyFailed> {
         let mut random = Zeroizing::new([0; RANDOM]);

@@ -128,7 +128,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         Figure::Cores(_) => format!("{} cores", digits(value)),
         Figure::Memory(_) | Figure::MemoryPerConnection(_) => self::bytes(value),
         Figure::MemoryGrowth(_) => format!("{} times", digits(value)),
-        Figure::Counter(..) => grouped(value),
+        Figure::Counter(..) | Figure::FloodAdmitted => grouped(value),
         Figure::Mean
         | Figure::Max
         | Figure::Percentile(_)

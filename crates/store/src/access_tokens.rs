@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use crate::error::StoreError;
 use crate::store::Store;
 use crate::told::{Origins, Revocation};
-use crate::value::{Digest, head_at, millis, number, tag_at, timestamp};
+use crate::value::{Digest, head_at, millis, number, pieces, tag_at, timestamp};
 use crate::write::{Change, Tx};
 
 /// An access token as it is stored.
@@ -196,6 +196,38 @@ impl Change for RevokeAccessToken {
 
     fn happened(output: &Self::Output) -> bool {
         *output
+    }
+}
+
+/// Revokes access tokens by their names, whether they are stored here or verified without asking, and whether or not there are any.
+#[derive(Debug, Clone)]
+pub struct RevokeNamed {
+    /// Their names.
+    pub jtis: Vec<String>,
+    /// What to tell.
+    pub revocations: Vec<Revocation>,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeNamed {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        for some in pieces(&self.jtis) {
+            let places: Vec<_> = (2..some.len() + 2).map(|at| format!("${at}")).collect();
+            let revoke = format!(
+                "UPDATE access_tokens SET revoked_at = $1 WHERE jti IN ({}) AND revoked_at IS NULL",
+                places.join(", ")
+            );
+            let revoke = sqlx::query(sqlx::AssertSqlSafe(revoke)).bind(millis(self.now));
+            let revoke = some.iter().fold(revoke, sqlx::query::Query::bind);
+            revoke.execute(&mut *tx.connection).await?;
+        }
+        for revocation in &self.revocations {
+            tx.append(revocation, self.now);
+        }
+        Ok(())
     }
 }
 

@@ -42,6 +42,17 @@ impl StoreError {
         matches!(self, Self::Taken(_) | Self::Dangling | Self::Mismatch(_) | Self::GaveWay)
     }
 
+    /// Whether the database says that it failed itself. Others of the same transaction may succeed, but not for anything that was asked.
+    pub(crate) fn is_of_the_database(&self) -> bool {
+        match self {
+            Self::Mismatch(error) => {
+                let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+                code.is_some_and(|code| is_internal(&code))
+            }
+            _ => false,
+        }
+    }
+
     /// What went wrong while a transaction was made durable: unless it certainly gave way, it may have been made, and
     /// must not be made again.
     #[must_use]
@@ -123,6 +134,11 @@ fn class(code: &str) -> Class {
     }
 }
 
+/// PostgreSQL's internal errors: something is damaged, or a limit of the system that it does not know was met.
+fn is_internal(code: &str) -> bool {
+    code.len() == 5 && code.starts_with("XX")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,10 +156,18 @@ mod tests {
             ("25006", Class::Unavailable),
             ("55P03", Class::Unavailable),
             ("42P01", Class::Other),
+            ("XX000", Class::Other),
             ("22001", Class::Other),
         ] {
             assert_eq!(class(code), expected, "{code}");
         }
+    }
+
+    #[test]
+    fn what_the_database_says_of_itself() {
+        assert!(is_internal("XX000") && is_internal("XX002"));
+        assert!(!is_internal("42P01") && !is_internal("1") && !is_internal("XX"));
+        assert!(!StoreError::Taken("x").is_of_the_database() && !StoreError::GaveWay.is_of_the_database());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::dialect::Dialect;
 use crate::error::StoreError;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 8] = [
+const VERSIONS: [(&str, &str); 9] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
@@ -30,6 +30,7 @@ const VERSIONS: [(&str, &str); 8] = [
         ),
     ),
     ("families of a client", include_str!("../schema/0008_families_of_a_client.sql")),
+    ("names of tokens", include_str!("../schema/0009_names_of_tokens.sql")),
 ];
 
 /// Sets the time of the log to what the tables say, where that is later.

@@ -37,7 +37,7 @@ impl Storing {
         let mut failing = self.0.lock();
         match made {
             // What is refused for what it is is answered.
-            Err(error) if error.is_of_one_change() => {}
+            Err(error) if error.is_of_one_change() && !error.is_of_the_database() => {}
             Err(error) => {
                 if failing.is_none() {
                     tracing::warn!(%error, "changes cannot be stored");

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::{
     Change, StoreError, Tx,
-    access_tokens::{Revoke, RevokeAccessToken},
+    access_tokens::{Revoke, RevokeAccessToken, RevokeNamed},
     audit::{Audited, Entry},
     families::{Family, FamilyFilter, OwnedFamily, RevokeFamily, RevokeGrants, RevokeSome},
 };
 
-use super::{Admin, AdminFault, Page, Secret, followers::Refusal, paging, seconds};
+use super::{Admin, AdminFault, Page, Refused, Secret, followers::Refusal, paging, seconds};
 use crate::{
     access_token::{self, Presented},
     ending,
@@ -88,19 +88,24 @@ pub struct TokenText {
     pub token: Secret,
 }
 
-/// Tokens that leaked.
-#[derive(Debug, Clone, Deserialize, utoipa::ToSchema)]
-#[serde(deny_unknown_fields)]
+/// Tokens that leaked: 1 to 500, both ways together.
+#[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
 pub struct TokenList {
-    /// Access tokens and refresh tokens, as they were handed out: 1 to 500.
-    #[schema(min_items = 1, max_items = 500)]
+    /// Access tokens and refresh tokens, as they were handed out.
+    #[schema(max_items = 500)]
     pub tokens: Vec<Secret>,
+    /// Access tokens by name (`jti`): for whoever does not have them, and much quicker, as no signature is verified. A name is revoked whether or not
+    /// anybody has a token of it.
+    #[schema(max_items = 500)]
+    pub jtis: Vec<String>,
 }
 
 /// What came of a list of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RevokedTokens {
-    /// How many were worth something until now. A JWT that was revoked before is revoked once more.
+    /// How many were worth something until now. A JWT that was revoked before is revoked once more, and a name counts in any case: nobody knows what
+    /// it is worth.
     pub count: u64,
     /// How many were not: unknown, expired, or revoked before.
     pub worthless: u64,
@@ -228,17 +233,40 @@ impl Admin<'_> {
 
     /// Revokes tokens, all of them in one transaction: after a leak.
     pub async fn revoke_tokens(&self, list: &TokenList) -> Result<RevokedTokens, AdminFault> {
-        let tokens = &list.tokens;
-        if !(1..=MOST_TOKENS).contains(&tokens.len()) {
-            return Err(AdminFault::refused("tokens", format!("a list of 1 to {MOST_TOKENS} tokens")));
+        let TokenList { tokens, jtis } = list;
+        if !(1..=MOST_TOKENS).contains(&(tokens.len() + jtis.len())) {
+            let wanted = format!("a list of 1 to {MOST_TOKENS} tokens, those in `jtis` among them");
+            return Err(AdminFault::refused("tokens", wanted));
         }
-        let mut ends = Vec::with_capacity(tokens.len());
+        let mut ends = Vec::with_capacity(tokens.len() + 1);
+        ends.extend(self.end_named(jtis)?);
         for token in tokens {
             ends.extend(self.end(token).await?);
         }
         let ended = self.provider.store().write(ends).await?;
-        let count = ended.into_iter().filter(|ended| *ended).count();
-        Ok(RevokedTokens { count: count as u64, worthless: (tokens.len() - count) as u64 })
+        let named = usize::from(!jtis.is_empty());
+        let count = jtis.len() + ended.into_iter().skip(named).filter(|ended| *ended).count();
+        Ok(RevokedTokens { count: count as u64, worthless: (tokens.len() + jtis.len() - count) as u64 })
+    }
+
+    /// What revokes access tokens by their names, and is told in one entry.
+    fn end_named(&self, jtis: &[String]) -> Result<Option<Audited<End>>, AdminFault> {
+        let not_ours = |jti: &String| !access_token::is_name(jti);
+        let refused: Vec<_> = jtis.iter().enumerate().filter(|(_, jti)| not_ours(jti)).collect();
+        if !refused.is_empty() {
+            // What it is instead may be a token.
+            let why = "a name has 22 characters of base64url, as the claim `jti` of our tokens";
+            let refused = refused.into_iter().map(|(at, _)| Refused::new(format!("jtis[{at}]"), why));
+            return Err(AdminFault::Refused(refused.collect()));
+        }
+        if jtis.is_empty() {
+            return Ok(None);
+        }
+        let now = self.now();
+        let told = |jti: &String| ending::named_token(self.provider, jti, BY_OPERATOR, now);
+        let change = RevokeNamed { jtis: jtis.to_vec(), revocations: jtis.iter().map(told).collect(), now };
+        let entry = self.entry("token.revoke", "tokens".to_owned(), &json!({ "jtis": jtis }));
+        Ok(Some(Audited { change: End::Named(change), entry }))
     }
 
     /// What revokes a token; `None`: it is unknown or over.
@@ -359,6 +387,8 @@ enum End {
     Family(RevokeFamily),
     /// Of an access token that nobody has to look up.
     Jwt(Revoke),
+    /// Of those with these names.
+    Named(RevokeNamed),
 }
 
 impl Change for End {
@@ -369,6 +399,7 @@ impl Change for End {
             Self::Opaque(change) => change.apply(tx).await,
             Self::Family(change) => change.apply(tx).await,
             Self::Jwt(change) => change.apply(tx).await.map(|()| true),
+            Self::Named(change) => change.apply(tx).await.map(|()| true),
         }
     }
 

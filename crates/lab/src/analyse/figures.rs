@@ -44,6 +44,8 @@ pub enum Figure {
     Revoking(u32),
     /// From the first to the last of what was revoked by the list, µs.
     Flood,
+    /// How often one of those was still accepted when the bound was over, of some that were tried.
+    FloodAdmitted,
     /// 99th percentile of how much later than due and possible the lab sent requests, µs.
     Lateness,
     /// By how much a counter that a component has of itself grew: the component, and the counter's name.
@@ -156,6 +158,10 @@ impl Figure {
                 // What was refused takes no time.
                 (flood.failed == 0).then_some(flood.took_s * 1e6)
             }
+            Self::FloodAdmitted => {
+                let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
+                (flood.unclear == 0 && flood.refused + flood.admitted > 0).then_some(flood.admitted as f64)
+            }
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.watched(component)?;
@@ -184,6 +190,7 @@ impl fmt::Display for Figure {
             Self::HeldLongest => write!(f, "longest life of a held connection"),
             Self::Revoking(share) => write!(f, "P{} of answers to revocations", f64::from(*share) / 1e3),
             Self::Flood => write!(f, "time of the flood"),
+            Self::FloodAdmitted => write!(f, "accepted of the flood"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }

@@ -143,6 +143,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::HeldLongest => Figure::HeldLongest,
         Measure::RevocationP99 => Figure::Revoking(99_000),
         Measure::Flood => Figure::Flood,
+        Measure::FloodAdmitted => Figure::FloodAdmitted,
         Measure::Lateness => Figure::Lateness,
     })
 }

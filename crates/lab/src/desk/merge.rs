@@ -226,6 +226,9 @@ fn add_iteration(into: &mut Iteration, mut from: Iteration) -> Result<(), String
                 (Some(mut one), Some(other)) => {
                     one.revoked += other.revoked;
                     one.failed += other.failed;
+                    one.refused += other.refused;
+                    one.admitted += other.admitted;
+                    one.unclear += other.unclear;
                     one.example = one.example.or(other.example);
                     one.took_s = one.took_s.max(other.took_s);
                     one.answer.add(&other.answer);

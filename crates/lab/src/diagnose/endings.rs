@@ -115,8 +115,8 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
         let enough = good.as_ref().filter(|good| good.count() as f64 >= FEW * latency.count() as f64);
         let usual = enough.map(|good| good.micros(0.5));
         let slow = |timer: &f64| usual.is_none_or(|usual| usual <= GOOD * timer);
-        let timers = TIMEOUTS_MS.iter().map(|ms| ms * 1e3).filter(slow);
-        let (timer, own) = timers.filter_map(|timer| Some((timer, fired(&latency, timer)?))).next()?;
+        let mut timers = TIMEOUTS_MS.iter().map(|ms| ms * 1e3).filter(slow);
+        let (timer, own) = timers.find_map(|timer| Some((timer, fired(&latency, timer)?)))?;
         Some(subject.cause(
             "timeouts-mapped",
             format!(

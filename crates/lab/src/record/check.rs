@@ -173,7 +173,7 @@ fn check_revocations(place: &str, seen: &Revocations) -> Checked {
     [seen.revoked, seen.failed, seen.asked].into_iter().try_for_each(|whole| counted(place, whole))?;
     let flood = seen.flood.as_ref();
     flood
-        .map_or([0; 2], |flood| [flood.revoked, flood.failed])
+        .map_or([0; 5], |flood| [flood.revoked, flood.failed, flood.refused, flood.admitted, flood.unclear])
         .into_iter()
         .try_for_each(|whole| counted(place, whole))?;
     let [within_s, took_s] = [flood.map(|flood| flood.within_s), flood.map(|flood| flood.took_s)];

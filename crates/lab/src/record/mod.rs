@@ -25,8 +25,8 @@ use serde::{Deserialize, Serialize};
 pub use check::Contradiction;
 pub use distribution::{Distribution, Quantile, UnreadableHistogram};
 pub use parts::{
-    Class, Component, Doubt, Event, Finding, Flooded, GeneratorUse, Held, Iteration, Outcome, Phase, Printed,
-    Revocations, Sample, Slice, Staleness, Stated, Variant,
+    Class, Component, Doubt, Event, Finding, Flooded, GeneratorUse, Held, Iteration, NamedBy, Outcome, Phase,
+    Printed, Revocations, Sample, Slice, Staleness, Stated, Variant,
 };
 pub use run::{
     Arrivals, Cgroup, Ladder, LoadShape, Machine, Origin, Peer, Reference, Run, Rung, Stage, Sweep,

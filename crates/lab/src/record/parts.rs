@@ -311,6 +311,17 @@ pub struct Revocations {
     pub cpu_share: Option<f64>,
 }
 
+/// What whoever revokes a credential says of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NamedBy {
+    /// All of it.
+    #[default]
+    Token,
+    /// Its name (RFC 7519 §4.1.7), so that no signature is verified.
+    Jti,
+}
+
 /// A great many credentials that were revoked by the list in a short time, beside others that were watched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -325,6 +336,18 @@ pub struct Flooded {
     pub within_s: f64,
     /// From the first list to the last answer, seconds.
     pub took_s: f64,
+    /// What the provider was told of each.
+    #[serde(default)]
+    pub by: NamedBy,
+    /// Of some of them, tried at each place when the bound was over after the last answer: how often one was refused.
+    #[serde(default)]
+    pub refused: u64,
+    /// How often one was still accepted.
+    #[serde(default)]
+    pub admitted: u64,
+    /// How often nobody could tell.
+    #[serde(default)]
+    pub unclear: u64,
     /// How long each list waited for its answer.
     pub answer: Distribution,
 }

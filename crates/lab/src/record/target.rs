@@ -73,6 +73,8 @@ pub enum Measure {
     RevocationP99,
     /// From the first to the last of those that were revoked by the list, µs.
     Flood,
+    /// How often one of those was still accepted when the bound was over, of some that were tried.
+    FloodAdmitted,
     /// 99th percentile of how much later than due and possible the lab sent requests, µs.
     Lateness,
 }
@@ -94,9 +96,11 @@ impl Measure {
     /// What its numbers are.
     pub fn unit(&self) -> Unit {
         match self {
-            Self::Count { .. } | Self::Counter { .. } | Self::Throughput | Self::MemoryGrowth { .. } => {
-                Unit::Number
-            }
+            Self::Count { .. }
+            | Self::Counter { .. }
+            | Self::Throughput
+            | Self::MemoryGrowth { .. }
+            | Self::FloodAdmitted => Unit::Number,
             Self::Errors | Self::Failures => Unit::Share,
             Self::Memory { .. } | Self::MemoryPerConnection { .. } => Unit::Bytes,
             Self::P50
@@ -118,7 +122,7 @@ impl Measure {
     /// A bound holds in each round, not for the median over them: what is promised of every request or change is broken by one. (Staleness
     /// needs no such rule: it is one figure over all rounds.)
     pub fn holds_each_round(&self) -> bool {
-        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures)
+        matches!(self, Self::Counter { .. } | Self::Errors | Self::Failures | Self::FloodAdmitted)
     }
 
     /// It is one figure over all rounds, and has no interval.
@@ -164,6 +168,7 @@ impl fmt::Display for Measure {
             Self::StalenessMax => f.write_str("longest staleness"),
             Self::RevocationP99 => f.write_str("P99 of answers to revocations"),
             Self::Flood => f.write_str("time of the flood"),
+            Self::FloodAdmitted => f.write_str("accepted of the flood"),
             Self::Lateness => f.write_str("P99 of lateness"),
         }
     }

@@ -46,7 +46,7 @@ pub(super) enum Seen {
 
 /// What a place says to a credential.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Said {
+pub(super) enum Said {
     Accepted,
     Refused,
     /// Somebody could not tell, or did not answer.
@@ -57,7 +57,7 @@ enum Said {
 pub(super) struct Course {
     pub(super) site: Site,
     pub(super) asked: Cell<usize>,
-    pace: Pace,
+    pub(super) pace: Pace,
     /// Load is over.
     ended: watch::Receiver<bool>,
     /// Connections that are not in use, by where they lead and whether they are encrypted.
@@ -107,7 +107,7 @@ impl Course {
     }
 
     /// Does something at every place at once; what came of it in their order.
-    async fn each<T: 'static, W>(self: &Rc<Self>, work: impl Fn(Rc<Self>, usize) -> W) -> Vec<T>
+    pub(super) async fn each<T: 'static, W>(self: &Rc<Self>, work: impl Fn(Rc<Self>, usize) -> W) -> Vec<T>
     where
         W: Future<Output = T> + 'static,
     {
@@ -187,7 +187,7 @@ impl Course {
         }
     }
 
-    async fn ask(&self, place: &Place, token: &str) -> Said {
+    pub(super) async fn ask(&self, place: &Place, token: &str) -> Said {
         self.asked.set(self.asked.get() + 1);
         let flow = match &place.question {
             Question::Request => Flow { tokens: vec![token.to_owned()], ..Flow::get() },

@@ -11,6 +11,7 @@ use super::rate::{Course, RateTable, stages};
 use crate::amount;
 use crate::load::{Spacing, Stop};
 use crate::provider::Scenario as Flow;
+use crate::record::NamedBy;
 use crate::revoke::{Flood, Pace};
 
 /// Connections of an open loop when nothing is said.
@@ -171,6 +172,8 @@ struct FloodTable {
     at: String,
     tokens: u32,
     within: String,
+    #[serde(default)]
+    by: NamedBy,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -448,7 +451,8 @@ impl FloodTable {
         if !(1..=MOST_FLOODING).contains(&self.tokens) {
             return Err(format!("flood.tokens: is from 1 to {MOST_FLOODING}"));
         }
-        Ok(Flood { at: time("at", &self.at)?, tokens: self.tokens, within: time("within", &self.within)? })
+        let (at, within) = (time("at", &self.at)?, time("within", &self.within)?);
+        Ok(Flood { at, tokens: self.tokens, within, by: self.by })
     }
 }
 

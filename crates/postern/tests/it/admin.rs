@@ -190,6 +190,19 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     );
     let empty = place.refused(3, &["token", "revoke", "/dev/null"]);
     assert!(empty.contains("one in each line"), "{empty}");
+
+    // By what a log says of it.
+    let noted = log_in();
+    let look = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &noted);
+    let look: serde_json::Value = serde_json::from_slice(&look.stdout).unwrap();
+    let jti = look["token"]["jti"].as_str().unwrap();
+    let named = place.with("postern.toml", &["token", "revoke", "--jti", "-"], jti);
+    assert!(named.status.success() && said(&named).contains("1 tokens are revoked"), "{}", said(&named));
+    assert!(!place.is_active(&noted) && place.is_active(&kept));
+    let mistaken = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &kept);
+    let why = said(&mistaken);
+    assert!(mistaken.status.code() == Some(1) && why.contains("refused: jtis[0]: a name has 22"), "{why}");
+    assert!(!why.contains(&kept) && place.is_active(&kept), "{why}");
 }
 
 #[test]

@@ -275,8 +275,7 @@ fn leave_room(process: &str, bytes: Option<u64>) {
 }
 
 /// Logs in and refreshes until there is no room; then nothing that needs some is done, nor done by half, until there is again.
-/// `tells`: whether the database says that it is for want of room.
-fn waits_for_room(served: &Served, tells: bool, room: impl Fn(&Running, bool)) {
+fn waits_for_room(served: &Served, room: impl Fn(&Running, bool)) {
     let login =
         format!("grant_type=password&username=ada&scope=openid&password={}", PASSWORD.replace(' ', "+"));
     let mut process = served.start();
@@ -319,10 +318,8 @@ fn waits_for_room(served: &Served, tells: bool, room: impl Fn(&Running, bool)) {
     }
     let ready = get(&served.admin, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200 "), "it answers what needs no room: {ready}");
-    if tells {
-        assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
-        process.wait_for("changes cannot be stored");
-    }
+    assert!(ready.contains("provider: changes could not be stored lately: "), "{ready}");
+    process.wait_for("changes cannot be stored");
     assert_eq!(served.ask("/token", &login).unwrap().0, 503);
     let last = active.pop().expect("one while there was room");
     // what needs no room may be done; what was said to be, is
@@ -362,7 +359,7 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_sqlite() {
     served.settle();
     let size = std::fs::metadata(&file).unwrap().len();
     // the log beside the file grows from nothing, so it is what meets the limit
-    waits_for_room(&served, true, |process, again| {
+    waits_for_room(&served, |process, again| {
         leave_room(&process.id(), (!again).then_some(size + 200_000));
     });
 }
@@ -383,8 +380,8 @@ fn a_provider_without_room_says_so_and_does_nothing_by_half_on_postgresql() {
     );
     let size: u64 = psql(&url, "SELECT pg_relation_size('access_tokens')").trim().parse().unwrap();
     assert!(size > 17 << 20, "{size}");
-    // A limit is an error to it like any other (XX000), as a full disk (53100) is not.
-    waits_for_room(&served, false, |_, again| {
+    // A limit is an internal error to it (XX000), as a full disk (53100) is not.
+    waits_for_room(&served, |_, again| {
         // The first one too, which forks those that come later.
         let first = psql(&url, "SELECT pg_read_file('postmaster.pid')");
         let others =

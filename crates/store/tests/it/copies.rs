@@ -323,7 +323,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":8"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":9"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -348,7 +348,7 @@ on_both! {
         let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
-        let before = sealed(without).replacen(r#""schema":8"#, r#""schema":1"#, 1);
+        let before = sealed(without).replacen(r#""schema":9"#, r#""schema":1"#, 1);
         let before = before.replacen(r#","not_before","until""#, "", 1);
         let before = before.replacen(r#""seq","incarnation","at"]"#, r#""seq"]"#, 1);
         let before = before.replacen(",0,null,0]", ",0]", 1);

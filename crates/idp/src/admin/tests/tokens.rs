@@ -68,6 +68,7 @@ async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
 
     let list = |tokens: &[String]| TokenList {
         tokens: tokens.iter().map(|token| Secret::new(token.clone())).collect(),
+        ..TokenList::default()
     };
     let mut leaked = tokens.clone();
     leaked.extend(["nonsense".to_owned(), "a.b.c".to_owned()]);
@@ -86,6 +87,58 @@ async fn tokens_that_leaked_are_revoked_together_and_each_is_told_of() {
     assert_eq!(refused(admin.revoke_tokens(&list(&[])).await), ["tokens"]);
     assert_eq!(refused(admin.revoke_tokens(&list(&vec![kept.clone(); 501])).await), ["tokens"]);
     assert!(bench.is_active(&kept).await, "a list that is refused revokes nothing");
+}
+
+#[tokio::test]
+async fn tokens_are_revoked_by_name_beside_others_and_told_of_in_one_entry() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    bench.user("ada").await;
+    let (mut named, mut jtis) = (Vec::new(), Vec::new());
+    for client in ["desk", "safe"] {
+        for token in
+            [bench.log_in(client, "ada", PASSWORD).await.text("access_token"), bench.token(client).await]
+        {
+            jtis.push(admin.token(&text(&token)).await.unwrap().token.unwrap().jti.unwrap());
+            named.push(token);
+        }
+    }
+    let by_text = bench.token("safe").await;
+    let kept = [bench.token("desk").await, bench.token("safe").await];
+    // Nobody has a token of this name.
+    jtis.push("AAAAAAAAAAAAAAAAAAAAAA".to_owned());
+
+    let refused_at = [0, 2];
+    let mut wrong = jtis.clone();
+    for at in refused_at {
+        wrong[at] = named[at].clone();
+    }
+    let list = |tokens: &[&String], jtis: &[String]| TokenList {
+        tokens: tokens.iter().map(|token| Secret::new((*token).clone())).collect(),
+        jtis: jtis.to_vec(),
+    };
+    let why = admin.revoke_tokens(&list(&[], &wrong)).await;
+    assert!(!why.as_ref().unwrap_err().to_string().contains(&named[0]), "a token is not repeated");
+    assert_eq!(refused(why), ["jtis[0]", "jtis[2]"]);
+    assert!(bench.is_active(&named[1]).await, "a list that is refused revokes nothing");
+    assert_eq!(
+        refused(admin.revoke_tokens(&list(&[&by_text], &vec![jtis[0].clone(); 500])).await),
+        ["tokens"]
+    );
+
+    let before = admin.verify_audit_log().await.unwrap().entries.unwrap();
+    let revoked = admin.revoke_tokens(&list(&[&by_text, &"nonsense".to_owned()], &jtis)).await.unwrap();
+    assert_eq!(revoked, RevokedTokens { count: 6, worthless: 1 });
+    for token in named.iter().chain([&by_text]) {
+        assert!(!bench.is_active(token).await && !admin.token(&text(token)).await.unwrap().active);
+    }
+    for token in &kept {
+        assert!(bench.is_active(token).await);
+    }
+    let entries = admin.audit_log(&ListEntries { after: Some(before), limit: None }).await.unwrap().items;
+    let told: Vec<_> = entries.iter().map(|entry| (&*entry.action, &*entry.target)).collect();
+    assert_eq!((told.len(), told[0]), (2, ("token.revoke", "tokens")));
+    assert!(jtis.iter().all(|jti| entries[0].detail.contains(jti)));
 }
 
 #[tokio::test]

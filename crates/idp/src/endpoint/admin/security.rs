@@ -71,7 +71,7 @@ async fn revoke_token(call: Call) -> Result<Response, AdminFault> {
     Ok(found(&call.admin().revoke_token(&call.body::<TokenText>()?).await?))
 }
 
-/// Revokes tokens that leaked, all of them in one transaction. A body has 64 KiB at most: a hundred JWTs.
+/// Revokes tokens that leaked, by their text or by their names (`jti`), all of them in one transaction. A body has 64 KiB at most: a hundred JWTs.
 #[utoipa::path(post, path = "/tokens/revoke-list", tag = "tokens", request_body = TokenList,
     responses((status = 200, description = "revoked", body = RevokedTokens)))]
 async fn revoke_tokens(call: Call) -> Result<Response, AdminFault> {

@@ -4,7 +4,7 @@ use crate::analyse::{Attribution, Course, Figure, Load, attribute, course, find_
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::diagnose::points;
-use crate::record::{Arrivals, Distribution, Ladder, Record, Revocations, Variant};
+use crate::record::{Arrivals, Distribution, Ladder, NamedBy, Record, Revocations, Variant};
 
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
@@ -258,6 +258,8 @@ fn floods(record: &Record) -> Table {
             "a list's answer, P50",
             "longest",
             "not revoked",
+            "tried after the bound",
+            "still accepted",
         ],
     );
     for variant in &record.variants {
@@ -269,12 +271,20 @@ fn floods(record: &Record) -> Table {
             table.row(vec![
                 variant.name.clone(),
                 iteration.number.to_string(),
-                words::count(flood.revoked),
+                match flood.by {
+                    NamedBy::Token => words::count(flood.revoked),
+                    NamedBy::Jti => format!("{} by name", words::count(flood.revoked)),
+                },
                 words::time(flood.took_s * 1e6),
                 words::time(flood.within_s * 1e6),
                 words::time(flood.answer.micros(0.5)),
                 words::time(flood.answer.max() as f64 / 1e3),
                 format!("{}{why}", words::count(flood.failed)),
+                words::count(flood.refused + flood.admitted + flood.unclear),
+                match flood.unclear {
+                    0 => words::count(flood.admitted),
+                    unclear => format!("{}, {} unclear", words::count(flood.admitted), words::count(unclear)),
+                },
             ]);
         }
     }

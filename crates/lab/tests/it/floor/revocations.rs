@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use lab::desk::gate::{Baseline, Check, Format, May, gate};
-use lab::record::{Finding, Iteration, Measure, Outcome, Record};
+use lab::record::{Finding, Iteration, Measure, NamedBy, Outcome, Record};
 use lab::run::{RunError, run};
 use lab::scenario::{Scenario, Wish};
 
@@ -205,13 +205,30 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     let told = seen.flood.unwrap();
     assert_eq!((told.revoked, told.failed, told.example), (1200, 0, None));
     // Three lists, the last of which is due when two thirds of the time are over.
-    assert_eq!((told.answer.count(), told.within_s), (3, 0.4));
+    assert_eq!((told.answer.count(), told.within_s, told.by), (3, 0.4, NamedBy::Token));
+    assert_eq!(
+        (told.refused, told.admitted, told.unclear),
+        (0, 0, 0),
+        "nobody said by when they are refused"
+    );
     assert!((0.26..2.0).contains(&told.took_s), "{}", told.took_s);
     assert!(seen.revoked > 0 && seen.answer.unwrap().count() == seen.revoked);
     let figure = |figure| lab::analyse::measured(&record.variants[0], &figure)[0].1;
     assert!((figure(Measure::Flood) - told.took_s * 1e6).abs() < 1.0 && figure(Measure::RevocationP99) > 0.0);
     let report = read(&lab::desk::report::write(&record, &lab.path("out")).unwrap()[1]);
     assert!(report.contains("Revoked by the list meanwhile") && report.contains("| 1200 | "), "{report}");
+
+    let by_name = "bound = '200ms'\nflood = { at = '500ms', tokens = 1200, within = '400ms', by = 'jti' }";
+    let record = measured(&lab, &listed(""), by_name);
+    let told = iteration(&record).revocations.clone().unwrap().flood.unwrap();
+    assert_eq!((told.revoked, told.failed, told.by), (1200, 0, NamedBy::Jti));
+    assert_eq!((told.refused, told.admitted, told.unclear), (100, 0, 0), "a hundred at the only place");
+    let report = read(&lab::desk::report::write(&record, &lab.path("named")).unwrap()[1]);
+    assert!(report.contains("| 1200 by name | "), "{report}");
+    let deaf = listed("").replace("/app", "/app?stale=never");
+    let record = measured(&lab, &deaf, &format!("patience = '300ms'\n{by_name}"));
+    let admitted = lab::analyse::measured(&record.variants[0], &Measure::FloodAdmitted);
+    assert_eq!(admitted.iter().map(|(_, admitted)| *admitted).collect::<Vec<_>>(), [100.0]);
 
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();

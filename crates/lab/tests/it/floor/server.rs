@@ -7,13 +7,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
 static REQUESTS: AtomicU64 = AtomicU64::new(0);
 /// Requests to the place that is late.
 static LATE: AtomicU64 = AtomicU64::new(0);
 /// A request to the place where one at a time is slow is being answered slowly.
 static SLOW: AtomicBool = AtomicBool::new(false);
 
-/// When tokens were revoked.
+/// When tokens were revoked: by their text, or by their claims, which are their names alone.
 static REVOKED: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
 
 #[derive(Clone, Copy)]
@@ -84,7 +87,13 @@ fn connection(mut stream: &TcpStream, behaviour: Behaviour) -> std::io::Result<(
 fn is_revoked(token: &str, query: &str) -> bool {
     let stale = query.strip_prefix("stale=").unwrap_or("0");
     let Ok(late) = stale.parse().map(Duration::from_millis) else { return false };
-    REVOKED.lock().unwrap().get(token).is_some_and(|at| at.elapsed() >= late)
+    let (revoked, claims) = (REVOKED.lock().unwrap(), token.split('.').nth(1).unwrap_or_default());
+    [token, claims].iter().any(|name| revoked.get(*name).is_some_and(|at| at.elapsed() >= late))
+}
+
+/// The claims of a token that is called so, as they stand in it.
+fn claims(jti: &str) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{{\"jti\":\"{jti}\"}}"))
 }
 
 fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
@@ -100,7 +109,8 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
     let fields = head.lines().filter_map(|line| line.split_once(": Bearer "));
     let sent = fields.into_iter().find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
     let sent = sent.map_or("", |(_, token)| token);
-    let bearer = !sent.is_empty() && !is_revoked(sent, query);
+    let signed = sent.split('.').nth(2).is_none_or(|signature| signature == "c2ln");
+    let bearer = !sent.is_empty() && signed && !is_revoked(sent, query);
     let named = form.strip_prefix("token=").unwrap_or_default();
     match path {
         "/revoke" => {
@@ -112,9 +122,11 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             let list: BTreeMap<String, Vec<String>> = serde_json::from_str(form).unwrap();
             let forgets = query.strip_prefix("forgets=").map_or(0, |number| number.parse().unwrap());
             let now = Instant::now();
-            let tokens = list["tokens"].iter().skip(forgets).cloned();
-            REVOKED.lock().unwrap().extend(tokens.map(|token| (token, now)));
-            let count = list["tokens"].len().saturating_sub(forgets);
+            let tokens = list.get("tokens").into_iter().flatten().cloned();
+            let listed: Vec<String> =
+                tokens.chain(list.get("jtis").into_iter().flatten().map(|jti| claims(jti))).collect();
+            let count = listed.len().saturating_sub(forgets);
+            REVOKED.lock().unwrap().extend(listed.into_iter().skip(forgets).map(|name| (name, now)));
             with("200 OK", "", &format!("{{\"count\":{count},\"worthless\":{forgets}}}"))
         }
         "/introspect" => with(
@@ -123,7 +135,9 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             &format!("{{\"active\":{}}}", named.starts_with("token-") && !is_revoked(named, query)),
         ),
         "/token" => {
-            let token = format!("{{\"access_token\":\"token-{number}\",\"token_type\":\"Bearer\"}}");
+            let claims = claims(&format!("name-{number}"));
+            let token =
+                format!("{{\"access_token\":\"token-{number}.{claims}.c2ln\",\"token_type\":\"Bearer\"}}");
             with("200 OK", "", &token)
         }
         // Late for the first four who ask (two users: the transaction before the window, and the one in it), or for everybody.

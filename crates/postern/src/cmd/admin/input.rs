@@ -69,15 +69,25 @@ pub(super) fn token(file: &str) -> Result<Secret, Failure> {
 /// Tokens from a file, or from standard input: one in each line.
 pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens", MAX_LIST)?);
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let tokens: Vec<_> = lines.map(|token| Secret::new(token.to_owned())).collect();
-    if tokens.is_empty() {
+    lines(&text, file, "token", |token| Secret::new(token.to_owned()))
+}
+
+/// Names of tokens in the same form.
+pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
+    let text = whole(file, "list of tokens' names", MAX_LIST)?;
+    lines(&text, file, "name", str::to_owned)
+}
+
+/// What stands in each line that is not empty.
+fn lines<T>(text: &str, file: &str, what: &str, read: impl Fn(&str) -> T) -> Result<Vec<T>, Failure> {
+    let all: Vec<T> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(read).collect();
+    if all.is_empty() {
         return Err(Failure::new(format!(
-            "{} is empty: write the token there, or several, one in each line",
+            "{} is empty: write the {what} there, or several, one in each line",
             named(file)
         )));
     }
-    Ok(tokens)
+    Ok(all)
 }
 
 /// JSON from a file, or from standard input.

@@ -2,7 +2,6 @@
 
 use std::io::{BufWriter, Write as _};
 
-use idp::admin::Secret;
 use idp::admin::audit::{AuditEntry, ListEntries};
 use idp::admin::followers::Refusal;
 use idp::admin::keys::{KeyList, KeyStage, KeyView, RotateKey};
@@ -114,6 +113,9 @@ pub(super) enum TokenVerb {
     Revoke {
         /// File with the token, or with one in each line, or - for standard input
         file: String,
+        /// The file has names of access tokens, their `jti`, instead: revoked whether or not anybody has a token of that name
+        #[arg(long)]
+        jti: bool,
     },
     /// Show families that are alive: what each authorization led to
     Families {
@@ -140,13 +142,21 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
             desk.show(&view, token)?;
             Ok(if view.active { Outcome::Good } else { Outcome::No })
         }
-        TokenVerb::Revoke { file } => {
+        TokenVerb::Revoke { file, jti: true } => {
+            let jtis = input::names(&file)?;
+            let lists = jtis.chunks(MOST_TOKENS);
+            let lists = lists.map(|some| TokenList { jtis: some.to_vec(), ..TokenList::default() });
+            revoke_all(desk, jtis.len(), lists).await
+        }
+        TokenVerb::Revoke { file, jti: false } => {
             let tokens = input::tokens(&file)?;
             if let [token] = &tokens[..] {
                 let revoked = admin.revoke_token(&TokenText { token: token.clone() }).await?;
                 return Ok(desk.did(&revoked, "the token is revoked")?);
             }
-            revoke_all(desk, &tokens).await
+            let lists = tokens.chunks(MOST_TOKENS);
+            let lists = lists.map(|some| TokenList { tokens: some.to_vec(), ..TokenList::default() });
+            revoke_all(desk, tokens.len(), lists).await
         }
         TokenVerb::Families { user: named, client } => {
             let user = match named {
@@ -173,17 +183,13 @@ pub(super) async fn tokens(desk: &Desk, verb: TokenVerb) -> Done {
     }
 }
 
-async fn revoke_all(desk: &Desk, tokens: &[Secret]) -> Done {
+async fn revoke_all(desk: &Desk, tokens: usize, lists: impl Iterator<Item = TokenList>) -> Done {
     let mut all = RevokedTokens { count: 0, worthless: 0 };
-    for some in tokens.chunks(MOST_TOKENS) {
-        let revoked = desk.admin().revoke_tokens(&TokenList { tokens: some.to_vec() }).await;
+    for list in lists {
+        let revoked = desk.admin().revoke_tokens(&list).await;
         let RevokedTokens { count, worthless } = revoked.inspect_err(|_| {
             let seen = all.count + all.worthless;
-            anstream::eprintln!(
-                "{seen} of {} tokens were seen to, {} of them revoked",
-                tokens.len(),
-                all.count
-            );
+            anstream::eprintln!("{seen} of {tokens} tokens were seen to, {} of them revoked", all.count);
         })?;
         all.count += count;
         all.worthless += worthless;
@@ -232,7 +238,7 @@ fn token(view: &TokenView) -> String {
 /// What can be done with the audit log.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum AuditVerb {
-    /// Show entries, the oldest first
+    /// Show entries, the oldest first; a long detail is cut here, and whole in JSON and in an export
     List {
         /// Those after this number
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
@@ -260,7 +266,7 @@ pub(super) async fn audit(desk: &Desk, verb: AuditVerb) -> Done {
             let page = admin.audit_log(&ListEntries { after: Some(after), limit: Some(limit) }).await?;
             let row = |entry: &AuditEntry| {
                 let AuditEntry { seq, at_millis, actor, action, target, detail, .. } = entry.clone();
-                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, detail]
+                [seq.to_string(), show::time(at_millis / 1000), actor, action, target, show::short(detail)]
             };
             let heading = ["number", "when", "who", "what", "to whom", "detail"];
             let outcome = desk.show(&page, |page| show::table(heading, page.items.iter().map(row)))?;

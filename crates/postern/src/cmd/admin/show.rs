@@ -3,6 +3,9 @@
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, ContentArrangement, Table};
 
+/// Most characters of a detail in a table.
+const LONGEST: usize = 200;
+
 /// A table with its heading, or a word when it has no rows.
 pub(super) fn table<const N: usize>(
     heading: [&str; N],
@@ -26,6 +29,14 @@ pub(super) fn list(lines: &[(&str, String)]) -> String {
     let shown = lines.iter().filter(|(_, value)| !value.is_empty());
     let lines: Vec<String> = shown.map(|(name, value)| format!("{name:<16} {}\n", plain(value))).collect();
     lines.concat()
+}
+
+/// Its beginning, where it is longer than a table can show.
+pub(super) fn short(text: String) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
 }
 
 /// A text that comes from outside, without what a terminal would obey.
@@ -72,6 +83,12 @@ mod tests {
         ] {
             assert_eq!(time(seconds), text);
         }
+    }
+
+    #[test]
+    fn a_long_text_is_cut_between_its_characters() {
+        assert_eq!(short("ä".repeat(200)), "ä".repeat(200));
+        assert_eq!(short("ä".repeat(201)), format!("{}…", "ä".repeat(200)));
     }
 
     #[test]
