@@ -1,7 +1,7 @@
 //! The schema, version by version.
 //!
 //! A version only adds: tables, columns that may be absent, indexes. So the previous program goes on working beside the
-//! next one, and a rolling upgrade needs no pause. What is no longer written is dropped one version later.
+//! next one, and a rolling upgrade needs no pause but that of making an index: others cannot write the table meanwhile. What is no longer written is dropped one version later.
 
 use std::borrow::Cow;
 
@@ -57,11 +57,15 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), Migratio
     });
     let mut migrator = Migrator::with_migrations(migrations.collect());
     migrator.set_ignore_missing(true);
+    let failed = sqlx::migrate::MigrateError::Execute;
     if dialect == Dialect::Postgres {
-        return Ok(migrator.run(pool).await?);
+        let mut alone = pool.acquire().await.map_err(failed)?;
+        // An index of a large table takes as long as it takes, and those who start meanwhile wait for it. What waits for a lock still gives up.
+        alone.close_on_drop();
+        sqlx::query("SET statement_timeout = 0").execute(&mut *alone).await.map_err(failed)?;
+        return Ok(migrator.run_direct(None, &mut *alone, false).await?);
     }
     // Nobody locks a file for a migration; the transaction that it takes place in does.
-    let failed = sqlx::migrate::MigrateError::Execute;
     let mut alone = pool.begin_with(dialect.begin()).await.map_err(failed)?;
     // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
     migrator.run_direct(None, &mut *alone, false).await?;

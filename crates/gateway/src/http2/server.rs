@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use auth::request::Field;
@@ -92,6 +92,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
                 if !resting.leaving {
                     resting.limit = idle;
                 }
+                if is_given_up(&mut respond) {
+                    count_given_up(&worker, &peer);
+                    continue;
+                }
                 if streams.open.get() >= most {
                     tracing::debug!(peer = %peer.address, "http/2 stream refused: too many at once");
                     respond.send_reset(Reason::REFUSED_STREAM);
@@ -108,6 +112,19 @@ pub(crate) async fn serve(worker: Rc<Worker>, peer: Rc<Peer>, io: Stream) {
             None => return,
         }
     }
+}
+
+/// Whether its client gave a stream up before anybody looked at it: then it takes no task's place from those that somebody waits for, and is
+/// not decided.
+fn is_given_up(respond: &mut SendResponse<Bytes>) -> bool {
+    respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+/// Counts and logs one of these.
+fn count_given_up(worker: &Rc<Worker>, peer: &Rc<Peer>) {
+    let mut under_way = UnderWay::begin(worker, peer, RequestProtocol::Http2, false);
+    under_way.parts().1.failed(&Fault::ClientGone);
+    under_way.over();
 }
 
 /// When a connection without streams ends.

@@ -21,8 +21,8 @@ const LATE: f64 = 0.15;
 const EARLY: f64 = 0.03;
 /// Share of a status' answers that are a timer's own, at least.
 const TIMED: f64 = 0.5;
-/// Nothing comes before a timer fires: in as long a time before it there are at most so many for each of its own. Latencies that are spread
-/// have no such edge.
+/// Nothing comes because of a timer before it fires: in as long a time before it there are at most so many for each of its own. Latencies that
+/// are spread have no such edge.
 const BEFORE: f64 = 0.25;
 /// The usual good answer takes at most this share of the timer: where it takes as long, so does a refusal that is decided.
 const GOOD: f64 = 0.8;
@@ -114,7 +114,11 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
         }
         let enough = good.as_ref().filter(|good| good.count() as f64 >= FEW * latency.count() as f64);
         let usual = enough.map(|good| good.micros(0.5));
-        let slow = |timer: &f64| usual.is_none_or(|usual| usual <= GOOD * timer);
+        // Good answers that come just then as well are no timer's: what somebody has to be asked about takes so long.
+        let slow = |timer: &f64| {
+            usual.is_none_or(|usual| usual <= GOOD * timer)
+                && enough.is_none_or(|good| edge(good, *timer).is_none())
+        };
         let mut timers = TIMEOUTS_MS.iter().map(|ms| ms * 1e3).filter(slow);
         let (timer, own) = timers.find_map(|timer| Some((timer, fired(&latency, timer)?)))?;
         Some(subject.cause(
@@ -139,11 +143,15 @@ pub(super) fn timeouts_mapped(subject: &Subject<'_>) -> Vec<Finding> {
 
 /// How many answers a timer of so many µs gave, where most are its own.
 fn fired(latency: &Distribution, timer: f64) -> Option<u64> {
+    edge(latency, timer).filter(|own| *own as f64 >= TIMED * latency.count() as f64)
+}
+
+/// How many answers came when a timer of so many µs may fire, where hardly any came before.
+fn edge(latency: &Distribution, timer: f64) -> Option<u64> {
     let since = |share: f64| latency.above(whole(timer * share * 1e3));
     let own = since(1.0 - EARLY) - since(1.0 + LATE);
     let before = since(1.0 - 2.0 * EARLY - LATE) - since(1.0 - EARLY);
-    let most = own >= LEAST && own as f64 >= TIMED * latency.count() as f64;
-    (most && before as f64 <= BEFORE * own as f64).then_some(own)
+    (own >= LEAST && before as f64 <= BEFORE * own as f64).then_some(own)
 }
 
 /// A limit on the rate: what is let through stays the same.

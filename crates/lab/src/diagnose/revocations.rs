@@ -32,7 +32,17 @@ pub(super) fn beyond_bound(subject: &Subject<'_>) -> Vec<Finding> {
             }
             Some(format!("{} accepted {}", place.name, parts.join(" and ")))
         });
-    let told: Vec<String> = told.collect();
+    let mut told: Vec<String> = told.collect();
+    let floods = || iterations().filter_map(|seen| seen.flood.as_ref());
+    let admitted: u64 = floods().map(|flood| flood.admitted).sum();
+    if admitted > 0 {
+        let tried: u64 = floods().map(|flood| flood.admitted + flood.refused).sum();
+        told.push(format!(
+            "{} of {} that were revoked by the list, tried when that was over, were accepted",
+            words::count(admitted),
+            words::count(tried)
+        ));
+    }
     if told.is_empty() {
         return Vec::new();
     }

@@ -146,7 +146,7 @@ impl Course {
     }
 
     /// Asks until the credential is accepted.
-    async fn warm(&self, place: &Place, token: &str) -> Result<(), String> {
+    pub(super) async fn warm(&self, place: &Place, token: &str) -> Result<(), String> {
         let until = Instant::now() + self.pace.patience;
         loop {
             let said = match self.ask(place, token).await {

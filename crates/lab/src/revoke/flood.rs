@@ -1,10 +1,10 @@
 //! A great many credentials revoked in a short time, as after a leak.
 //!
 //! Owns: getting them before load begins, the lists of them that are sent to the provider's administration (`POST {"tokens": […]}`, or `{"jtis": […]}`), and
-//! trying some of them afterwards. Does not own: the single revocations beside it ([`super::course`]), by which one sees what a flood does to others.
+//! trying some of them before and afterwards. Does not own: the single revocations beside it ([`super::course`]), by which one sees what a flood does to others.
 //!
-//! Flow: tokens are issued → lists as large as the administration takes → list k of n is sent when k/n of the time is over, several at once →
-//! how long it took, and how long each list waited for its answer → when the bound is over after the last answer, some are tried at each place.
+//! Flow: tokens are issued, and some of them accepted at each place, so that they are cached → lists as large as the administration takes → list k of n is sent when k/n of the time is over, several at once →
+//! how long it took, and how long each list waited for its answer → when the bound is over after the last answer, those are tried again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -35,7 +35,7 @@ const SENDING: usize = 8;
 const TOGETHER: usize = 500;
 /// and most bytes: a body has 64 KiB at most.
 const BYTES: usize = 60 * 1024;
-/// Tokens that are tried afterwards, at each place.
+/// Tokens that are tried at each place.
 const TRIED: usize = 100;
 
 /// When, how many, and how fast.
@@ -106,7 +106,9 @@ pub(super) async fn prepare(course: &Rc<Course>, flood: Flood) -> Result<Lists, 
         asked.map_err(|error| error.to_string())??;
     }
     let tokens = tokens.take();
-    let some = tokens.iter().step_by((tokens.len() / TRIED).max(1)).take(TRIED).cloned().collect();
+    let some: Vec<String> =
+        tokens.iter().step_by((tokens.len() / TRIED).max(1)).take(TRIED).cloned().collect();
+    accepted(course, &some).await?;
     let bodies = match flood.by {
         NamedBy::Token => bodies(&tokens, List::Tokens),
         NamedBy::Jti => {
@@ -194,6 +196,20 @@ impl Lists {
             answer: Distribution::of(sent.iter().map(|(.., waited)| nanos(*waited)), DIGITS),
         }
     }
+}
+
+/// Asks each place about each of them until it accepts it.
+async fn accepted(course: &Rc<Course>, tokens: &[String]) -> Result<(), String> {
+    let asked = course.each(|course, place| {
+        let tokens = tokens.to_vec();
+        async move {
+            for token in &tokens {
+                course.warm(&course.site.places[place], token).await?;
+            }
+            Ok(())
+        }
+    });
+    asked.await.into_iter().collect()
 }
 
 /// Asks each place about each of them once: how many are refused, accepted, and neither.

@@ -176,7 +176,13 @@ async fn talk(
         .header_read_timeout(None)
         .max_headers(FIELDS)
         .max_buf_size(http1);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS).max_header_list_size(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEAD)
+        // A proxy that gives up what takes too long resets all of it at once, and whatever else it asks is not to end with it.
+        .max_pending_accept_reset_streams(2 * STREAMS as usize);
     let mut connection = pin!(builder.serve_connection(stream, service));
     let mut closing = None::<Instant>;
     loop {

@@ -199,10 +199,20 @@ fn tokens_that_leaked_are_revoked_from_a_file() {
     let named = place.with("postern.toml", &["token", "revoke", "--jti", "-"], jti);
     assert!(named.status.success() && said(&named).contains("1 tokens are revoked"), "{}", said(&named));
     assert!(!place.is_active(&noted) && place.is_active(&kept));
-    let mistaken = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &kept);
+    // A file that is not what it should be revokes nothing, wherever that shows.
+    let of_kept = place.with("postern.toml", &["--output", "json", "token", "look", "-"], &kept);
+    let of_kept: serde_json::Value = serde_json::from_slice(&of_kept.stdout).unwrap();
+    let of_kept = of_kept["token"]["jti"].as_str().unwrap();
+    let list = format!("{}{kept}\n", format!("{of_kept}\n\n").repeat(600));
+    let mistaken = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &list);
     let why = said(&mistaken);
-    assert!(mistaken.status.code() == Some(1) && why.contains("refused: jtis[0]: a name has 22"), "{why}");
+    assert!(
+        mistaken.status.code() == Some(3) && why.contains("line 1201 of standard input is not the name"),
+        "{why}"
+    );
     assert!(!why.contains(&kept) && place.is_active(&kept), "{why}");
+    let many = place.with("postern.toml", &["token", "revoke", "--jti", "-"], &list.replace(&kept, ""));
+    assert!(said(&many).contains("600 tokens are revoked") && !place.is_active(&kept), "{}", said(&many));
 }
 
 #[test]

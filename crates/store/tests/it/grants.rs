@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken};
+use store::access_tokens::{AccessToken, IssueAccessToken, Revoke, RevokeAccessToken, RevokeNamed};
 use store::codes::{Code, IssueCode, Issued};
 use store::deliveries::{Deliver, Delivered, TakeDue};
 use store::device_codes::{
@@ -183,6 +183,26 @@ on_both! {
         assert_eq!(alive_families(&stores[0], &ada, NOW).await, []);
         let survivors = active_successors(&stores[0], 1000).await;
         assert_eq!(survivors, 0, "the one that succeeded is void as well");
+    }
+
+    async fn tokens_are_revoked_by_name_however_many_they_are(database: Database) {
+        let store = database.open().await;
+        let names: Vec<String> = (0..300).map(|n| format!("{n}")).collect();
+        for name in names.iter().step_by(7).map(String::as_str).chain(["kept"]) {
+            let token = AccessToken { jti: name.to_owned(), ..access(name, None) };
+            store.write(IssueAccessToken(token)).await.unwrap();
+        }
+        // One of them twice.
+        let jtis: Vec<String> = names.iter().chain([&names[7]]).cloned().collect();
+        let revocations = jtis.iter().map(|jti| revocation(jti)).collect();
+        store.write(RevokeNamed { jtis, revocations, now: NOW }).await.unwrap();
+        for name in names.iter().step_by(7) {
+            assert!(!is_active(&store, name, NOW).await, "{name}");
+        }
+        assert!(is_active(&store, "kept", NOW).await);
+        let told: Vec<_> = store.events(0, 10).await.unwrap().into_iter().map(|event| event.tags.len()).collect();
+        assert_eq!((told.len(), told.iter().sum::<usize>()), (5, 301));
+        assert_eq!(store.denied(None, 1000).await.unwrap().len(), 300);
     }
 
     async fn a_token_is_revoked_by_its_own_client(database: Database) {

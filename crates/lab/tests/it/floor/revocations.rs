@@ -225,10 +225,12 @@ fn a_flood_is_spread_over_its_time_and_told_apart() {
     assert_eq!((told.refused, told.admitted, told.unclear), (100, 0, 0), "a hundred at the only place");
     let report = read(&lab::desk::report::write(&record, &lab.path("named")).unwrap()[1]);
     assert!(report.contains("| 1200 by name | "), "{report}");
-    let deaf = listed("").replace("/app", "/app?stale=never");
-    let record = measured(&lab, &deaf, &format!("patience = '300ms'\n{by_name}"));
+    assert!(finding(&record, "stale-beyond-bound").is_none());
+    let record = measured(&lab, &listed("?ignores"), by_name);
     let admitted = lab::analyse::measured(&record.variants[0], &Measure::FloodAdmitted);
     assert_eq!(admitted.iter().map(|(_, admitted)| *admitted).collect::<Vec<_>>(), [100.0]);
+    let found = finding(&record, "stale-beyond-bound").expect("all of it was acknowledged");
+    assert!(found.evidence.contains("100 of 100 that were revoked by the list"), "{}", found.evidence);
 
     let record = measured(&lab, &listed("?forgets=100"), flood);
     let told = iteration(&record).revocations.as_ref().unwrap().flood.clone().unwrap();

@@ -118,7 +118,7 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             REVOKED.lock().unwrap().insert(named.to_owned(), Instant::now());
             with("200 OK", "", "")
         }
-        // As many bytes of tokens as a list may have; `?forgets=N` knows N of each list not.
+        // As many bytes of tokens as a list may have; `?forgets=N` knows N of each list not, `?ignores` says so and revokes none.
         "/lists" if bearer && form.len() <= 64 * 1024 => {
             let list: BTreeMap<String, Vec<String>> = serde_json::from_str(form).unwrap();
             let forgets = query.strip_prefix("forgets=").map_or(0, |number| number.parse().unwrap());
@@ -127,8 +127,9 @@ fn answer(head: &str, form: &str, behaviour: Behaviour) -> String {
             let listed: Vec<String> =
                 tokens.chain(list.get("jtis").into_iter().flatten().map(|jti| claims(jti))).collect();
             let count = listed.len().saturating_sub(forgets);
+            let forgets = if query == "ignores" { listed.len() } else { forgets };
             REVOKED.lock().unwrap().extend(listed.into_iter().skip(forgets).map(|name| (name, now)));
-            with("200 OK", "", &format!("{{\"count\":{count},\"worthless\":{forgets}}}"))
+            with("200 OK", "", &format!("{{\"count\":{count},\"worthless\":0}}"))
         }
         "/introspect" => with(
             "200 OK",

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
+use idp::access_token;
 use idp::admin::Secret;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use serde::de::DeserializeOwned;
@@ -72,9 +73,20 @@ pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
     lines(&text, file, "token", |token| Secret::new(token.to_owned()))
 }
 
-/// Names of tokens in the same form.
+/// Names of tokens in the same form. One that cannot be a name is refused before any of them is used, and not repeated: it may be a token.
 pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
-    let text = whole(file, "list of tokens' names", MAX_LIST)?;
+    let text = Zeroizing::new(whole(file, "list of tokens' names", MAX_LIST)?);
+    let wrong = text.lines().enumerate().find(|(_, line)| {
+        let name = line.trim();
+        !name.is_empty() && !access_token::is_name(name)
+    });
+    if let Some((at, _)) = wrong {
+        return Err(Failure::new(format!(
+            "line {} of {} is not the name of a token, which has 22 characters of base64url (the claim `jti`); nothing was revoked",
+            at + 1,
+            named(file)
+        )));
+    }
     lines(&text, file, "name", str::to_owned)
 }
 
