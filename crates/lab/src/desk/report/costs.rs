@@ -4,7 +4,7 @@ use crate::analyse::{Attribution, Course, Figure, Load, attribute, course, find_
 use crate::desk::render::svg::{Bar, COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::diagnose::points;
-use crate::record::{Arrivals, Distribution, Ladder, NamedBy, Record, Revocations, Variant};
+use crate::record::{Arrivals, Distribution, Flooded, Ladder, NamedBy, Record, Revocations, Variant};
 
 /// Bins of the staleness histogram.
 const BINS: usize = 40;
@@ -258,8 +258,7 @@ fn floods(record: &Record) -> Table {
             "a list's answer, P50",
             "longest",
             "not revoked",
-            "tried after the bound",
-            "still accepted",
+            "accepted later",
         ],
     );
     for variant in &record.variants {
@@ -280,15 +279,28 @@ fn floods(record: &Record) -> Table {
                 words::time(flood.answer.micros(0.5)),
                 words::time(flood.answer.max() as f64 / 1e3),
                 format!("{}{why}", words::count(flood.failed)),
-                words::count(flood.refused + flood.admitted + flood.unclear),
-                match flood.unclear {
-                    0 => words::count(flood.admitted),
-                    unclear => format!("{}, {} unclear", words::count(flood.admitted), words::count(unclear)),
-                },
+                tried(flood),
             ]);
         }
     }
     table
+}
+
+/// How many of those that were tried when the bound was over were accepted.
+fn tried(flood: &Flooded) -> String {
+    let all = flood.refused + flood.admitted + flood.unclear;
+    match (all, flood.unclear) {
+        (0, _) => "not tried".to_owned(),
+        (_, 0) => format!("{} of {}", words::count(flood.admitted), words::count(all)),
+        (_, unclear) => {
+            format!(
+                "{} of {}, {} unclear",
+                words::count(flood.admitted),
+                words::count(all),
+                words::count(unclear)
+            )
+        }
+    }
 }
 
 /// What was revoked, and what watching it took.
