@@ -101,11 +101,6 @@ enum Audience<'a> {
 /// What of a person a resource server is told without asking: who they are by name, and their groups.
 const TOLD: [&str; 4] = ["preferred_username", "email", "email_verified", "groups"];
 
-/// Whether a token of ours may have this name.
-pub fn is_name(jti: &str) -> bool {
-    Provider::is_id(jti)
-}
-
 /// Makes an access token for what was granted, from now on, in the client's form.
 pub fn mint(provider: &Provider, granted: &Granted<'_>) -> Result<Minted, Fault> {
     let id = provider.draw_id()?;

@@ -36,6 +36,9 @@ use crate::{
     signals::{Receivers, ToldSample},
 };
 
+/// Random bytes of a name.
+const ID: usize = 16;
+
 /// Why a provider does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProviderFault {
@@ -257,14 +260,14 @@ impl Provider {
 
     /// A name that nothing else has: 128 random bits in base64url (RFC 7519 §4.1.7).
     pub fn draw_id(&self) -> Result<String, EntropyFailed> {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; ID];
         self.entropy().fill(&mut bytes)?;
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Whether [`Self::draw_id`] may have drawn it.
-    pub(crate) fn is_id(text: &str) -> bool {
-        URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == 16)
+    pub fn is_id(text: &str) -> bool {
+        URL_SAFE_NO_PAD.decode(text).is_ok_and(|bytes| bytes.len() == ID)
     }
 
     /// A secret of a kind that nobody can guess.

@@ -1,7 +1,8 @@
 //! The schema, version by version.
 //!
 //! A version only adds: tables, columns that may be absent, indexes. So the previous program goes on working beside the
-//! next one, and a rolling upgrade needs no pause but that of making an index: others cannot write the table meanwhile. What is no longer written is dropped one version later.
+//! next one, and a rolling upgrade needs no pause but that of making an index: others cannot write the table meanwhile. What is
+//! no longer written is dropped one version later.
 
 use std::borrow::Cow;
 
@@ -13,6 +14,7 @@ use sqlx::{AnyConnection, AnyPool};
 
 use crate::dialect::Dialect;
 use crate::error::StoreError;
+use crate::store::OPENING;
 
 /// Description and text of each version, from 1.
 const VERSIONS: [(&str, &str); 9] = [
@@ -60,9 +62,11 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), Migratio
     let failed = sqlx::migrate::MigrateError::Execute;
     if dialect == Dialect::Postgres {
         let mut alone = pool.acquire().await.map_err(failed)?;
-        // An index of a large table takes as long as it takes, and those who start meanwhile wait for it. What waits for a lock still gives up.
+        // An index of a large table takes long, and those who start meanwhile wait for it; but the server goes on no longer than whoever waits for it
+        // here. What waits for a table's lock gives up as ever.
         alone.close_on_drop();
-        sqlx::query("SET statement_timeout = 0").execute(&mut *alone).await.map_err(failed)?;
+        let patient = format!("SET statement_timeout = {}", OPENING.as_millis());
+        sqlx::query(AssertSqlSafe(patient)).execute(&mut *alone).await.map_err(failed)?;
         return Ok(migrator.run_direct(None, &mut *alone, false).await?);
     }
     // Nobody locks a file for a migration; the transaction that it takes place in does.

@@ -21,8 +21,8 @@ use crate::write::{Change, Writer};
 /// Events of the log that are read at once, at most.
 pub(crate) const MAX_EVENTS: u32 = 10_000;
 
-/// How long a server may take to be connected to and brought up to date: it takes half a minute for a statement, and there are many.
-const OPENING: Duration = Duration::from_mins(5);
+/// How long a server may take to be connected to and brought up to date: an index of a large table is one statement.
+pub(crate) const OPENING: Duration = Duration::from_mins(5);
 /// How long the end of connections is waited for: longer than a transaction may take.
 const FAREWELL: Duration = Duration::from_secs(15);
 

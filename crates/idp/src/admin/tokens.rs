@@ -14,6 +14,7 @@ use super::{Admin, AdminFault, Page, Refused, Secret, followers::Refusal, paging
 use crate::{
     access_token::{self, Presented},
     ending,
+    provider::Provider,
     secrets::Subject,
 };
 
@@ -224,10 +225,9 @@ impl Admin<'_> {
     /// Revokes a token: an access token alone, a refresh token with its family.
     pub async fn revoke_token(&self, text: &TokenText) -> Result<Revoked, AdminFault> {
         let end = self.end(&text.token).await?.ok_or(AdminFault::NoToken)?;
-        if self.provider.store().write(end).await? {
-            Ok(Revoked { count: 1 })
-        } else {
-            Err(AdminFault::NoToken)
+        match self.provider.store().write(end).await? {
+            0 => Err(AdminFault::NoToken),
+            count => Ok(Revoked { count }),
         }
     }
 
@@ -243,16 +243,13 @@ impl Admin<'_> {
         for token in tokens {
             ends.extend(self.end(token).await?);
         }
-        let ended = self.provider.store().write(ends).await?;
-        let named = usize::from(!jtis.is_empty());
-        let count = jtis.len() + ended.into_iter().skip(named).filter(|ended| *ended).count();
-        Ok(RevokedTokens { count: count as u64, worthless: (tokens.len() + jtis.len() - count) as u64 })
+        let count = self.provider.store().write(ends).await?.into_iter().sum();
+        Ok(RevokedTokens { count, worthless: (tokens.len() + jtis.len()) as u64 - count })
     }
 
     /// What revokes access tokens by their names, and is told in one entry.
     fn end_named(&self, jtis: &[String]) -> Result<Option<Audited<End>>, AdminFault> {
-        let not_ours = |jti: &String| !access_token::is_name(jti);
-        let refused: Vec<_> = jtis.iter().enumerate().filter(|(_, jti)| not_ours(jti)).collect();
+        let refused: Vec<_> = jtis.iter().enumerate().filter(|(_, jti)| !Provider::is_id(jti)).collect();
         if !refused.is_empty() {
             // What it is instead may be a token.
             let why = "a name has 22 characters of base64url, as the claim `jti` of our tokens";
@@ -378,7 +375,7 @@ impl Admin<'_> {
     }
 }
 
-/// What revokes a token. `true` when it was worth something until now.
+/// What revokes tokens: how many were worth something until now, as far as anybody knows.
 #[derive(Debug, Clone)]
 enum End {
     /// Of an opaque access token.
@@ -392,19 +389,19 @@ enum End {
 }
 
 impl Change for End {
-    type Output = bool;
+    type Output = u64;
 
-    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<u64, StoreError> {
         match self {
-            Self::Opaque(change) => change.apply(tx).await,
-            Self::Family(change) => change.apply(tx).await,
-            Self::Jwt(change) => change.apply(tx).await.map(|()| true),
-            Self::Named(change) => change.apply(tx).await.map(|()| true),
+            Self::Opaque(change) => change.apply(tx).await.map(u64::from),
+            Self::Family(change) => change.apply(tx).await.map(u64::from),
+            Self::Jwt(change) => change.apply(tx).await.map(|()| 1),
+            Self::Named(change) => change.apply(tx).await.map(|()| change.jtis.len() as u64),
         }
     }
 
-    fn happened(output: &bool) -> bool {
-        *output
+    fn happened(output: &u64) -> bool {
+        *output > 0
     }
 }
 

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
 
-use idp::access_token;
 use idp::admin::Secret;
+use idp::provider::Provider;
 use rustix::termios::{LocalModes, OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use serde::de::DeserializeOwned;
 use zeroize::Zeroizing;
@@ -70,29 +70,29 @@ pub(super) fn token(file: &str) -> Result<Secret, Failure> {
 /// Tokens from a file, or from standard input: one in each line.
 pub(super) fn tokens(file: &str) -> Result<Vec<Secret>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens", MAX_LIST)?);
-    lines(&text, file, "token", |token| Secret::new(token.to_owned()))
+    lines(&text, file, "token", |token| Ok(Secret::new(token.to_owned())))
 }
 
 /// Names of tokens in the same form. One that cannot be a name is refused before any of them is used, and not repeated: it may be a token.
 pub(super) fn names(file: &str) -> Result<Vec<String>, Failure> {
     let text = Zeroizing::new(whole(file, "list of tokens' names", MAX_LIST)?);
-    let wrong = text.lines().enumerate().find(|(_, line)| {
-        let name = line.trim();
-        !name.is_empty() && !access_token::is_name(name)
-    });
-    if let Some((at, _)) = wrong {
-        return Err(Failure::new(format!(
-            "line {} of {} is not the name of a token, which has 22 characters of base64url (the claim `jti`); nothing was revoked",
-            at + 1,
-            named(file)
-        )));
-    }
-    lines(&text, file, "name", str::to_owned)
+    let why = "is not the name of a token, which has 22 characters of base64url (the claim `jti`)";
+    lines(&text, file, "name", |name| Provider::is_id(name).then(|| name.to_owned()).ok_or(why))
 }
 
 /// What stands in each line that is not empty.
-fn lines<T>(text: &str, file: &str, what: &str, read: impl Fn(&str) -> T) -> Result<Vec<T>, Failure> {
-    let all: Vec<T> = text.lines().map(str::trim).filter(|line| !line.is_empty()).map(read).collect();
+fn lines<T>(
+    text: &str,
+    file: &str,
+    what: &str,
+    read: impl Fn(&str) -> Result<T, &'static str>,
+) -> Result<Vec<T>, Failure> {
+    let lines = text.lines().zip(1..).map(|(line, number)| (line.trim(), number));
+    let all = lines.filter(|(line, _)| !line.is_empty()).map(|(line, number)| {
+        read(line)
+            .map_err(|why| Failure::new(format!("line {number} of {} {why}; nothing was done", named(file))))
+    });
+    let all = all.collect::<Result<Vec<T>, Failure>>()?;
     if all.is_empty() {
         return Err(Failure::new(format!(
             "{} is empty: write the {what} there, or several, one in each line",
