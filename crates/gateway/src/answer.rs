@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 
 use auth::credential::CredentialFault;
 use auth::decide::Denial;
+use auth::policy::route::Disputed;
 use auth::request::Malformed;
 use auth::token::TokenError;
 
@@ -52,8 +53,8 @@ pub(crate) enum Refusal {
     },
     /// The authorizer that is asked as well gives no answer.
     AuthorizerUnavailable,
-    /// What an authorizer would be shown is there twice: it and the service could each read another one.
-    Repeated(&'static str),
+    /// A field by which the request is decided could be read otherwise by the service.
+    Ambiguous(Box<str>),
     /// A peer asks about requests of others that is not configured to.
     NotAsked,
     /// A proxy asks, and nobody can tell about what.
@@ -80,6 +81,14 @@ impl Refusal {
     /// A token that is bad, as RFC 6750 section 3.1 calls it.
     pub(crate) fn invalid_token(why: &TokenError) -> Self {
         Self::Credential { error: "invalid_token", code: why.code(), text: why.to_string().into() }
+    }
+
+    /// Nobody can say which route guards the request.
+    pub(crate) fn disputed(disputed: Disputed) -> Self {
+        match disputed {
+            Disputed::Path => Self::NoRoute,
+            Disputed::Header(name) => Self::Ambiguous(name),
+        }
     }
 
     /// Whoever was let in may not go on.
@@ -181,8 +190,8 @@ impl Refusal {
                 (503, "auth_unavailable", O::AuthUnavailable, "who is calling cannot be verified right now".into(), false),
             Self::AuthorizerUnavailable =>
                 (503, "authorizer_unavailable", O::AuthUnavailable, "whether the request may pass cannot be found out right now".into(), false),
-            Self::Repeated(name) =>
-                (400, "repeated_header", O::Malformed, format!("the header {name} is there twice").into(), false),
+            Self::Ambiguous(name) =>
+                (400, "ambiguous_header", O::Malformed, format!("the header {name}, by which the request is decided, is there more than once, in another spelling, or named by connection").into(), false),
             Self::NotAsked =>
                 (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
             Self::Unclear(unclear) =>

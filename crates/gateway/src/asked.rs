@@ -12,7 +12,7 @@ use crate::config::Asking;
 use crate::ext_authz::{self, Question, grpc};
 use crate::forward_auth;
 use crate::http1::head::Framing;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 
 /// The request that a question is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +83,7 @@ pub fn over_http(
         nominates: false,
         via: "1.1 postern",
         is_original: false,
+        repeats: Repeats::Apart,
         client: None,
     };
     forward_auth::original(asking, &asked).ok().as_ref().map(About::from)

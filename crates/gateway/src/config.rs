@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use auth::authority::AuthorityConfig;
-use auth::headers::{IdentityHeaders, StripSet};
+use auth::headers::{IdentityHeaders, StripSet, is_same};
 use auth::mapping::CertificateMapping;
 use auth::policy::route::{Guards, RouteTable};
 use auth::policy::rule::Policy;
@@ -64,6 +64,21 @@ impl Config {
     /// Where a route's requests go.
     pub fn upstream_of(&self, route: &Route) -> Option<&Arc<Upstream>> {
         route.upstream.map(|upstream| &self.upstreams[upstream])
+    }
+
+    /// Whether some decision reads request fields of this name, or of an alias of it: a route's, a review's, an
+    /// authorizer's.
+    pub fn reads(&self, name: &str) -> bool {
+        let reviews = || {
+            self.routes.iter().filter_map(|route| match &route.policy {
+                Policy::Rules(rules) => rules.review(),
+                Policy::Public => None,
+            })
+        };
+        let shown = || self.authorizers.iter().flat_map(|authorizer| &authorizer.shown);
+        self.table.reads(name)
+            || reviews().any(|review| review.reads(name))
+            || shown().any(|shown| is_same(&shown.name, name))
     }
 }
 

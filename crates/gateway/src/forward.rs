@@ -70,16 +70,19 @@ impl Outbound {
         peer: &Peer,
         inbound: &Inbound<'_>,
         caller: Option<&Verified>,
-        record: &Record,
+        record: &mut Record,
     ) -> Result<Self, Refusal> {
         let consent = record.allowed();
         let route = &running.config.routes[permit.route()];
         let pool = running.pools[route.upstream.ok_or(Refusal::NoRoute)?].clone();
-        let draft = Draft { permit: &permit, running, route, peer, inbound, caller, consent, record };
+        let sieve = Sieve::new(&running.config, route, inbound.fields, inbound.nominates);
+        let draft =
+            Draft { permit: &permit, running, route, peer, inbound, sieve: &sieve, caller, consent, record };
         let head = match pool.config.protocol {
             UpstreamProtocol::Http1 => draft.http1(worker)?,
             UpstreamProtocol::Http2 => draft.http2(worker)?,
         };
+        record.headers_removed = sieve.removed();
         let timeouts = &pool.config.timeouts;
         let terms = Terms {
             response_header: timeouts.response_header,
@@ -171,6 +174,8 @@ struct Draft<'a, 'r> {
     route: &'a Route,
     peer: &'a Peer,
     inbound: &'a Inbound<'a>,
+    /// What of the client's fields passes.
+    sieve: &'a Sieve<'a>,
     caller: Option<&'a Verified>,
     /// What an authorizer says that was asked as well.
     consent: Option<&'a Allowed>,
@@ -178,11 +183,6 @@ struct Draft<'a, 'r> {
 }
 
 impl<'a> Draft<'a, '_> {
-    /// What of the client's fields passes.
-    fn sieve(&self) -> Sieve<'_> {
-        Sieve::new(&self.running.config, self.route, self.inbound.fields, self.inbound.nominates)
-    }
-
     /// Whose identity the service is told: an authorizer that says who calls is not contradicted.
     fn told(&self) -> Option<&'a Verified> {
         self.caller.filter(|_| !self.consent.is_some_and(|consent| consent.names_caller))
@@ -243,10 +243,9 @@ impl<'a> Draft<'a, '_> {
         } else {
             Some(out.len())
         };
-        let sieve = self.sieve();
         for field in self.inbound.fields {
             if !self.replaces_trace(field.name)
-                && let Some(value) = sieve.passed(field)
+                && let Some(value) = self.sieve.passed(field)
             {
                 put_field(&mut out, field.name, &value);
             }
@@ -289,12 +288,11 @@ impl<'a> Draft<'a, '_> {
                 fields.append(name, value);
             }
         };
-        let sieve = self.sieve();
         for field in self.inbound.fields {
             if self.replaces_trace(field.name) {
                 continue;
             }
-            if let Some(value) = sieve.passed(field) {
+            if let Some(value) = self.sieve.passed(field) {
                 append(field.name, &value);
             } else if field.name.eq_ignore_ascii_case("te") && field.value.eq_ignore_ascii_case(b"trailers") {
                 append("te", b"trailers"); // the one value HTTP/2 keeps (RFC 9113 §8.2.2)

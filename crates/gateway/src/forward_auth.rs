@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use auth::request::{Field, Scheme};
 
 use crate::config::Asking;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 
 /// Why nobody can tell which request is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -96,6 +96,11 @@ pub(crate) fn original<'a>(asking: &Asking, asked: &Inbound<'a>) -> Result<Inbou
         host,
         client: about.client().or(asked.client),
         is_original: true,
+        // Envoy asks with what it would tell over gRPC; the others pass on what they got.
+        repeats: match asking {
+            Asking::Itself { .. } => Repeats::Joined,
+            Asking::XOriginal | Asking::XForwarded => Repeats::Apart,
+        },
         ..*asked
     })
 }
@@ -171,6 +176,7 @@ mod tests {
             via: "1.1 postern",
             client: None,
             is_original: false,
+            repeats: Repeats::Apart,
         }
     }
 

@@ -6,6 +6,15 @@ use auth::request::{Field, RawRequest, Scheme};
 
 use crate::http1::head::Framing;
 
+/// How fields of one name are there that came several times.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeats {
+    /// Each by itself.
+    Apart,
+    /// Joined by commas: nobody can tell a list from several fields.
+    Joined,
+}
+
 /// A request head as a codec parsed it.
 #[derive(Clone, Copy)]
 pub(crate) struct Inbound<'a> {
@@ -30,6 +39,8 @@ pub(crate) struct Inbound<'a> {
     pub(crate) scheme: Scheme,
     /// It is what somebody asks about, not the asking itself.
     pub(crate) is_original: bool,
+    /// How fields of one name are there that the client sent several times.
+    pub(crate) repeats: Repeats,
     /// Whoever sent it, when that is not the peer: as a proxy that asks about it says, for the log.
     pub(crate) client: Option<IpAddr>,
 }

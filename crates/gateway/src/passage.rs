@@ -5,10 +5,11 @@
 //! (`auth::decide`), what the gateway sets itself ([`crate::forward`]).
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use auth::decide::explain::Trace;
 use auth::decide::{Denial, Permit};
-use auth::headers::{is_hop_by_hop, may_be_nominated};
+use auth::headers::{is_per_hop, may_be_nominated};
 use auth::policy::route::Disputed;
 use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
@@ -76,13 +77,20 @@ pub struct Sieve<'a> {
     config: &'a Config,
     route: &'a Route,
     nominated: Nominated<'a>,
+    removed: Cell<u32>,
 }
 
 impl<'a> Sieve<'a> {
     /// For a request on a route. `nominates` tells whether a `Connection` field names more than the standard
     /// options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
-        Self { config, route, nominated: if nominates { Nominated::by(fields) } else { Nominated::none() } }
+        let nominated = if nominates { Nominated::by(fields) } else { Nominated::none() };
+        Self { config, route, nominated, removed: Cell::new(0) }
+    }
+
+    /// How many fields were held back so far because they say what no client may say of itself.
+    pub(crate) fn removed(&self) -> u32 {
+        self.removed.get()
     }
 
     /// What passes of a field; `None`: nothing. Cookies of the login's stay here.
@@ -96,17 +104,22 @@ impl<'a> Sieve<'a> {
         Some(Cow::Borrowed(field.value))
     }
 
-    /// Whether a field of this name passes. `Host` and `Content-Length` do not: they are written anew from the
-    /// canonical request and the framing.
+    /// Whether a field of this name passes. `Host` does not, nor what frames the message: they are written anew from
+    /// the canonical request and the framing.
     pub fn passes(&self, name: &str) -> bool {
         match name.len() {
             4 if name.eq_ignore_ascii_case("host") => return false,
-            14 if name.eq_ignore_ascii_case("content-length") => return false,
             13 if name.eq_ignore_ascii_case("authorization") => return self.route.forward_authorization,
             _ => {}
         }
-        let stays = is_hop_by_hop(name) || self.config.strip.strips(name);
-        !stays && !self.is_nominated(name)
+        if is_per_hop(name) {
+            return false;
+        }
+        if self.config.strip.strips(name) {
+            self.removed.set(self.removed.get() + 1);
+            return false;
+        }
+        !self.is_nominated(name)
     }
 
     /// Whether the client asks to keep the field to this hop. Honoured for fields of its own making, never

@@ -25,13 +25,13 @@ use crate::answer::{Answer, Refusal};
 use crate::authenticate::{Lookup, Outcome, Rejection, Verified};
 use crate::authorizer::{Answered, Question, Said, Unknown};
 use crate::cache::Key;
-use crate::config::{Asking, Authorization, Route};
+use crate::config::{Asking, Authorization, Config, Route};
 use crate::events::{self, Push};
 use crate::followed::{Known as Heard, Revocable};
 use crate::forward::Outbound;
 use crate::forward_auth::{self, Unclear};
 use crate::http1::head::Framing;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 use crate::login::call::{Call, MAX_BODY};
 use crate::login::cookies::Cookie;
 use crate::login::{self, Login, Rejected, SessionOutcome};
@@ -350,7 +350,7 @@ fn try_admit(
             Err(answer) => Admission::Answer(Box::new(answer)),
         });
     }
-    let index = config.table.find(&request, inbound.fields).ok_or(Refusal::NoRoute)?;
+    let index = route_of(config, inbound, &request)?;
     let route = &config.routes[index];
     record.route = Some(index);
     record.end(Phase::Match);
@@ -429,6 +429,17 @@ fn judge(
     }
     let outbound = Outbound::new(permit, worker, running, peer, inbound, verified, record)?;
     Ok(Admission::Forward(Box::new(outbound)))
+}
+
+/// The route that takes a request.
+fn route_of(config: &Config, inbound: &Inbound<'_>, request: &Canonical<'_>) -> Result<usize, Refusal> {
+    let found = config.table.lookup(request, inbound.fields).map_err(Refusal::disputed)?;
+    if inbound.repeats == Repeats::Joined
+        && let Some(name) = config.table.joined(inbound.fields)
+    {
+        return Err(Refusal::Ambiguous(name.into()));
+    }
+    found.ok_or(Refusal::NoRoute)
 }
 
 enum Caller {

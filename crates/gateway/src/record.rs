@@ -57,6 +57,8 @@ pub(crate) struct Record {
     pub(crate) forwarded: Option<Instant>,
     /// The endpoint it went to, by index in the route's upstream.
     pub(crate) endpoint: Option<usize>,
+    /// Header fields that were taken off, because they say what no client may say of itself.
+    pub(crate) headers_removed: u32,
     /// Body bytes received.
     pub(crate) bytes_up: u64,
     /// Body bytes sent.
@@ -111,6 +113,7 @@ impl Record {
             let_through: false,
             forwarded: None,
             endpoint: None,
+            headers_removed: 0,
             bytes_up: 0,
             bytes_down: 0,
             trace: None,

@@ -4,12 +4,13 @@
 //! as they come; after 101 both directions are a tunnel), the limits that hold while bytes move, and the
 //! account of what happened. Does not own: the legs' protocols, what is answered when an exchange fails.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use auth::headers::is_hop_by_hop;
+use auth::headers::is_per_hop;
 use http::HeaderMap;
 
 use crate::deadline::Deadline;
@@ -153,9 +154,15 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
 
     fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         if matches!(self.progress.upload.state, FlowState::Copy | FlowState::Flush) {
-            let passes = |name: &str| request_trailer_passes(&self.terms.running, name);
+            let (running, removed) = (&self.terms.running, Cell::new(0));
+            let passes = |name: &str| {
+                removed.set(removed.get() + u32::from(running.config.strip.strips(name)));
+                request_trailer_passes(running, name)
+            };
             let max = self.terms.body_bytes.filter(|_| !self.switched).unwrap_or(u64::MAX);
-            match self.progress.upload.poll(cx, self.down.leg(), self.up, max, &passes) {
+            let step = self.progress.upload.poll(cx, self.down.leg(), self.up, max, &passes);
+            self.record.headers_removed += removed.get();
+            match step {
                 Poll::Ready(Err(PumpFault::Source(e))) => return Poll::Ready(Err(client_fault(e))),
                 // The upstream may have answered before it stopped reading: the answer decides.
                 Poll::Ready(Err(PumpFault::Sink(e))) => {
@@ -366,18 +373,19 @@ struct Flow {
     bytes: u64,
 }
 
-/// A request trailer passes when a field of its name would, and when it neither frames nor authenticates:
-/// that was decided from the head (RFC 9110 §6.5.1).
+/// A request trailer passes when a field of its name would, and when nothing rests on that field: how the request is
+/// framed, whose it is and where it goes was decided from the head (RFC 9110 §6.5.1).
 fn request_trailer_passes(running: &Running, name: &str) -> bool {
-    const NEVER: [&str; 5] = ["host", "content-length", "authorization", "cookie", "expect"];
-    !is_hop_by_hop(name)
+    const NEVER: [&str; 4] = ["host", "authorization", "cookie", "expect"];
+    !is_per_hop(name)
         && !running.config.strip.strips(name)
         && !NEVER.iter().any(|never| never.eq_ignore_ascii_case(name))
+        && !running.config.reads(name)
 }
 
 /// A response trailer must not frame or route anything (RFC 9110 §6.5.1).
 fn response_trailer_passes(name: &str) -> bool {
-    crate::leg::passes_downstream(name) && !is_hop_by_hop(name)
+    crate::leg::passes_downstream(name) && !is_per_hop(name)
 }
 
 /// The trailers that pass; `None` when none does.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use auth::decide::Permit;
-use auth::headers::{is_hop_by_hop, is_of_the_front, is_same};
+use auth::headers::{is_of_the_front, is_per_hop, is_same};
 use auth::policy::rule::Policy;
 use auth::request::Field;
 use coherence::statement::{self, Statement};
@@ -206,16 +206,33 @@ pub fn removed(config: &Config, route: &Route, set: &[&str], fields: &[Field<'_>
 
 /// The names among the client's fields that the proxy must take off before it forwards.
 fn to_remove<'f>(config: &'f Config, fields: &'f [Field<'f>]) -> impl Iterator<Item = &'f str> {
-    // Its own the proxy takes off by itself, and none that only looks like one.
-    const LEFT: [&str; 6] =
-        ["connection", "keep-alive", "te", "transfer-encoding", "upgrade", "proxy-connection"];
+    // Its own the proxy writes or takes off by itself, and none that only looks like one.
+    const LEFT: [&str; 7] = [
+        "connection",
+        "content-length",
+        "keep-alive",
+        "te",
+        "transfer-encoding",
+        "upgrade",
+        "proxy-connection",
+    ];
     let is_to_go = move |name: &str| {
         let ours = names_of_ours(config).any(|own| is_same(own, name));
-        let claimed = || config.strip.strips(name) && !is_of_the_front(name);
-        let of_the_hop = || is_hop_by_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name));
-        ours || claimed() || of_the_hop()
+        let of_the_hop = || is_per_hop(name) && !LEFT.iter().any(|own| own.eq_ignore_ascii_case(name));
+        ours || is_claimed(config, name) || of_the_hop()
     };
     fields.iter().map(|field| field.name).filter(move |name| is_to_go(name))
+}
+
+/// Whether a field says what no client may say of itself, and the proxy has not put it there.
+fn is_claimed(config: &Config, name: &str) -> bool {
+    config.strip.strips(name) && !is_of_the_front(name)
+}
+
+/// How many of the client's fields are taken off because they say what no client may say of itself.
+pub(crate) fn claimed(config: &Config, fields: &[Field<'_>]) -> u32 {
+    let claimed = fields.iter().filter(|field| is_claimed(config, field.name));
+    u32::try_from(claimed.count()).unwrap_or(u32::MAX)
 }
 
 /// A field that a service could take for one of ours although the proxy, which replaces fields by name, would let it pass.

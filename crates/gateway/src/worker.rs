@@ -233,6 +233,9 @@ impl Worker {
         };
         counts.finish(&self.metrics, record.outcome, record.status, total);
         counts.bytes(&self.metrics, record.bytes_up, record.bytes_down);
+        if record.headers_removed > 0 {
+            counts.headers_removed(&self.metrics, record.headers_removed);
+        }
         match record.reason {
             Some(reason) if record.let_through => self.metrics.metrics().exchange_failed(reason),
             Some(reason) => self.metrics.metrics().denied(reason),

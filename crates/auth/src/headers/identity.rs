@@ -11,7 +11,7 @@
 //! `a%2Cadmin` and gives nobody the group `admin`. Dropping such values would lose rights silently, and
 //! escaping by backslash is understood by nobody.
 
-use super::{StripSet, is_essential, is_hop_by_hop, is_same};
+use super::{StripSet, is_essential, is_per_hop, is_same};
 use crate::identity::Identity;
 use crate::request::is_token;
 
@@ -59,7 +59,7 @@ impl HeaderFault {
         if !is_token(name) || name.contains('*') {
             return Some(Self::Name(name.into()));
         }
-        if is_hop_by_hop(name) || is_essential(name) || is_ours(name) {
+        if is_per_hop(name) || is_essential(name) || is_ours(name) {
             return Some(Self::Taken(name.into()));
         }
         others

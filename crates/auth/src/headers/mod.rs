@@ -1,7 +1,8 @@
 //! Which request fields an upstream may believe.
 //!
-//! Owns: what is deleted before anything is set ([`StripSet`]), what ends at each hop ([`is_hop_by_hop`],
-//! [`may_be_nominated`]), and how an identity is written into fields ([`IdentityHeaders`]).
+//! Owns: what is deleted before anything is set ([`StripSet`]), what ends at each hop ([`is_per_hop`],
+//! [`may_be_nominated`]), which fields a decision may rest on ([`first_ambiguous`]), and how an identity is
+//! written into fields ([`IdentityHeaders`]).
 //!
 //! Does not own: copying the fields, which is the codecs' work, and the values that the gateway itself puts
 //! into `X-Forwarded-For` and its like.
@@ -13,9 +14,12 @@
 //! taken for the same character. CGI, WSGI, PHP and their kind make one underscore of `-`, `_`, `.` and space,
 //! and some of every other sign as well (`X!Forwarded!User`).
 
+mod ambiguous;
+mod client;
 mod identity;
 mod strip;
 
+pub use ambiguous::{first_ambiguous, is_nominated};
 pub use identity::{HeaderFault, HeaderSource, IdentityHeaders};
 pub use strip::{StripFault, StripSet};
 
@@ -48,7 +52,11 @@ fn is_alias(name: &str, folded: &str) -> bool {
 
 /// Whether many servers take one name for the other: both are of one alias class.
 pub fn is_same(name: &str, other: &str) -> bool {
-    name.len() == other.len() && name.bytes().map(fold).eq(other.bytes().map(fold))
+    is_same_bytes(name.as_bytes(), other.as_bytes())
+}
+
+fn is_same_bytes(name: &[u8], other: &[u8]) -> bool {
+    name.len() == other.len() && name.iter().zip(other).all(|(&a, &b)| fold(a) == fold(b))
 }
 
 /// Whether a field says where a request came from, as Envoy, which asks us about it, sets or cleans it for whoever is behind
@@ -59,16 +67,18 @@ pub fn is_of_the_front(name: &str) -> bool {
     is_among(name, &FRONT)
 }
 
-/// Whether a field is meant for this hop alone and is never passed on (RFC 9110 §7.6.1), in any alias:
-/// `Transfer_Encoding` must not reach a server that takes it for the real one.
+/// Whether each hop writes a field of this name anew, so that a received one is never passed on, in any alias:
+/// hop-by-hop fields (RFC 9110 §7.6.1), and those that frame the message (RFC 9112 §6). A server that takes
+/// `Transfer_Encoding` or `Content_Length` for the real one would find another end of the message.
 ///
-/// `Trailer` is not among them: it announces fields that travel to the end.
-pub fn is_hop_by_hop(name: &str) -> bool {
+/// The one list of these names: for request fields and trailers, over HTTP/1 and HTTP/2. `Trailer` is not among
+/// them: it announces fields that travel to the end.
+pub fn is_per_hop(name: &str) -> bool {
     let candidates: &[&str] = match name.len() {
         2 => &["te"],
         7 => &["upgrade"],
         10 => &["connection", "keep-alive"],
-        14 => &["http2-settings"],
+        14 => &["content-length", "http2-settings"],
         16 => &["proxy-connection"],
         17 => &["transfer-encoding"],
         18 => &["proxy-authenticate"],
@@ -80,13 +90,13 @@ pub fn is_hop_by_hop(name: &str) -> bool {
 
 /// Whether a `Connection` option of this name has a field removed on a client's word (RFC 9110 §7.6.1).
 ///
-/// Not so options that are no fields (`close`); fields that are hop-by-hop anyway; names in `protected`,
+/// Not so options that are no fields (`close`); fields that each hop writes anew; names in `protected`,
 /// which ours are among; and fields that every recipient needs, which the RFC forbids to nominate and whose
 /// removal would change what was authorized.
 pub fn may_be_nominated(name: &str, protected: &StripSet) -> bool {
     is_token(name)
         && !name.eq_ignore_ascii_case("close")
-        && !is_hop_by_hop(name)
+        && !is_per_hop(name)
         && !is_essential(name)
         && !protected.strips(name)
 }

@@ -1,21 +1,22 @@
 //! What is deleted from every request, whether or not anything is set in its place.
 
-use super::fold;
+use super::{client, fold};
 use crate::request::is_token;
 
-/// Families that are always deleted, in folded form; a trailing `*` stands for any ending.
+/// Families that are always deleted, in folded form; a trailing `*` stands for any ending. Names that tell of a
+/// client's address or certificate are too many for a list: those are found by a rule ([`client`]).
 ///
 /// The upstream believes them because a proxy in front is known to set them. This proxy is in front, and
 /// what it does not set, nobody may.
-const PROTECTED: [&str; 32] = [
+const PROTECTED: [&str; 29] = [
     // where a request came from, and what it was before a proxy changed it
     "forwarded",
     "x-forwarded",
     "x-forwarded-*",
     "x-original-*",
     "x-rewrite-url",
+    "x-host",
     "x-envoy-*",
-    "x-real-ip",
     "x-real-port",
     "x-real-proto",
     // another method than the one that was authorized
@@ -31,9 +32,7 @@ const PROTECTED: [&str; 32] = [
     "remote-groups",
     "x-amzn-oidc-*",
     "x-postern-*",
-    // a client certificate, as told by whoever ended TLS (RFC 9440 and its many forerunners)
-    "client-cert",
-    "client-cert-*",
+    // a client certificate, as told by whoever ended TLS (RFC 9440 and its many forerunners), beside what `client` finds
     "x-client-cert*",
     "x-client-verify*",
     "ssl-client-*",
@@ -41,13 +40,12 @@ const PROTECTED: [&str; 32] = [
     "x-ssl-*",
     "tls-client-*",
     "x-tls-*",
-    "x-arr-clientcert",
     "x-amzn-mtls-*",
     "x-mtls-*",
 ];
 
-/// A set of field names by alias class: the built-in families, and whatever the configuration puts
-/// identities into.
+/// A set of field names by alias class: the built-in families, what tells of a client's address or certificate,
+/// and whatever the configuration puts identities into.
 #[derive(Debug, Clone)]
 pub struct StripSet {
     entries: Box<[Entry]>,
@@ -121,6 +119,7 @@ impl StripSet {
         let bucket = bucket(name);
         let (start, end) = (usize::from(self.starts[bucket]), usize::from(self.starts[bucket + 1]));
         start != end && self.entries[start..end].iter().any(|entry| entry.takes(name))
+            || client::tells_of_the_client(name)
     }
 }
 

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::route::Captures;
-use crate::headers::is_same;
+use crate::headers::{is_nominated, is_same};
 use crate::identity::Identity;
 use crate::request::{Canonical, Field, pairs};
 
@@ -245,6 +245,11 @@ impl ReviewTemplate {
         self.parts().filter_map(|part| if let Part::Query(name) = part { Some(&**name) } else { None })
     }
 
+    /// Whether it reads header fields of this name.
+    pub fn reads(&self, name: &str) -> bool {
+        self.parts().any(|part| matches!(part, Part::Header(read) if is_same(read, name)))
+    }
+
     fn parts(&self) -> impl Iterator<Item = &Part> {
         self.attributes.each().into_iter().flatten().flat_map(|template| &*template.0)
     }
@@ -360,13 +365,6 @@ type Named<'q> = (Cow<'q, str>, Cow<'q, [Box<str>]>);
 fn is_plain(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@".contains(&byte);
     text.len() <= 253 && text.bytes().all(plain) && !matches!(text, "." | "..")
-}
-
-/// Whether a `Connection` field keeps a field of this name to this hop (RFC 9110 §7.6.1).
-fn is_nominated(fields: &[Field<'_>], name: &str) -> bool {
-    let connection = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("connection"));
-    let mut options = connection.flat_map(|field| field.value.split(|byte| *byte == b','));
-    options.any(|option| option.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
 }
 
 /// Whatever an authority of the cluster told beside name and groups.

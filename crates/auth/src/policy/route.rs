@@ -17,6 +17,10 @@
 //! escape a character which may stand raw (`/%40admin`). Such a path is looked up in every reading. When two of
 //! them lead to different routes, there is no route.
 //!
+//! Nor is there one when a header condition read a field that the service could read otherwise
+//! ([`first_ambiguous`](crate::headers::first_ambiguous)): a client could choose the route by one value and show the
+//! service another. That counts for each condition that was looked at, also on the routes that did not match.
+//!
 //! Lookups are hash probes: one for an exact host or path, one for each distinct length of wildcard or prefix
 //! at which the request has a boundary, and a walk down the tree of templates. Nothing is allocated.
 
@@ -25,6 +29,9 @@ mod guards;
 mod index;
 mod template;
 
+use std::cell::Cell;
+
+use crate::headers::{first_ambiguous, is_same};
 use crate::request::{Canonical, Field};
 
 pub use guards::Guards;
@@ -83,6 +90,8 @@ pub struct HeaderMatch {
 pub struct RouteTable {
     routes: Box<[Conditions]>,
     hosts: HostIndex,
+    /// The header conditions of all routes, each once.
+    headers: Box<[HeaderCondition]>,
 }
 
 /// What remains to be checked of a route when host and path have led to it.
@@ -96,22 +105,33 @@ struct Conditions {
 /// A lower-case field name, and the value it must have.
 type HeaderCondition = (Box<str>, Option<Box<[u8]>>);
 
+/// The name of a field that a condition read and the service could read otherwise, once there is one.
+type Ambiguous<'t> = Cell<Option<&'t str>>;
+
 impl Conditions {
-    fn hold(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> bool {
+    fn hold<'t>(&'t self, request: &Canonical<'_>, fields: &[Field<'_>], ambiguous: &Ambiguous<'t>) -> bool {
         let right = request.right();
         (self.methods.is_empty() || self.methods.iter().any(|method| **method == *right))
-            && self.headers.iter().all(|(name, value)| header_holds(name, value.as_deref(), fields))
+            && self.headers.iter().all(|header| header_holds(header, fields, ambiguous))
     }
 }
 
-fn header_holds(name: &str, value: Option<&[u8]>, fields: &[Field<'_>]) -> bool {
+fn header_holds<'t>(
+    (name, value): &'t HeaderCondition,
+    fields: &[Field<'_>],
+    ambiguous: &Ambiguous<'t>,
+) -> bool {
+    if let Some(name) = first_ambiguous(fields, [&**name]) {
+        ambiguous.set(Some(name));
+        return false;
+    }
     let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name)).peekable();
-    found.peek().is_some() && value.is_none_or(|value| found.all(|field| field.value == value))
+    found.peek().is_some() && value.as_deref().is_none_or(|value| found.all(|field| field.value == value))
 }
 
 impl RouteTable {
     /// The index of the route that takes the request, in the order the table was built from; `None` also when
-    /// it is [`Disputed`].
+    /// that is [`Disputed`].
     ///
     /// `fields` are the request's header fields; they are read by header conditions alone.
     pub fn find(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Option<usize> {
@@ -121,11 +141,13 @@ impl RouteTable {
     /// [`RouteTable::find`] that tells no route from a disputed one.
     ///
     /// # Errors
-    /// When the readings of the path lead to different routes.
+    /// When the readings of the path lead to different routes, or a header that was read is ambiguous.
     pub fn lookup(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Option<usize>, Disputed> {
-        let holds = |route: u32| self.routes[route as usize].hold(request, fields);
+        let ambiguous = Cell::new(None);
+        let holds = |route: u32| self.routes[route as usize].hold(request, fields, &ambiguous);
         let find = |path: &str| self.hosts.find(request.host(), path, &holds);
-        undisputed(request, find).map(|route| route.map(|route| route as usize))
+        let found = undisputed(request, find, &ambiguous);
+        found.map(|route| route.map(|route| route as usize))
     }
 
     /// For every host pattern that is not the request's: the route that would take the request there.
@@ -133,9 +155,28 @@ impl RouteTable {
     /// # Errors
     /// As [`RouteTable::lookup`].
     fn elsewhere(&self, request: &Canonical<'_>, fields: &[Field<'_>]) -> Result<Vec<usize>, Disputed> {
-        let holds = |route: u32| self.routes[route as usize].hold(request, fields);
+        let ambiguous = Cell::new(None);
+        let holds = |route: u32| self.routes[route as usize].hold(request, fields, &ambiguous);
         let find = |path: &str| self.hosts.elsewhere(request.host(), path, &holds);
-        undisputed(request, find).map(|routes| routes.into_iter().map(|route| route as usize).collect())
+        let found = undisputed(request, find, &ambiguous);
+        found.map(|routes| routes.into_iter().map(|route| route as usize).collect())
+    }
+
+    /// Whether a header condition reads fields of this name.
+    pub fn reads(&self, name: &str) -> bool {
+        self.headers.iter().any(|(read, _)| is_same(read, name))
+    }
+
+    /// The first field whose value is a list with a member that a header condition asks for. Where somebody joins fields
+    /// of one name before they ask (Envoy does), such a list may have been several fields.
+    pub fn joined<'f>(&self, fields: &[Field<'f>]) -> Option<&'f str> {
+        let asked_for = |field: &&Field<'_>| {
+            let members = || field.value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            let of_the_name = self.headers.iter().filter(|(name, _)| field.name.eq_ignore_ascii_case(name));
+            let mut values = of_the_name.filter_map(|(_, value)| value.as_deref());
+            values.any(|value| field.value != value && members().any(|member| member == value))
+        };
+        fields.iter().find(asked_for).map(|field| field.name)
     }
 
     /// What the route's template captures of the request's path; empty for a route without a template, and
@@ -156,14 +197,30 @@ impl RouteTable {
     }
 }
 
-/// The readings of a path lead to different routes, so that nobody can say which one guards it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the path has two readings that lead to different routes")]
-pub struct Disputed;
+/// Nobody can say which route guards a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Disputed {
+    /// Its path has readings that lead to different routes.
+    #[error("the path has two readings that lead to different routes")]
+    Path,
+    /// A header condition read a field that the service could read otherwise.
+    #[error(
+        "the header {0}, by which a route is chosen, is there more than once, in another spelling, or named by connection"
+    )]
+    Header(Box<str>),
+}
 
-/// What `find` says of the path, if it says the same of all its readings.
-fn undisputed<T: PartialEq>(request: &Canonical<'_>, find: impl Fn(&str) -> T) -> Result<T, Disputed> {
+/// What `find` says of the path, if it says the same of all its readings and read nothing `ambiguous`.
+fn undisputed<T: PartialEq>(
+    request: &Canonical<'_>,
+    find: impl Fn(&str) -> T,
+    ambiguous: &Ambiguous<'_>,
+) -> Result<T, Disputed> {
     let found = find(request.path());
     let agreed = request.other_readings().iter().all(|reading| find(reading) == found);
-    if agreed { Ok(found) } else { Err(Disputed) }
+    match ambiguous.get() {
+        Some(name) => Err(Disputed::Header(name.into())),
+        None if agreed => Ok(found),
+        None => Err(Disputed::Path),
+    }
 }

@@ -1,10 +1,10 @@
 //! Identity headers: what is deleted before anything is set, and what a client cannot have deleted.
 
-use auth::headers::{IdentityHeaders, StripFault, StripSet, is_hop_by_hop, may_be_nominated};
+use auth::headers::{IdentityHeaders, StripFault, StripSet, is_per_hop, may_be_nominated};
 use proptest::prelude::*;
 
 /// One name of every protected family.
-const PROTECTED: [&str; 29] = [
+const PROTECTED: [&str; 30] = [
     "X-Forwarded-For",
     "X-Forwarded-User",
     "X-Forwarded-Client-Cert",
@@ -34,7 +34,94 @@ const PROTECTED: [&str; 29] = [
     "X-HTTP-Method-Override",
     "X-Method-Override",
     "X-Postern-Assertion",
+    "X-Host",
 ];
+
+/// Names that tell of a client's certificate or address, by what their parts say.
+const OF_THE_CLIENT: [&str; 33] = [
+    "X-Client-DN",
+    "X-Client-S-DN",
+    "X-ClientCert",
+    "X-Client-CN",
+    "X-Client-Verify",
+    "X-Client-Serial",
+    "X-Client-Cert-Serial",
+    "Client-DN",
+    "DN-Client",
+    "My-Client-Cert",
+    "Cert",
+    "Cert-Subject",
+    "X-Cert",
+    "X-Cert-Chain",
+    "ClientCert",
+    "X-Subject-ClientCert",
+    "X-WebAuth-Client-Cert",
+    "X-Mutual-Tls-Cert",
+    "cERT-sUBJECT",
+    "X_CLIENT_S_DN",
+    "x.clientcert",
+    "X-Client-IP",
+    "True-Client-IP",
+    "CF-Connecting-IP",
+    "Fastly-Client-IP",
+    "X-Cluster-Client-IP",
+    "X-Real-IP",
+    "X-Original-Forwarded-IP",
+    "X-IP",
+    "true_client_ip",
+    "Cf.Connecting.Ip",
+    "X-Appengine-User-IP",
+    "x-azure-socketip-of-a-long-name-and-a-cert",
+];
+
+/// Names that are like those, and say nothing of who somebody is.
+const LIKE_THEM: [&str; 32] = [
+    "X-Client-Id",
+    "X-Client-Version",
+    "X-Client-Name",
+    "X-Client-Type",
+    "X-Client",
+    "Client",
+    "X-Client-Data",
+    "X-Client-Verified",
+    "X-Client-Ips",
+    "X-Client-IP-Version",
+    "X-Ip-Address",
+    "X-Zip",
+    "Ip",
+    "X-Membership",
+    "X-Dn",
+    "X-CN",
+    "X-Verify",
+    "X-Serial",
+    "X-Clients-DN",
+    "X-Certain",
+    "X-Concert",
+    "X-Concert-Id",
+    "X-Certified",
+    "X-Clientcerts",
+    "Accept",
+    "Accept-Encoding",
+    "Access-Control-Request-Headers",
+    "Cache-Control",
+    "Sec-CH-UA-Client",
+    "X-Clip",
+    "X-Hosts",
+    "X-Hostname",
+];
+
+#[test]
+fn what_tells_of_a_clients_certificate_or_address_is_deleted() {
+    let set = StripSet::default();
+    for name in OF_THE_CLIENT {
+        assert!(set.strips(name), "{name}");
+        assert!(set.strips(&name.to_ascii_uppercase().replace(['-', '.'], "_")), "{name}");
+        assert_eq!(nominated(name), Vec::<String>::new(), "{name}");
+    }
+    for name in LIKE_THEM {
+        assert!(!set.strips(name), "{name}");
+    }
+}
 
 #[test]
 fn protected_families_are_deleted_even_when_none_is_set() {
@@ -128,7 +215,7 @@ fn every_configured_style_is_in_its_strip_set() {
 }
 
 #[test]
-fn hop_by_hop_fields_are_known_in_every_alias() {
+fn fields_that_each_hop_writes_are_known_in_every_alias() {
     for name in [
         "Connection",
         "Keep-Alive",
@@ -142,13 +229,24 @@ fn hop_by_hop_fields_are_known_in_every_alias() {
         "transfer_encoding",
         "TRANSFER.ENCODING",
         "keep alive",
+        "Content-Length",
+        "content_length",
+        "Content.Length",
     ] {
-        assert!(is_hop_by_hop(name), "{name}");
+        assert!(is_per_hop(name), "{name}");
     }
-    for name in
-        ["", "Trailer", "Host", "Content-Length", "Connections", "Upgrade-Insecure-Requests", "T", "Up-grade"]
-    {
-        assert!(!is_hop_by_hop(name), "{name}");
+    for name in [
+        "",
+        "Trailer",
+        "Host",
+        "Content-Lengths",
+        "ContentLength",
+        "Connections",
+        "Upgrade-Insecure-Requests",
+        "T",
+        "Up-grade",
+    ] {
+        assert!(!is_per_hop(name), "{name}");
     }
 }
 

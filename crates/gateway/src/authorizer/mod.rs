@@ -27,8 +27,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 pub(crate) use self::answer::{Allowed, Said};
-pub use self::question::request_line;
 pub(crate) use self::question::{About, Question};
+pub use self::question::{ambiguous, request_line};
 use crate::cache::{DecisionCache, Generation, Held, Key, Known, Scope, Secret, Usage};
 use crate::clock::Now;
 use crate::config;

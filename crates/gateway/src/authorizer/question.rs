@@ -9,6 +9,7 @@
 
 use std::borrow::Cow;
 
+use auth::headers::first_ambiguous;
 use auth::request::{Canonical, Field, Scheme};
 
 use crate::cache::{Key, Scope};
@@ -100,13 +101,22 @@ impl std::fmt::Debug for Question {
     }
 }
 
-impl About<'_> {
-    /// Whether whoever is asked could read another credential than whoever is behind.
-    pub(crate) fn is_ambiguous(&self) -> bool {
-        let is = |field: &&Field<'_>| field.name.eq_ignore_ascii_case("authorization");
-        self.fields.iter().filter(is).count() > 1
+/// The first field that whoever is asked could read otherwise than whoever is behind: of those that are shown, and a
+/// credential that is there twice in any case. Nobody can have the credential taken off: the route says whether it
+/// passes. Trace fields decide nothing, and are the gateway's own where it keeps traces.
+pub fn ambiguous<'c>(config: &'c Config, fields: &[Field<'_>]) -> Option<&'c str> {
+    let credentials = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("authorization"));
+    if credentials.count() > 1 {
+        return Some("authorization");
     }
+    let shown = config.shown.iter().map(|shown| &*shown.name);
+    first_ambiguous(
+        fields,
+        shown.filter(|name| !matches!(*name, "authorization" | "traceparent" | "tracestate")),
+    )
+}
 
+impl About<'_> {
     /// What the answer is kept under. Allocates nothing, but where a cookie of our own has to be taken out.
     pub(crate) fn key(&self, config: &Config, scope: &Scope) -> Key {
         let request = self.request;

@@ -27,7 +27,7 @@ use self::message::{
 };
 use crate::answer::Answer;
 use crate::http1::head::{Fields, Framing};
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 use crate::record::Record;
 use crate::vouch::{Voucher, removed};
 use crate::worker::Running;
@@ -144,6 +144,7 @@ impl Question {
             nominates: false,
             via: "2.0 postern",
             is_original: true,
+            repeats: if http.header_map.is_some() { Repeats::Apart } else { Repeats::Joined },
             client: self.client(),
         })
     }

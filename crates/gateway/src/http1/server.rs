@@ -21,7 +21,7 @@ use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, OwnField, Response
 use auth::request::{Field, Scheme};
 
 use crate::access_log::RequestProtocol;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 use crate::labels::Protocol;
 use crate::passage::is_offer;
 use crate::peer::Peer;
@@ -378,6 +378,7 @@ fn inbound<'a>(
         via: if head.version == Version::Http11 { "1.1 postern" } else { "1.0 postern" },
         scheme,
         is_original: false,
+        repeats: Repeats::Apart,
         client: None,
     }
 }

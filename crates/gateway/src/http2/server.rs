@@ -27,7 +27,7 @@ use crate::forward::{Outbound, exchange};
 use crate::http1::head::{Fields, Framing, HeadFault, trim};
 use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, Repeats};
 use crate::io::Stream;
 use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::peer::Peer;
@@ -369,6 +369,7 @@ impl StreamTask {
             via: "2.0 postern",
             scheme: self.peer.scheme,
             is_original: false,
+            repeats: Repeats::Apart,
             client: None,
         };
         admit(&self.worker, running, &self.peer, &inbound, found, record)

@@ -117,6 +117,15 @@ impl Metrics {
         for route in &routes {
             family.sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.sent.get()));
         }
+        let mut family = e.family(
+            "postern_request_headers_removed",
+            Kind::Counter,
+            "Header fields of clients that were taken off because they speak of identity, origin or method, by route.",
+        );
+        for route in &routes {
+            family
+                .sample(&[("route", &*route.name)], sum(&route.shards, |shard| shard.headers_removed.get()));
+        }
         e.family(
             "postern_requests_in_flight",
             Kind::Gauge,

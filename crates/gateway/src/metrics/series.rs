@@ -17,6 +17,7 @@ pub(super) struct RouteShard {
     pub(super) duration: Histogram,
     pub(super) received: Local,
     pub(super) sent: Local,
+    pub(super) headers_removed: Local,
 }
 
 /// Requests of one route. Kept by name, so that a reload does not begin again at zero.
@@ -51,6 +52,11 @@ impl RouteMetrics {
         let shard = &self.shards[worker.index()].0;
         shard.received.add(received);
         shard.sent.add(sent);
+    }
+
+    /// Counts header fields of a client's that were taken off its request.
+    pub fn headers_removed(&self, worker: &Worker, count: u32) {
+        self.shards[worker.index()].0.headers_removed.add(count.into());
     }
 }
 

@@ -14,7 +14,7 @@ use auth::request::{Canonical, Field};
 
 use super::{Admission, Found, Wanted};
 use crate::answer::Refusal;
-use crate::authorizer::{About, Question, Said, Unknown};
+use crate::authorizer::{About, Question, Said, Unknown, ambiguous};
 use crate::clock::Now;
 use crate::passage;
 use crate::peer::Peer;
@@ -36,15 +36,15 @@ pub(super) struct Bench<'b> {
 pub(super) enum Barred {
     Denied(Denial),
     /// Nobody can say who guards the new path.
-    Disputed,
+    Disputed(Disputed),
     /// An authorizer has to be asked.
     Unasked(Box<Question>),
     /// An authorizer answers it.
     Refused(Arc<Said>),
     /// An authorizer was asked in vain.
     Unknown,
-    /// What an authorizer would be shown is ambiguous.
-    Repeated(&'static str),
+    /// A field that an authorizer would be shown, the service could read otherwise.
+    Ambiguous(Box<str>),
 }
 
 impl Barred {
@@ -54,14 +54,14 @@ impl Barred {
                 Ok(Admission::Wait(Wanted::Reviews(questions)))
             }
             Self::Denied(denial) => Err(Refusal::Denied(denial)),
-            Self::Disputed => Err(Refusal::NoRoute),
+            Self::Disputed(disputed) => Err(Refusal::disputed(disputed)),
             Self::Unasked(question) => Ok(Admission::Wait(Wanted::Consent(question))),
             Self::Refused(said) => match &*said {
                 Said::Refused(refused) => Ok(Admission::Answer(Box::new(refused.answer()))),
                 Said::Allowed(_) => Err(Refusal::AuthorizerUnavailable),
             },
             Self::Unknown => Err(Refusal::AuthorizerUnavailable),
-            Self::Repeated(name) => Err(Refusal::Repeated(name)),
+            Self::Ambiguous(name) => Err(Refusal::Ambiguous(name)),
         }
     }
 }
@@ -105,8 +105,8 @@ impl Bench<'_> {
             logs_in: config.login.is_some(),
             trace,
         };
-        if about.is_ambiguous() {
-            return Err(Barred::Repeated("authorization"));
+        if let Some(name) = ambiguous(asked.config(), self.fields) {
+            return Err(Barred::Ambiguous(name.into()));
         }
         let key = asked.key(&about);
         let found = self.found.consents.iter().find(|(of, _)| *of == key);
@@ -133,7 +133,7 @@ impl Bench<'_> {
         let config = &self.running.config;
         let permit = passage::rewrite(config, permit, self.now.wall, &mut NoTrace);
         let (mut permit, mut agreed) = (permit.map_err(Barred::Denied)?, Vec::new());
-        for other in passage::guards(config, &permit, self.fields).map_err(|Disputed| Barred::Disputed)? {
+        for other in passage::guards(config, &permit, self.fields).map_err(Barred::Disputed)? {
             let policy = &config.routes[other].policy;
             // The permit is used up by asking.
             let request = permit.request().clone();

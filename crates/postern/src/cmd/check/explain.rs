@@ -65,7 +65,7 @@ pub(super) fn explain(
     let fields = question.fields();
     let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
         match loaded.config.table.lookup(&request, &fields) {
-            Err(disputed) => story.refuse(404, "no_route", disputed),
+            Err(disputed) => undecided(&mut story, &disputed),
             Ok(_) => story.refuse(404, "no_route", "nothing is served at this host and path"),
         }
         return Ok(story);
@@ -353,17 +353,23 @@ impl<'b> Bench<'b> {
                 }
             };
         }
-        if outcome.is_ok() {
-            self.others(story, route, request);
-        }
-        let outcome = outcome.map_err(Barred::Denied).and_then(|permit| self.rewritten(story, permit));
+        let outcome = outcome.map_err(Barred::Denied).and_then(|permit| {
+            self.others(story, route, request)?;
+            self.rewritten(story, permit)
+        });
         let permit = match outcome {
             Ok(permit) => permit,
             Err(Barred::Denied(denial)) => {
                 let answer = denial.answer();
                 return story.refuse(answer.status, answer.code, answer.text);
             }
-            Err(Barred::Disputed(disputed)) => return story.refuse(404, "no_route", disputed),
+            Err(Barred::Disputed(disputed)) => return undecided(story, &disputed),
+            Err(Barred::Ambiguous(name)) => {
+                let why = format!(
+                    "the header {name}, which an authorizer would be shown, is there more than once, in another spelling, or named by connection"
+                );
+                return story.refuse(400, "ambiguous_header", why);
+            }
         };
         if let Some(protocol) = switched_to(fields).filter(|protocol| !passage::may_switch(route, protocol)) {
             let protocol = String::from_utf8_lossy(protocol);
@@ -387,15 +393,19 @@ impl<'b> Bench<'b> {
     }
 
     /// Who else is asked about a request that a route permits.
-    fn others(&self, story: &mut Story, route: &Route, request: &Canonical<'_>) {
+    fn others(&self, story: &mut Story, route: &Route, request: &Canonical<'_>) -> Result<(), Barred> {
         let config = &self.loaded.config;
-        let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return };
+        let Some(authorizer) = route.authorizer.map(|at| &config.authorizers[at]) else { return Ok(()) };
+        if let Some(name) = authorizer::ambiguous(authorizer, self.fields) {
+            return Err(Barred::Ambiguous(name.into()));
+        }
         let upstream = &config.upstreams[authorizer.upstream].name;
         let question = authorizer::request_line(authorizer, request);
         let what =
             format!("the authorizer {} at upstream {upstream} is asked as well: {question}", authorizer.name);
         story.step(0, None, what);
         story.step(1, None, "not by this command, which does not know what else that would set going");
+        Ok(())
     }
 
     /// The permit once the path is exchanged, if it is, and all whom the new one concerns agree.
@@ -415,9 +425,17 @@ impl<'b> Bench<'b> {
                 decide_in(court, policy, other, &request, facts, self.now, explanation).map(|_| ())
             })
             .map_err(Barred::Denied)?;
-            self.others(story, guard, &request);
+            self.others(story, guard, &request)?;
         }
         Ok(permit)
+    }
+}
+
+/// Ends the story of a request of which nobody can say which route guards it.
+fn undecided(story: &mut Story, disputed: &Disputed) {
+    match disputed {
+        Disputed::Path => story.refuse(404, "no_route", disputed),
+        Disputed::Header(_) => story.refuse(400, "ambiguous_header", disputed),
     }
 }
 
@@ -425,6 +443,8 @@ impl<'b> Bench<'b> {
 enum Barred {
     Denied(Denial),
     Disputed(Disputed),
+    /// A field that an authorizer would be shown, the service could read otherwise.
+    Ambiguous(Box<str>),
 }
 
 fn told_decision(story: &mut Story, explanation: &Explanation) {

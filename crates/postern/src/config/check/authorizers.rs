@@ -1,6 +1,6 @@
 //! Who else is asked whether requests may pass.
 
-use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_hop_by_hop, is_same};
+use auth::headers::{HeaderFault, IdentityHeaders, StripSet, is_per_hop, is_same};
 use gateway::config::{Authorizer, Shown, Told};
 
 use super::super::fault::KeyPath;
@@ -133,7 +133,7 @@ fn shown(raw: &raw::Authorizer, path: &KeyPath, context: &mut Context<'_>) -> Op
         let lower = name.to_ascii_lowercase();
         let problem = if name.contains('*') {
             Some("write the whole name of each header")
-        } else if is_hop_by_hop(name) || of_the_body.iter().any(|own| lower.starts_with(own)) {
+        } else if is_per_hop(name) || of_the_body.iter().any(|own| lower.starts_with(own)) {
             Some("it belongs to the connection, or to a body, which is never shown")
         } else if strip.strips(name) {
             Some("clients could say in it who they are; the gateway tells of the request by itself")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_hop_by_hop};
+use auth::headers::{HeaderFault, HeaderSource, IdentityHeaders, StripSet, is_per_hop};
 use auth::token::Algorithm;
 use auth::token::jws::Signer;
 use gateway::config::{Assertion, Authorizer};
@@ -122,7 +122,7 @@ fn removable(name: &str, path: &KeyPath, faults: &mut Faults) {
     let lost = INDISPENSABLE.iter().find(|(needed, _)| set.strips(needed));
     if let (Some((needed, why)), true) = (lost, name.ends_with('*')) {
         faults.add(path, format!("{name:?} covers {needed}, which cannot be removed"), *why);
-    } else if let Some(why) = lost.map(|(_, why)| *why).or_else(|| is_hop_by_hop(name).then_some(HOP)) {
+    } else if let Some(why) = lost.map(|(_, why)| *why).or_else(|| is_per_hop(name).then_some(HOP)) {
         faults.add(path, format!("{name:?} cannot be removed"), why);
     }
 }

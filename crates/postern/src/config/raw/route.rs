@@ -31,7 +31,9 @@ pub struct Route {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub methods: Vec<Method>,
-    /// Headers that must be there. They choose between routes and protect nothing: clients write them.
+    /// Headers that must be there. They choose between routes and protect nothing: clients write them. A request in which
+    /// one of them is there more than once, in another spelling, or named by `Connection`, is answered 400: the service
+    /// could read another value.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, HeaderValue>,
     /// Name of the upstream that answers. Only where every listener has an `authorization` may it be absent: other proxies

@@ -104,8 +104,8 @@ pub(super) fn allowed(response: CheckResponse) -> OkHttpResponse {
     }
 }
 
-/// Status, fields and body of a refusal.
-fn denied(response: CheckResponse) -> (i32, HashMap<String, String>, String, i32) {
+/// Status, fields, body and code of a refusal.
+pub(super) fn denied(response: CheckResponse) -> (i32, HashMap<String, String>, String, i32) {
     let code = response.status.unwrap().code;
     let Some(HttpResponse::DeniedResponse(denied)) = response.http_response else { panic!("not denied") };
     let headers = denied.headers.into_iter().map(|option| option.header.unwrap());
@@ -165,15 +165,23 @@ fn what_a_service_could_take_for_ours_is_removed() {
         ("x-forwarded-host", "other.test"),
         ("x-original-url", "/admin"),
         ("transfer_encoding", "chunked"),
+        ("content_length", "7"),
+        ("content-length", "7"),
+        ("x-client-ip", "203.0.113.9"),
+        ("cert-subject", "cn=root"),
+        ("x-client-id", "app"),
         ("accept", "*/*"),
     ];
     let mut ok = allowed(check(&f, &question("/open", &claimed)));
     ok.headers_to_remove.sort();
     let expected = [
         "authorization",
+        "cert-subject",
+        "content_length",
         "forwarded",
         "transfer_encoding",
         "x-auth-request-user",
+        "x-client-ip",
         "x-forwarded-email",
         "x-forwarded-groups",
         "x-forwarded-host",
@@ -186,6 +194,9 @@ fn what_a_service_could_take_for_ours_is_removed() {
     ];
     assert_eq!(ok.headers_to_remove, expected, "and what Envoy itself sets stays");
     assert!(ok.headers.is_empty());
+    // of the client's fields: those that say who it is or where it comes from
+    let removed = f.counted("postern_request_headers_removed_total{route=\"open\"}");
+    assert!((removed - 10.0).abs() < 0.1, "{removed}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::harness::{Fixture, Setup, Upstream};
+use super::http2;
 
 /// Sends a request that must be refused and checks that nothing of it, and nothing behind it, is served.
 fn is_refused(fixture: &Fixture, bytes: &str, status: u16) {
@@ -74,6 +75,56 @@ fn http_malformed_content_length_is_400_and_close() {
     }
     is_refused(&f, &post(&f, "Content-Length: 5\r\nContent-Length: 5\r\n", "hello"), 400);
     is_refused(&f, &post(&f, "Content-Length: 5\r\nContent-Length: 6\r\n", "hello!"), 400);
+}
+
+/// Aliases of the names that frame a message.
+const FRAMING: [&str; 7] = [
+    "content_length",
+    "content.length",
+    "content~length",
+    "transfer_encoding",
+    "transfer.encoding",
+    "proxy_connection",
+    "keep_alive",
+];
+
+#[test]
+fn http_aliases_of_framing_fields_stay_behind() {
+    let f = Fixture::new();
+    let aliases: String = FRAMING.iter().map(|name| format!("{name}: 1\r\n")).collect();
+    assert_eq!(f.send(post(&f, &format!("Content-Length: 5\r\n{aliases}"), "hello")).status, 200);
+    let upper = aliases.to_uppercase();
+    assert_eq!(f.send(f.request("/", &upper)).status, 200);
+    let chunked = format!("Transfer-Encoding: chunked\r\n{aliases}");
+    let trailers = format!("5\r\nhello\r\n0\r\n{aliases}Content-Length: 1\r\nX-Sum: 5\r\n\r\n");
+    assert_eq!(f.send(post(&f, &chunked, &trailers)).status, 200);
+    http2::run(async {
+        let mut send = http2::connect(f.address).await.ready().await.unwrap();
+        let mut request = http2::request(&f, "POST", "/");
+        let mut trailers = http::HeaderMap::new();
+        for name in FRAMING {
+            let name = http::HeaderName::from_bytes(name.as_bytes()).unwrap();
+            request.headers_mut().insert(&name, "1".parse().unwrap());
+            trailers.insert(&name, "1".parse().unwrap());
+        }
+        trailers.insert("x-sum", "5".parse().unwrap());
+        let (response, mut body) = send.send_request(request, false).unwrap();
+        body.send_data("hello".into(), false).unwrap();
+        body.send_trailers(trailers).unwrap();
+        assert_eq!(response.await.unwrap().status(), 200);
+    });
+    let seen = f.upstream.seen();
+    assert_eq!(seen.len(), 4);
+    for seen in &seen {
+        let names = seen.names();
+        let passed: Vec<_> = FRAMING.iter().filter(|name| names.iter().any(|n| n == *name)).collect();
+        assert!(passed.is_empty(), "{passed:?} reach the service: {}", seen.head);
+    }
+    assert_eq!((seen[0].body.as_slice(), seen[0].values("content-length")), (&b"hello"[..], vec!["5"]));
+    assert_eq!(
+        (seen[2].trailers.as_slice(), seen[3].trailers.as_slice()),
+        (&["x-sum: 5".to_owned()][..], &["x-sum: 5".to_owned()][..])
+    );
 }
 
 #[test]

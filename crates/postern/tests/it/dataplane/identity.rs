@@ -25,6 +25,15 @@ pub(super) fn aliases() -> Vec<String> {
         "X-SSL-Client-Cert",
         "SSL-Client-Verify",
         "X-Client-Cert",
+        "X-Client-DN",
+        "X-Client-S-DN",
+        "X-ClientCert",
+        "X-Client-CN",
+        "Cert-Subject",
+        "X-Client-IP",
+        "True-Client-IP",
+        "CF-Connecting-IP",
+        "X-Host",
     ] {
         all.push(name.to_owned());
         all.push(name.to_lowercase());
@@ -43,14 +52,10 @@ fn evil(seen: &super::harness::Seen) -> Vec<&str> {
 #[test]
 fn identity_aliases_are_deleted_before_ours_are_set() {
     let f = Fixture::new();
-    let spoofed: String = aliases()
-        .iter()
-        .flat_map(|n| [format!("{n}: evil\r\n"), format!("{n}: evil2\r\n")])
-        .take(80)
-        .collect();
-    assert_eq!(f.send(f.request("/", &spoofed)).status, 200);
-    let rest: String = aliases().iter().map(|n| format!("{n}: evil\r\n")).skip(40).take(80).collect();
-    assert_eq!(f.send(f.request("/", &rest)).status, 200);
+    for chunk in aliases().chunks(40) {
+        let twice = chunk.iter().flat_map(|n| [format!("{n}: evil\r\n"), format!("{n}: evil2\r\n")]);
+        assert_eq!(f.send(f.request("/", &twice.collect::<String>())).status, 200);
+    }
     for seen in f.upstream.seen() {
         assert!(evil(&seen).is_empty(), "{:?}", evil(&seen));
         assert_eq!(seen.values("x-forwarded-user"), ["alice"]);
@@ -74,6 +79,33 @@ fn identity_fields_are_deleted_even_when_none_are_set() {
         assert!(evil(&seen).is_empty(), "{:?}", evil(&seen));
         assert!(seen.values("x-forwarded-user").is_empty(), "nobody is named on an open route");
     }
+}
+
+#[test]
+fn identity_what_was_taken_off_is_counted() {
+    const REMOVED: &str = "postern_request_headers_removed_total{route=\"open\"}";
+    let f = Fixture::new();
+    let count = || f.counted(REMOVED).round();
+    let fields = "X-Client-Id: a\r\nX-Client-Version: 1\r\nUser-Agent: b\r\nKeep-Alive: 1\r\n";
+    assert_eq!(f.send(format!("GET /open HTTP/1.1\r\nHost: app.test\r\n{fields}\r\n")).status, 200);
+    assert!(count() < 0.5, "nothing was");
+    assert_eq!(f.upstream.only().values("x-client-id"), ["a"]);
+    let fields =
+        format!("{fields}True-Client-IP: evil\r\ntrue_client_ip: evil\r\nX-Forwarded-User: evil\r\n");
+    assert_eq!(f.send(format!("GET /open HTTP/1.1\r\nHost: app.test\r\n{fields}\r\n")).status, 200);
+    assert!((count() - 3.0).abs() < 0.5, "{}", count());
+    let head = "POST /open HTTP/1.1\r\nHost: app.test\r\nTransfer-Encoding: chunked\r\n\r\n";
+    assert_eq!(f.send(format!("{head}0\r\nX-Client-DN: evil\r\nX-Sum: 0\r\n\r\n")).status, 200);
+    assert!((count() - 4.0).abs() < 0.5, "trailers count too: {}", count());
+    http2::run(async {
+        let send = http2::connect(f.address).await;
+        let mut request = http2::request(&f, "GET", "/open");
+        request.headers_mut().append("x-host", "evil".parse().unwrap());
+        request.headers_mut().append("x-host", "evil".parse().unwrap());
+        assert_eq!(http2::get(&send, request).await.0.status, 200);
+    });
+    assert!((count() - 6.0).abs() < 0.5, "{}", count());
+    assert!(f.upstream.seen().iter().all(|seen| evil(seen).is_empty()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The data plane driven over real sockets: raw bytes in, judged by what the upstream received.
 
+mod ambiguous;
 mod authorizer;
 mod canonical;
 mod exchange;

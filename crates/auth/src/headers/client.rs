@@ -1,0 +1,97 @@
+//! Names of fields that tell of the client's address or certificate.
+//!
+//! Every proxy, CDN and TLS terminator has names of its own for these (`CF-Connecting-IP`, `X-Client-S-DN`,
+//! `Cert-Subject`), and services believe whichever they were written for. A list of them is never complete, so the
+//! parts of a name decide, which separators divide:
+//!
+//! * the last of several parts is `ip`;
+//! * a part is `cert` or `clientcert`;
+//! * a part is `client`, and another one `dn`, `cn`, `verify` or `serial`.
+//!
+//! `X-Client-Id`, `X-Client-Version` and their like say nothing of that kind, and pass.
+
+use super::fold;
+
+/// Beside `client`, these make a name one of a certificate.
+const OF_A_CERTIFICATE: [&str; 4] = ["dn", "cn", "verify", "serial"];
+
+/// Whether a field of this name tells of the client's address or certificate. Asked of every field of every request.
+pub(super) fn tells_of_the_client(name: &[u8]) -> bool {
+    ends_in_ip(name) || holds_cert_or_client(name) && is_of_a_certificate(name)
+}
+
+fn ends_in_ip(name: &[u8]) -> bool {
+    matches!(name, [_, .., separator, b'i' | b'I', b'p' | b'P'] if fold(*separator) == b'-')
+}
+
+fn is_of_a_certificate(name: &[u8]) -> bool {
+    let has = |word: &str| {
+        let mut parts = name.split(|&byte| fold(byte) == b'-');
+        parts.any(|part| part.eq_ignore_ascii_case(word.as_bytes()))
+    };
+    has("cert") || has("clientcert") || has("client") && OF_A_CERTIFICATE.iter().any(|word| has(word))
+}
+
+/// Whether `cert` or the beginning of `client` stands anywhere in a name. Most names are dismissed by a look for the
+/// letter `c`, at eight bytes at once.
+fn holds_cert_or_client(name: &[u8]) -> bool {
+    const EACH: u64 = u64::MAX / 255;
+    let is_word = |at: usize| {
+        let word = name.get(at..).and_then(<[u8]>::first_chunk::<4>);
+        word.is_some_and(|word| word.eq_ignore_ascii_case(b"cert") || word.eq_ignore_ascii_case(b"clie"))
+    };
+    let (eights, rest) = name.as_chunks::<8>();
+    for (index, eight) in eights.iter().enumerate() {
+        // A byte that is `c` in either case becomes zero, and only a zero byte borrows from its own high bit. A byte
+        // behind one may borrow as well, which costs a comparison.
+        let differs = (u64::from_le_bytes(*eight) | (EACH * 0x20)) ^ (EACH * u64::from(b'c'));
+        let mut found = differs.wrapping_sub(EACH) & !differs & (EACH * 0x80);
+        while found != 0 {
+            if is_word(index * 8 + found.trailing_zeros() as usize / 8) {
+                return true;
+            }
+            found &= found - 1;
+        }
+    }
+    let first = name.len() - rest.len();
+    rest.iter().enumerate().any(|(at, byte)| byte | 0x20 == b'c' && is_word(first + at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_are_found_wherever_they_stand() {
+        for word in ["cert", "CERT", "client", "Clie"] {
+            for before in 0..20 {
+                for after in 0..10 {
+                    let name = format!("{}{word}{}", "c".repeat(before), "x".repeat(after));
+                    assert!(holds_cert_or_client(name.as_bytes()), "{name}");
+                }
+            }
+        }
+        for name in [
+            "",
+            "c",
+            "cer",
+            "accept",
+            "cookie",
+            "cache-control",
+            "x-csrf-token",
+            "sec-ch-ua",
+            "CCCCCCCCCCCCCCC",
+        ] {
+            assert!(!holds_cert_or_client(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_told_by_the_last_of_several_parts() {
+        for (name, is) in
+            [("x-ip", true), ("X_Ip", true), ("-ip", false), ("ip", false), ("ship", false), ("p", false)]
+        {
+            assert_eq!(ends_in_ip(name.as_bytes()), is, "{name}");
+        }
+    }
+}
