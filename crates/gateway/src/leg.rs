@@ -50,8 +50,17 @@ pub(crate) trait Downstream {
     fn inform(&mut self, response: &ResponseView<'_>) -> Result<(), LegError>;
     /// Starts the final response, with further fields of our own.
     fn respond(&mut self, response: &ResponseView<'_>, own: &[OwnField]) -> Result<(), LegError>;
-    /// Ready when the client has gone away although it is our turn to speak.
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+    /// Ready when the client has ended its side although it is our turn to speak.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone>;
+}
+
+/// How a client ended its side of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// It sends no more. Whether it still reads, nobody can tell until something is written.
+    Finished,
+    /// The connection or stream is broken: nothing that is written arrives.
+    Broken,
 }
 
 /// A field that the gateway adds to a response.

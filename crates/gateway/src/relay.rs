@@ -15,7 +15,7 @@ use http::HeaderMap;
 
 use crate::deadline::Deadline;
 use crate::fault::Fault;
-use crate::leg::{Downstream, Fill, Leg, LegError, ResponseView, Upstream};
+use crate::leg::{Downstream, Fill, Gone, Leg, LegError, ResponseView, Upstream};
 use crate::login::cookies::sets_ours;
 use crate::phases::Phase;
 use crate::record::Record;
@@ -91,6 +91,8 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
         record,
         moved_at: deadline.millis_at(Duration::ZERO),
         stay,
+        head_due: true,
+        half_closed: false,
         status: None,
         switched: false,
     };
@@ -110,6 +112,10 @@ struct Relay<'a, D, U> {
     moved_at: u64,
     /// Whether the client may stay.
     stay: Stay,
+    /// The answer's head had not come when this look began.
+    head_due: bool,
+    /// The client ended its side before the answer's head came: it waits for the answer, and sends no more.
+    half_closed: bool,
     status: Option<u16>,
     switched: bool,
 }
@@ -130,6 +136,7 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             self.progress.download.bytes,
             self.status,
         );
+        self.head_due = self.status.is_none();
         let step = self.poll_step(cx);
         if step.is_ready() {
             return step;
@@ -208,10 +215,18 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
         if self.progress.interim > 0 && self.down.leg().poll_flush(cx).ready_and(|r| r.is_err()) {
             return Poll::Ready(Err(Fault::ClientGone));
         }
-        if self.progress.upload.state != FlowState::Done {
+        if self.progress.upload.state != FlowState::Done || self.half_closed {
             return Poll::Pending;
         }
-        self.down.poll_gone(cx).map(|()| Err(Fault::ClientGone))
+        match ready!(self.down.poll_gone(cx)) {
+            // Behind its request a client may end its side and go on reading. One that has left all the same is found
+            // out when a write fails, or the upstream's time is up. What is seen together with the head came before it.
+            Gone::Finished if self.head_due => {
+                self.half_closed = true;
+                Poll::Pending
+            }
+            Gone::Finished | Gone::Broken => Poll::Ready(Err(Fault::ClientGone)),
+        }
     }
 
     /// Response heads: interim ones pass, the final one starts the way down.

@@ -18,7 +18,7 @@ use crate::deadline::TICK;
 use crate::fault::Fault;
 use crate::forward::{Outbound, QuestionHead, exchange};
 use crate::labels::Consulted;
-use crate::leg::{Downstream, Fill, Leg, LegError, Nominated, OwnField, ResponseView};
+use crate::leg::{Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::record::Record;
 use crate::worker::{Running, Worker};
 
@@ -131,7 +131,7 @@ impl Downstream for Listening {
         Ok(())
     }
 
-    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<()> {
+    fn poll_gone(&mut self, _: &mut Context<'_>) -> Poll<Gone> {
         Poll::Pending
     }
 }

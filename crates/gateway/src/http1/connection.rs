@@ -16,7 +16,7 @@ use super::head::{Fields, Framing, HeadFault, HeadScanner, MAX_FIELDS, parse_res
 use super::writing::{put_chunk, put_field};
 use crate::buffer::{CHUNK, ReadBuffer, borrow_vec, return_vec};
 use crate::io::Stream;
-use crate::leg::{BodyLength, Fill, Leg, LegError, ResponseView, Upstream};
+use crate::leg::{BodyLength, Fill, Gone, Leg, LegError, ResponseView, Upstream};
 use crate::upstream::counted::Counted;
 
 /// Bytes held back before a write must wait for the socket.
@@ -304,14 +304,14 @@ impl Connection {
     }
 
     /// Ready when the peer closed although nothing is expected from it; bytes it sends early are kept.
-    pub(crate) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_closed(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         if !self.read.is_empty() {
             return Poll::Pending;
         }
         match self.poll_read(cx, CHUNK) {
-            Poll::Ready(Ok(n)) if n > 0 => Poll::Pending,
-            Poll::Ready(_) => Poll::Ready(()),
-            Poll::Pending => Poll::Pending,
+            Poll::Ready(Ok(0)) => Poll::Ready(Gone::Finished),
+            Poll::Ready(Ok(_)) | Poll::Pending => Poll::Pending,
+            Poll::Ready(Err(_)) => Poll::Ready(Gone::Broken),
         }
     }
 

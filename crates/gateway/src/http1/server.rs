@@ -17,7 +17,7 @@ use crate::collect::poll_collect;
 use crate::deadline::Deadline;
 use crate::forward::{Outbound, exchange};
 use crate::http1::head::HeadFault;
-use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, OwnField, ResponseView};
+use crate::leg::{BodyLength, Downstream, Fill, Gone, Leg, LegError, OwnField, ResponseView};
 use auth::request::{Field, Scheme};
 
 use crate::access_log::RequestProtocol;
@@ -61,6 +61,16 @@ enum Next {
     Abort,
 }
 
+/// What came of waiting for a request.
+enum Awaited {
+    /// A complete head of so many bytes.
+    Head(usize),
+    /// The client ended its side between two requests.
+    End,
+    /// The connection failed, or rested for long enough.
+    Nothing,
+}
+
 struct Session {
     worker: Rc<Worker>,
     peer: Rc<Peer>,
@@ -97,8 +107,10 @@ impl Session {
     async fn next(&mut self) -> Next {
         let limits = &self.peer.listener().limits;
         let head = match self.head(limits.header_bytes, limits.header_fields).await {
-            Ok(0) => return Next::Abort,
-            Ok(n) => n,
+            Ok(Awaited::Head(n)) => n,
+            // A client that still reads is told that what it got is all.
+            Ok(Awaited::End) if self.peer.scheme == Scheme::Https => return Next::Close,
+            Ok(Awaited::End | Awaited::Nothing) => return Next::Abort,
             Err(refusal) => return self.refuse_head(refusal).await,
         };
         let timed = self.peer.sees_timing || self.worker.times_phases();
@@ -109,25 +121,26 @@ impl Session {
         next
     }
 
-    /// Waits for a complete head; 0 when the client closed or the connection has rested long enough.
-    async fn head(&mut self, max_bytes: usize, max_fields: usize) -> Result<usize, Refusal> {
+    /// Waits for a complete head.
+    async fn head(&mut self, max_bytes: usize, max_fields: usize) -> Result<Awaited, Refusal> {
         let timeouts = &self.peer.listener().timeouts;
         let rested = self.deadline.millis_at(timeouts.idle);
         let mut complete_by = None;
         let (worker, connection, deadline) = (&self.worker, &mut self.connection, &self.deadline);
         let head = poll_fn(|cx| {
             match connection.poll_head(cx, max_bytes, max_fields) {
-                Poll::Ready(Ok(n)) => return Poll::Ready(Ok(n)),
+                Poll::Ready(Ok(0)) => return Poll::Ready(Ok(Awaited::End)),
+                Poll::Ready(Ok(n)) => return Poll::Ready(Ok(Awaited::Head(n))),
                 Poll::Ready(Err(LegError::Head(fault))) => return Poll::Ready(Err(Refusal::Head(fault))),
                 // Nobody is left to be told.
-                Poll::Ready(Err(_)) => return Poll::Ready(Ok(0)),
+                Poll::Ready(Err(_)) => return Poll::Ready(Ok(Awaited::Nothing)),
                 Poll::Pending => {}
             }
             if connection.unread().is_empty() {
                 connection.rest();
                 deadline.rest();
                 deadline.set_at(worker.draining.get().map_or(rested, |until| until.min(rested)));
-                deadline.poll_due(cx).map(|()| Ok(0))
+                deadline.poll_due(cx).map(|()| Ok(Awaited::Nothing))
             } else {
                 deadline.stir();
                 let by = *complete_by.get_or_insert_with(|| deadline.millis_at(timeouts.header));
@@ -463,7 +476,7 @@ impl Downstream for Client<'_> {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
         self.connection.poll_closed(cx)
     }
 }

@@ -29,7 +29,7 @@ use crate::http1::server::LINGER;
 use crate::http1::writing::response_framing;
 use crate::inbound::{Inbound, Repeats};
 use crate::io::Stream;
-use crate::leg::{BodyLength, Downstream, Fill, Leg, LegError, Nominated, OwnField, ResponseView};
+use crate::leg::{BodyLength, Downstream, Fill, Gone, Leg, LegError, Nominated, OwnField, ResponseView};
 use crate::peer::Peer;
 use crate::phases::Phase;
 use crate::pipeline::{Admission, Found, Served, Wanted, admit};
@@ -309,7 +309,7 @@ impl StreamTask {
         let mut answer = pin!(found.find_out(wanted, &self.worker, running));
         poll_fn(|cx| match answer.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Some(())),
-            Poll::Pending => client.poll_gone(cx).map(|()| None),
+            Poll::Pending => client.poll_gone(cx).map(|_| None),
         })
         .await
     }
@@ -553,11 +553,13 @@ impl Downstream for Client {
         Ok(())
     }
 
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        match &mut self.bodies.send {
-            Some(send) => send.poll_reset(cx).map(drop),
-            None if self.responded => Poll::Pending,
-            None => self.respond.poll_reset(cx).map(drop),
-        }
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Gone> {
+        // An end of the request's body is no sign: it is how each request ends.
+        let reset = match &mut self.bodies.send {
+            Some(send) => send.poll_reset(cx),
+            None if self.responded => return Poll::Pending,
+            None => self.respond.poll_reset(cx),
+        };
+        reset.map(|_| Gone::Broken)
     }
 }

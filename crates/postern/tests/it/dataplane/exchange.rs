@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::harness::{Fixture, PATIENCE, Setup, Upstream};
+use super::harness::{Fixture, PATIENCE, Setup, Upstream, until};
 use crate::support::free;
 
 fn answering(bytes: &'static [u8]) -> Upstream {
@@ -337,11 +337,124 @@ fn a_client_that_leaves_frees_the_upstream() {
         assert!(Instant::now() < deadline);
         std::thread::yield_now();
     }
-    drop(client);
+    client.reset();
     while closed.load(Ordering::SeqCst) == 0 {
         assert!(Instant::now() < deadline, "the upstream connection is closed");
         std::thread::yield_now();
     }
+}
+
+/// Answers `ok` after a while, head and body apart.
+fn slow(wait: Duration) -> Upstream {
+    Upstream::answering(move |_, s| {
+        std::thread::sleep(wait);
+        let head = s.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n");
+        std::thread::sleep(wait / 10);
+        head.and_then(|()| s.write_all(b"ok")).is_ok()
+    })
+}
+
+#[test]
+fn a_client_that_half_closes_behind_its_request_is_answered() {
+    for (upstream, times) in [(Upstream::start(), 200), (slow(Duration::from_millis(50)), 10)] {
+        let f = Fixture::with(Setup::default(), upstream);
+        let post = |fields: &str, body: &str| f.request("/", fields).replacen("GET", "POST", 1) + body;
+        let requests = [
+            f.request("/", ""),
+            post("Content-Length: 5\r\n", "hello"),
+            post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n"),
+            f.request("/", "").replacen("HTTP/1.1", "HTTP/1.0", 1),
+            f.request("/open", ""),
+        ];
+        for n in 0..times {
+            let mut client = f.connect();
+            client.send(&requests[n % requests.len()]);
+            client.half_close();
+            let response = client.response();
+            assert_eq!((response.status, response.text().as_str()), (200, "ok"), "{n}: {}", response.head);
+            assert!(client.rest().is_empty() && client.is_closed(), "{n}: then the gateway closes");
+        }
+        assert_eq!(f.upstream.seen().len(), times);
+        let ended = "postern_requests_total{route=\"protected\",outcome=\"allowed\",class=\"2xx\"}";
+        assert!((f.counted(ended) - times as f64 * 0.8).abs() < 0.5, "{}", f.counted(ended));
+    }
+}
+
+#[test]
+fn a_client_that_half_closes_behind_several_requests_is_answered_them_all() {
+    let f = Fixture::with(Setup::default(), slow(Duration::from_millis(20)));
+    let mut client = f.connect();
+    client.send(f.request("/1", "") + &f.request("/2", "") + &f.request("/3", ""));
+    client.half_close();
+    for _ in 0..3 {
+        assert_eq!(client.response().text(), "ok");
+    }
+    assert!(client.is_closed());
+    let lines: Vec<_> = f.upstream.seen().iter().map(|seen| seen.line().to_owned()).collect();
+    assert_eq!(lines, ["GET /1 HTTP/1.1", "GET /2 HTTP/1.1", "GET /3 HTTP/1.1"]);
+}
+
+#[test]
+fn a_client_that_half_closes_in_the_middle_of_its_request_is_gone() {
+    let f = Fixture::new();
+    let mut client = f.connect();
+    client.send(f.request("/", "Content-Length: 5\r\n").replacen("GET", "POST", 1) + "hel");
+    client.half_close();
+    assert!(client.rest().is_empty(), "half a body is no request");
+    let gone = "postern_exchange_failures_total{reason=\"client_gone\"}";
+    assert!((f.counted(gone) - 1.0).abs() < 0.1);
+}
+
+#[test]
+fn a_client_that_half_closed_and_left_frees_the_upstream_when_a_write_fails() {
+    let (go, may_answer) = channel();
+    let (freed, heard) = channel();
+    let may_answer = Mutex::new(may_answer);
+    let endless = Upstream::answering(move |_, s| {
+        let _ = may_answer.lock().unwrap().recv_timeout(PATIENCE);
+        let head = s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n");
+        while head.is_ok() && s.write_all(b"4\r\none\n\r\n").is_ok() {}
+        let _ = freed.send(());
+        false
+    });
+    let f = Fixture::with(Setup::default(), endless);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    until("the upstream is asked", || f.upstream.seen().len() == 1);
+    drop(client);
+    go.send(()).unwrap();
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(()));
+}
+
+#[test]
+fn a_client_that_half_closed_and_left_frees_the_upstream_at_its_limit() {
+    let (freed, heard) = channel();
+    let silent = Upstream::answering(move |_, s| {
+        let _ = freed.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let setup = Setup { upstream: "timeouts = { response_header = \"300ms\" }".into(), ..Setup::default() };
+    let f = Fixture::with(setup, silent);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    drop(client);
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(true));
+}
+
+#[test]
+fn a_client_that_half_closes_behind_the_head_of_its_answer_ends_the_exchange() {
+    let (gone, heard) = channel();
+    let events = Upstream::answering(move |_, s| {
+        s.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\none\n\r\n").unwrap();
+        let _ = gone.send(matches!(s.read(&mut [0]), Ok(0) | Err(_)));
+        false
+    });
+    let f = Fixture::with(Setup::default(), events);
+    let mut client = f.connect();
+    client.send(f.request("/", ""));
+    assert_eq!(client.head().status, 200);
+    client.half_close();
+    assert_eq!(heard.recv_timeout(PATIENCE), Ok(true));
 }
 
 #[test]

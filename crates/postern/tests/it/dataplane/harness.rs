@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -568,6 +568,16 @@ impl Client {
     pub(crate) fn bytes(&mut self, n: usize) -> Vec<u8> {
         assert!(fill(&mut self.socket, &mut self.held, n), "{n} bytes come; got {:?}", self.held);
         self.held.drain(..n).collect()
+    }
+
+    /// Sends no more, and goes on reading.
+    pub(crate) fn half_close(&self) {
+        self.socket.shutdown(Shutdown::Write).expect("open");
+    }
+
+    /// Leaves by a reset.
+    pub(crate) fn reset(self) {
+        socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)).expect("linger");
     }
 
     /// Whether the gateway has closed (and said nothing more).

@@ -309,7 +309,7 @@ fn telemetry_only_refusals_are_denials() {
     let mut client = f.connect();
     client.send(f.request("/", ""));
     until("the upstream is asked", || f.upstream.seen().len() == 2);
-    drop(client);
+    client.reset();
     assert_eq!(lines.next()["reason"], "client_gone");
     for (reason, denials, failures) in
         [("upstream_timeout", 0.0, 1.0), ("client_gone", 0.0, 1.0), ("unauthenticated", 1.0, 0.0)]

@@ -149,6 +149,30 @@ fn tls_negotiates_http2_or_http1_by_alpn() {
 }
 
 #[test]
+fn tls_a_client_that_half_closes_behind_its_request_is_answered() {
+    for wait in [0, 50] {
+        let upstream = Upstream::answering(move |_, socket| {
+            std::thread::sleep(std::time::Duration::from_millis(wait));
+            socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").is_ok()
+        });
+        let t = tls_fixture(upstream);
+        for n in 0..20 {
+            let mut stream = t.connect(&[b"http/1.1"], None);
+            stream.write_all(t.fixture.request("/", "").as_bytes()).unwrap();
+            stream.conn.send_close_notify();
+            stream.flush().unwrap();
+            if n % 2 == 0 {
+                stream.sock.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            let mut answer = String::new();
+            // an end without close_notify would be an error
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok"), "{answer}");
+        }
+    }
+}
+
+#[test]
 fn tls_a_client_certificate_is_a_credential() {
     let t = tls_fixture(Upstream::start());
     let request = "GET /machines HTTP/1.1\r\nHost: app.test\r\nX-Forwarded-User: evil\r\n\r\n";
