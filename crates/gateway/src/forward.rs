@@ -96,7 +96,11 @@ impl Outbound {
                     .saturating_add(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX))
             }),
             body_bytes: route.body_bytes,
-            may_switch: inbound.upgrade.is_some() && pool.config.protocol == UpstreamProtocol::Http1,
+            // HTTP/2 knows no 101 (RFC 9113 §8.6).
+            offered: inbound
+                .upgrade
+                .filter(|_| pool.config.protocol == UpstreamProtocol::Http1)
+                .map(Box::from),
             running: running.clone(),
         };
         let head_request = permit.request().method() == "HEAD";
@@ -123,7 +127,7 @@ impl Outbound {
             tunnel_idle: timeout,
             until: None,
             body_bytes: None,
-            may_switch: false,
+            offered: None,
             running: running.clone(),
         };
         Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })

@@ -62,6 +62,20 @@ pub fn may_switch(route: &Route, protocol: &[u8]) -> bool {
     route.upgrades.iter().any(|allowed| allowed.as_bytes().eq_ignore_ascii_case(protocol))
 }
 
+/// Whether the answer to an upgrade (101) is to a protocol that was offered. Protocols are compared with their versions
+/// and without regard to case (RFC 9110 §7.8); of several, each must have been offered.
+pub(crate) fn is_offered(offered: &[u8], answer: &[Field<'_>]) -> bool {
+    let chosen = answer.iter().filter(|field| field.name.eq_ignore_ascii_case("upgrade"));
+    let mut chosen = chosen.flat_map(|field| protocols(field.value)).peekable();
+    chosen.peek().is_some()
+        && chosen.all(|protocol| protocols(offered).any(|known| known.eq_ignore_ascii_case(protocol)))
+}
+
+/// The members of the value of an `Upgrade` field.
+fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|protocol| !protocol.is_empty())
+}
+
 /// Whether a client merely offers other versions of what is spoken already. It goes on without (RFC 9110 §7.8), and
 /// some do so with every request: `curl --http2`, Java's `HttpClient`.
 pub fn is_offer(protocols: &[u8]) -> bool {
@@ -143,6 +157,44 @@ impl Rewrite {
                     format!("{to}{rest}")
                 })
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_upgrade_is_to_what_was_offered() {
+        let answered = |offered: &str, answers: &[&str]| {
+            let fields: Vec<_> =
+                answers.iter().map(|value| Field { name: "Upgrade", value: value.as_bytes() }).collect();
+            is_offered(offered.as_bytes(), &fields)
+        };
+        for (offered, answers) in [
+            ("websocket", &["websocket"][..]),
+            ("websocket", &["WebSocket"]),
+            ("foo/2, bar", &["bar"]),
+            ("foo/2, bar", &["FOO/2"]),
+            ("foo/2,bar", &["bar , foo/2"]),
+            ("foo/2, bar", &["bar", "foo/2"]),
+        ] {
+            assert!(answered(offered, answers), "{offered:?} {answers:?}");
+        }
+        for (offered, answers) in [
+            ("websocket", &["h2c"][..]),
+            ("websocket", &[]),
+            ("websocket", &[""]),
+            ("websocket", &[" , "]),
+            ("websocket", &["websocket, h2c"]),
+            ("websocket", &["websocket", "h2c"]),
+            ("websocket", &["websocket/13"]),
+            ("foo/2, bar", &["foo"]),
+            ("foo/2, bar", &["foo/1"]),
+            ("foo/2, bar", &["foo/2 bar"]),
+        ] {
+            assert!(!answered(offered, answers), "{offered:?} {answers:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::deadline::Deadline;
 use crate::fault::Fault;
 use crate::leg::{Downstream, Fill, Gone, Leg, LegError, ResponseView, Upstream};
 use crate::login::cookies::sets_ours;
+use crate::passage::is_offered;
 use crate::phases::Phase;
 use crate::record::Record;
 use crate::stay::Stay;
@@ -39,8 +40,8 @@ pub(crate) struct Terms {
     pub until: Option<u64>,
     /// Largest request body.
     pub body_bytes: Option<u64>,
-    /// The request asked for a protocol switch that the route allows.
-    pub may_switch: bool,
+    /// Protocols that the request offers to switch to and the route allows (`Upgrade`).
+    pub offered: Option<Box<[u8]>>,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,
 }
@@ -233,13 +234,13 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         loop {
             let (down, record) = (&mut *self.down, &mut *self.record);
-            let may_switch = self.terms.may_switch;
+            let offered = self.terms.offered.as_deref();
             let logs_in = self.terms.running.login.is_some();
             let shown = ready!(self.up.poll_response(cx, |response| {
                 let sent = match response.status {
-                    101 if !may_switch => {
+                    101 if !offered.is_some_and(|offered| is_offered(offered, response.fields)) => {
                         return Err(Fault::UpstreamProtocol(LegError::Protocol(
-                            "101 that was not asked for",
+                            "101 to a protocol that was not asked for",
                         )));
                     }
                     100 | 102..=199 => down.inform(response),

@@ -71,6 +71,50 @@ fn http_a_tunnel_needs_a_permit_and_an_allowed_protocol() {
 }
 
 #[test]
+fn http_a_101_to_what_was_not_offered_is_502_and_no_tunnel() {
+    for upgrade in [
+        "Upgrade: h2c\r\n",
+        "Upgrade: websocket, h2c\r\n",
+        "Upgrade: websocket\r\nUpgrade: h2c\r\n",
+        "Upgrade: websocket/13\r\n",
+        "Upgrade: web\r\n",
+        "Upgrade:\r\n",
+        "",
+    ] {
+        let f = Fixture::with(
+            Setup::default(),
+            Upstream::answering(move |_, s| {
+                let head =
+                    format!("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n{upgrade}\r\n");
+                s.write_all(head.as_bytes()).is_ok()
+            }),
+        );
+        let mut client = f.connect();
+        client.send(f.request("/chat", UPGRADE));
+        let refused = client.response();
+        assert_eq!(refused.status, 502, "{upgrade:?}: {}", refused.head);
+        assert!(refused.text().contains("upstream_protocol"), "{}", refused.text());
+        client.send(f.request("/next", ""));
+        assert_eq!(client.response().status, 502, "what follows is a request, on a connection of its own");
+        assert_eq!(f.upstream.connections(), 2, "{upgrade:?}");
+    }
+    // Protocols are compared without regard to case.
+    let f = Fixture::with(
+        Setup::default(),
+        Upstream::answering(|_, s| {
+            let head =
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\nhello";
+            let _ = s.write_all(head);
+            false
+        }),
+    );
+    let mut client = f.connect();
+    client.send(f.request("/chat", UPGRADE));
+    assert_eq!(client.head().status, 101);
+    assert_eq!(client.bytes(5), b"hello");
+}
+
+#[test]
 fn http_an_offer_of_another_http_version_is_passed_over() {
     for offer in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2, HTTP/1.1"] {
         let f = Fixture::new();
