@@ -36,6 +36,9 @@ pub(crate) enum Unclear {
     /// The path does not begin with the prefix that the proxy is configured to put there.
     #[error("the path does not begin with the configured prefix")]
     Prefix,
+    /// What it sends is no question.
+    #[error("the message of the proxy in front is no question about an http request")]
+    Message,
 }
 
 /// Whether a request asks about another one, as far as that can be told from it.

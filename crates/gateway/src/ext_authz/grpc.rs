@@ -13,7 +13,6 @@ pub(crate) const OK: i32 = 0;
 pub(crate) const INVALID_ARGUMENT: i32 = 3;
 pub(crate) const DEADLINE_EXCEEDED: i32 = 4;
 pub(crate) const PERMISSION_DENIED: i32 = 7;
-pub(crate) const RESOURCE_EXHAUSTED: i32 = 8;
 pub(crate) const UNIMPLEMENTED: i32 = 12;
 pub(crate) const UNAVAILABLE: i32 = 14;
 pub(crate) const UNAUTHENTICATED: i32 = 16;

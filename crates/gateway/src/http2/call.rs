@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use super::server::{Client, StreamTask};
 use super::stream::Stream as Bodies;
 use crate::answer::Refusal;
-use crate::ext_authz::grpc::{self, Framed};
+use crate::ext_authz::grpc;
 use crate::ext_authz::{self, Call, Unreadable};
+use crate::forward_auth::Unclear;
 use crate::http1::head::HeadFault;
 use crate::leg::{Fill, Leg as _, LegError};
 use crate::phases::Phase;
@@ -34,6 +35,14 @@ const GATHERED: usize = 255;
 /// A gRPC call that has no message for an answer: its status, and why.
 #[derive(Debug, Clone, Copy)]
 struct Failed(i32, &'static str);
+
+/// Why a call asks nothing.
+enum Unasked {
+    /// It did not come to its end: nobody waits for an answer, or nobody can frame one.
+    Failed(Failed),
+    /// It is answered with a refusal.
+    Refused(Refusal),
+}
 
 impl StreamTask {
     /// The gRPC call to the authorization service of this listener that a request is, if it is one. A listener that is asked over
@@ -94,33 +103,31 @@ impl StreamTask {
         if authorization(running, &self.peer).is_none() {
             return refuse(&Refusal::NotAsked, record);
         }
-        let question = match self.question(&mut client.bodies).await {
-            Err(Failed(grpc::RESOURCE_EXHAUSTED, _)) => {
-                return refuse(&Refusal::Head(HeadFault::TooLarge), record);
-            }
-            question => question?,
-        };
         let unreadable = |fault: Unreadable| {
             tracing::debug!(%fault, peer = %self.peer.address, "question of a proxy refused");
             match fault {
-                Unreadable::Message | Unreadable::NoHttp => None,
-                Unreadable::NotText => Some(Refusal::Head(HeadFault::FieldLine)),
-                Unreadable::TooManyFields => Some(Refusal::Head(HeadFault::TooManyFields)),
+                Unreadable::Message | Unreadable::NoHttp => Refusal::Unclear(Unclear::Message),
+                Unreadable::NotText => Refusal::Head(HeadFault::FieldLine),
+                Unreadable::TooManyFields => Refusal::Head(HeadFault::TooManyFields),
             }
         };
-        let failed = Failed(grpc::INVALID_ARGUMENT, "the message is no question about an HTTP request");
-        let question = ext_authz::Question::decode(question).map_err(|fault| {
-            unreadable(fault);
-            failed
-        })?;
+        let question = match self.question(&mut client.bodies).await {
+            Err(Unasked::Failed(failed)) => return Err(failed),
+            Err(Unasked::Refused(refusal)) => return refuse(&refusal, record),
+            Ok(message) => ext_authz::Question::decode(message),
+        };
+        let question = match question {
+            Ok(question) => question,
+            Err(fault) => return refuse(&unreadable(fault), record),
+        };
         let most = self.peer.listener().limits.header_fields;
         let fields = match question.fields(most) {
             Ok(fields) => fields,
-            Err(fault) => return unreadable(fault).map_or(Err(failed), |refusal| refuse(&refusal, record)),
+            Err(fault) => return refuse(&unreadable(fault), record),
         };
         let inbound = match question.inbound(&fields) {
             Ok(inbound) => inbound,
-            Err(fault) => return unreadable(fault).map_or(Err(failed), |refusal| refuse(&refusal, record)),
+            Err(fault) => return refuse(&unreadable(fault), record),
         };
         let mut found = Found::default();
         loop {
@@ -185,8 +192,9 @@ impl StreamTask {
         found.and_then(Result::ok).unwrap_or(late)
     }
 
-    /// The message of a call.
-    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Failed> {
+    /// The message of a call. What is no message is refused like any question that cannot be read: another status than OK
+    /// would be a failure to whoever asks, and some are configured to let pass what fails.
+    async fn question(&self, bodies: &mut Bodies) -> Result<Bytes, Unasked> {
         let deadline = self.worker.deadlines.register();
         deadline.set(self.peer.listener().timeouts.header);
         let mut whole = BytesMut::new();
@@ -202,15 +210,15 @@ impl StreamTask {
                     .poll_due(cx)
                     .map(|()| Err(Failed(grpc::DEADLINE_EXCEEDED, "the call did not arrive"))),
             });
-            let Some(n) = more.await? else { break };
+            let Some(n) = more.await.map_err(Unasked::Failed)? else { break };
             bodies.consume(n);
             if whole.len() > ext_authz::MAX_QUESTION {
-                return Err(Failed(grpc::RESOURCE_EXHAUSTED, "the question is too large"));
+                return Err(Unasked::Refused(Refusal::Head(HeadFault::TooLarge)));
             }
         }
-        grpc::message(&whole.freeze()).map_err(|framed| match framed {
-            Framed::Length => Failed(grpc::INVALID_ARGUMENT, "the call holds no message"),
-            Framed::Compressed => Failed(grpc::UNIMPLEMENTED, "compressed messages are not read here"),
+        grpc::message(&whole.freeze()).map_err(|framed| {
+            tracing::debug!(?framed, peer = %self.peer.address, "question of a proxy refused");
+            Unasked::Refused(Refusal::Unclear(Unclear::Message))
         })
     }
 }

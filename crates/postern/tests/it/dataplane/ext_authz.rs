@@ -241,21 +241,26 @@ fn raw_headers_are_read_as_they_came() {
 }
 
 #[test]
-fn what_is_no_question_has_a_status_and_no_answer() {
+fn what_is_no_question_is_denied_with_status_ok() {
     let f = asked();
-    for (body, expected) in [
-        (Bytes::new(), 3),
-        (Bytes::from_static(b"\0\0\0\0\x05ab"), 3),
-        (Bytes::from_static(b"\x01\0\0\0\0"), 12),
-        (framed(b"\xff\xff\xff"), 3),
-        (framed(b""), 3),
-        (framed(&CheckRequest::default().encode_to_vec()), 3),
+    for body in [
+        framed(b"\xff\xff\xff"),
+        framed(b"\x0a\x05ab"),
+        framed(b""),
+        framed(&CheckRequest::default().encode_to_vec()),
+        Bytes::new(),
+        Bytes::from_static(b"\0\0\0\0\x05ab"),
+        Bytes::from_static(b"\x01\0\0\0\0"),
     ] {
-        let (status, message) = call(&f, CHECK, body.clone());
-        assert_eq!((status, message), (expected, None), "{} bytes", body.len());
+        // to Envoy any other status is a failure, which it may be configured to let pass
+        let (status, _, text, code) = denied(answered(call(&f, CHECK, body.clone())));
+        assert_eq!((status, code), (400, 7), "{body:?}: {text}");
+        assert!(text.contains("unclear_question"), "{body:?}: {text}");
     }
     let (status, health) = call(&f, "/grpc.health.v1.Health/Check", framed(b""));
     assert_eq!((status, health.unwrap().as_ref()), (0, b"\x08\x01".as_slice()));
+    let refused = "postern_denials_total{reason=\"unclear_question\"}";
+    assert!((f.counted(refused) - 7.0).abs() < 0.1, "{}", f.counted(refused));
 }
 
 #[test]
