@@ -55,6 +55,8 @@ pub(crate) enum Refusal {
     AuthorizerUnavailable,
     /// A field by which the request is decided could be read otherwise by the service.
     Ambiguous(Box<str>),
+    /// A page of another origin opens a WebSocket with a credential that the browser sends by itself.
+    ForeignOrigin,
     /// A peer asks about requests of others that is not configured to.
     NotAsked,
     /// A proxy asks, and nobody can tell about what.
@@ -192,6 +194,8 @@ impl Refusal {
                 (503, "authorizer_unavailable", O::AuthUnavailable, "whether the request may pass cannot be found out right now".into(), false),
             Self::Ambiguous(name) =>
                 (400, "ambiguous_header", O::Malformed, format!("the header {name}, by which the request is decided, is there more than once, in another spelling, or named by connection").into(), false),
+            Self::ForeignOrigin =>
+                (403, "foreign_origin", O::Forbidden, "pages of this origin may not open a websocket here".into(), false),
             Self::NotAsked =>
                 (403, "untrusted_peer", O::Forbidden, "this peer is not configured to ask about requests".into(), false),
             Self::Unclear(unclear) =>

@@ -431,6 +431,9 @@ pub struct Route {
     pub request_timeout: Option<Duration>,
     /// Protocol switches allowed (`websocket`, …, lower case). Default: websocket.
     pub upgrades: Vec<Box<str>>,
+    /// Origins beside the request's own whose pages may open a WebSocket with what a browser sends by itself (RFC 6454):
+    /// `https://app.example`. Default: none.
+    pub websocket_origins: Vec<Box<str>>,
     /// Whether the upstream sees the client's `Host` instead of the endpoint's own. Default true.
     pub preserve_host: bool,
 }

@@ -1,5 +1,6 @@
 //! What the configuration alone says of a request beside its decision: which document is ours, what a rewrite
-//! leads to and who else has a say in that, which switches of protocol and which fields pass.
+//! leads to and who else has a say in that, which switches of protocol and which fields pass, and whose pages may
+//! open a WebSocket.
 //!
 //! Owns: these answers, for serving and for whoever explains what serving would do. Does not own: the decision
 //! (`auth::decide`), what the gateway sets itself ([`crate::forward`]).
@@ -15,6 +16,7 @@ use auth::request::{Canonical, Field};
 use auth::time::Timestamp;
 
 use crate::config::{Config, Rewrite, Route};
+use crate::inbound::Inbound;
 use crate::leg::Nominated;
 use crate::login::cookies::{is_cookie, without_ours};
 
@@ -74,6 +76,31 @@ pub(crate) fn is_offered(offered: &[u8], answer: &[Field<'_>]) -> bool {
 /// The members of the value of an `Upgrade` field.
 fn protocols(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|protocol| !protocol.is_empty())
+}
+
+/// Whether a request opens a WebSocket (RFC 6455 §4.1). Of one that a proxy asks about, some take `Upgrade` off before
+/// they ask: what is left is its key, or its version.
+pub(crate) fn is_websocket(inbound: &Inbound<'_>) -> bool {
+    let upgrades =
+        |value: &[u8]| protocols(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
+    let tells = |field: &Field<'_>| match field.name.len() {
+        7 => field.name.eq_ignore_ascii_case("upgrade") && upgrades(field.value),
+        17 => field.name.eq_ignore_ascii_case("sec-websocket-key"),
+        21 => field.name.eq_ignore_ascii_case("sec-websocket-version"),
+        _ => false,
+    };
+    if inbound.is_original { inbound.fields.iter().any(tells) } else { inbound.upgrade.is_some_and(upgrades) }
+}
+
+/// Whether a request comes from a page of another origin than `own` (RFC 6454), and the route does not name that page's.
+/// Browsers let any page open a WebSocket anywhere, send along what they have for the place (cookies, certificates), and
+/// say whose page it is. Who names no origin is no browser.
+pub(crate) fn is_of_a_foreign_page(route: &Route, inbound: &Inbound<'_>, own: &[&str]) -> bool {
+    let mut origins = inbound.fields.iter().filter(|field| field.name.eq_ignore_ascii_case("origin"));
+    let (Some(origin), more) = (origins.next(), origins.next()) else { return false };
+    let is_own = own.iter().flat_map(|part| part.bytes()).eq(origin.value.iter().copied());
+    let is_named = || route.websocket_origins.iter().any(|named| named.as_bytes() == origin.value);
+    more.is_some() || !(is_own || is_named())
 }
 
 /// Whether a client merely offers other versions of what is spoken already. It goes on without (RFC 9110 §7.8), and

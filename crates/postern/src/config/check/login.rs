@@ -211,18 +211,25 @@ fn origins(raw: &raw::Login, path: &KeyPath, context: &mut Context<'_>) -> Optio
 fn origin(text: &str) -> Result<Origin, (String, &'static str)> {
     const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
     let url = Url::parse(text).map_err(|fault| (fault.to_string(), HINT))?;
-    if url.target() != "/" || text.ends_with('/') {
-        return Err((format!("{text:?} is more than an origin"), HINT));
-    }
+    let origin = origin_of(text).map_err(|what| (what, HINT))?;
     if !url.is_https() && !url.is_loopback() {
         let what = "over plain http, cookies can be read and set by whoever listens in";
         return Err((what.to_owned(), "use https; plain http is for this machine"));
+    }
+    Ok(origin)
+}
+
+/// An origin (RFC 6454), or what is wrong with it.
+pub(super) fn origin_of(text: &str) -> Result<Origin, String> {
+    let url = Url::parse(text).map_err(|fault| fault.to_string())?;
+    if url.target() != "/" || text.ends_with('/') {
+        return Err(format!("{text:?} is more than an origin"));
     }
     let scheme = if url.is_https() { Scheme::Https } else { Scheme::Http };
     let host = url.authority().as_bytes();
     let raw = RawRequest { method: "GET", scheme, authority: None, host: Some(host), target: b"/" };
     // As requests for it will be known.
-    let canonical = Canonical::parse(&raw).map_err(|fault| (format!("{text:?}: {fault}"), HINT))?;
+    let canonical = Canonical::parse(&raw).map_err(|fault| format!("{text:?}: {fault}"))?;
     let authority: Box<str> = canonical.authority().into();
     Ok(Origin { https: url.is_https(), text: format!("{}://{authority}", scheme.as_str()).into(), authority })
 }

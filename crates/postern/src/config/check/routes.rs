@@ -289,6 +289,7 @@ fn one(
             context.faults.add(&path.key("upgrades").index(index), what, hint);
         }
     }
+    let websocket_origins = websocket_origins(raw, path, sound, context);
     Some(Route {
         name: raw.name.0.as_str().into(),
         policy: policy?,
@@ -301,8 +302,43 @@ fn one(
         body_bytes: raw.body_size.0.map(|size| size.0),
         request_timeout: raw.request_timeout.0.map(|timeout| timeout.0),
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
+        websocket_origins: websocket_origins?,
         preserve_host: raw.preserve_host,
     })
+}
+
+/// Whose pages may open a WebSocket beside the route's own. `None` when a fault was noted.
+fn websocket_origins(
+    raw: &raw::Route,
+    path: &KeyPath,
+    sound: &Sound,
+    context: &mut Context<'_>,
+) -> Option<Vec<Box<str>>> {
+    const HINT: &str = "write scheme, host and port alone, such as \"https://app.example\"";
+    let at = path.key("websocket_origins");
+    let certificates = sound.file.client_certificates.is_some() || sound.any_unfit("client_certificates");
+    if !raw.websocket_origins.is_empty() && (raw.public || !(raw.login || certificates)) {
+        let what = "no session and no client certificate is a credential here, so a websocket may be opened by any page";
+        context.faults.add(&at, what, "add `login = true`, or take it out");
+        return None;
+    }
+    let mut origins: Vec<Box<str>> = Vec::new();
+    let mut good = true;
+    for (index, text) in raw.websocket_origins.iter().enumerate() {
+        let fault = match super::login::origin_of(text) {
+            Ok(origin) if origins.contains(&origin.text) => {
+                (format!("{:?} is there twice", origin.text), "keep one")
+            }
+            Ok(origin) => {
+                origins.push(origin.text);
+                continue;
+            }
+            Err(what) => (what, HINT),
+        };
+        context.faults.add(&at.index(index), fault.0, fault.1);
+        good = false;
+    }
+    good.then_some(origins)
 }
 
 /// The index of the authorizer that is asked as well, if there is one. `Err` when a fault was noted.

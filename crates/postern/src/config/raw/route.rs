@@ -85,6 +85,12 @@ pub struct Route {
     /// Protocols a connection may be switched to (`Upgrade`).
     #[serde(default = "upgrades")]
     pub upgrades: Vec<String>,
+    /// Origins, such as `https://app.example:8443`, whose pages may open a WebSocket here with a session or a client
+    /// certificate: a browser sends both along for any page. Pages of the request's own scheme, host and port always
+    /// may. Other pages are refused with 403. A request without `Origin` comes from no browser, and passes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(min = 1))]
+    pub websocket_origins: Vec<String>,
 }
 
 fn upgrades() -> Vec<String> {

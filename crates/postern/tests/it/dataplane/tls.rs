@@ -193,6 +193,23 @@ fn tls_a_client_certificate_is_a_credential() {
 }
 
 #[test]
+fn tls_a_websocket_by_a_client_certificate_is_opened_by_its_own_pages_alone() {
+    let t = tls_fixture(super::upgrade::shouting());
+    let (certificate, key) = t.clients.issue(&[], "robot-7");
+    let open = |origin: &str| {
+        let request =
+            format!("GET /machines HTTP/1.1\r\nHost: app.test\r\n{}{origin}\r\n", super::upgrade::UPGRADE);
+        status(&mut t.connect(&[], Some((&certificate, &key))), &request).unwrap()
+    };
+    assert_eq!(open("Origin: https://app.test\r\n"), 101);
+    assert_eq!(open(""), 101, "no browser");
+    for origin in ["https://evil.test", "http://app.test", "https://app.test:8443", "null"] {
+        assert_eq!(open(&format!("Origin: {origin}\r\n")), 403, "{origin}");
+    }
+    assert_eq!(t.fixture.upstream.seen().len(), 2);
+}
+
+#[test]
 fn tls_the_certificate_of_a_proxy_that_asks_is_nobodys_credential() {
     let t = tls_fixture(Upstream::start());
     let asked = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";

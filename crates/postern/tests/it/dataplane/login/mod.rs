@@ -12,3 +12,4 @@ mod renewal;
 mod revoked;
 mod session;
 mod stage;
+mod websocket;

@@ -1,0 +1,159 @@
+//! security: a WebSocket that a browser opens with a session is opened by a page of the same origin, or by one that the route names.
+//!
+//! Browsers let any page open a WebSocket anywhere and send the cookies along; what tells them apart is the page's `Origin`.
+
+use std::sync::Arc;
+
+use auth::time::Timestamp;
+use gateway::clock::ManualClock;
+
+use super::provider::{Browser, Played};
+use super::stage::{Stage, keyed, setup};
+use crate::dataplane::ext_authz::{allowed, check, denied, question};
+use crate::dataplane::harness::{Client, Fixture, Setup, now};
+use crate::dataplane::upgrade::{UPGRADE, shouting};
+
+/// What is not `https://app.test`.
+const FOREIGN: [&str; 9] = [
+    "https://evil.test",
+    "http://app.test",
+    "https://app.test:8443",
+    "https://app.test.evil.test",
+    "https://other.test",
+    "https://sub.app.test",
+    "null",
+    "app.test",
+    "https://app.test/",
+];
+
+impl Stage {
+    /// Behind it there is a service that speaks WebSocket; `route` are further keys of its route.
+    fn with_websockets(listener: &str, route: &str) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let usual = setup(&provider, "");
+        let setup = Setup { listener: listener.into(), route: format!("{}\n{route}", usual.route), ..usual };
+        let (dir, upstream) = (keyed(), shouting());
+        let text = setup.file(dir.path(), upstream.address);
+        let fixture = Fixture::keeping(dir, upstream, &text, clock.clone(), None);
+        Self { clock, provider, fixture }
+    }
+}
+
+fn cookie(browser: &Browser) -> String {
+    browser.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("; ")
+}
+
+/// Status of a handshake with these further lines.
+fn open(stage: &Stage, lines: &str) -> u16 {
+    let mut client = Client::connect(stage.fixture.address);
+    client.send(format!("GET /chat HTTP/1.1\r\nHost: app.test\r\n{lines}\r\n"));
+    client.head().status
+}
+
+#[test]
+fn websocket_with_a_session_is_refused_to_pages_of_other_origins() {
+    let stage = Stage::with_websockets("", "");
+    let browser = stage.logged_in();
+    let session = format!("Cookie: {}\r\n{UPGRADE}", cookie(&browser));
+    assert_eq!(open(&stage, &format!("{session}Origin: https://app.test\r\n")), 101);
+    assert_eq!(open(&stage, &session), 101, "browsers always name an origin: this is none");
+    for origin in FOREIGN {
+        assert_eq!(open(&stage, &format!("{session}Origin: {origin}\r\n")), 403, "{origin}");
+    }
+    let twice = format!("{session}Origin: https://app.test\r\nOrigin: https://evil.test\r\n");
+    assert_eq!(open(&stage, &twice), 403);
+    let respelled = session.replace("websocket", "WebSocket");
+    assert_eq!(open(&stage, &format!("{respelled}Origin: https://evil.test\r\n")), 403);
+    assert_eq!(stage.fixture.upstream.seen().len(), 2);
+    let refused = stage.fixture.counted("postern_denials_total{reason=\"foreign_origin\"}");
+    assert!((refused - 11.0).abs() < 0.1, "{refused}");
+}
+
+#[test]
+fn websocket_origins_of_the_route_may_open_one() {
+    let stage = Stage::with_websockets(
+        "",
+        "websocket_origins = [\"https://other.test\", \"https://Sub.app.test:443\", \"http://127.0.0.1:3000\"]",
+    );
+    let browser = stage.logged_in();
+    let session = format!("Cookie: {}\r\n{UPGRADE}", cookie(&browser));
+    for origin in ["https://app.test", "https://other.test", "https://sub.app.test", "http://127.0.0.1:3000"]
+    {
+        assert_eq!(open(&stage, &format!("{session}Origin: {origin}\r\n")), 101, "{origin}");
+    }
+    for origin in ["https://evil.test", "http://other.test", "http://127.0.0.1", "https://sub.app.test:444"] {
+        assert_eq!(open(&stage, &format!("{session}Origin: {origin}\r\n")), 403, "{origin}");
+    }
+}
+
+#[test]
+fn websocket_origin_is_asked_of_sessions_alone() {
+    let stage = Stage::with_websockets("", "");
+    let token = stage.fixture.issuer.token(|_| {});
+    let foreign = "Origin: https://evil.test\r\n";
+    // a page cannot make a browser send a token
+    assert_eq!(open(&stage, &format!("Authorization: Bearer {token}\r\n{UPGRADE}{foreign}")), 101);
+    // what is no handshake is for the service and its CORS rules
+    let browser = stage.logged_in();
+    let session = format!("Cookie: {}\r\n", cookie(&browser));
+    assert_eq!(open(&stage, &format!("{session}{foreign}")), 502, "101 that was not asked for");
+    assert_eq!(stage.fixture.upstream.seen().len(), 2);
+}
+
+#[test]
+fn websocket_origin_counts_when_envoy_asks() {
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"] }");
+    let session = envoy_session(&stage);
+    let handshake = [
+        ("cookie", session.as_str()),
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let asked = |origin: &[(&str, &str)]| {
+        check(&stage.fixture, &question("/chat", &[&handshake[..], origin].concat()))
+    };
+    allowed(asked(&[("origin", "https://app.test")]));
+    allowed(asked(&[]));
+    for origin in FOREIGN {
+        let (status, _, body, _) = denied(asked(&[("origin", origin)]));
+        assert!(status == 403 && body.contains("foreign_origin"), "{origin}: {body}");
+    }
+    // a handshake over HTTP/2 has no key
+    let about = [("cookie", session.as_str()), ("upgrade", "websocket"), ("origin", "https://evil.test")];
+    assert_eq!(denied(check(&stage.fixture, &question("/chat", &about))).0, 403);
+    let plain = [("cookie", session.as_str()), ("origin", "https://evil.test")];
+    allowed(check(&stage.fixture, &question("/chat", &plain)));
+}
+
+/// The cookie of somebody who logged in behind Envoy.
+fn envoy_session(stage: &Stage) -> String {
+    let elsewhere = Stage {
+        fixture: super::stage::gateway(&stage.provider, &stage.clock, "", None),
+        clock: stage.clock.clone(),
+        provider: Played::new(&stage.clock),
+    };
+    let mut browser = elsewhere.browser();
+    browser.log_in(&stage.provider, "/");
+    cookie(&browser)
+}
+
+#[test]
+fn websocket_origin_counts_when_nginx_asks() {
+    // nginx takes Upgrade off; what is left of a handshake is its key
+    let stage = Stage::asked("authorization = { from = [\"127.0.0.1/32\"], http = \"x-original\" }");
+    let session = envoy_session(&stage);
+    let ask = |lines: &str| {
+        let about = "X-Original-Method: GET\r\nX-Original-URI: /chat\r\n";
+        let head = format!("GET /ask HTTP/1.1\r\nHost: app.test\r\n{about}Cookie: {session}\r\n{lines}\r\n");
+        stage.fixture.send(head).status
+    };
+    let key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    assert_eq!(ask(&format!("{key}Origin: https://app.test\r\n")), 200);
+    assert_eq!(ask(key), 200);
+    assert_eq!(ask("Origin: https://evil.test\r\n"), 200, "no handshake");
+    for origin in FOREIGN {
+        assert_eq!(ask(&format!("{key}Origin: {origin}\r\n")), 403, "{origin}");
+    }
+}
