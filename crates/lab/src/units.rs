@@ -35,6 +35,24 @@ pub(crate) fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
 
+/// A difference of two figures within this share of them is the rounding of their computation: no figure has more than nine digits.
+const ROUNDING: f64 = 1e-12;
+
+/// `a − b`; 0 where that is the rounding error of its terms.
+pub(crate) fn difference(a: f64, b: f64) -> f64 {
+    beyond_rounding(a - b, a.abs() + b.abs())
+}
+
+/// What `parts` leave of a whole; 0 where that is the rounding error of its terms.
+pub(crate) fn rest(whole: f64, parts: &[f64]) -> f64 {
+    let sum: f64 = parts.iter().sum();
+    beyond_rounding(whole - sum, whole.abs() + parts.iter().map(|part| part.abs()).sum::<f64>())
+}
+
+fn beyond_rounding(by: f64, of: f64) -> f64 {
+    if by.is_finite() && by.abs() <= ROUNDING * of { 0.0 } else { by }
+}
+
 /// A ratio kept to four digits after the point; 0 when there is nothing to divide by.
 pub(crate) fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { (part / whole * 1e4).round() / 1e4 } else { 0.0 }
@@ -54,6 +72,18 @@ mod tests {
         assert!((micros(1_234_567) - 1234.6).abs() < 1e-9);
         assert!((ratio(1.0, 3.0) - 0.3333).abs() < 1e-9);
         assert!(ratio(1.0, 0.0).abs() < f64::EPSILON);
+    }
+
+    #[test]
+    fn a_difference_that_is_rounding_is_none() {
+        assert_eq!(difference(0.1 + 0.2, 0.3).to_bits(), 0.0_f64.to_bits());
+        assert_eq!(rest(0.6, &[0.1, 0.2, 0.3]).to_bits(), 0.0_f64.to_bits());
+        assert!(
+            (difference(1e-9, 0.0) - 1e-9).abs() < 1e-20 && (difference(1.0, 1.000_001) + 1e-6).abs() < 1e-12
+        );
+        assert!(
+            difference(f64::INFINITY, 1.0).is_infinite() && difference(f64::INFINITY, f64::INFINITY).is_nan()
+        );
     }
 
     #[test]

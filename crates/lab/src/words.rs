@@ -1,14 +1,23 @@
 //! Numbers in words: as many digits as mean something, with their unit; and what happened when.
+//!
+//! Whatever number is given: what rounds to nothing is `0` without a sign, what is endless is `endless`, and what is no number is [`NONE`].
 
 use std::time::Duration;
 
-use crate::analyse::{Figure, Interval, Verdict};
+use crate::analyse::{Effect, Figure, Interval, Scale, Verdict};
 use crate::record::Event;
+
+/// What stands where there is no figure.
+pub(crate) const NONE: &str = "–";
+/// What is smaller has no digit that means anything: of a time in µs that are 5 ps.
+const LEAST: f64 = 5e-6;
 
 /// A time in µs: `845 µs`, `12.3 ms`, `2.98 s`.
 pub(crate) fn time(us: f64) -> String {
     let size = us.abs();
-    if size >= 999_500.0 {
+    if !us.is_finite() {
+        digits(us)
+    } else if size >= 999_500.0 {
         format!("{} s", digits(us / 1e6))
     } else if size >= 999.5 {
         format!("{} ms", digits(us / 1e3))
@@ -21,7 +30,7 @@ pub(crate) fn time(us: f64) -> String {
 pub(crate) fn stale(us: f64) -> String {
     match us {
         f64::INFINITY => "to the end".to_owned(),
-        us if us <= 0.0 => "0".to_owned(),
+        us if us < LEAST => "0".to_owned(),
         us => time(us),
     }
 }
@@ -41,11 +50,11 @@ pub(crate) fn at_least(time: Duration) -> String {
 /// A number with three digits that mean something: `0.0123`, `1.23`, `12.3`, `1234`, `12 345`.
 pub(crate) fn digits(value: f64) -> String {
     let size = value.abs();
-    if size >= 999.5 {
+    if !value.is_finite() || size >= 999.5 {
         return grouped(value);
     }
-    if size < 5e-6 {
-        return if size == 0.0 { "0".to_owned() } else { format!("{value:.1e}") };
+    if size < LEAST {
+        return "0".to_owned();
     }
     // A value that rounds up to the next power of ten has one digit less to show.
     let edges = [99.95, 9.995, 0.999_5, 0.099_95, 0.009_995, 0.000_999_5, 0.000_099_95];
@@ -53,13 +62,45 @@ pub(crate) fn digits(value: f64) -> String {
     signed(value, &format!("{size:.decimals$}"))
 }
 
-/// A number of this sign: a hyphen is no minus.
+/// A number of this sign: a hyphen is no minus, and nothing has no sign.
 fn signed(value: f64, text: &str) -> String {
-    if value < 0.0 { format!("−{text}") } else { text.to_owned() }
+    if value < 0.0 && !is_nothing(text) { format!("−{text}") } else { text.to_owned() }
+}
+
+/// All of its digits are 0.
+fn is_nothing(text: &str) -> bool {
+    let mut digits = text.chars().filter(char::is_ascii_digit).peekable();
+    digits.peek().is_some() && digits.all(|digit| digit == '0')
+}
+
+/// A change with its sign and so many digits after the point: `+1.5`, `−1.5`, `0.0`.
+pub(crate) fn change_of(value: f64, decimals: usize) -> String {
+    if !value.is_finite() {
+        return digits(value);
+    }
+    let text = format!("{:.decimals$}", value.abs());
+    let plus = if value > 0.0 && !is_nothing(&text) { "+" } else { "" };
+    format!("{plus}{}", signed(value, &text))
+}
+
+/// A change by a share: `+9.8 %`.
+pub(crate) fn change(share: f64) -> String {
+    format!("{} %", change_of(share * 100.0, 1))
+}
+
+/// So many times as much: `× 1.098`.
+pub(crate) fn factor(ratio: f64) -> String {
+    if (0.1..9.999_5).contains(&ratio) { format!("× {ratio:.3}") } else { format!("× {}", digits(ratio)) }
 }
 
 /// A whole number in groups of three.
 pub(crate) fn grouped(value: f64) -> String {
+    if value.is_nan() {
+        return NONE.to_owned();
+    }
+    if value.is_infinite() {
+        return signed(value, "endless");
+    }
     let plain = format!("{:.0}", value.abs());
     let mut text = String::new();
     for (at, digit) in plain.chars().enumerate() {
@@ -98,10 +139,21 @@ pub(crate) fn events<'a>(events: impl IntoIterator<Item = &'a Event>) -> Vec<Str
 
 /// A share as per cent: never rounded to all or nothing when it is not.
 pub(crate) fn percent(share: f64) -> String {
-    let rounded = format!("{:.2}", share * 100.0);
+    if !(share * 100.0).is_finite() {
+        return digits(share * 100.0);
+    }
+    if share < 0.0 {
+        let text = percent(-share);
+        return match (text.strip_prefix("< "), text.strip_prefix("> ")) {
+            (Some(least), _) => format!("> −{least}"),
+            (_, Some(most)) => format!("< −{most}"),
+            _ => signed(share, &text),
+        };
+    }
+    let rounded = format!("{:.2}", (share * 100.0).abs());
     match rounded.as_str() {
         "100.00" if share < 1.0 => "> 99.99 %".to_owned(),
-        "0.00" if share > 0.0 => "< 0.01 %".to_owned(),
+        "0.00" if share * 100.0 >= LEAST => "< 0.01 %".to_owned(),
         "100.00" => "100 %".to_owned(),
         "0.00" => "0 %".to_owned(),
         _ => format!("{rounded} %"),
@@ -111,7 +163,9 @@ pub(crate) fn percent(share: f64) -> String {
 /// Bytes.
 pub(crate) fn bytes(bytes: f64) -> String {
     const MIB: f64 = 1_048_576.0;
-    if bytes < 0.1 * MIB {
+    if !bytes.is_finite() {
+        digits(bytes)
+    } else if bytes < 0.1 * MIB {
         format!("{} KiB", digits(bytes / 1024.0))
     } else if bytes >= 1024.0 * MIB {
         format!("{} GiB", digits(bytes / 1024.0 / MIB))
@@ -122,6 +176,9 @@ pub(crate) fn bytes(bytes: f64) -> String {
 
 /// A figure with its unit.
 pub(crate) fn figure(kind: &Figure, value: f64) -> String {
+    if !value.is_finite() {
+        return digits(value);
+    }
     match kind {
         Figure::PerSecond => format!("{}/s", digits(value)),
         Figure::BadShare | Figure::FailureShare => percent(value),
@@ -144,8 +201,11 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
 
 /// A difference of figures, with its sign.
 pub(crate) fn difference(kind: &Figure, by: f64) -> String {
-    let sign = if by < 0.0 { '−' } else { '+' };
-    format!("{sign}{}", figure(kind, by.abs()))
+    let text = figure(kind, by.abs());
+    if by.is_nan() || is_nothing(&text) {
+        return text;
+    }
+    format!("{}{text}", if by < 0.0 { '−' } else { '+' })
 }
 
 /// An interval: `12.3 ms (12.0 … 12.9)`.
@@ -156,15 +216,27 @@ pub(crate) fn interval(kind: &Figure, interval: &Interval) -> String {
 /// A verdict in words.
 pub(crate) fn verdict(kind: &Figure, verdict: &Verdict) -> String {
     match verdict {
-        Verdict::Equivalent { margin, .. } => format!("equivalent within {}", figure(kind, *margin)),
-        Verdict::Different { by, give_or_take } => {
-            format!("different by {} ± {}", difference(kind, *by), figure(kind, *give_or_take))
+        Verdict::Equivalent { margin, .. } => format!("equivalent within {}", percent(*margin)),
+        Verdict::Different { effect } => format!("different: {}", self::effect(kind, effect)),
+        Verdict::DifferentEachRound { effect, rounds, chance } => format!(
+            "different in each of {rounds} rounds: {}; by chance alone: {}",
+            self::effect(kind, effect),
+            percent(*chance)
+        ),
+        Verdict::Inconclusive { effect: Some(effect) } => {
+            format!("inconclusive: {}", self::effect(kind, effect))
         }
-        Verdict::Inconclusive { by, give_or_take } if give_or_take.is_finite() => {
-            format!("inconclusive: {} ± {}", difference(kind, *by), figure(kind, *give_or_take))
-        }
-        Verdict::Inconclusive { .. } => "inconclusive: too few iterations".to_owned(),
+        Verdict::Inconclusive { effect: None } => "inconclusive: too few iterations".to_owned(),
     }
+}
+
+/// An effect: `× 1.098 (× 1.071 … × 1.126)`.
+fn effect(kind: &Figure, effect: &Effect) -> String {
+    let one = |value: f64| match effect.scale {
+        Scale::Ratio => factor(value),
+        Scale::Difference => difference(kind, value),
+    };
+    format!("{} ({} … {})", one(effect.point), one(effect.low), one(effect.high))
 }
 
 #[cfg(test)]
@@ -223,13 +295,89 @@ mod tests {
     #[test]
     fn verdicts_say_what_they_may() {
         let p50 = Figure::P50;
+        let ratio = Effect { scale: Scale::Ratio, point: 1.0983, low: 1.07, high: 10.26 };
         assert_eq!(
-            verdict(&p50, &Verdict::Different { by: -1200.0, give_or_take: 90.0 }),
-            "different by −1.20 ms ± 90.0 µs"
+            verdict(&p50, &Verdict::Different { effect: ratio }),
+            "different: × 1.098 (× 1.070 … × 10.3)"
         );
         assert_eq!(
-            verdict(&p50, &Verdict::Inconclusive { by: 0.0, give_or_take: f64::INFINITY }),
+            verdict(&p50, &Verdict::DifferentEachRound { effect: ratio, rounds: 3, chance: 0.25 }),
+            "different in each of 3 rounds: × 1.098 (× 1.070 … × 10.3); by chance alone: 25.00 %"
+        );
+        let difference = Effect { scale: Scale::Difference, point: -1200.0, low: -1290.0, high: 0.0 };
+        assert_eq!(
+            verdict(&p50, &Verdict::Inconclusive { effect: Some(difference) }),
+            "inconclusive: −1.20 ms (−1.29 ms … 0 µs)"
+        );
+        assert_eq!(
+            verdict(&p50, &Verdict::Inconclusive { effect: None }),
             "inconclusive: too few iterations"
         );
+        assert_eq!(verdict(&p50, &Verdict::Equivalent { margin: 0.05, p: 0.01 }), "equivalent within 5.00 %");
+    }
+
+    /// Every way in which a figure is written.
+    fn written(value: f64) -> Vec<String> {
+        let kinds = [
+            Figure::P50,
+            Figure::PerSecond,
+            Figure::BadShare,
+            Figure::Cores(String::new()),
+            Figure::Memory(String::new()),
+            Figure::MemoryGrowth(String::new()),
+            Figure::FloodAdmitted,
+            Figure::CpuPerRequest(String::new()),
+        ];
+        let mut all = vec![
+            time(value),
+            digits(value),
+            grouped(value),
+            percent(value),
+            bytes(value),
+            change(value),
+            change_of(value, 0),
+            factor(value),
+            stale(value),
+        ];
+        all.extend(kinds.iter().flat_map(|kind| [figure(kind, value), difference(kind, value)]));
+        all
+    }
+
+    #[test]
+    fn what_is_nothing_has_no_sign_and_what_is_no_number_is_not_printed() {
+        for value in [0.0, -0.0, 1.1e-13, -1.1e-13, f64::MIN_POSITIVE, -4e-9] {
+            for text in written(value) {
+                assert!(is_nothing(&text) && !text.contains(['−', '+', '-', '<']), "{value:e}: {text}");
+            }
+        }
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            for text in written(value) {
+                assert!(!text.contains("NaN") && !text.contains("inf"), "{value}: {text}");
+            }
+        }
+        assert_eq!(
+            (time(-1.1e-13), difference(&Figure::P50, -1.1e-13)),
+            ("0 µs".to_owned(), "0 µs".to_owned())
+        );
+        assert_eq!(
+            (change(-0.0004), change(-0.04), change(0.04)),
+            ("0.0 %".into(), "−4.0 %".into(), "+4.0 %".into())
+        );
+        assert_eq!(
+            (percent(-0.5), grouped(-0.2), bytes(f64::NAN)),
+            ("−50.00 %".into(), "0".into(), "–".into())
+        );
+        assert_eq!(percent(-0.000_001), "> −0.01 %");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_figure_is_written_as_programs_write_them(value in proptest::num::f64::ANY) {
+            for text in written(value) {
+                let signed_nothing = text.starts_with(['−', '+']) && is_nothing(&text);
+                proptest::prop_assert!(!signed_nothing && !text.contains('-') && !text.contains("NaN") && !text.contains("inf"), "{:e}: {}", value, text);
+                proptest::prop_assert!(!text.contains("e-") && !text.contains("e1"), "{:e}: {}", value, text);
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@
 use serde::Serialize;
 
 use super::median::{Interval, interval, median, paired_difference};
+use crate::units;
 
 /// The cost of one hop.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -52,7 +53,8 @@ pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
     }];
     for pair in rungs.windows(2) {
         let pairs = zip(&pair[0].1, &pair[1].1, rounds);
-        let differences: Vec<f64> = pairs.iter().map(|(without, with)| with - without).collect();
+        let differences: Vec<f64> =
+            pairs.iter().map(|(without, with)| units::difference(*with, *without)).collect();
         let interval = paired_difference(&pairs);
         shares.push(Share {
             hop: pair[1].0.clone(),
@@ -62,9 +64,9 @@ pub fn attribute(rungs: &[(String, Vec<f64>)]) -> Option<Attribution> {
         });
     }
     let whole = median(&last.1[..rounds]);
-    let sum: f64 = shares.iter().map(|share| share.adds).sum();
+    let parts: Vec<f64> = shares.iter().map(|share| share.adds).collect();
     let added = paired_difference(&zip(&first.1, &last.1, rounds));
-    Some(Attribution { shares, whole, added, rest: whole - sum, rounds })
+    Some(Attribution { shares, whole, added, rest: units::rest(whole, &parts), rounds })
 }
 
 fn zip(a: &[f64], b: &[f64], rounds: usize) -> Vec<(f64, f64)> {
@@ -108,6 +110,14 @@ mod tests {
             assert!(found.rest.abs() < 3.0 && found.rounds == 10, "{found:?}");
         }
         assert!(held >= 30 && invented <= 5, "{held} of 40 runs held all three, {invented} made up a cost");
+    }
+
+    #[test]
+    fn parts_that_are_the_whole_but_for_rounding_leave_nothing() {
+        let rungs = [("service", 0.1), ("gateway", 0.3), ("authentication", 0.6)];
+        let rungs = rungs.map(|(name, figure)| (name.to_owned(), vec![figure; 5]));
+        let found = attribute(&rungs).unwrap();
+        assert_eq!(found.rest.to_bits(), 0, "{:e}", found.rest);
     }
 
     #[test]

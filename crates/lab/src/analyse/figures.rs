@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::CpuUse;
 use crate::record::{Class, Component, Distribution, Iteration, Outcome, Variant};
 use crate::units::whole;
 
@@ -101,17 +102,14 @@ impl Figure {
             Self::BadShare => {
                 let all = ended(iteration) + iteration.unsent as f64;
                 let ok = iteration.count(Outcome::Ok) as f64;
-                (all > 0.0).then(|| 1.0 - ok / all)
+                (all > 0.0).then(|| (all - ok) / all)
             }
-            Self::CpuPerRequest(name) => {
-                let rate = ended(iteration) / iteration.seconds;
-                (rate > 0.0).then(|| cores(iteration, name)).flatten().map(|cores| cores / rate * 1e6)
-            }
+            Self::CpuPerRequest(name) => per_request(iteration, &CpuUse::of(iteration, name)?),
             Self::CpuTogether(names) => {
-                let each = names.iter().map(|name| Self::CpuPerRequest(name.clone()).of(iteration));
-                each.sum::<Option<f64>>().filter(|_| !names.is_empty())
+                let each = names.iter().map(|name| CpuUse::of(iteration, name));
+                per_request(iteration, &CpuUse::together(&each.collect::<Option<Vec<_>>>()?)?)
             }
-            Self::Cores(name) => cores(iteration, name),
+            Self::Cores(name) => CpuUse::of(iteration, name)?.cores(),
             Self::Refused(share) => {
                 let refused = iteration.latency(Outcome::Refused).filter(|latency| !latency.is_empty());
                 refused.map(|latency| latency.micros(f64::from(*share) / 1e5))
@@ -209,12 +207,10 @@ fn most_memory(iteration: &Iteration, name: &str, from: f64, until: f64) -> Opti
     inside.map(|sample| sample.rss_bytes).max().map(|bytes| bytes as f64)
 }
 
-fn cores(iteration: &Iteration, name: &str) -> Option<f64> {
-    let component = iteration.watched(name)?;
-    let (from, until) = window(iteration, component)?;
-    let wall = (until.at_ms - from.at_ms) as f64;
-    let used = (until.user_ms + until.system_ms).saturating_sub(from.user_ms + from.system_ms) as f64;
-    (wall > 0.0).then(|| used / wall)
+/// What a request costs, µs; `None` where the window does not tell.
+fn per_request(iteration: &Iteration, cpu: &CpuUse) -> Option<f64> {
+    let rate = ended(iteration) / iteration.seconds;
+    (rate > 0.0).then(|| cpu.exact_cores()).flatten().map(|cores| cores / rate * 1e6)
 }
 
 /// First and last look at a component inside the measured window. A run whose looks are too rare has none.
@@ -278,6 +274,7 @@ mod tests {
                 name: "gateway".to_owned(),
                 cpu_limit_cores: None,
                 memory_limit_bytes: None,
+                cpu_error_us: None,
                 samples: vec![look(0, 0), look(1000, 500), look(3000, 1500), look(9000, 9000)],
                 counters: BTreeMap::new(),
                 ended: false,
@@ -314,6 +311,7 @@ mod tests {
             max_us: Some(9.0),
             per_s: None,
             percentiles,
+            sent_percentiles: Vec::new(),
         });
         assert_eq!(Figure::P50.of(&summary), Some(7.0));
         assert_eq!(Figure::P99.of(&summary), None);

@@ -2,8 +2,9 @@
 //!
 //! Owns: which [`Figure`] a [`Measure`] is, and what it is beside another variant. Does not own: the bounds that a figure is held to.
 
-use super::{Figure, staleness_by_place};
+use super::{CpuUse, Figure, staleness_by_place};
 use crate::record::{Measure, Record, Variant};
+use crate::units;
 
 /// What a figure is compared with: the same figure of another variant, in the same round, because a machine drifts between two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,16 +30,21 @@ pub fn by_round(
         let variant = record.variant(name).ok_or_else(|| format!("there is no figure of `{name}`"))?;
         let values = measured(variant, measure);
         if values.is_empty() {
-            return Err(format!("no round of `{name}` has its {measure}{}", hint(variant, measure)));
+            return Err(format!(
+                "no round of `{name}` has its {measure}{}{}",
+                hint(variant, measure),
+                why_no_cpu(variant, measure, None)
+            ));
         }
         if let Some(number) = lacking(variant, measure, &values) {
-            return Err(format!("round {number} of `{name}` has no {measure}: nothing is known of it"));
+            let why = why_no_cpu(variant, measure, Some(number));
+            return Err(format!("round {number} of `{name}` has no {measure}: nothing is known of it{why}"));
         }
         Ok(values)
     };
     let own = figures(of)?;
     let (name, how): (_, fn(f64, f64) -> Option<f64>) = match beside {
-        Beside::Minus(name) => (name, |own, other| Some(own - other)),
+        Beside::Minus(name) => (name, |own, other| Some(units::difference(own, other))),
         // Something over nothing is endless; nothing over nothing is the same.
         Beside::Over(name) => (name, |own, other| match (own > 0.0, other > 0.0) {
             (_, true) => Some(own / other),
@@ -82,6 +88,22 @@ fn hint(variant: &Variant, measure: &Measure) -> String {
         Some(name) if !known.contains(&name) => format!("; it has {}", known.join(", ")),
         _ => String::new(),
     }
+}
+
+/// Why a round has no figure of CPU, where it was counted: of the round that is meant, or the first.
+fn why_no_cpu(variant: &Variant, measure: &Measure, round: Option<u32>) -> String {
+    let names = match measure {
+        Measure::Cpu { component } => vec![component.clone()],
+        Measure::PathCpu => variant.working(),
+        _ => return String::new(),
+    };
+    let mut rounds = variant.iterations.iter().filter(|one| round.is_none_or(|round| one.number == round));
+    let counted = rounds.find_map(|iteration| {
+        names.iter().find_map(|name| {
+            Some((name, CpuUse::of(iteration, name)?)).filter(|(_, cpu)| cpu.exact_cores().is_none())
+        })
+    });
+    counted.map_or_else(String::new, |(name, cpu)| format!("; `{name}`: {}", cpu.why_not()))
 }
 
 /// A figure by number of iteration, for every iteration that has it; once for all (0) a count, which repeats, and staleness, of which an iteration sees few

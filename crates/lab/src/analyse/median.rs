@@ -8,6 +8,8 @@
 
 use serde::Serialize;
 
+use crate::units;
+
 /// Fewest observations an interval is given for: five reach 93.75 %.
 pub const LEAST_PAIRS: usize = 5;
 /// An interval is as narrow as it can be with no less than this, where there are enough observations.
@@ -95,7 +97,7 @@ fn ends(observations: usize) -> (usize, f64) {
 
 /// The interval of the median of `b − a` over pairs; `None` for fewer than [`LEAST_PAIRS`].
 pub fn paired_difference(pairs: &[(f64, f64)]) -> Option<Interval> {
-    let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
+    let differences: Vec<f64> = pairs.iter().map(|(a, b)| units::difference(*b, *a)).collect();
     interval(&differences)
 }
 

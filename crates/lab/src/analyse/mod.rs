@@ -8,6 +8,7 @@
 //! each other are compared as pairs, which takes slow drift of the machine out of the difference.
 
 mod attribution;
+mod cpu;
 mod equivalence;
 mod figures;
 mod knee;
@@ -18,7 +19,8 @@ mod outlier;
 mod staleness;
 
 pub use attribution::{Attribution, Share, attribute};
-pub use equivalence::{Verdict, compare_paired};
+pub use cpu::CpuUse;
+pub use equivalence::{Effect, Scale, Verdict, compare_paired};
 pub(crate) use figures::window;
 pub use figures::{Figure, figures, paired, pooled};
 pub use knee::{Course, Knee, Load, course, find_knee};

@@ -24,15 +24,18 @@ const OUT: &str = "lab-report";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
-  postern lab run --scenario paths --quick             about a minute: direct, fused, 3x, Envoy, HAProxy, for opaque tokens and JWTs
-  postern lab run --scenario cpu-limit                 what a CPU limit does to the process that authenticates
-  postern lab run --topology fused --out today         one topology under a closed loop and at a rate that it can serve
-  postern lab run --scenario mine.toml --topology 3x   only its variants of one topology
-  postern lab run --list                               scenarios and topologies that ship
+Examples:
+  postern lab run --scenario paths --quick            every path to a service, in about a minute
+  postern lab run --scenario cpu-limit                what a CPU limit does to authentication
+  postern lab run --topology fused --out today        a closed loop, and a rate that it can serve
+  postern lab run --scenario mine.toml --topology 3x  only its variants of one topology
+  postern lab run --list                              scenarios and topologies that ship
 
-Programs that take part are found in the search path, or named with --program. Ctrl-C ends the programs and still reports.
-Exit codes: 0 everything was measured, in every round, and every target of the scenario is met, 1 not so (the report says what), or the run was ended
-early, 3 nothing was measured.")]
+Programs that take part are found in the search path, or named with --program. Ctrl-C ends the
+programs and still reports.
+
+Exit codes: 0 everything was measured, in every round, and every target of the scenario is met,
+1 not so (the report says what), or the run was ended early, 3 nothing was measured.")]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(super) struct Run {
     /// A scenario that ships, or a TOML file; without one, one topology is measured

@@ -5,20 +5,23 @@
 //! out of the difference; between records they did not, and the sheet says so.
 
 use super::render::{Block, Case, Section, Sheet, Table, Warning, Weight, words};
-use super::report::{LATENCIES, machine, of_run};
+use super::report::{LATENCIES, load, machine, of_run};
 use super::warnings::warnings;
 use crate::analyse::{
-    Figure, Interval, Verdict, compare_paired, figures, interval, median, paired, paired_difference,
+    CpuUse, Figure, Interval, Verdict, compare_paired, figures, interval, median, paired, paired_difference,
     paired_ratio,
 };
 use crate::diagnose;
 use crate::record::{Finding, Record, Variant};
+use crate::units;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Side<'a> {
     /// How the sheet calls it.
     pub name: &'a str,
+    /// The file of the run: what errors call it.
+    pub file: &'a str,
     /// The run.
     pub record: &'a Record,
     /// Only this variant; otherwise every one that the other side has under the same name.
@@ -36,10 +39,10 @@ pub struct Terms {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum CompareError {
     /// A variant that was asked for is not there.
-    #[error("`{side}` has no variant `{variant}`; it has {known}")]
+    #[error("`{file}` has no variant `{variant}`; it has {known}")]
     NoVariant {
-        /// Where.
-        side: String,
+        /// In which file.
+        file: String,
         /// Which.
         variant: String,
         /// What there is.
@@ -48,7 +51,7 @@ pub enum CompareError {
     /// No variant is in both.
     #[error("no variant of `{a}` ({in_a}) is in `{b}` ({in_b}) too: name one of each")]
     NothingInCommon {
-        /// One side.
+        /// One file.
         a: String,
         /// Its variants.
         in_a: String,
@@ -90,7 +93,7 @@ pub fn compare_figure(a: &Variant, b: &Variant, figure: &Figure, terms: Terms) -
         b: median(&of_b),
         difference: paired_difference(&pairs),
         ratio: paired_ratio(&pairs),
-        verdict: compare_paired(&pairs, usual.abs() * terms.margin),
+        verdict: compare_paired(&pairs, terms.margin),
     })
 }
 
@@ -127,8 +130,26 @@ pub fn compare(a: Side<'_>, b: Side<'_>, terms: Terms) -> Result<Sheet, CompareE
         }
         sheet.section(section);
     }
+    sheet.section(reading(terms));
     sheet.section(what_ran(a, b));
     Ok(sheet)
+}
+
+/// How to read a verdict.
+fn reading(terms: Terms) -> Section {
+    let mut section = Section::new("How to read the verdicts");
+    let margin = words::percent(terms.margin);
+    section.text(format!(
+        "Rounds are compared in pairs, B ÷ A: × 1.100 is 10 % more. Equivalent: two one-sided t tests at 5 % refuse a difference of {margin} or more. \
+         Different: the 95 % interval of the mean ratio, in parentheses, leaves out × 1. Both need three rounds, and assume that ratios of rounds scatter \
+         evenly around the true one."
+    ));
+    section.text(format!(
+        "Different in each round: every round differs by more than {margin} to the same side, and no round of A reaches a round of B. That assumes \
+         nothing; least and most of the rounds stand beside it, and how often chance alone would put so many rounds on one side. Inconclusive: \
+         a difference and none are both possible."
+    ));
+    section
 }
 
 /// What ran on both sides, on what.
@@ -167,7 +188,7 @@ fn names(record: &Record) -> String {
 fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Variant)>, CompareError> {
     let find = |side: Side<'a>, name: &str| {
         side.record.variant(name).ok_or_else(|| CompareError::NoVariant {
-            side: side.name.to_owned(),
+            file: side.file.to_owned(),
             variant: name.to_owned(),
             known: names(side.record),
         })
@@ -184,9 +205,9 @@ fn variants<'a>(a: Side<'a>, b: Side<'a>) -> Result<Vec<(&'a Variant, &'a Varian
     let common: Vec<_> = common.collect();
     if common.is_empty() {
         return Err(CompareError::NothingInCommon {
-            a: a.name.to_owned(),
+            a: a.file.to_owned(),
             in_a: names(a.record),
-            b: b.name.to_owned(),
+            b: b.file.to_owned(),
             in_b: names(b.record),
         });
     }
@@ -242,7 +263,7 @@ fn differences(a: Side<'_>, b: Side<'_>, pairs: &[(&Variant, &Variant)], same_ru
             Case {
                 of: String::new(),
                 about,
-                evidence: format!("the loads differ: {:?} and {:?}", left.load, right.load),
+                evidence: format!("the loads differ: {}; {}", load(&left.load), load(&right.load)),
             }
         })
         .collect();
@@ -278,7 +299,10 @@ fn shared_figures(a: &Variant, b: &Variant) -> Vec<Figure> {
 fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
     let mut table = Table::new("Medians over iterations", ["figure", "A", "B", "B − A", "B ÷ A", "verdict"]);
     for figure in shared_figures(a, b) {
-        let Some(found) = compare_figure(a, b, &figure, terms) else { continue };
+        let Some(found) = compare_figure(a, b, &figure, terms) else {
+            table.rows.extend(untold(a, b, &figure));
+            continue;
+        };
         let with = |value: f64, of: Option<Interval>| {
             format!(
                 "{}\n{}",
@@ -290,18 +314,36 @@ fn overview(a: &Variant, b: &Variant, terms: Terms) -> Table {
         let difference = found.difference.map_or(String::new(), |of| {
             format!("{} … {}", words::difference(&figure, of.low), words::difference(&figure, of.high))
         });
-        let ratio = if found.a > 0.0 { format!("{:.3}", found.b / found.a) } else { "–".to_owned() };
-        let ratio_between = found.ratio.map_or(String::new(), |of| format!("{:.3} … {:.3}", of.low, of.high));
+        let ratio = if found.a > 0.0 { words::factor(found.b / found.a) } else { "–".to_owned() };
+        let ratio_between = found
+            .ratio
+            .map_or(String::new(), |of| format!("{} … {}", words::factor(of.low), words::factor(of.high)));
         table.row(vec![
             figure.to_string(),
             with(found.a, own(a)),
             with(found.b, own(b)),
-            format!("{}\n{difference}", words::difference(&figure, found.b - found.a)),
+            format!("{}\n{difference}", words::difference(&figure, units::difference(found.b, found.a))),
             format!("{ratio}\n{ratio_between}"),
             verdict(&found, [a, b]),
         ]);
     }
     table
+}
+
+/// A row for CPU that the looks of one side do not tell, with the reason; none for what is not there at all.
+fn untold(a: &Variant, b: &Variant, figure: &Figure) -> Option<Vec<String>> {
+    let Figure::CpuPerRequest(name) = figure else { return None };
+    let why = |(side, variant): (&str, &Variant)| {
+        let first = variant.iterations.iter().find_map(|iteration| CpuUse::of(iteration, name))?;
+        figures(variant, figure).is_empty().then(|| format!("not measured in {side}: {}", first.why_not()))
+    };
+    let why = [("A", a), ("B", b)].into_iter().find_map(why)?;
+    let shown = |variant: &Variant| {
+        let known = figures(variant, figure);
+        if known.is_empty() { words::NONE.to_owned() } else { words::figure(figure, median(&known)) }
+    };
+    let none = || words::NONE.to_owned();
+    Some(vec![figure.to_string(), shown(a), shown(b), none(), none(), why])
 }
 
 /// A verdict in words. Where nothing went wrong on either side, in any iteration, there is no margin to be within.
@@ -321,13 +363,12 @@ fn by_iteration(a: &Variant, b: &Variant, figure: &Figure) -> Table {
         Some((left.number, figure.of(left)?, figure.of(right)?))
     });
     for (number, left, right) in both {
-        let percent =
-            if left > 0.0 { format!("{:+.1} %", (right / left - 1.0) * 100.0) } else { "–".to_owned() };
+        let percent = if left > 0.0 { words::change(right / left - 1.0) } else { "–".to_owned() };
         table.row(vec![
             number.to_string(),
             words::figure(figure, left),
             words::figure(figure, right),
-            words::difference(figure, right - left),
+            words::difference(figure, units::difference(right, left)),
             percent,
         ]);
     }

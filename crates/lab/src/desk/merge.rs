@@ -103,15 +103,19 @@ fn delay_run(variant: &mut Variant, shift: u64) {
 /// What has to be the same in both.
 fn agree(a: &Record, b: &Record) -> Result<(), String> {
     let same = |what: &str, a: &Option<String>, b: &Option<String>| {
-        if a == b { Ok(()) } else { Err(format!("its {what} is {b:?}, not {a:?}")) }
+        let told =
+            |one: &Option<String>| one.as_ref().map_or("not known".to_owned(), |one| format!("`{one}`"));
+        if a == b { Ok(()) } else { Err(format!("its {what} is {}, not {}", told(b), told(a))) }
     };
     same("scenario", &a.run.scenario, &b.run.scenario)?;
     same("commit", &a.run.commit, &b.run.commit)?;
     same("configuration", &a.run.configuration, &b.run.configuration)?;
-    let names =
-        |record: &Record| record.variants.iter().map(|variant| variant.name.clone()).collect::<Vec<_>>();
+    let names = |record: &Record| {
+        let names = record.variants.iter().map(|variant| format!("`{}`", variant.name));
+        names.collect::<Vec<_>>().join(", ")
+    };
     if names(a) != names(b) {
-        return Err(format!("its variants are {:?}, not {:?}", names(b), names(a)));
+        return Err(format!("its variants are {}, not {}", names(b), names(a)));
     }
     if a.ladders != b.ladders || a.sweeps != b.sweeps || a.comparisons != b.comparisons {
         return Err("its ladders, sweeps or comparisons are others".to_owned());
@@ -120,15 +124,12 @@ fn agree(a: &Record, b: &Record) -> Result<(), String> {
 }
 
 fn add_variant(into: &mut Variant, from: Variant) -> Result<(), String> {
-    let numbers =
-        |variant: &Variant| variant.iterations.iter().map(|iteration| iteration.number).collect::<Vec<_>>();
+    let numbers = |variant: &Variant| {
+        let numbers = variant.iterations.iter().map(|iteration| iteration.number.to_string());
+        numbers.collect::<Vec<_>>().join(", ")
+    };
     if numbers(into) != numbers(&from) {
-        return Err(format!(
-            "iterations of `{}` are {:?}, not {:?}",
-            into.name,
-            numbers(&from),
-            numbers(into)
-        ));
+        return Err(format!("iterations of `{}` are {}, not {}", into.name, numbers(&from), numbers(into)));
     }
     if into.load.arrivals != from.load.arrivals || into.load.flow != from.load.flow {
         return Err(format!("the load of `{}` is of another kind", into.name));

@@ -134,8 +134,7 @@ fn differences(subject: &Subject<'_>, place: usize) -> Vec<String> {
         }
         let per_request =
             |counter: Counter| looks.iter().map(|look| look.per_request(counter)).collect::<Vec<_>>();
-        let cost: Vec<Option<f64>> =
-            per_request(view::cpu).into_iter().map(|ms| ms.map(|ms| ms * 1e3)).collect();
+        let cost: Vec<Option<f64>> = looks.iter().map(view::Seen::cpu_per_request).collect();
         tell(&format!("CPU per request of `{name}`"), &cost, words::time);
         tell(&format!("switches per request of `{name}`"), &per_request(view::switches), words::digits);
         let opened = per_request(|sample| sample.connections_opened);

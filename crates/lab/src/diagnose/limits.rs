@@ -63,7 +63,7 @@ fn implied(variant: &Variant, name: &str, limit: f64) -> String {
         let ended: u64 = look.iteration.classes.iter().map(|class| class.count).sum();
         let share = look.iteration.count(Outcome::Ok) as f64 / ended.max(1) as f64;
         rates.push(view::served(look.iteration) * share);
-        let cost = look.per_request(view::cpu).map(|ms| ms * 1e3 / share);
+        let cost = look.cpu_per_request().map(|us| us / share);
         costs.extend(cost.filter(|cost| *cost > 0.0 && cost.is_finite()));
     }
     let Some(cost) = middle(&costs) else { return String::new() };
@@ -83,7 +83,7 @@ fn by_ablation(subject: &Subject<'_>, name: &str) -> Option<String> {
         return None;
     }
     let limit = looks.iter().find_map(|look| look.component.cpu_limit_cores)?;
-    let cores = middle(&looks.iter().map(Seen::cores).collect::<Vec<_>>())?;
+    let cores = middle(&looks.iter().filter_map(Seen::cores).collect::<Vec<_>>())?;
     let (rate, latency) = (typical(variant, &Figure::PerSecond)?, typical(variant, &Figure::P50)?);
     if cores < USED * limit {
         return None;
@@ -185,7 +185,7 @@ pub(super) fn core_starved(subject: &Subject<'_>) -> Vec<Finding> {
             .filter(|look| look.iteration.number == iteration.number)
             .collect();
         let own = iteration.generator.as_ref().filter(|_| together);
-        let servers: f64 = looks.iter().map(Seen::cores).sum();
+        let Some(servers) = looks.iter().map(Seen::cores).sum::<Option<f64>>() else { continue };
         let used = servers + own.and_then(|own| own.cpu_share).unwrap_or(0.0);
         let taken: f64 = looks
             .iter()

@@ -131,11 +131,11 @@ fn in_pauses<'a>(variant: &'a Variant, paused: &[(&Iteration, Vec<Stretch>)]) ->
                 let inside = look.looks().filter(|sample| (*from..=*until).contains(&sample.at_ms)).count();
                 let ends = look.at(*from as f64, view::cpu).zip(look.at(*until as f64, view::cpu));
                 let Some((before, after)) = ends.filter(|_| inside > 0) else { continue };
-                used += after - before;
+                used += (after - before) / 1e3;
                 time += (until - from) as f64;
             }
             if of.is_some() {
-                all += look.grown(view::cpu).unwrap_or(0.0);
+                all += look.grown(view::cpu).unwrap_or(0.0) / 1e3;
                 whole += look.seconds() * 1e3;
             }
         }

@@ -2,7 +2,7 @@
 //!
 //! Owns: the reading of an iteration in pieces. Does not own: conclusions. Nothing here is 0 because it is not known.
 
-use crate::analyse::{Figure, figures, median, window};
+use crate::analyse::{CpuUse, Figure, figures, median, window};
 use crate::record::{Component, Iteration, Sample, Slice, Variant};
 use crate::units::whole;
 
@@ -20,13 +20,13 @@ pub(super) struct Seen<'a> {
 /// A counter of a sample that is not always observed.
 pub(super) type Counter = fn(&Sample) -> Option<u64>;
 
-/// CPU so far, ms.
+/// CPU so far, µs.
 #[expect(
     clippy::unnecessary_wraps,
     reason = "it is one of the counters, some of which are not always observed"
 )]
 pub(super) fn cpu(sample: &Sample) -> Option<u64> {
-    Some(sample.user_ms + sample.system_ms)
+    Some(sample.cpu_so_far_us())
 }
 
 /// All switches so far.
@@ -59,9 +59,15 @@ impl Seen<'_> {
         Some(counter(self.last)?.saturating_sub(counter(self.first)?) as f64)
     }
 
-    /// Cores in use on average.
-    pub(super) fn cores(&self) -> f64 {
-        self.grown(cpu).unwrap_or(0.0) / 1e3 / self.seconds()
+    /// Cores in use on average; `None` where the looks do not tell.
+    pub(super) fn cores(&self) -> Option<f64> {
+        CpuUse::between(self.component, self.first, self.last)?.cores()
+    }
+
+    /// CPU per request, µs; `None` where the looks do not tell.
+    pub(super) fn cpu_per_request(&self) -> Option<f64> {
+        let used = CpuUse::between(self.component, self.first, self.last)?;
+        used.exact_cores().and_then(|_| self.per_request(cpu))
     }
 
     /// Requests that the variant's target ended between the two looks.

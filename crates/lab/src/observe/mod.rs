@@ -21,6 +21,7 @@ pub use process::{ObserveError, Usage};
 pub(crate) use connections::Accepted;
 pub(crate) use process::Tree;
 
+use crate::analyse::CpuUse;
 use crate::units::{nanos, ratio, seconds};
 
 /// Time between two samples. Shorter than the kernel's accounting of a stall anyone would feel, and cheap: about
@@ -72,10 +73,12 @@ pub struct Observation {
     pub cpu_user_s: f64,
     /// Seconds of CPU in the kernel in the window.
     pub cpu_system_s: f64,
-    /// Cores in use on average: user and system time over wall time.
-    pub cpu_cores: f64,
-    /// User and system microseconds per request, when requests were counted.
+    /// Cores in use on average: user and system time over wall time; absent where the window is too short to tell.
+    pub cpu_cores: Option<f64>,
+    /// User and system microseconds per request, when requests were counted; absent where the window is too short to tell.
     pub cpu_us_per_request: Option<f64>,
+    /// The CPU of the window is off by this many seconds at most.
+    pub cpu_error_s: f64,
     /// Largest resident memory, bytes.
     pub rss_max_bytes: u64,
     /// Resident memory at the end of the window, bytes.
@@ -104,18 +107,22 @@ impl Series {
         };
         let wall = seconds((last.at_ms - first.at_ms) * 1_000_000);
         let used = last.usage.since(&first.usage);
-        let cpu = used.user_ms + used.system_ms;
-        let cores = ratio(cpu as f64 / 1e3, wall);
+        let cpu = CpuUse {
+            used_us: used.cpu_ns as f64 / 1e3,
+            error_us: used.cpu_error_ns as f64 / 1e3,
+            wall_us: wall * 1e6,
+        };
         Observation {
             name: self.watched.name.clone(),
             pid: self.watched.pid,
             seconds: wall,
             cpu_user_s: used.user_ms as f64 / 1e3,
             cpu_system_s: used.system_ms as f64 / 1e3,
-            cpu_cores: cores,
+            cpu_cores: cpu.cores().map(|cores| ratio(cores, 1.0)),
             cpu_us_per_request: rate
                 .filter(|rate| *rate > 0.0)
-                .map(|rate| (cores / rate * 1e8).round() / 1e2),
+                .and_then(|rate| Some((cpu.exact_cores()? / rate * 1e8).round() / 1e2)),
+            cpu_error_s: seconds(used.cpu_error_ns),
             rss_max_bytes: inside.iter().map(|sample| sample.usage.rss_bytes).max().unwrap_or(0),
             rss_last_bytes: last.usage.rss_bytes,
             threads_max: inside.iter().map(|sample| sample.usage.threads).max().unwrap_or(0),
@@ -190,8 +197,9 @@ impl Sampler {
         let now = Instant::now();
         // From the time that was planned, so that intervals do not add up their own delays.
         self.next = (self.next + self.interval).max(now);
-        let at_ms = nanos(now.saturating_duration_since(self.origin)) / 1_000_000;
         for (tree, series) in self.trees.iter_mut().zip(&mut self.series) {
+            // Its own moment: the trees before it took their time.
+            let at_ms = nanos(self.origin.elapsed()) / 1_000_000;
             match tree.read() {
                 Some(usage) if !series.ended => series.samples.push(Sample { at_ms, usage }),
                 _ => series.ended = true,
@@ -215,7 +223,8 @@ mod tests {
     use super::*;
 
     fn sample(at_ms: u64, user_ms: u64, rss_bytes: u64) -> Sample {
-        Sample { at_ms, usage: Usage { user_ms, rss_bytes, threads: 2, ..Usage::default() } }
+        let cpu = Usage { cpu_ns: user_ms * 1_000_000, cpu_error_ns: 4_000_000, ..Usage::default() };
+        Sample { at_ms, usage: Usage { user_ms, rss_bytes, threads: 2, ..cpu } }
     }
 
     fn series(samples: Vec<Sample>) -> Series {
@@ -228,16 +237,32 @@ mod tests {
             series(vec![sample(0, 0, 9), sample(1000, 100, 5), sample(2000, 600, 7), sample(3000, 5000, 8)]);
         let seen = series.over(Duration::from_secs(1), Duration::from_secs(2), Some(10_000.0));
         assert!((seen.cpu_user_s - 0.5).abs() < 1e-9);
-        assert!((seen.cpu_cores - 0.5).abs() < 1e-9);
+        assert!((seen.cpu_cores.unwrap() - 0.5).abs() < 1e-9 && (seen.cpu_error_s - 0.004).abs() < 1e-9);
         assert_eq!(seen.cpu_us_per_request, Some(50.0));
         assert_eq!((seen.rss_max_bytes, seen.rss_last_bytes, seen.threads_max), (7, 7, 2));
+    }
+
+    #[test]
+    fn a_window_too_short_for_the_clock_has_no_figure_of_cpu() {
+        let over = |ms: u64, used_ms: u64| {
+            let series = series(vec![sample(0, 0, 9), sample(ms, used_ms, 9)]);
+            let seen = series.over(Duration::ZERO, Duration::from_millis(ms), Some(100.0));
+            (seen.cpu_cores, seen.cpu_us_per_request)
+        };
+        assert_eq!(over(35, 5), (None, None), "5 ± 4 ms");
+        assert_eq!(
+            over(1000, 5),
+            (Some(0.005), None),
+            "few cores, as near as that; but not what a request takes"
+        );
+        assert_eq!(over(1000, 500), (Some(0.5), Some(5000.0)));
     }
 
     #[test]
     fn a_window_without_samples_is_zero() {
         let seen =
             series(vec![sample(0, 50, 9)]).over(Duration::from_secs(5), Duration::from_secs(6), Some(1.0));
-        assert!(seen.seconds.abs() < 1e-9 && seen.cpu_cores.abs() < 1e-9);
+        assert!(seen.seconds.abs() < 1e-9 && seen.cpu_cores.is_none());
         assert_eq!(seen.rss_max_bytes, 0);
     }
 

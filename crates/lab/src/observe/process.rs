@@ -1,9 +1,17 @@
-//! Reads what a process and its descendants have used from `/proc` (see proc(5)).
+//! Reads what a process and its descendants have used from `/proc` (see proc(5)), and their CPU from their clocks.
+//!
+//! How exact CPU is. A process's CPU clock (`clock_getcpuclockid(3)`) counts nanoseconds of all of its threads, ended ones included. The kernel adds a thread's
+//! time when it leaves its core and with each tick, so a look sees up to a tick too little of each thread that runs just then ([`tick_ns`]).
+//! Where a process has no such clock, `/proc/PID/stat` counts time in user mode and in the kernel, each cut to whole clock ticks (10 ms). [`Usage::cpu_error_ns`]
+//! is what a difference of two looks may be off by, at most.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::sync::LazyLock;
 
+use nix::time::ClockId;
+use nix::unistd::Pid;
 use rustix::param::clock_ticks_per_second;
 use serde::Serialize;
 
@@ -25,6 +33,10 @@ pub struct Usage {
     pub user_ms: u64,
     /// CPU in the kernel, milliseconds.
     pub system_ms: u64,
+    /// CPU in either mode, nanoseconds.
+    pub cpu_ns: u64,
+    /// A difference to another look at `cpu_ns` is off by this much at most, nanoseconds.
+    pub cpu_error_ns: u64,
     /// Resident memory, bytes. Of what processes of a tree may share (programs' files, segments of shared memory) the most that one
     /// of them has counts, once: a server of many processes would seem to have its cache as many times.
     pub rss_bytes: u64,
@@ -50,6 +62,8 @@ impl Usage {
         Self {
             user_ms: self.user_ms.saturating_sub(earlier.user_ms),
             system_ms: self.system_ms.saturating_sub(earlier.system_ms),
+            cpu_ns: self.cpu_ns.saturating_sub(earlier.cpu_ns),
+            cpu_error_ns: self.cpu_error_ns.max(earlier.cpu_error_ns),
             voluntary_switches: self.voluntary_switches.saturating_sub(earlier.voluntary_switches),
             involuntary_switches: self.involuntary_switches.saturating_sub(earlier.involuntary_switches),
             ..*self
@@ -59,6 +73,8 @@ impl Usage {
     fn add(&mut self, other: &Self) {
         self.user_ms += other.user_ms;
         self.system_ms += other.system_ms;
+        self.cpu_ns += other.cpu_ns;
+        self.cpu_error_ns += other.cpu_error_ns;
         let shared = self.shared_bytes.max(other.shared_bytes);
         self.rss_bytes = self.own_bytes() + other.own_bytes() + shared;
         self.shared_bytes = shared;
@@ -96,6 +112,13 @@ impl Usage {
         }
         // The kernel counts them one after the other.
         usage.shared_bytes = usage.shared_bytes.min(usage.rss_bytes);
+        let ticks = (stat.user_ticks + stat.system_ticks) * tick_of_stat_ns();
+        // So many threads of it can run at a look.
+        let running = usage.threads.clamp(1, *CORES) * tick_ns();
+        (usage.cpu_ns, usage.cpu_error_ns) = match cpu_clock_ns(pid) {
+            Some(nanos) => (nanos, running),
+            None => (ticks, running + 2 * tick_of_stat_ns()),
+        };
         Some(usage)
     }
 }
@@ -134,7 +157,7 @@ impl Tree {
         for usage in self.seen.values_mut() {
             // Of a process that ended only its past counts.
             (usage.rss_bytes, usage.shared_bytes, usage.swap_bytes) = (0, 0, 0);
-            (usage.threads, usage.processes) = (0, 0);
+            (usage.threads, usage.processes, usage.cpu_error_ns) = (0, 0, 0);
         }
         self.seen.insert(self.root, now);
         let mut waiting = if self.alone { Vec::new() } else { children(self.root) };
@@ -148,6 +171,36 @@ impl Tree {
         self.seen.values().for_each(|usage| sum.add(usage));
         Some(sum)
     }
+}
+
+/// Cores of the machine: so many threads run at a time.
+static CORES: LazyLock<u64> = LazyLock::new(|| {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let is_core = |line: &&str| {
+        line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    crate::units::count(stat.lines().filter(is_core).count()).max(1)
+});
+
+/// What the kernel adds to a running thread's CPU at a time, ns: what its coarse clocks advance by.
+fn tick_ns() -> u64 {
+    static TICK: LazyLock<u64> = LazyLock::new(|| {
+        let tick = ClockId::CLOCK_MONOTONIC_COARSE.res().map(std::time::Duration::from);
+        tick.map_or(10_000_000, crate::units::nanos)
+    });
+    *TICK
+}
+
+/// The unit of CPU in `/proc/PID/stat`, ns.
+fn tick_of_stat_ns() -> u64 {
+    1_000_000_000 / clock_ticks_per_second()
+}
+
+/// What the CPU clock of a process shows; `None` where it has none that can be read.
+fn cpu_clock_ns(pid: u32) -> Option<u64> {
+    let pid = Pid::from_raw(i32::try_from(pid).ok()?);
+    let shows = ClockId::pid_cpu_clock_id(pid).and_then(ClockId::now).ok()?;
+    Some(crate::units::nanos(shows.into()))
 }
 
 /// Processes that a process has started and that run.
@@ -214,6 +267,36 @@ mod tests {
     }
 
     #[test]
+    fn cpu_is_counted_in_less_than_clock_ticks() {
+        let busy = || {
+            let mut sum = 0_u64;
+            let from = std::time::Instant::now();
+            while from.elapsed().as_millis() < 3 {
+                sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(7));
+            }
+            sum
+        };
+        // Another process, so that this one's other tests do not count.
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let idle = Usage::read(child.id()).unwrap();
+        assert!(!idle.cpu_ns.is_multiple_of(1_000_000), "starting it took some microseconds: {idle:?}");
+        assert!(idle.cpu_error_ns <= 10_000_000 * *CORES, "{idle:?}");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let before = Usage::read(std::process::id()).unwrap();
+        std::thread::spawn(busy).join().unwrap();
+        let after = Usage::read(std::process::id()).unwrap();
+        let used = after.since(&before);
+        // The thread has ended: all of its time counts, however short it was.
+        assert!(used.cpu_ns > 0, "{used:?}");
+        let ticks = (after.user_ms + after.system_ms) * 1_000_000;
+        assert!(
+            after.cpu_ns.abs_diff(ticks) <= 2 * after.cpu_error_ns + 100_000_000,
+            "{after:?}: both count the same"
+        );
+    }
+
+    #[test]
     fn what_processes_share_counts_once() {
         let one = |own, shared| Usage { rss_bytes: own + shared, shared_bytes: shared, ..Usage::default() };
         let mut sum = Usage::default();
@@ -257,12 +340,13 @@ mod tests {
             assert!(std::time::Instant::now() < until, "the child's own child is found");
             std::thread::yield_now();
         };
-        tree.seen.get_mut(&grandchild).unwrap().user_ms = 12_345;
+        let kept = tree.seen.get_mut(&grandchild).unwrap();
+        (kept.user_ms, kept.cpu_ns) = (12_345, 12_345_000_000);
         let killed = std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         assert!(killed.success());
         child.wait().unwrap();
         let after = tree.read().unwrap();
-        assert!(after.user_ms >= 12_345, "{after:?}");
+        assert!(after.user_ms >= 12_345 && after.cpu_ns >= 12_345_000_000, "{after:?}");
         assert!(tree.seen.len() > usize::try_from(after.processes).unwrap(), "ended ones are remembered");
     }
 }

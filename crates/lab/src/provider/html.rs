@@ -25,6 +25,17 @@ pub enum Kind {
     Button,
 }
 
+impl Kind {
+    /// In a word.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "fixed",
+            Self::Typed => "typed",
+            Self::Button => "button",
+        }
+    }
+}
+
 /// A field with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field {

@@ -244,7 +244,7 @@ async fn next_prepared(
     let Some(ended) = preparing.join_next().await else { return Ok(None) };
     let failed = |trouble: Trouble| ProviderError::Prepare {
         scenario: scenario.name(),
-        why: format!("{:?}: {:?}: {}", trouble.step, trouble.class, trouble.why),
+        why: format!("{}: {}: {}", trouble.step.name(), trouble.class.name(), trouble.why),
     };
     ended.map_err(io::Error::other)?.map(Some).map_err(failed)
 }

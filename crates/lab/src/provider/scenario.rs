@@ -380,8 +380,10 @@ fn allows(form: &Form, name: &str, value: &str) -> bool {
 
 /// A page that leads nowhere, in words: what its forms have to offer, for whoever writes the description.
 fn unknown(forms: &[Form], page: &Page) -> String {
-    let named =
-        forms.iter().flat_map(|form| &form.fields).map(|field| format!("{}={:?}", field.name, field.kind));
+    let named = forms
+        .iter()
+        .flat_map(|form| &form.fields)
+        .map(|field| format!("{} ({})", field.name, field.kind.name()));
     let named: Vec<String> = named.take(16).collect();
     format!("no form that is known, only the fields [{}]: {}", named.join(", "), page.excerpt())
 }

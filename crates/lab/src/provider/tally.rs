@@ -29,6 +29,21 @@ pub enum Step {
     Introspect,
 }
 
+impl Step {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Authorize => "authorize",
+            Self::Redirect => "redirect",
+            Self::Login => "login",
+            Self::Consent => "consent",
+            Self::Token => "token",
+            Self::Revoke => "revoke",
+            Self::Introspect => "introspect",
+        }
+    }
+}
+
 /// Why a transaction failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -45,6 +60,20 @@ pub enum Class {
     Status,
     /// The status of success with content that is none.
     Content,
+}
+
+impl Class {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Timeout => "timeout",
+            Self::Closed => "closed",
+            Self::Protocol => "protocol",
+            Self::Status => "status",
+            Self::Content => "content",
+        }
+    }
 }
 
 /// A transaction failed: where, how, and in words.

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::parts::{Class, Component, Held, Iteration, Revocations, Sample, Slice, Stated, Variant};
+use super::parts::{Class, Component, Held, Iteration, Printed, Revocations, Sample, Slice, Stated, Variant};
 use super::{MOST_ITERATIONS, MOST_VARIANTS, Record, Target};
 
 /// Largest count and longest time, ms, that anybody has measured; sums of some thousand of them still fit.
@@ -199,7 +199,11 @@ fn check_class(place: &str, class: &Class) -> Checked {
 fn check_component(place: &str, component: &Component) -> Checked {
     let place = format!("{place}.components[{}]", component.name);
     component.cpu_limit_cores.iter().try_for_each(|limit| finite(&place, "cpu_limit_cores", *limit))?;
-    component.counters.values().try_for_each(|grown| counted(&place, *grown))?;
+    component
+        .counters
+        .values()
+        .chain(&component.cpu_error_us)
+        .try_for_each(|grown| counted(&place, *grown))?;
     for sample in &component.samples {
         let plain = [sample.at_ms, sample.user_ms, sample.system_ms, sample.rss_bytes, sample.threads];
         let switches = [sample.voluntary_switches, sample.involuntary_switches];
@@ -223,8 +227,9 @@ fn check_component(place: &str, component: &Component) -> Checked {
 }
 
 /// What is only counted where it can be observed, and never falls.
-fn counters(sample: &Sample) -> [Option<u64>; 7] {
+fn counters(sample: &Sample) -> [Option<u64>; 8] {
     [
+        sample.cpu_us,
         sample.connections_opened,
         sample.calls_received,
         sample.tls_handshakes,
@@ -256,13 +261,16 @@ fn check_timeline(place: &str, timeline: &[Slice]) -> Checked {
 fn check_stated(place: &str, stated: &Stated) -> Checked {
     let figures = [stated.mean_us, stated.min_us, stated.max_us, stated.per_s];
     figures.into_iter().flatten().try_for_each(|figure| finite(place, "a stated figure", figure))?;
-    for printed in &stated.percentiles {
+    for printed in stated.percentiles.iter().chain(&stated.sent_percentiles) {
         finite(place, "a stated percentile", printed.us)?;
         if !(0.0..=1.0).contains(&printed.share) {
             return no(place, format!("{} is not a share between 0 and 1", printed.share));
         }
     }
-    if stated.percentiles.windows(2).any(|pair| pair[1].share <= pair[0].share || pair[1].us < pair[0].us) {
+    let falls = |all: &[Printed]| {
+        all.windows(2).any(|pair| pair[1].share <= pair[0].share || pair[1].us < pair[0].us)
+    };
+    if falls(&stated.percentiles) || falls(&stated.sent_percentiles) {
         return no(place, "stated percentiles do not grow");
     }
     Ok(())

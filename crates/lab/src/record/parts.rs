@@ -103,6 +103,17 @@ pub enum Outcome {
     Failed,
 }
 
+impl Outcome {
+    /// In a word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Requests of one ending.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -177,6 +188,9 @@ pub struct Component {
     pub cpu_limit_cores: Option<f64>,
     /// Memory that its control group may use, bytes; absent without a limit.
     pub memory_limit_bytes: Option<u64>,
+    /// A difference of two looks at its CPU is off by this much at most, µs; absent where nobody says: it is then counted in clock ticks.
+    #[serde(default)]
+    pub cpu_error_us: Option<u64>,
     /// Looks at it, by time. Counters only grow.
     pub samples: Vec<Sample>,
     /// Counters that it has of itself: by how much each grew while load lasted.
@@ -197,6 +211,8 @@ pub struct Sample {
     pub user_ms: u64,
     /// CPU in the kernel so far, ms.
     pub system_ms: u64,
+    /// CPU in either mode so far, µs, from a finer clock than the two above; absent when there is none.
+    pub cpu_us: Option<u64>,
     /// Resident memory, bytes.
     pub rss_bytes: u64,
     /// Threads.
@@ -224,6 +240,13 @@ pub struct Sample {
     pub throttled_periods: Option<u64>,
     /// Time so far that its threads stood still because of the limit, ms, summed over cores; absent without a limit.
     pub throttled_ms: Option<u64>,
+}
+
+impl Sample {
+    /// CPU in either mode so far, µs.
+    pub(crate) fn cpu_so_far_us(&self) -> u64 {
+        self.cpu_us.unwrap_or_else(|| (self.user_ms + self.system_ms).saturating_mul(1000))
+    }
 }
 
 /// A phase of requests as the server says.
@@ -370,6 +393,9 @@ pub struct Stated {
     pub per_s: Option<f64>,
     /// Its percentiles, by growing share.
     pub percentiles: Vec<Printed>,
+    /// Its percentiles from the moment at which requests were really sent, where those above count from when they were due; empty where it has one kind.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sent_percentiles: Vec<Printed>,
 }
 
 /// A percentile as a tool prints it.

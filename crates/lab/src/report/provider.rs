@@ -315,11 +315,17 @@ pub fn provider_table(report: &ProviderReport) -> String {
     );
     row(&mut text, "transaction", &report.latency_us);
     for requests in &report.requests {
-        row(&mut text, &format!("  {:?}", requests.step).to_lowercase(), &requests.latency_us);
+        row(&mut text, &format!("  {}", requests.step.name()), &requests.latency_us);
     }
     for fault in &report.faults {
-        let _ =
-            writeln!(text, "failed {:?} {:?}: {} ({})", fault.step, fault.class, fault.count, fault.example);
+        let _ = writeln!(
+            text,
+            "failed {} {}: {} ({})",
+            fault.step.name(),
+            fault.class.name(),
+            fault.count,
+            fault.example
+        );
     }
     let own = &report.generator;
     let percent =

@@ -51,7 +51,7 @@ pub fn load_table(report: &LoadReport) -> String {
         latency(&mut text, &format!("status {}", status.status), &status.latency_us);
     }
     for fault in &report.faults {
-        latency(&mut text, &format!("{:?} ({})", fault.class, fault.example), &fault.latency_us);
+        latency(&mut text, &format!("{} ({})", fault.class.name(), fault.example), &fault.latency_us);
     }
     let own = &report.generator;
     let percent =
@@ -101,7 +101,7 @@ pub fn hold_table(report: &HoldReport) -> String {
     line(&mut text, &format!("{:<22}{:>10}{}", "", "count", LATENCY_HEAD));
     latency(&mut text, "opening", &report.open_us);
     for fault in &report.failed {
-        latency(&mut text, &format!("{:?} ({})", fault.class, fault.example), &fault.latency_us);
+        latency(&mut text, &format!("{} ({})", fault.class.name(), fault.example), &fault.latency_us);
     }
     report.watched.iter().for_each(|seen| observation(&mut text, seen));
     text
@@ -128,14 +128,15 @@ fn latency(text: &mut String, name: &str, latency: &Latency) {
 pub(super) fn observation(text: &mut String, seen: &Observation) {
     let per_request =
         seen.cpu_us_per_request.map_or_else(String::new, |micros| format!(" ({micros:.1} µs per request)"));
+    // Too short a window says nothing of CPU.
+    let cores = seen.cpu_cores.map_or_else(|| "–".to_owned(), |cores| format!("{cores:.2}"));
     let ended = if seen.ended { "; it ended while watched" } else { "" };
     line(
         text,
         &format!(
-            "{} (pid {}): {:.2} cores{per_request}, RSS {:.1} MB, at most {:.1} MB, {} threads, {:.0} + {:.0} switches/s{ended}",
+            "{} (pid {}): {cores} cores{per_request}, RSS {:.1} MB, at most {:.1} MB, {} threads, {:.0} + {:.0} switches/s{ended}",
             seen.name,
             seen.pid,
-            seen.cpu_cores,
             seen.rss_last_bytes as f64 / 1e6,
             seen.rss_max_bytes as f64 / 1e6,
             seen.threads_max,

@@ -70,7 +70,7 @@ fn iteration(report: &ProviderReport, tally: &mut Tally) -> Iteration {
             outcome: if answered { Outcome::Refused } else { Outcome::Failed },
             // A status below 400 that the step does not have on success says nothing by itself.
             status: status.filter(|status| *status >= 400),
-            fault: Some(format!("{step:?}: {class:?}").to_lowercase()),
+            fault: Some(format!("{}: {}", step.name(), class.name())),
             count: seen.measured.count(),
             latency: Some(seen.measured.distribution()),
             example: Some(seen.example.clone()),

@@ -297,6 +297,7 @@ mod tests {
             name: "authentication".to_owned(),
             cpu_limit_cores: Some(0.05),
             memory_limit_bytes: None,
+            cpu_error_us: None,
             samples: vec![look(0, 0, 0), look(500, 25, 4), look(1000, 50, 9)],
             counters: BTreeMap::new(),
             ended: false,

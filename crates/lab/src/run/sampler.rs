@@ -95,12 +95,12 @@ impl Sampler {
             let _ = cores.map(|cores| sched_setaffinity(None, &cores));
             let mut next = Instant::now();
             loop {
-                looking.look(at(origin));
+                looking.look(origin);
                 // From the time that was planned, so that intervals do not add up their own delays.
                 next = (next + interval).max(Instant::now());
                 let wait = next.saturating_duration_since(Instant::now());
                 if !matches!(stopped.recv_timeout(wait), Err(RecvTimeoutError::Timeout)) {
-                    looking.look(at(origin));
+                    looking.look(origin);
                     return looking.seen();
                 }
             }
@@ -142,7 +142,8 @@ fn at(origin: Instant) -> u64 {
 
 /// Who looks, in a thread of its own.
 trait Looking: Send {
-    fn look(&mut self, at_ms: u64);
+    /// Looks now; times count from `origin`.
+    fn look(&mut self, origin: Instant);
     fn seen(self: Box<Self>) -> Vec<Component>;
 }
 
@@ -151,6 +152,7 @@ fn component(name: String) -> Component {
         name,
         cpu_limit_cores: None,
         memory_limit_bytes: None,
+        cpu_error_us: None,
         samples: Vec::new(),
         counters: BTreeMap::new(),
         ended: false,
@@ -163,6 +165,7 @@ fn add(samples: &mut Vec<Sample>, mut sample: Sample) {
         let most = |now: Option<u64>, before: Option<u64>| now.max(before);
         sample.user_ms = sample.user_ms.max(before.user_ms);
         sample.system_ms = sample.system_ms.max(before.system_ms);
+        sample.cpu_us = most(sample.cpu_us, before.cpu_us);
         sample.voluntary_switches = sample.voluntary_switches.max(before.voluntary_switches);
         sample.involuntary_switches = sample.involuntary_switches.max(before.involuntary_switches);
         sample.connections_opened = most(sample.connections_opened, before.connections_opened);
@@ -248,7 +251,7 @@ impl Local {
 }
 
 impl Looking for Local {
-    fn look(&mut self, at_ms: u64) {
+    fn look(&mut self, origin: Instant) {
         self.looks += 1;
         if !self.looks.is_multiple_of(self.every) {
             return;
@@ -263,15 +266,19 @@ impl Looking for Local {
                 program.tree.follow(root);
                 about.ended = false;
             }
+            // The moment is that of this program: what was read before it, such as a long table of connections, took its time.
+            let at_ms = at(origin);
             let Some(usage) = program.tree.read().filter(|_| !about.ended) else {
                 about.ended = true;
                 continue;
             };
+            about.cpu_error_us = about.cpu_error_us.max(Some(usage.cpu_error_ns.div_ceil(1000)));
             let throttle = program.counters.as_deref().and_then(cgroup::throttle);
             let sample = Sample {
                 at_ms,
                 user_ms: usage.user_ms,
                 system_ms: usage.system_ms,
+                cpu_us: Some(usage.cpu_ns / 1000),
                 rss_bytes: usage.rss_bytes,
                 threads: usage.threads,
                 voluntary_switches: usage.voluntary_switches,
@@ -361,8 +368,8 @@ impl Asked {
 
 /// A program that runs here: what it uses is seen from outside, and only its counters are asked for.
 impl Looking for Asked {
-    fn look(&mut self, at_ms: u64) {
-        if let Some(seen) = self.ask(at_ms) {
+    fn look(&mut self, origin: Instant) {
+        if let Some(seen) = self.ask(at(origin)) {
             add(&mut self.about.samples, seen.counters);
         }
     }
@@ -381,8 +388,8 @@ struct Remote {
 }
 
 impl Looking for Remote {
-    fn look(&mut self, at_ms: u64) {
-        let Some(seen) = self.asked.ask(at_ms) else { return };
+    fn look(&mut self, origin: Instant) {
+        let Some(seen) = self.asked.ask(at(origin)) else { return };
         let about = &mut self.asked.about;
         // What is told again is no new look: it would be counted as if nothing had been used meanwhile.
         let again = seen.stamp.is_some() && seen.stamp == self.stamp;

@@ -84,9 +84,9 @@ impl Watch {
     /// Cores in use; `None` with one look.
     pub(super) fn cores(&self) -> Option<f64> {
         let (before, last) = (self.before.as_ref()?, self.last.as_ref()?);
-        let used = (last.user_ms + last.system_ms).saturating_sub(before.user_ms + before.system_ms);
+        let used = last.cpu_so_far_us().saturating_sub(before.cpu_so_far_us());
         let wall = last.at_ms.saturating_sub(before.at_ms);
-        (wall > 0).then(|| used as f64 / wall as f64)
+        (wall > 0).then(|| used as f64 / 1e3 / wall as f64)
     }
 
     /// Share of periods in which it stood still; `None` without a limit.

@@ -441,6 +441,7 @@ pub(crate) fn stand_in(name: &str, mode: &str, load: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::Stop;
     use crate::record::Measure;
 
     const SOUND: &str = "rounds = 2\n[load.a]\narrivals = 'closed'\nconcurrency = 2\nrequests = 10\n[[variant]]\ntopology = ['fused', 'direct']\n";
@@ -459,6 +460,30 @@ mod tests {
                 let scenario = Scenario::read(name, &wish).unwrap_or_else(|error| panic!("{error}"));
                 assert!(!scenario.variants().is_empty() && scenario.rounds >= 1, "{name}");
                 assert!(Scenario::title_of(name).unwrap().len() > name.len());
+            }
+        }
+    }
+
+    /// A number of requests is over in some milliseconds where a service is quick, and the looks at CPU in them tell nothing.
+    #[test]
+    fn every_quick_load_that_ships_lasts_long_enough_to_tell_cpu() {
+        for name in Library::scenarios() {
+            let topologies =
+                if ["one", "knee"].contains(&name) { vec!["fused".to_owned()] } else { Vec::new() };
+            let scenario = Scenario::read(name, &Wish { quick: true, topologies, rounds: None }).unwrap();
+            if scenario.counts.is_some() {
+                // Instructions repeat, however short it is.
+                continue;
+            }
+            let used = scenario.arrangements.iter().flat_map(|arrangement| &arrangement.loads);
+            for load in used {
+                let load_of = &scenario.loads[load];
+                let fits = match load_of.stop {
+                    Stop::After(time) => time >= Duration::from_secs(1),
+                    // The first use of each token: there are no more of them.
+                    Stop::Count(requests) => requests == u64::from(load_of.tokens),
+                };
+                assert!(fits, "{name}, {load}: {:?}", load_of.stop);
             }
         }
     }

@@ -86,9 +86,9 @@ pub(super) fn planned(events: Vec<EventTable>, warmup: Duration, stop: Stop) -> 
         && last.at >= warmup + duration
     {
         return Err(format!(
-            "at: the load is over after {:?}, warm-up included, and the last of them is due after {:?}",
-            warmup + duration,
-            last.at
+            "at: the load is over after {} s, warm-up included, and the last of them is due after {} s",
+            (warmup + duration).as_secs_f64(),
+            last.at.as_secs_f64()
         ));
     }
     Ok(all)
@@ -214,7 +214,7 @@ mod tests {
             (format!("at = '1s', {a}, file = 'x', with = 7"), "takes variables"),
             (format!("at = '1s', {a}, file = 'x', with = [{{ n = '1' }}, {{ n = '2' }}]"), "2 turns"),
             (format!("at = '1s', {a}, signal = 'HUP', with = {{ n = '1' }}"), "is for a `file`"),
-            (format!("at = '1s', {a}, signal = 'HUP', every = '5s', times = 3"), "due after 11s"),
+            (format!("at = '1s', {a}, signal = 'HUP', every = '5s', times = 3"), "due after 11 s"),
         ] {
             let said = read(&format!("{{ {text} }}"), 10).unwrap_err();
             assert!(said.contains(words), "{text}\n{said}");

@@ -349,7 +349,7 @@ fn what_cannot_be_prepared_is_an_error_with_its_reason() {
     let provider = Provider::start(|_, _| answer(400, "", "unauthorized_client"));
     let refused = run(&plan(&provider, Scenario::Refresh)).unwrap_err();
     assert!(matches!(refused, ProviderError::Prepare { .. }));
-    assert!(refused.to_string().contains("Token: Status: status 400: unauthorized_client"), "{refused}");
+    assert!(refused.to_string().contains("token: status: status 400: unauthorized_client"), "{refused}");
 }
 
 #[test]
@@ -381,7 +381,7 @@ fn a_button_is_found_by_name_and_value() {
     let mut plan = plan(&Provider::start(right), Scenario::CodeConsent);
     plan.description.fields.consent = Click { name: "decision".to_owned(), value: "perhaps".to_owned() };
     let report = run(&plan).unwrap();
-    assert!(fault(&report).2.contains("decision=Button"), "{}", provider_table(&report));
+    assert!(fault(&report).2.contains("decision (button)"), "{}", provider_table(&report));
 }
 
 #[test]

@@ -7,8 +7,8 @@ use super::Remark;
 use super::measured::full_from_the_start;
 use super::table::{Claim, Column, Figure, RunTable, SweepTable, Tables, That};
 use crate::analyse::{Verdict, compare_paired};
-use crate::desk::render::words::digits;
-use crate::record::Arrivals;
+use crate::desk::render::words::{self, digits};
+use crate::record::{Arrivals, Doubt};
 
 /// A figure this near, as a share, is taken for what was really computed.
 const NEAR: f64 = 0.15;
@@ -34,7 +34,7 @@ pub(super) fn remark(tables: &Tables, claim: &Claim) -> Option<Remark> {
         }
     };
     let (rule, evidence, instead) = found?;
-    Some(Remark { rule, about: format!("\"{}\"", claim.says), evidence, instead })
+    Some(Remark { rule, doubt: Doubt::Invalid, about: format!("\"{}\"", claim.says), evidence, instead })
 }
 
 type Found = Option<(&'static str, String, String)>;
@@ -174,8 +174,8 @@ fn change(from: &Figure, to: &Figure, printed: &Figure) -> Found {
     let is = percent(from.value(), to.value());
     Some((
         "change-does-not-follow",
-        format!("from {from} to {to} is {is:+.decimals$} %, printed {printed} %"),
-        format!("{is:+.decimals$} %"),
+        format!("from {from} to {to} is {} %, printed {printed} %", words::change_of(is, decimals)),
+        format!("{} %", words::change_of(is, decimals)),
     ))
 }
 
@@ -256,12 +256,12 @@ fn no_impact(from: &SweepTable, to: &SweepTable, margin_pct: Option<f64>) -> Fou
             instead,
         ));
     };
-    let usual = mean_of(&pairs.iter().map(|pair| pair.0).collect::<Vec<_>>());
-    match compare_paired(&pairs, usual * margin / 100.0) {
+    let verdict = compare_paired(&pairs, margin / 100.0);
+    match verdict {
         Verdict::Equivalent { .. } => None,
-        Verdict::Different { by, give_or_take } => Some((
+        Verdict::Different { .. } | Verdict::DifferentEachRound { .. } => Some((
             "there-is-an-impact",
-            format!("throughput differs by {by:.2} ± {give_or_take:.2} per s"),
+            format!("throughput is {}", words::verdict(&crate::analyse::Figure::PerSecond, &verdict)),
             "say so".to_owned(),
         )),
         Verdict::Inconclusive { .. } => Some((

@@ -2,11 +2,13 @@
 //!
 //! Owns: the rules on runs and sweeps. Does not own: claims.
 
+use std::cmp::Ordering;
+
 use super::Remark;
 use super::table::{Column, RunTable, SweepTable, Tables};
 use crate::analyse::{Knee, Load, find_knee, little, outliers};
 use crate::desk::render::words::digits;
-use crate::record::Arrivals;
+use crate::record::{Arrivals, Doubt};
 
 /// By this share rate × mean latency may differ from the workers.
 const LITTLE: f64 = 0.15;
@@ -14,6 +16,8 @@ const LITTLE: f64 = 0.15;
 const MEDIAN: f64 = 2.0;
 /// Costs per request that differ by this factor were not read over the same thing.
 const COST_FACTOR: f64 = 2.0;
+/// Rates within this factor of each other are alike: what a request costs is then the same.
+const LIKE: f64 = 1.5;
 /// A limit holds a run back when another without it is this many times faster.
 const HELD_BACK: f64 = 2.0;
 /// A throttled program uses its limit up; a reading this far below it was not taken over the load.
@@ -64,6 +68,7 @@ fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
     }
     let broken = (!broken.is_empty()).then(|| Remark {
         rule: "little-law-broken",
+        doubt: Doubt::Invalid,
         about: "closed loops whose rate, latency and workers do not belong together".to_owned(),
         evidence: broken.join("; "),
         instead: "rate and latency were taken over different requests, or the load generator was the limit: measure again"
@@ -71,6 +76,7 @@ fn closed_loop(tables: &Tables) -> [Option<Remark>; 2] {
     });
     let bound = (!bound.is_empty()).then(|| Remark {
         rule: "closed-loop-throughput",
+        doubt: Doubt::Invalid,
         about: "throughput of runs with a fixed number of workers".to_owned(),
         evidence: format!("throughput is only workers ÷ latency: {}", bound.join("; ")),
         instead: "it is the latency told a second time, not a capacity: offer a rate and raise it until latency bends"
@@ -99,6 +105,7 @@ fn odd_iterations(run: &RunTable) -> Option<Remark> {
     }
     (!found.is_empty()).then(|| Remark {
         rule: "odd-iteration",
+        doubt: Doubt::Invalid,
         about: run.title.clone(),
         evidence: found.join("; "),
         instead: "report medians over iterations, name the odd one, and find out what happened in it"
@@ -106,48 +113,98 @@ fn odd_iterations(run: &RunTable) -> Option<Remark> {
     })
 }
 
-/// Cores published for a program could not have served the published rate at the cost that another run shows.
+/// Cores published for a program could not have served the published rate at the cost that another run shows. What a request costs
+/// depends on the rate: a program that rests between requests wakes for each, and what it does anyway counts for few. Only a run at a like
+/// rate proves it; one at another rate is a reason to be careful.
 fn cores_cannot_serve(tables: &Tables, run: &RunTable) -> Vec<Remark> {
-    let Some(rate) = run.mean_of(Column::PerS) else { return Vec::new() };
+    let Some(rate) = run.mean_of(Column::PerS).filter(|rate| *rate > 0.0) else { return Vec::new() };
     let judged = run.cpu_cores.iter().filter_map(|(program, &cores)| {
-        let (other, low, high) = dearest(tables, run, program)?;
-        let needed = rate * low;
-        (cores > 0.0 && needed / cores >= COST_FACTOR).then(|| {
-            let up_to = if high > low {
-                format!(" (at most {:.0} µs, its limit over its rate: {:.2} cores)", high * 1e6, rate * high)
-            } else {
-                String::new()
-            };
-            Remark {
-                rule: "cores-cannot-serve",
-                about: format!("{}: {program} on {cores} cores at {} req/s", run.title, digits(rate)),
-                evidence: format!(
-                    "that is {:.0} µs of CPU per request; `{}` shows {:.0} µs, at which {} req/s take {needed:.3} cores{up_to}",
-                    cores / rate * 1e6,
-                    other.title,
-                    low * 1e6,
-                    digits(rate),
-                ),
-                instead: "one of both was not read over the load: count user and system time over exactly the measured window, then divide by its requests"
-                    .to_owned(),
-            }
-        })
+        let too_few = |cost: &Cost<'_>| cores > 0.0 && rate * cost.low / cores >= COST_FACTOR;
+        let costs: Vec<Cost<'_>> = costs(tables, run, program).filter(too_few).collect();
+        // A run whose limit is known comes first: its cost has an upper bound.
+        let dearest = |like: bool| {
+            let all = costs.iter().filter(|cost| cost.is_like(rate) == like);
+            all.max_by(|a, b| (a.limited, a.low).partial_cmp(&(b.limited, b.low)).unwrap_or(Ordering::Equal))
+        };
+        let (cost, doubt) = match (dearest(true), dearest(false)) {
+            (Some(like), _) => (like, Doubt::Invalid),
+            (None, other) => (other?, Doubt::Careful),
+        };
+        Some(cost.remark(run, program, (cores, rate), doubt))
     });
     judged.collect()
 }
 
-/// The run that shows the highest cost per request of a program, with that cost and with what its limit would allow, s. A run whose
-/// limit is known comes first: its cost has an upper bound.
-fn dearest<'a>(tables: &'a Tables, run: &RunTable, program: &str) -> Option<(&'a RunTable, f64, f64)> {
-    let costs = tables.runs.iter().filter(|other| other.id != run.id).filter_map(|other| {
+/// What a request costs a program in another run, s of CPU.
+struct Cost<'a> {
+    run: &'a RunTable,
+    rate: f64,
+    low: f64,
+    /// What its limit would allow; as `low` without one.
+    high: f64,
+    limited: bool,
+}
+
+fn costs<'a>(tables: &'a Tables, run: &RunTable, program: &str) -> impl Iterator<Item = Cost<'a>> {
+    let others = tables.runs.iter().filter(|other| other.id != run.id);
+    others.filter_map(|other| {
         let rate = other.mean_of(Column::PerS).filter(|rate| *rate > 0.0)?;
-        let cost = other.cpu_cores.get(program)? / rate;
+        let low = other.cpu_cores.get(program)? / rate;
         let limit = other.cpu_limit_cores.get(program).copied();
-        Some((other, cost, limit.map_or(cost, |limit| limit / rate), limit.is_some()))
-    });
-    costs
-        .max_by(|a, b| (a.3, a.1).partial_cmp(&(b.3, b.1)).unwrap_or(std::cmp::Ordering::Equal))
-        .map(|(other, cost, bound, _)| (other, cost, bound))
+        Some(Cost {
+            run: other,
+            rate,
+            low,
+            high: limit.map_or(low, |limit| limit / rate),
+            limited: limit.is_some(),
+        })
+    })
+}
+
+impl Cost<'_> {
+    /// The two rates are so near that a request costs as much at both.
+    fn is_like(&self, rate: f64) -> bool {
+        (1.0 / LIKE..=LIKE).contains(&(self.rate / rate))
+    }
+
+    fn remark(&self, run: &RunTable, program: &str, (cores, rate): (f64, f64), doubt: Doubt) -> Remark {
+        let (low, high) = (self.low, self.high);
+        let up_to = if high > low {
+            format!(" (at most {:.0} µs, its limit over its rate: {:.2} cores)", high * 1e6, rate * high)
+        } else {
+            String::new()
+        };
+        let evidence = format!(
+            "that is {:.0} µs of CPU per request; `{}` shows {:.0} µs, at which {} req/s take {:.3} cores{up_to}",
+            cores / rate * 1e6,
+            self.run.title,
+            low * 1e6,
+            digits(rate),
+            rate * low,
+        );
+        let (evidence, instead) = match doubt {
+            Doubt::Careful => (
+                format!(
+                    "{evidence}; but that is at {} req/s, where what a program does without requests, and waking for each, may be most of it",
+                    digits(self.rate)
+                ),
+                "compare costs at like rates, or subtract what the program uses at rest; and count user and system time over exactly the measured window"
+                    .to_owned(),
+            ),
+            _ => (
+                evidence,
+                "one of both was not read over the load: count user and system time over exactly the measured window, then divide by its requests"
+                    .to_owned(),
+            ),
+        };
+        Remark {
+            rule: "cores-cannot-serve",
+            doubt,
+            about: format!("{}: {program} on {cores} cores at {} req/s", run.title, digits(rate)),
+            evidence,
+            instead,
+        }
+    }
 }
 
 /// A program that its limit held back, but that is said not to have used it.
@@ -164,6 +221,7 @@ fn throttled_reading(tables: &Tables, run: &RunTable) -> Vec<Remark> {
         let cores = *run.cpu_cores.get(program)?;
         (cores < limit * USED_UP).then(|| Remark {
             rule: "throttled-reading",
+            doubt: Doubt::Invalid,
             about: format!("{}: {program} at {cores} of {limit} cores", run.title),
             evidence: format!(
                 "without the limit `{}` makes {:.0} req/s instead of {rate:.1}: the limit held it back, so it was used up, not to {:.0} %",
@@ -203,6 +261,7 @@ fn saturated(tables: &Tables) -> Option<Remark> {
     });
     Some(Remark {
         rule: "saturated",
+        doubt: Doubt::Invalid,
         about: format!("{} of {} sweeps", full.len(), tables.sweeps.len()),
         evidence: lines.collect::<Vec<_>>().join("; "),
         instead: "the server is full at the least load: throughput is its ceiling, latency is workers ÷ ceiling, and neither tells what anything costs. Measure below the knee"
@@ -241,6 +300,7 @@ fn row_contradictions(sweep: &SweepTable) -> Vec<Remark> {
     }
     let remark = |(rule, evidence): (&'static str, String)| Remark {
         rule,
+        doubt: Doubt::Invalid,
         about: sweep.title.clone(),
         evidence,
         instead: "two of the three were taken over different requests: measure again".to_owned(),

@@ -1,6 +1,7 @@
 //! Tables of published results, as an audit reads them.
 //!
-//! Owns: the JSON shape `postern-lab-tables/1` and what makes it unreadable. Does not own: the rules. Figures that were printed with
+//! Owns: the JSON shape `postern-lab-tables/1`, what makes it unreadable, and telling it from the other forms ([`super::results`],
+//! [`super::page`]). Does not own: the rules. Figures that were printed with
 //! so many digits stand in quotes (`"7.24"`), because how far a figure may be off depends on how it was rounded.
 
 use std::collections::BTreeMap;
@@ -10,7 +11,8 @@ use std::path::Path;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::AuditError;
+use super::results::{MARKS, Results};
+use super::{AuditError, page};
 use crate::desk::render::words;
 use crate::record::{Arrivals, Reference, read_bounded};
 
@@ -302,6 +304,19 @@ impl Row {
     }
 }
 
+impl Row {
+    pub(super) fn set(&mut self, column: Column, value: f64) {
+        let place = match column {
+            Column::MeanS => &mut self.mean_s,
+            Column::P50S => &mut self.p50_s,
+            Column::P95S => &mut self.p95_s,
+            Column::P99S => &mut self.p99_s,
+            Column::PerS => &mut self.per_s,
+        };
+        *place = Some(value);
+    }
+}
+
 impl fmt::Display for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -385,10 +400,24 @@ impl Tables {
         Self::parse(&read_bounded(path)?, &path.display().to_string())
     }
 
-    /// Reads tables from JSON; `path` is what errors call it.
-    pub fn parse(json: &[u8], path: &str) -> Result<Self, AuditError> {
-        let tables: Self = serde_json::from_slice(json)
-            .map_err(|error| AuditError::Shape { path: path.to_owned(), error })?;
+    /// Reads tables from JSON of this shape or of published results, or from a page in Markdown; `path` is what errors call it.
+    pub fn parse(content: &[u8], path: &str) -> Result<Self, AuditError> {
+        let shape = |error| AuditError::Shape { path: path.to_owned(), error };
+        let text = String::from_utf8_lossy(content);
+        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let tables: Self = if text.starts_with('{') {
+            let json: serde_json::Value = serde_json::from_str(text).map_err(shape)?;
+            let is_results =
+                json.get("format").is_none() && MARKS.iter().any(|mark| json.get(mark).is_some());
+            if is_results {
+                let results: Results = serde_json::from_str(text).map_err(shape)?;
+                results.tables(path)
+            } else {
+                serde_json::from_str(text).map_err(shape)?
+            }
+        } else {
+            page::tables(text, path).ok_or_else(|| AuditError::NoTable { path: path.to_owned() })?
+        };
         match tables.fault() {
             None => Ok(tables),
             Some(what) => Err(AuditError::Contradiction { path: path.to_owned(), what }),

@@ -1,6 +1,6 @@
 //! h2load: its text, and its log with every request.
 
-use super::{At, Content, ImportError, Read, Request, counted, outcome_of};
+use super::{At, Content, Examples, ImportError, Read, Request, Why, counted, outcome_of};
 use crate::record::{Class, Outcome, Stated};
 
 const RULE: &str = "h2load prints no percentiles";
@@ -36,6 +36,7 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             nanos: u64::try_from(micros).unwrap_or(0).saturating_mul(1000),
             outcome: outcome_of(status),
             status: Some(status).filter(|status| *status > 0),
+            why: Why::Plain,
         }
     };
     let requests: Vec<Request> = rows.into_iter().map(request).collect();
@@ -43,7 +44,7 @@ pub(super) fn log(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     Ok(Read {
         tool: "h2load",
         rule: OF_ALL,
-        content: Content::Requests(requests, percentile),
+        content: Content::Requests(requests, Examples::default(), percentile),
         seconds,
         concurrency: None,
         notes: Vec::new(),
@@ -76,6 +77,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         max_us,
         per_s: Some(per_s),
         percentiles: Vec::new(),
+        sent_percentiles: Vec::new(),
     };
     Ok(Read {
         tool: "h2load",
@@ -110,7 +112,9 @@ impl Found {
             for part in rest.split(", ") {
                 let (count, status) = part.split_once(' ')?;
                 let outcome = if matches!(status, "4xx" | "5xx") { Outcome::Refused } else { Outcome::Ok };
-                self.classes.push(counted(outcome, None, count.parse().ok()?));
+                let class = counted(outcome, None, count.parse().ok()?);
+                // Of 5xx it is not known which are 503.
+                self.classes.push(Class { fault: (status == "4xx").then(|| status.to_owned()), ..class });
             }
         } else if let Some(rest) = line.strip_prefix("requests: ") {
             for part in rest.split(", ") {

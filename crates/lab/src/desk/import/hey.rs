@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{At, Content, ImportError, Read, Request, counted, line_of, nanos_of, outcome_of};
+use super::{At, Content, Examples, ImportError, Read, Request, Why, counted, line_of, nanos_of, outcome_of};
 use crate::record::{Class, Outcome, Printed, Stated};
 use crate::units::whole;
 use crate::words;
@@ -47,6 +47,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
             nanos: nanos_of(seconds),
             outcome: outcome_of(status),
             status: Some(status).filter(|status| *status > 0),
+            why: Why::Plain,
         });
     }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-4);
@@ -58,7 +59,7 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     Ok(Read {
         tool: "hey",
         rule: RULE,
-        content: Content::Requests(requests, percentile),
+        content: Content::Requests(requests, Examples::default(), percentile),
         seconds,
         concurrency: None,
         notes,
@@ -123,6 +124,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         max_us: us("Slowest"),
         per_s: figures.get("Requests/sec").copied(),
         percentiles,
+        sent_percentiles: Vec::new(),
     };
     Ok(Read {
         tool: "hey",

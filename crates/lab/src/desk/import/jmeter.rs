@@ -1,8 +1,9 @@
 //! `JMeter`: result files (JTL) in CSV and XML.
 
+use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::{At, Content, ImportError, Read, Request, line_of, outcome_of};
+use super::{At, Content, Examples, ImportError, Read, Request, Why, clock, ending_of, line_of};
 use crate::record::Outcome;
 
 const RULE: &str = "linear between the sorted values around share × (count + 1), as the dashboard prints";
@@ -32,21 +33,44 @@ fn held_together(message: &str) -> Option<usize> {
     number.split(',').next()?.trim().parse().ok()
 }
 
+/// What stands between the columns of a file, from its line of names; `None` for other files.
+pub(super) fn delimiter(names: &str) -> Option<u8> {
+    let rest = names.strip_prefix("timeStamp")?;
+    let delimiter = rest.bytes().next().filter(|byte| !byte.is_ascii_alphanumeric())?;
+    rest.split(char::from(delimiter)).any(|name| name == "elapsed").then_some(delimiter)
+}
+
 /// A sample's fields as text, in either form.
 struct Fields<'a> {
     start: &'a str,
     elapsed: &'a str,
     success: &'a str,
     code: &'a str,
+    /// The server's words beside the status, and those of whatever kept it from answering.
+    message: &'a str,
+    /// What the assertion that failed says.
+    failure: &'a str,
+}
+
+/// A sample as a request.
+struct Sampled {
+    request: Request,
+    /// Why it did not end well; empty where it did, or nothing is said.
+    words: String,
+    /// Its moment is told in whole seconds.
+    coarse: bool,
 }
 
 impl Fields<'_> {
-    /// The request, its times in ms since 1970 as seconds.
-    fn request(&self) -> Result<Request, String> {
-        let number = |text: &str, name: &str| {
-            text.parse::<u64>().map_err(|_| format!("`{text}` is no number of milliseconds ({name})"))
-        };
-        let (start, elapsed) = (number(self.start, "start")?, number(self.elapsed, "elapsed")?);
+    /// The request, its moments as seconds since 1970.
+    fn sampled(&self) -> Result<Sampled, String> {
+        let start = clock::jmeter(self.start).ok_or_else(|| {
+            let text = self.start;
+            format!("`{text}` is neither a number of milliseconds nor a date as JMeter writes it (start)")
+        })?;
+        let elapsed = self.elapsed.parse::<u64>();
+        let elapsed =
+            elapsed.map_err(|_| format!("`{}` is no number of milliseconds (elapsed)", self.elapsed))?;
         let success = match self.success {
             "true" => true,
             "false" => false,
@@ -54,24 +78,26 @@ impl Fields<'_> {
         };
         // A sample that was not answered has words in place of a status.
         let status = self.code.parse::<u16>().ok().filter(|status| (100..600).contains(status));
-        let outcome = match (success, status) {
-            (true, _) => Outcome::Ok,
-            (false, Some(status)) if outcome_of(status) == Outcome::Refused => Outcome::Refused,
-            (false, _) => Outcome::Failed,
-        };
-        // What an assertion refused although the status is good has failed; what a script accepted although it is not is good.
-        let told = match (outcome, status) {
-            (Outcome::Ok, Some(400..)) | (Outcome::Failed, _) => None,
-            _ => status,
+        let (outcome, status, why) = ending_of(status, success);
+        let unanswered = outcome == Outcome::Failed && why == Why::Plain;
+        let why = if unanswered { Why::of_words(&format!("{} {}", self.code, self.message)) } else { why };
+        let words = match outcome {
+            Outcome::Ok => String::new(),
+            _ if !self.failure.is_empty() => self.failure.to_owned(),
+            _ if unanswered => format!("{} {}", self.code, self.message),
+            _ => self.message.to_owned(),
         };
         let nanos = elapsed.saturating_mul(1_000_000);
-        Ok(Request { ended_s: start.saturating_add(elapsed) as f64 / 1e3, nanos, outcome, status: told })
+        let request = Request { ended_s: start.seconds + elapsed as f64 / 1e3, nanos, outcome, status, why };
+        Ok(Sampled { request, words, coarse: start.coarse })
     }
 }
 
 /// A JTL in CSV.
 pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
-    let mut reader = ::csv::Reader::from_reader(content.as_bytes());
+    let first = content.trim_start().lines().next().unwrap_or_default();
+    let mut reader = ::csv::ReaderBuilder::new();
+    let mut reader = reader.delimiter(delimiter(first).unwrap_or(b',')).from_reader(content.as_bytes());
     let head = reader.headers().map_err(|error| at.whole(error.to_string()))?.clone();
     let column = |name: &str| {
         head.iter().position(|field| field == name).ok_or_else(|| {
@@ -82,50 +108,84 @@ pub(super) fn csv(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let (success, code) = (column("success")?, column("responseCode")?);
     let threads = head.iter().position(|field| field == "allThreads");
     let message = head.iter().position(|field| field == "responseMessage");
-    let (mut requests, mut most, mut controllers) = (Vec::new(), None, Vec::new());
+    let failure = head.iter().position(|field| field == "failureMessage");
+    let mut found = Found::default();
     for row in reader.records() {
         let row = row.map_err(|error| at.whole(error.to_string()))?;
         let line = line_of(&row);
         let get = |column: usize| row.get(column).unwrap_or_default();
-        let fields =
-            Fields { start: get(start), elapsed: get(elapsed), success: get(success), code: get(code) };
-        let request = fields.request().map_err(|what| at.line(line, what))?;
-        match message.and_then(|column| held_together(get(column))) {
-            Some(samples) => controllers.push((request, samples)),
-            None => requests.push(request),
-        }
-        most = most.max(threads.and_then(|column| get(column).parse::<u32>().ok()));
+        let optional = |column: Option<usize>| column.map_or("", get);
+        let fields = Fields {
+            start: get(start),
+            elapsed: get(elapsed),
+            success: get(success),
+            code: get(code),
+            message: optional(message),
+            failure: optional(failure),
+        };
+        let row = fields.sampled().map_err(|what| at.line(line, what))?;
+        let samples = held_together(fields.message);
+        found.add(&row, samples, optional(threads).parse().ok());
     }
-    Ok(read(requests, most, controllers))
+    Ok(found.read())
 }
 
 /// A JTL in XML. Samples within a sample (redirects, embedded resources) are part of it and not counted again.
 pub(super) fn xml(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut reader = quick_xml::Reader::from_str(content);
-    let (mut requests, mut most, mut depth, mut controllers) = (Vec::new(), None, 0_usize, Vec::new());
+    let (mut found, mut depth) = (Found::default(), 0_usize);
+    // The sample that is being read, with the words of its assertions, and whether those of one follow.
+    let (mut open, mut failing): (Option<Sample>, bool) = (None, false);
     loop {
         let event = reader.read_event().map_err(|error| at.whole(error.to_string()))?;
         let until = usize::try_from(reader.buffer_position()).unwrap_or(usize::MAX).min(content.len());
+        let close = |found: &mut Found, sample: Sample, holds: bool| {
+            let row = sample.fields().sampled().map_err(|what| at.line(line_at(content, until), what))?;
+            // One that has its samples within it is the only place where they are counted.
+            let samples = held_together(&sample.message).filter(|_| !holds);
+            found.add(&row, samples, sample.threads.parse().ok());
+            Ok(())
+        };
         match &event {
             Event::Eof if depth == 0 => break,
             Event::Eof => return Err(at.whole("it is cut off")),
-            Event::End(_) => depth = depth.saturating_sub(1),
-            Event::Start(tag) | Event::Empty(tag) => {
-                if depth == 1 && is_sample(tag) {
-                    let found = sample(tag).map_err(|what| at.line(line_at(content, until), what))?;
-                    // One that has its samples within it is the only place where they are counted.
-                    match found.samples.filter(|_| matches!(event, Event::Empty(_))) {
-                        Some(samples) => controllers.push((found.request, samples)),
-                        None => requests.push(found.request),
-                    }
-                    most = most.max(found.threads);
+            Event::End(_) => {
+                depth = depth.saturating_sub(1);
+                failing = false;
+                if let Some(sample) = open.take_if(|_| depth == 1) {
+                    let holds = sample.holds;
+                    close(&mut found, sample, holds)?;
                 }
-                depth += usize::from(matches!(event, Event::Start(_)));
+            }
+            Event::Start(tag) | Event::Empty(tag) => {
+                let empty = matches!(event, Event::Empty(_));
+                if depth == 1 && is_sample(tag) {
+                    let sample = Sample::of(tag).map_err(|what| at.line(line_at(content, until), what))?;
+                    if empty { close(&mut found, sample, false)? } else { open = Some(sample) }
+                } else if let Some(sample) = &mut open {
+                    sample.holds |= depth == 2 && is_sample(tag);
+                    failing = !empty && depth == 3 && AsRef::<str>::as_ref(&tag.name()) == "failureMessage";
+                }
+                depth += usize::from(!empty);
+            }
+            Event::Text(text) if failing => told(&mut open, text.as_ref()),
+            Event::CData(text) if failing => told(&mut open, text.as_ref()),
+            Event::GeneralRef(name) if failing => {
+                let character = name.resolve_char_ref().ok().flatten().map(String::from);
+                let named = || resolve_predefined_entity(name.as_ref()).map(str::to_owned);
+                told(&mut open, &character.or_else(named).unwrap_or_default());
             }
             _ => {}
         }
     }
-    Ok(read(requests, most, controllers))
+    Ok(found.read())
+}
+
+/// Adds to the words of an assertion.
+fn told(open: &mut Option<Sample>, words: &str) {
+    if let Some(sample) = open {
+        sample.failure.push_str(words);
+    }
 }
 
 /// The line of a place in a text, from 1.
@@ -137,61 +197,112 @@ fn is_sample(tag: &BytesStart<'_>) -> bool {
     matches!(AsRef::<str>::as_ref(&tag.name()), "httpSample" | "sample")
 }
 
-/// A sample in XML.
+/// A sample in XML, as text.
+#[derive(Default)]
 struct Sample {
-    request: Request,
+    start: String,
+    elapsed: String,
+    success: String,
+    code: String,
     /// Workers that there were.
+    threads: String,
+    message: String,
+    failure: String,
+    /// It has samples within it.
+    holds: bool,
+}
+
+impl Sample {
+    fn of(tag: &BytesStart<'_>) -> Result<Self, String> {
+        let mut sample = Self::default();
+        for attribute in tag.attributes() {
+            let attribute = attribute.map_err(|error| error.to_string())?;
+            let place = match AsRef::<str>::as_ref(&attribute.key) {
+                "ts" => &mut sample.start,
+                "t" => &mut sample.elapsed,
+                "s" => &mut sample.success,
+                "rc" => &mut sample.code,
+                "na" => &mut sample.threads,
+                "rm" => &mut sample.message,
+                _ => continue,
+            };
+            attribute.value.as_ref().clone_into(place);
+        }
+        Ok(sample)
+    }
+
+    fn fields(&self) -> Fields<'_> {
+        Fields {
+            start: &self.start,
+            elapsed: &self.elapsed,
+            success: &self.success,
+            code: &self.code,
+            message: &self.message,
+            failure: self.failure.trim(),
+        }
+    }
+}
+
+/// What was found in a file.
+#[derive(Default)]
+struct Found {
+    requests: Vec<Request>,
+    examples: Examples,
+    /// Most workers that there were.
     threads: Option<u32>,
-    /// Of a controller, how many it holds together.
-    samples: Option<usize>,
+    /// Rows of Transaction Controllers, with how many samples each holds together.
+    controllers: Vec<(Request, usize)>,
+    /// Moments are told in whole seconds.
+    coarse: bool,
 }
 
-fn sample(tag: &BytesStart<'_>) -> Result<Sample, String> {
-    let mut found = [const { String::new() }; 6];
-    for attribute in tag.attributes() {
-        let attribute = attribute.map_err(|error| error.to_string())?;
-        let place = match AsRef::<str>::as_ref(&attribute.key) {
-            "ts" => 0,
-            "t" => 1,
-            "s" => 2,
-            "rc" => 3,
-            "na" => 4,
-            "rm" => 5,
-            _ => continue,
-        };
-        attribute.value.as_ref().clone_into(&mut found[place]);
+impl Found {
+    fn add(&mut self, found: &Sampled, samples: Option<usize>, threads: Option<u32>) {
+        self.threads = self.threads.max(threads);
+        self.coarse |= found.coarse;
+        match samples {
+            Some(samples) => self.controllers.push((found.request, samples)),
+            None => {
+                self.examples.note(&found.request, &found.words);
+                self.requests.push(found.request);
+            }
+        }
     }
-    let [start, elapsed, success, code, threads, message] = &found;
-    let fields = Fields { start, elapsed, success, code };
-    Ok(Sample { request: fields.request()?, threads: threads.parse().ok(), samples: held_together(message) })
-}
 
-fn read(mut requests: Vec<Request>, threads: Option<u32>, controllers: Vec<(Request, usize)>) -> Read {
-    let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
-    // Where "generate parent sample" is set, what a controller holds together has no rows, and the controller's is the one that there is.
-    let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
-    if held > requests.len() {
-        requests.extend(controllers.into_iter().map(|(request, _)| request));
-        notes
-            .push("a Transaction Controller's row stands for all of its samples, which have none".to_owned());
-    } else if !controllers.is_empty() {
-        notes.push(format!(
-            "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",
-            controllers.len()
-        ));
-    }
-    let begin =
-        requests.iter().map(|request| request.ended_s - request.nanos as f64 / 1e9).fold(f64::MAX, f64::min);
-    for request in &mut requests {
-        request.ended_s -= begin;
-    }
-    let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
-    Read {
-        tool: "JMeter",
-        rule: RULE,
-        content: Content::Requests(requests, percentile),
-        seconds,
-        concurrency: threads,
-        notes,
+    fn read(self) -> Read {
+        let Self { mut requests, examples, threads, controllers, coarse } = self;
+        let mut notes = vec!["JMeter keeps whole milliseconds".to_owned()];
+        if coarse {
+            let what = "the file has its moments in whole seconds: the length of the run, and with it the rate, may be off by one";
+            notes.push(what.to_owned());
+        }
+        // Where "generate parent sample" is set, what a controller holds together has no rows, and the controller's is the one that there is.
+        let held: usize = controllers.iter().map(|(_, samples)| samples).sum();
+        if held > requests.len() {
+            requests.extend(controllers.into_iter().map(|(request, _)| request));
+            let what = "a Transaction Controller's row stands for all of its samples, which have none";
+            notes.push(what.to_owned());
+        } else if !controllers.is_empty() {
+            notes.push(format!(
+                "{} rows are of Transaction Controllers, whose samples have rows of their own: they are not counted",
+                controllers.len()
+            ));
+        }
+        let begin = requests
+            .iter()
+            .map(|request| request.ended_s - request.nanos as f64 / 1e9)
+            .fold(f64::MAX, f64::min);
+        for request in &mut requests {
+            request.ended_s -= begin;
+        }
+        let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-3);
+        Read {
+            tool: "JMeter",
+            rule: RULE,
+            content: Content::Requests(requests, examples, percentile),
+            seconds,
+            concurrency: threads,
+            notes,
+        }
     }
 }

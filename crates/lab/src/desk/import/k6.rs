@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{At, Content, ImportError, Read, Request, counted, outcome_of};
+use super::{At, Content, Examples, ImportError, Read, Request, Why, clock, counted, ending_of};
 use crate::record::{Outcome, Printed, Stated};
 use crate::units::whole;
 
@@ -43,12 +43,14 @@ struct Data {
 struct Tags {
     status: Option<String>,
     expected_response: Option<String>,
+    error: Option<String>,
 }
 
 /// `k6 run --out json`.
 pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     let mut requests = Vec::new();
-    let mut users: Option<f64> = None;
+    let (mut users, mut failed_checks): (Option<f64>, u64) = (None, 0);
+    let mut examples = Examples::default();
     for (number, text) in content.lines().enumerate().map(|(number, line)| (number + 1, line)) {
         if text.trim().is_empty() {
             continue;
@@ -59,8 +61,11 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         }
         match line.metric.as_deref() {
             Some("http_req_duration") => {
-                requests.push(request(&line.data).map_err(|what| at.line(number, what))?);
+                let (request, words) = request(&line.data).map_err(|what| at.line(number, what))?;
+                examples.note(&request, words);
+                requests.push(request);
             }
+            Some("checks") => failed_checks += u64::from(line.data.value == Some(0.0)),
             Some("vus") => users = [users, line.data.value].into_iter().flatten().reduce(f64::max),
             _ => {}
         }
@@ -71,17 +76,26 @@ pub(super) fn lines(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         request.ended_s -= start;
     }
     let seconds = requests.iter().map(|request| request.ended_s).fold(0.0, f64::max).max(1e-6);
+    let mut notes =
+        vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()];
+    notes.extend(of_checks(failed_checks));
     Ok(Read {
         tool: "k6",
         rule: RULE,
-        content: Content::Requests(requests, percentile),
+        content: Content::Requests(requests, examples, percentile),
         seconds,
         concurrency: users.map(workers),
-        notes: vec!["k6 does not say whether requests arrived at a rate or from users that wait".to_owned()],
+        notes,
     })
 }
 
-fn request(data: &Data) -> Result<Request, String> {
+/// What is said of checks that failed.
+fn of_checks(failed: u64) -> Option<String> {
+    (failed > 0).then(|| format!("{failed} checks of the script failed; k6 does not say of which requests, and counts these as good ones"))
+}
+
+/// The request, and the words about its failure.
+fn request(data: &Data) -> Result<(Request, &str), String> {
     let (Some(time), Some(ms)) = (&data.time, data.value) else {
         return Err("a request has no time or no value".to_owned());
     };
@@ -89,61 +103,22 @@ fn request(data: &Data) -> Result<Request, String> {
         return Err(format!("{ms} is no duration"));
     }
     let ended_s =
-        unix_seconds(time).ok_or_else(|| format!("`{time}` is not a time as RFC 3339 writes it"))?;
+        clock::rfc3339(time).ok_or_else(|| format!("`{time}` is not a time as RFC 3339 writes it"))?;
     let tag = |of: fn(&Tags) -> Option<&String>| data.tags.as_ref().and_then(of).map(String::as_str);
     let status: u16 = match tag(|tags| tags.status.as_ref()) {
         None | Some("") => 0,
         Some(text) => text.parse().map_err(|_| format!("`{text}` is no status"))?,
     };
-    let mut outcome = outcome_of(status);
-    if outcome == Outcome::Ok && tag(|tags| tags.expected_response.as_ref()) == Some("false") {
-        return Err(format!(
-            "status {status} was not expected: the script's own expectations cannot be told apart from failures"
-        ));
-    }
-    if status == 0 {
-        outcome = Outcome::Failed;
-    }
-    Ok(Request {
-        ended_s,
-        nanos: super::nanos_of(ms / 1e3),
-        outcome,
-        status: Some(status).filter(|status| *status > 0),
-    })
-}
-
-/// Seconds since 1970 of `2026-11-23T00:16:10.298663684Z` or with an offset.
-fn unix_seconds(text: &str) -> Option<f64> {
-    let (date, time) = text.split_once('T')?;
-    let mut date = date.split('-').map(|part| part.parse::<i64>().ok());
-    let (year, month, day) = (date.next()??, date.next()??, date.next()??);
-    let zone_at = time.find(['Z', '+', '-'])?;
-    let (clock, zone) = time.split_at(zone_at);
-    let mut clock = clock.split(':');
-    let (hour, minute): (i64, i64) = (clock.next()?.parse().ok()?, clock.next()?.parse().ok()?);
-    let second: f64 = clock.next()?.parse().ok()?;
-    let sound = (1..=12).contains(&month)
-        && (1..=31).contains(&day)
-        && (0..24).contains(&hour)
-        && (0..60).contains(&minute);
-    if !sound || !(0.0..61.0).contains(&second) {
-        return None;
-    }
-    let offset = match zone.strip_prefix(['+', '-']) {
-        None => 0,
-        Some(digits) => {
-            let (hours, minutes) = digits.split_once(':')?;
-            let minutes = hours.parse::<i64>().ok()? * 60 + minutes.parse::<i64>().ok()?;
-            if zone.starts_with('-') { -minutes } else { minutes }
-        }
-    };
-    // Days since 1970 in a calendar that begins in March, where the leap day is the last of the year.
-    let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let era = years.div_euclid(400);
-    let of_era = years.rem_euclid(400);
-    let days =
-        era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + (153 * months + 2) / 5 + day - 1 - 719_468;
-    Some((days * 86_400 + hour * 3600 + minute * 60 - offset * 60) as f64 + second)
+    // It says of each request whether the script expects such a status; by itself, those below 400.
+    let expected = tag(|tags| tags.expected_response.as_ref());
+    let status = Some(status).filter(|status| *status > 0);
+    let expected = expected.map_or(status.is_some_and(|status| status < 400), |expected| expected == "true");
+    let words = tag(|tags| tags.error.as_ref()).unwrap_or_default();
+    // What has no status was not answered, whatever was expected.
+    let (outcome, status, why) = ending_of(status, expected && status.is_some());
+    let why = if outcome == Outcome::Failed && why == Why::Plain { Why::of_words(words) } else { why };
+    let request = Request { ended_s, nanos: super::nanos_of(ms / 1e3), outcome, status, why };
+    Ok((request, words))
 }
 
 /// `k6 run --summary-export`, and what `handleSummary` is given.
@@ -181,6 +156,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         max_us: us("max"),
         per_s: Some(rate),
         percentiles,
+        sent_percentiles: Vec::new(),
     };
     let mut classes =
         vec![counted(Outcome::Ok, None, whole(count - bad)), counted(Outcome::Refused, None, whole(bad))];
@@ -191,6 +167,7 @@ pub(super) fn summary(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if bad > 0.0 {
         notes.push("failed requests may have had no answer: the summary does not say".to_owned());
     }
+    notes.extend(of_checks(metric("checks")["fails"].as_f64().map_or(0, whole)));
     let users = metric("vus_max")["max"].as_f64().map(workers);
     Ok(Read {
         tool: "k6",
@@ -214,22 +191,6 @@ fn share(name: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_read_as_rfc_3339_writes_them() {
-        for (text, seconds) in [
-            ("1970-01-01T00:00:00Z", 0.0),
-            ("2000-02-29T12:00:00.5Z", 951_825_600.5),
-            ("2026-11-23T02:16:10+02:00", 1_795_392_970.0),
-            ("2026-11-22T19:16:10-05:00", 1_795_392_970.0),
-        ] {
-            assert!((unix_seconds(text).unwrap() - seconds).abs() < 1e-6, "{text}: {:?}", unix_seconds(text));
-        }
-        for text in ["", "2026-11-23", "2026-13-01T00:00:00Z", "2026-11-23T25:00:00Z", "2026-11-23T00:00:00"]
-        {
-            assert_eq!(unix_seconds(text), None, "{text}");
-        }
-    }
 
     #[test]
     fn percentiles_lie_between_values() {

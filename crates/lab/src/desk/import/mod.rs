@@ -5,6 +5,7 @@
 //! own rule gives them on the same requests, so that they can be compared with what the tool prints. Where a file has a summary only, the record
 //! says so and has no histogram: none is made up.
 
+mod clock;
 mod h2load;
 mod hey;
 mod jmeter;
@@ -22,6 +23,8 @@ use crate::units::whole;
 
 /// Most requests of a file: each takes 32 bytes of memory while it is read.
 const MOST_REQUESTS: usize = 5_000_000;
+/// Most characters of a tool's words about an ending.
+const MOST_WORDS: usize = 300;
 /// Digits kept: tools print up to four.
 const DIGITS: u8 = 4;
 /// Most slices of a timeline.
@@ -108,6 +111,82 @@ struct Request {
     nanos: u64,
     outcome: Outcome,
     status: Option<u16>,
+    why: Why,
+}
+
+/// Why a request did not end as its status says, or has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+enum Why {
+    /// It ended as its status says; without a status, it had no answer.
+    #[default]
+    Plain,
+    /// The answer had this status, below 400, and the tool's user expected something else of it.
+    Unexpected(u16),
+    /// The answer had this status, from 400, and the tool's user expected it.
+    Expected(u16),
+    /// Not answered in time.
+    Timeout,
+    /// No connection, or no TLS on it.
+    Connect,
+    /// The connection ended before the answer did.
+    Closed,
+}
+
+impl Why {
+    /// Its name in the record; absent where the status, or its absence from a good answer, says all.
+    fn fault(self, outcome: Outcome) -> Option<String> {
+        match self {
+            Self::Unexpected(status) => Some(format!("assertion failed on {status}")),
+            Self::Timeout => Some("timeout".to_owned()),
+            Self::Connect => Some("connect".to_owned()),
+            Self::Closed => Some("closed".to_owned()),
+            Self::Plain => (outcome == Outcome::Failed).then(|| "no answer".to_owned()),
+            Self::Expected(_) => None,
+        }
+    }
+
+    /// What a tool's words for a request without an answer mean.
+    fn of_words(words: &str) -> Self {
+        let words = words.to_lowercase();
+        let any = |parts: &[&str]| parts.iter().any(|part| words.contains(part));
+        // A timeout of the connection's establishment is one of the connection.
+        if any(&[
+            "connect timed out",
+            "connecttimeout",
+            "dial",
+            "refused",
+            "unknownhost",
+            "no route",
+            "handshake",
+            "ssl",
+            "tls",
+        ]) {
+            Self::Connect
+        } else if any(&["timeout", "timed out", "deadline"]) {
+            Self::Timeout
+        } else if any(&["reset", "closed", "eof", "failed to respond", "nohttpresponse", "socketexception"]) {
+            Self::Closed
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// Requests that ended alike.
+type Ending = (Outcome, Option<u16>, Why);
+
+/// The first words that a file has about each ending.
+#[derive(Default)]
+struct Examples(BTreeMap<Ending, String>);
+
+impl Examples {
+    fn note(&mut self, request: &Request, words: &str) {
+        let words = words.trim();
+        if !words.is_empty() {
+            let ending = (request.outcome, request.status, request.why);
+            self.0.entry(ending).or_insert_with(|| words.chars().take(MOST_WORDS).collect());
+        }
+    }
 }
 
 /// A file as its module understood it.
@@ -121,8 +200,8 @@ struct Read {
 }
 
 enum Content {
-    /// Every request, and how the tool computes a percentile of sorted ns.
-    Requests(Vec<Request>, fn(&[u64], f64) -> f64),
+    /// Every request, what the file says of their endings, and how the tool computes a percentile of sorted ns.
+    Requests(Vec<Request>, Examples, fn(&[u64], f64) -> f64),
     /// Counts and what the tool computed.
     Summary(Vec<Class>, Stated),
 }
@@ -150,7 +229,7 @@ pub fn recognise(content: &str) -> Option<Tool> {
     if first.starts_with("response-time,") {
         return Some(Tool::HeyCsv);
     }
-    if first.starts_with("timeStamp,") {
+    if jmeter::delimiter(first).is_some() {
         return Some(Tool::Jtl);
     }
     if text.starts_with("<?xml") || text.starts_with("<testResults") {
@@ -219,14 +298,14 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
         );
     }
     let iteration = match read.content {
-        Content::Requests(requests, percentile) => {
+        Content::Requests(requests, examples, percentile) => {
             if requests.is_empty() {
                 return Err(ImportError::Empty { file: told.file.clone() });
             }
             if requests.len() > MOST_REQUESTS {
                 return Err(ImportError::TooMany { file: told.file.clone() });
             }
-            from_requests(&requests, read.seconds, (tool, read.rule), percentile)
+            from_requests(&requests, &examples, read.seconds, (tool, read.rule), percentile)
         }
         Content::Summary(classes, stated) => {
             if classes.iter().all(|class| class.count == 0) {
@@ -281,23 +360,31 @@ fn record(read: Read, told: &Told) -> Result<Record, ImportError> {
 
 fn from_requests(
     requests: &[Request],
+    examples: &Examples,
     seconds: f64,
     (tool, rule): (&str, &str),
     percentile: fn(&[u64], f64) -> f64,
 ) -> Iteration {
-    let mut kinds: BTreeMap<(Outcome, Option<u16>), Vec<u64>> = BTreeMap::new();
+    let mut kinds: BTreeMap<Ending, Vec<u64>> = BTreeMap::new();
     for request in requests {
-        kinds.entry((request.outcome, request.status)).or_default().push(request.nanos);
+        kinds.entry((request.outcome, request.status, request.why)).or_default().push(request.nanos);
     }
     let mut sorted: Vec<u64> = requests.iter().map(|request| request.nanos).collect();
     sorted.sort_unstable();
-    let classes = kinds.into_iter().map(|((outcome, status), nanos)| Class {
-        outcome,
-        status,
-        fault: None,
-        count: nanos.len() as u64,
-        latency: Some(Distribution::of(nanos, DIGITS)),
-        example: None,
+    let classes = kinds.into_iter().map(|(ending, nanos)| {
+        let (outcome, status, why) = ending;
+        let accepted = match why {
+            Why::Expected(status) => Some(format!("status {status}, which was expected")),
+            _ => None,
+        };
+        Class {
+            outcome,
+            status,
+            fault: why.fault(outcome),
+            count: nanos.len() as u64,
+            latency: Some(Distribution::of(nanos, DIGITS)),
+            example: examples.0.get(&ending).cloned().or(accepted),
+        }
     });
     let us = |nanos: u64| nanos as f64 / 1e3;
     let stated = Stated {
@@ -308,6 +395,7 @@ fn from_requests(
         max_us: sorted.last().copied().map(us),
         per_s: Some(requests.len() as f64 / seconds),
         percentiles: SHARES.map(|share| Printed { share, us: percentile(&sorted, share) / 1e3 }).to_vec(),
+        sent_percentiles: Vec::new(),
     };
     Iteration {
         classes: classes.collect(),
@@ -346,6 +434,22 @@ fn timeline(requests: &[Request], seconds: f64) -> Vec<Slice> {
 /// The line a row of CSV begins on, from 1.
 fn line_of(row: &::csv::StringRecord) -> usize {
     row.position().map_or(0, |position| usize::try_from(position.line()).unwrap_or(usize::MAX))
+}
+
+/// An answer's ending where the tool's user said what is expected of it: what was not expected has failed although its status is good, and what was
+/// is good although its status is not. `None` without a status: nothing was answered.
+fn ending_of(status: Option<u16>, expected: bool) -> Ending {
+    match (status, expected) {
+        (None, true) => (Outcome::Ok, None, Why::Plain),
+        (None, false) => (Outcome::Failed, None, Why::Plain),
+        (Some(status), true) if outcome_of(status) == Outcome::Refused => {
+            (Outcome::Ok, None, Why::Expected(status))
+        }
+        (Some(status), false) if outcome_of(status) == Outcome::Ok => {
+            (Outcome::Failed, None, Why::Unexpected(status))
+        }
+        (Some(status), _) => (outcome_of(status), Some(status), Why::Plain),
+    }
 }
 
 /// Whether a status is what was hoped for.

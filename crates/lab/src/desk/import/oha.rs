@@ -74,6 +74,7 @@ pub(super) fn json(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         max_us: us(summary.slowest),
         per_s: summary.requests_per_sec,
         percentiles,
+        sent_percentiles: Vec::new(),
     };
     Ok(Read {
         tool: "oha",

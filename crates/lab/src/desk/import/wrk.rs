@@ -2,6 +2,7 @@
 
 use super::{At, Content, ImportError, Read, counted};
 use crate::record::{Class, Outcome, Printed, Stated};
+use crate::words;
 
 const RULE: &str = "from wrk's own histogram of microseconds";
 /// What has wrk's form and sends at a rate.
@@ -24,6 +25,16 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
     if found.percentiles.is_empty() {
         notes.push("without --latency wrk prints no percentiles".to_owned());
     }
+    if !found.sent_percentiles.is_empty() {
+        let of = |printed: &Printed| {
+            format!("P{} {}", (printed.share * 1e5).round() / 1e3, words::time(printed.us))
+        };
+        let all: Vec<String> = found.sent_percentiles.iter().map(of).collect();
+        notes.push(format!(
+            "percentiles count from when requests were due; from when they were really sent (uncorrected) they are {}",
+            all.join(", ")
+        ));
+    }
     let tool = if content.contains("Thread calibration:") { PACED } else { "wrk" };
     let stated = Stated {
         tool: tool.to_owned(),
@@ -33,6 +44,7 @@ pub(super) fn text(content: &str, at: &At<'_>) -> Result<Read, ImportError> {
         max_us: found.max_us,
         per_s: found.per_s,
         percentiles: found.percentiles,
+        sent_percentiles: found.sent_percentiles,
     };
     let content = Content::Summary(classes, stated);
     Ok(Read { tool, rule: RULE, content, seconds, concurrency: found.connections, notes })
@@ -48,7 +60,20 @@ struct Found {
     refused: u64,
     errors: Vec<Class>,
     per_s: Option<f64>,
-    in_distribution: bool,
+    /// Percentiles from when requests were really sent.
+    sent_percentiles: Vec<Printed>,
+    distribution: Distribution,
+}
+
+/// Which distribution the lines belong to.
+#[derive(Default, Clone, Copy, PartialEq, Eq)]
+enum Distribution {
+    #[default]
+    None,
+    /// wrk's only one; wrk2's from when requests were due.
+    Recorded,
+    /// wrk2's from when they were really sent (`--u_latency`).
+    Uncorrected,
 }
 
 impl Found {
@@ -59,13 +84,21 @@ impl Found {
             [_, "threads", "and", connections, "connections"] => {
                 self.connections = Some(connections.parse().ok()?);
             }
-            ["Latency", "Distribution", ..] => self.in_distribution = true,
+            ["Latency", "Distribution", rest @ ..] => {
+                let uncorrected = rest.contains(&"Uncorrected");
+                self.distribution =
+                    if uncorrected { Distribution::Uncorrected } else { Distribution::Recorded };
+            }
             ["Latency", mean, _, most, _] => {
                 (self.mean_us, self.max_us) = (Some(time(mean)?), Some(time(most)?));
             }
-            [share, value] if self.in_distribution && share.ends_with('%') => {
+            [share, value] if self.distribution != Distribution::None && share.ends_with('%') => {
                 let share: f64 = share.trim_end_matches('%').parse().ok()?;
-                self.percentiles.push(Printed { share: share / 100.0, us: time(value)? });
+                let printed = Printed { share: share / 100.0, us: time(value)? };
+                match self.distribution {
+                    Distribution::Uncorrected => self.sent_percentiles.push(printed),
+                    _ => self.percentiles.push(printed),
+                }
             }
             [count, "requests", "in", seconds, ..] => {
                 self.requests = Some((count.parse().ok()?, time(seconds.trim_end_matches(','))? / 1e6));

@@ -106,7 +106,7 @@ pub(in crate::desk) fn machine(machine: &Machine) -> String {
 }
 
 /// A load in a line.
-fn load(load: &LoadShape) -> String {
+pub(in crate::desk) fn load(load: &LoadShape) -> String {
     let mut parts = vec![match load.arrivals {
         Arrivals::Closed => {
             format!("closed loop, {} workers", load.concurrency.map_or("?".to_owned(), |n| n.to_string()))
@@ -117,6 +117,8 @@ fn load(load: &LoadShape) -> String {
         Arrivals::Open => format!("open, {}/s", load.rate_per_s.map_or("?".to_owned(), words::digits)),
         Arrivals::Unknown => "arrivals not known".to_owned(),
     }];
+    let most = load.concurrency.filter(|_| load.arrivals != Arrivals::Closed);
+    parts.extend(most.map(|most| format!("{most} in flight at most")));
     parts.push(load.flow.clone());
     parts.extend(load.protocol.clone());
     parts.extend(load.tokens.map(|tokens| format!("{} tokens", words::count(tokens))));
@@ -140,8 +142,8 @@ pub(super) fn reading() -> Section {
          iteration come from its histogram; percentiles are never averaged.",
     );
     section.text(
-        "Equivalent within a margin is claimed only where two one-sided tests at 5 % refuse a larger difference; different only where the 95 % interval \
-         leaves out none. Anything else is inconclusive, which is no statement that there is no difference.",
+        "`postern lab compare` says what may be said about a difference between two variants or runs: equivalent within a margin, different, or inconclusive, \
+         which is no statement that there is no difference.",
     );
     section.text(
         "Rows marked as published come from other hardware and other software. They show a shape; a ratio between them and measured rows means nothing.",

@@ -205,7 +205,7 @@ pub(super) fn reliability(record: &Record) -> Section {
                 (Some(status), None) => status.to_string(),
                 (Some(status), Some(fault)) => format!("{status}, {fault}"),
                 (None, Some(fault)) => fault.clone(),
-                (None, None) => format!("{:?}, status not known", class.outcome).to_lowercase(),
+                (None, None) => format!("{}, status not known", class.outcome.word()),
             };
             match endings.iter_mut().find(|ending| (&ending.0, ending.1) == (&name, class.outcome)) {
                 Some(ending) => {

@@ -21,7 +21,7 @@ use crate::desk::render::{Sheet, html};
 use crate::diagnose;
 use crate::record::{Record, RecordError};
 
-pub(super) use self::facts::{machine, of_run};
+pub(super) use self::facts::{load, machine, of_run};
 
 /// The columns of every latency table.
 pub(super) const LATENCIES: [Figure; 3] = [Figure::P50, Figure::P95, Figure::P99];

@@ -1,7 +1,7 @@
 //! Throughput, latency, CPU, memory and throttling over time, on one axis.
 
 use super::stages::offered;
-use crate::analyse::{Figure, figures, median, window};
+use crate::analyse::{CpuUse, Figure, figures, median, window};
 use crate::desk::render::svg::{COLOURS, Line, Panel, Unit};
 use crate::desk::render::{Chart, Section, Table, words};
 use crate::record::{Component, Iteration, Record, Sample, Slice, Variant};
@@ -66,6 +66,7 @@ pub(super) fn components(record: &Record) -> Section {
         }
     }
     section.table(table);
+    section.table(untold(record));
     let drawn = record.variants.iter().filter_map(|variant| Some((variant, typical(variant)?)));
     let mut left_out = 0;
     for (number, (variant, iteration)) in drawn.enumerate() {
@@ -103,7 +104,6 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         let values = figures(variant, &figure);
         if values.is_empty() { None } else { Some(median(&values)) }
     };
-    let cores = of(Figure::Cores(name.to_owned()));
     let limit = looked.iter().find_map(|(component, ..)| component.cpu_limit_cores);
     let per = |value: &dyn Fn(&Looked<'_>) -> Option<f64>| {
         let values: Vec<f64> = looked.iter().filter_map(value).collect();
@@ -126,7 +126,7 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
     vec![
         variant.name.clone(),
         name.to_owned(),
-        cores.map_or_else(dash, words::digits),
+        cores(variant, name),
         limit.map_or_else(|| "no limit".to_owned(), words::digits),
         of(Figure::CpuPerRequest(name.to_owned())).map_or_else(dash, words::time),
         memory.map_or_else(dash, |bytes| words::bytes(bytes as f64)),
@@ -134,6 +134,49 @@ fn component_row(variant: &Variant, name: &str) -> Vec<String> {
         throttled.map_or_else(dash, words::percent),
         stood.map_or_else(dash, words::time),
     ]
+}
+
+/// Cores of a component; where less was counted than the count may be off by, that it was no more than that.
+fn cores(variant: &Variant, name: &str) -> String {
+    let known: Vec<CpuUse> = used(variant, name).filter(|cpu| cpu.cores().is_some()).collect();
+    if known.is_empty() {
+        return "–".to_owned();
+    }
+    let middle = |of: fn(&CpuUse) -> f64| median(&known.iter().map(of).collect::<Vec<_>>());
+    if known.iter().all(CpuUse::is_little) {
+        return format!("< {}", words::digits(middle(CpuUse::most_cores)));
+    }
+    words::digits(middle(|cpu| cpu.cores().unwrap_or(0.0)))
+}
+
+/// CPU of a component in each iteration that watched it.
+fn used(variant: &Variant, name: &str) -> impl Iterator<Item = CpuUse> {
+    variant.iterations.iter().filter_map(move |iteration| CpuUse::of(iteration, name))
+}
+
+/// Why CPU is not told where it is not.
+fn untold(record: &Record) -> Table {
+    let caption =
+        "Why CPU is – above: the window is too short, or too little was used, for the clock that counts it";
+    let mut table =
+        Table::new(caption, ["variant", "component", "cores", "per request", "of the first iteration"]);
+    for variant in &record.variants {
+        for name in variant.watched_names() {
+            let told = |figure: Figure| !figures(variant, &figure).is_empty();
+            let (cores, request) =
+                (told(Figure::Cores(name.to_owned())), told(Figure::CpuPerRequest(name.to_owned())));
+            if request {
+                continue;
+            }
+            let why = used(variant, name).next();
+            let why =
+                why.map_or_else(|| "fewer than two looks in the window".to_owned(), |cpu| cpu.why_not());
+            let word = |told| if told { "told" } else { "–" }.to_owned();
+            table.row(vec![variant.name.clone(), name.to_owned(), word(cores), word(request), why]);
+        }
+    }
+    table.folded = true;
+    table
 }
 
 /// The iteration whose throughput is in the middle.
@@ -230,12 +273,11 @@ fn spans(component: &Component) -> Vec<(&Sample, &Sample)> {
 }
 
 fn cpu(component: &Component) -> Vec<(f64, f64)> {
-    let used = |sample: &Sample| sample.user_ms + sample.system_ms;
     let cores = |(from, to): (&Sample, &Sample)| {
-        let wall = (to.at_ms - from.at_ms) as f64;
-        ((from.at_ms + to.at_ms) as f64 / 2e3, (used(to) - used(from)) as f64 / wall)
+        let used = CpuUse::between(component, from, to)?;
+        Some(((from.at_ms + to.at_ms) as f64 / 2e3, used.used_us / used.wall_us))
     };
-    spans(component).into_iter().map(cores).collect()
+    spans(component).into_iter().filter_map(cores).collect()
 }
 
 fn throttling(component: &Component) -> Vec<(f64, f64)> {

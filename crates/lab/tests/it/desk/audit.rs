@@ -1,6 +1,7 @@
 //! What an audit finds in published tables, and that it is silent where there is nothing to find.
 
 use lab::desk::audit::{Remark, Tables, audit, markdown};
+use lab::record::Doubt;
 use serde_json::{Value, json};
 
 use super::sample;
@@ -53,6 +54,21 @@ fn the_published_reports_hold_what_is_known_to_be_wrong() {
     let peak = find("cores-cannot-serve", "0.1743 cores at 668");
     assert!(peak.evidence.contains("261 µs") && peak.evidence.contains("1150 µs"), "{peak:?}");
     assert!(peak.evidence.contains("0.768 cores") && peak.evidence.contains("1.15 cores"), "{peak:?}");
+    assert!(peak.evidence.contains("but that is at 29.1 req/s"), "{peak:?}");
+    // 29 and 668 requests a second are no like rates, nor are 668 and 1032: nothing is proven by such a comparison.
+    for remark in remarks.iter().filter(|remark| remark.rule == "cores-cannot-serve") {
+        assert_eq!(remark.doubt, Doubt::Careful, "{remark:?}");
+    }
+    let backend = find("cores-cannot-serve", "light-backend on 0.0082 cores at 1032");
+    assert_eq!(
+        backend.doubt,
+        Doubt::Careful,
+        "a backend that takes 4 µs for a request is no mistake: {backend:?}"
+    );
+    assert!(
+        text.contains("statements do not follow.") && text.contains("cores-cannot-serve (careful)"),
+        "{text}"
+    );
     let full = find("saturated", "13 of 13");
     assert!(full.evidence.contains("from 50 workers on"), "{full:?}");
     let claims = remarks.iter().filter(|remark| remark.rule == "no-impact-at-a-full-server").count();
@@ -215,6 +231,22 @@ fn cores_have_to_serve_what_they_are_said_to() {
     };
     assert_eq!(with(0.08, json!({})), Vec::<&str>::new());
     assert_eq!(with(0.02, json!({})), ["cores-cannot-serve"]);
+    // At another rate a request may cost as much less: it rests between requests.
+    let at = |per_s: f64, cores: f64| {
+        let rows = json!([{"p50_s": 0.1, "per_s": per_s}]);
+        let runs = json!({"runs": [
+            run("a", &json!({"iterations": rows, "cpu_cores": {"proxy": 0.1}})),
+            run("b", &json!({"cpu_cores": {"proxy": cores}})),
+        ]});
+        of(&runs).iter().map(|remark| (remark.rule, remark.doubt)).collect::<Vec<_>>()
+    };
+    assert_eq!(at(20.0, 0.2), [("cores-cannot-serve", Doubt::Careful)], "10 µs at 200/s beside 5 ms at 20/s");
+    assert_eq!(
+        at(150.0, 0.02),
+        [("cores-cannot-serve", Doubt::Invalid)],
+        "0.1 ms at 200/s beside 0.67 ms at 150/s"
+    );
+    assert_eq!(at(150.0, 0.12), []);
     assert_eq!(
         with(0.11, json!({"proxy": 0.11})),
         Vec::<&str>::new(),
@@ -308,4 +340,160 @@ fn a_table_that_cannot_be_read_says_why() {
     let digits = claim(&json!({"kind": "change", "from": "1e3", "to": "2", "printed": "2"}));
     assert!(base(json!({"claims": digits})).contains("`1e3` is not a figure"));
     assert!(error(json!({"format": "postern-lab-tables/9"})).contains("tables.json"));
+}
+
+/// Results as a plain list, with figures of their own: what does not follow from them is known.
+const RESULTS: &str = r#"{
+  "note": "made up",
+  "gateway": [
+    {"id": "limited", "source": "a.txt", "architecture": "edge > proxy > service", "token": "opaque", "tool": "hey", "requests": 5000, "concurrency": 20,
+     "iterations_s": [{"p50": 1.0, "p95": 1.5, "p99": 2.0, "rps": 19.9}, {"p50": 1.01, "p95": 1.5, "p99": 2.0, "rps": 19.7}, {"p50": 0.99, "p95": 1.5, "p99": 2.0, "rps": 20.1},
+       {"p50": 1.0, "p95": 1.5, "p99": 9.0, "rps": 20.0}, {"p50": 1.0, "p95": 1.5, "p99": 2.1, "rps": 20.0}],
+     "failed": 3, "error_kind": "timeout", "cpu_cores": {"proxy": 0.03, "service": 0.001}, "memory_mb": {"proxy": [20, 22]}},
+    {"id": "free", "tool": "hey", "concurrency": 20, "mean_s": {"p50": 0.05, "p95": 0.08, "p99": 0.1, "rps": 398}, "cpu_cores": {"proxy": 0.2, "service": 0.002}},
+    {"id": "paced", "tool": "wrk2", "concurrency": 20, "mean_s": {"p50": 0.05, "rps": 398}}
+  ],
+  "identity_server": {"source": "b.txt", "nodes_per_cluster": 2, "run_s": 300, "tool": "JMeter", "results": [
+    {"clusters": 1, "connector": "off", "flow": "code", "rows": [{"concurrency": 50, "samples": 30000, "tps": 100, "mean_ms": 500, "error_pct": 0},
+      {"concurrency": 150, "samples": 30300, "tps": 101, "mean_ms": 1485}, {"concurrency": 300, "samples": 33000, "tps": 100, "mean_ms": 3000}]}
+  ]}
+}"#;
+
+#[test]
+fn a_list_of_published_results_is_read() {
+    let tables = Tables::parse(RESULTS.as_bytes(), "results.json").unwrap();
+    assert_eq!((tables.runs.len(), tables.sweeps.len(), &*tables.provenance), (3, 1, "made up"));
+    assert_eq!(tables.sweeps[0].id, "code/off/1");
+    let remarks = audit(&tables);
+    let find = |rule: &str| {
+        let found = remarks.iter().find(|remark| remark.rule == rule);
+        found.unwrap_or_else(|| panic!("{rule} in {remarks:?}"))
+    };
+    assert!(find("odd-iteration").evidence.contains("P99 of iteration 4 is 9 s where 2.0000 s is usual"));
+    let closed = find("closed-loop-throughput");
+    assert_eq!(closed.evidence.matches("20 ÷").count(), 2, "who paces itself is no closed loop: {closed:?}");
+    assert!(find("saturated").evidence.contains("code, connector off, clusters 1"));
+    let rate = find("rate-is-not-samples-over-time");
+    assert!(rate.evidence.contains("33000 in 300 s are 110.00 per s, published 100"), "{rate:?}");
+    assert_eq!(find("cores-cannot-serve").doubt, Doubt::Careful);
+    let broken =
+        Tables::parse(RESULTS.replace("\"tps\": 101", "\"tps\": \"many\"").as_bytes(), "results.json");
+    assert!(broken.unwrap_err().to_string().contains("results.json"));
+}
+
+/// A page in the manner of published reports.
+const PAGE: &str = "# Gateway: A and B
+
+## Configuration
+- **Concurrency:** 20 concurrent connections
+
+## Latency
+### P95 Latency by Iteration
+
+| Iteration | Plain P95 | Signed P95 | Difference | % Diff |
+|-----------|-----------|------------|------------|--------|
+| 1 | 2.00s | 2.21s | +0.21s | +10.5% |
+| 2 | 2.10s | 2.11s | +0.01s | +0.5% |
+| 3 | 1.90s | 2.31s | +0.41s | +12.1% |
+| **Average** | **2.00s** | **2.25s** | **+0.25s** | **+12.5%** |
+
+#### P50 (Median) Latency
+
+| Iteration | Plain | Signed |
+|---|---|---|
+| 1 | 1.00s | 1.10s |
+| 2 | 1.00s | 1.10s |
+| 3 | 1.00s | 1.10s |
+| **Average** | **1.00s** | **1.10s** |
+
+## Summary
+
+| Metric | May | June | Change |
+|--------|-----|------|--------|
+| **Throughput** | 20.0 req/s | 30.0 req/s | **+50.0%** better |
+| **P99 Latency** | ~4.00s* | 3.00s | **-30.0%** |
+| **Success Rate** | 99.77% | 99.96% | **+0.19%** |
+| **Memory** | ~47-50 MB | 13.2 MB | -34.3 MB |
+
+| Architecture | P50 | P95 | P99 | Throughput | Success Rate |
+|--------------|-----|-----|-----|------------|--------------|
+| **2.x** (route) | 50ms | 55ms | 66ms | 400 req/s | 100% |
+| **3.x** (gateway) | 70ms | 110ms | 138ms | 1,286 req/s | 100% |
+
+**Setup 1: without the connector**
+
+| Scenario Name        | Concurrency | # Samples | Throughput (transactions/sec) | Average Response Time (ms) | error % |
+|----------------------|-------------|-----------|-------------------------------|----------------------------|---------|
+| Code                 | 50          | 135343    | 451.27                        | 107.71                     | 0.00%   |
+|                      | 150         | 144232    | 480.13                        | 303.86                     | 0.00%   |
+|                      | 300         | 141126    | 470.31                        | 612.12                     | 1.79%   |
+| Password             | 50          | 1000      | 100                           | 2000                       | 0.00%   |
+|                      | 100         | 1000      | 200                           | 500                        | 0.00%   |
+|                      | 200         | 1000      | 400                           | 500                        | 0.00%   |
+";
+
+#[test]
+fn the_tables_of_a_page_are_read() {
+    let tables = Tables::parse(PAGE.as_bytes(), "page.md").unwrap();
+    assert_eq!(tables.title, "Gateway: A and B");
+    let run =
+        |id: &str| tables.runs.iter().find(|run| run.id == id).unwrap_or_else(|| panic!("{id}: {tables:?}"));
+    let (plain, fast) = (run("Plain"), run("3.x (gateway)"));
+    assert_eq!(
+        plain.iterations.iter().map(|row| (row.p50_s, row.p95_s)).collect::<Vec<_>>(),
+        [(Some(1.0), Some(2.0)), (Some(1.0), Some(2.1)), (Some(1.0), Some(1.9))]
+    );
+    assert_eq!(
+        fast.mean.as_ref().map(|mean| (mean.p50_s, mean.p99_s, mean.per_s)),
+        Some((Some(0.07), Some(0.138), Some(1286.0)))
+    );
+    assert_eq!(fast.concurrency, Some(20), "as the page says of all");
+    let sweeps: Vec<(&str, usize)> =
+        tables.sweeps.iter().map(|sweep| (&*sweep.title, sweep.rows.len())).collect();
+    assert_eq!(
+        sweeps,
+        [
+            ("Setup 1: without the connector, Summary, Code", 3),
+            ("Setup 1: without the connector, Summary, Password", 3)
+        ]
+    );
+    let text = markdown(&tables, &audit(&tables));
+    let remarks = audit(&tables);
+    let of = |rule: &str| {
+        remarks.iter().filter(|remark| remark.rule == rule).map(|remark| &*remark.about).collect::<Vec<_>>()
+    };
+    assert_eq!(of("mean-does-not-follow"), ["\"P95 of Signed: average 2.25 s\""], "it is 2.21\n{text}");
+    let changes = of("change-does-not-follow");
+    assert_eq!(changes.len(), 2, "{text}");
+    assert!(
+        changes[0].contains("Iteration 3, from 1.90s to 2.31s: +12.1 %")
+            && changes[1].contains("P99 Latency"),
+        "{changes:?}"
+    );
+    assert_eq!(of("saturated").len(), 1, "{text}");
+    let little =
+        remarks.iter().filter(|remark| remark.rule == "little-law-broken").map(|remark| &*remark.evidence);
+    let little: Vec<&str> = little.collect();
+    assert!(
+        little.iter().any(|one| one.contains("50 workers: 100 req/s × 2000 ms are 200.0 in flight")),
+        "{text}"
+    );
+    assert!(
+        little.iter().any(|one| one.contains("3.x (gateway)")),
+        "20 workers at 70 ms are 286 per second: {text}"
+    );
+    for silent in ["Success Rate", "Memory", "Throughput, from"] {
+        assert!(!text.contains(silent), "{silent} follows, or nothing is claimed of it: {text}");
+    }
+}
+
+#[test]
+fn a_page_without_such_a_table_says_what_is_read() {
+    for page in ["", "words", "| a | b |\n|---|---|\n| 1 | 2 |\n", "timeStamp,elapsed\n1,2\n"] {
+        let said = Tables::parse(page.as_bytes(), "page.md").unwrap_err().to_string();
+        assert!(
+            said.contains("`page.md` has no table of results") && said.contains("audit --example"),
+            "{said}"
+        );
+    }
 }

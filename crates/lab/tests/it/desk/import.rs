@@ -61,6 +61,7 @@ fn every_form_is_recognised() {
         ("k6-summary.json", Tool::K6Summary),
         ("wrk.txt", Tool::Wrk),
         ("wrk-plain.txt", Tool::Wrk),
+        ("wrk2-u.txt", Tool::Wrk),
         ("h2load.txt", Tool::H2load),
         ("h2load.log", Tool::H2loadLog),
         ("oha.json", Tool::Oha),
@@ -413,6 +414,212 @@ fn ohas_json_is_taken_as_it_is() {
     assert!(iteration(&record).count(Outcome::Failed) > 0);
 }
 
+/// Endings of the only iteration: outcome, status, fault, count, example.
+fn endings(content: &str, name: &str) -> Vec<(Outcome, Option<u16>, String, u64, String)> {
+    let record = import(content, None, &told(name)).unwrap_or_else(|error| panic!("{error}"));
+    let record = Record::parse(record.to_json().unwrap().as_bytes(), name).unwrap();
+    let of = |class: &lab::record::Class| {
+        let example = class.example.clone().unwrap_or_default();
+        (class.outcome, class.status, class.fault.clone().unwrap_or_default(), class.count, example)
+    };
+    iteration(&record).classes.iter().map(of).collect()
+}
+
+/// The same four samples in every form of moment and with every delimiter: the last one ends 2.5 s after the first began.
+#[test]
+fn jmeters_moments_may_be_dates_and_its_columns_stand_between_tabs() {
+    let moments: [(&str, [&str; 4]); 5] = [
+        ("milliseconds", ["1795392970000", "1795392970500", "1795392971000", "1795392972000"]),
+        (
+            "slashes",
+            [
+                "2026/11/23 00:16:10.000",
+                "2026/11/23 00:16:10.500",
+                "2026/11/23 00:16:11.000",
+                "2026/11/23 00:16:12.000",
+            ],
+        ),
+        (
+            "hyphens",
+            [
+                "2026-11-23 00:16:10.000",
+                "2026-11-23 00:16:10.500",
+                "2026-11-23 00:16:11.000",
+                "2026-11-23 00:16:12.000",
+            ],
+        ),
+        (
+            "over midnight",
+            [
+                "2026/12/31 23:59:58.000",
+                "2026/12/31 23:59:58.500",
+                "2026/12/31 23:59:59.000",
+                "2027/01/01 00:00:00.000",
+            ],
+        ),
+        (
+            "ISO 8601",
+            [
+                "2026-11-23T00:16:10.000Z",
+                "2026-11-23T00:16:10.500Z",
+                "2026-11-23T00:16:11.000Z",
+                "2026-11-23T00:16:12.000Z",
+            ],
+        ),
+    ];
+    for (name, moments) in moments {
+        for delimiter in [",", "\t", ";", "|"] {
+            let rows = moments.iter().zip([100, 200, 300, 500]);
+            let row = |(at, ms): (&&str, i32)| {
+                [at, &*ms.to_string(), "get", "200", "OK", "true", "3"].join(delimiter)
+            };
+            let head = "timeStamp elapsed label responseCode responseMessage success allThreads"
+                .replace(' ', delimiter);
+            let content = std::iter::once(head).chain(rows.map(row)).collect::<Vec<_>>().join("\n");
+            assert_eq!(recognise(&content), Some(Tool::Jtl), "{content}");
+            let record =
+                import(&content, None, &told("x.jtl")).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let of = iteration(&record);
+            assert!((of.seconds - 2.5).abs() < 1e-6, "{name} {delimiter:?}: {}", of.seconds);
+            assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (4, Some(3)), "{name}");
+            assert!((of.stated.as_ref().unwrap().mean_us.unwrap() - 275_000.0).abs() < 1e-6, "{name}");
+        }
+    }
+    // Whole seconds are told.
+    for moment in ["2026/11/23 00:16:10", "2026-11-23 00:16:10", "11/23/26 00:16:10"] {
+        let content = format!("timeStamp,elapsed,responseCode,success\n{moment},100,200,true\n");
+        let record = import(&content, None, &told("x.jtl")).unwrap();
+        let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+        assert!(notes.iter().any(|note| note.contains("whole seconds")), "{moment}: {notes:?}");
+    }
+    let refused =
+        import("timeStamp,elapsed,responseCode,success\nyesterday,1,200,true\n", None, &told("x.jtl"));
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("line 2: `yesterday` is neither a number of milliseconds nor a date"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn an_answer_that_an_assertion_refused_has_failed_and_says_why() {
+    let words = "Test failed: text expected to contain /ready/";
+    let csv = format!(
+        "timeStamp,elapsed,responseCode,responseMessage,success,failureMessage\n\
+         1000,30,200,OK,true,\n1030,20,200,OK,false,{words}\n1050,10,200,OK,false,another\n1060,5,404,Not Found,true,\n\
+         1065,7,503,Service Unavailable,false,\n\
+         1072,9,Non HTTP response code: java.net.SocketTimeoutException,Non HTTP response message: Read timed out,false,\n\
+         1081,9,Non HTTP response code: org.apache.http.conn.HttpHostConnectException,Non HTTP response message: Connection refused,false,\n"
+    );
+    let xml = format!(
+        r#"<?xml version="1.0"?><testResults version="1.2">
+        <httpSample t="30" ts="1000" s="true" rc="200" rm="OK"/>
+        <httpSample t="20" ts="1030" s="false" rc="200" rm="OK"><assertionResult><name>ready</name><failure>true</failure><error>false</error><failureMessage>{words}</failureMessage></assertionResult></httpSample>
+        <httpSample t="10" ts="1050" s="false" rc="200" rm="OK"><assertionResult><name>a</name><failureMessage>another &lt;1&gt;</failureMessage></assertionResult></httpSample>
+        <httpSample t="5" ts="1060" s="true" rc="404" rm="Not Found"/>
+        <httpSample t="7" ts="1065" s="false" rc="503" rm="Service Unavailable"/>
+        <httpSample t="9" ts="1072" s="false" rc="Non HTTP response code: java.net.SocketTimeoutException" rm="Non HTTP response message: Read timed out"/>
+        <httpSample t="9" ts="1081" s="false" rc="Non HTTP response code: org.apache.http.conn.HttpHostConnectException" rm="Non HTTP response message: Connection refused"/>
+        </testResults>"#
+    );
+    for content in [csv, xml] {
+        let seen = endings(&content, "x.jtl");
+        let count =
+            |outcome| seen.iter().filter(|ending| ending.0 == outcome).map(|ending| ending.3).sum::<u64>();
+        assert_eq!(
+            (count(Outcome::Ok), count(Outcome::Refused), count(Outcome::Failed)),
+            (2, 1, 4),
+            "{seen:?}"
+        );
+        assert!(
+            seen.contains(&(Outcome::Failed, None, "assertion failed on 200".into(), 2, words.into())),
+            "{seen:?}"
+        );
+        assert!(
+            seen.contains(&(Outcome::Refused, Some(503), String::new(), 1, "Service Unavailable".into())),
+            "{seen:?}"
+        );
+        assert!(
+            seen.iter().any(|ending| ending.2 == "timeout" && ending.4.contains("Read timed out")),
+            "{seen:?}"
+        );
+        assert!(seen.iter().any(|ending| ending.2 == "connect" && ending.4.contains("refused")), "{seen:?}");
+        assert!(
+            seen.iter().any(|ending| ending.0 == Outcome::Ok && ending.4 == "status 404, which was expected")
+        );
+        let text = sheet(&import(&content, None, &told("x.jtl")).unwrap()).markdown();
+        assert!(text.contains("| assertion failed on 200 | 2 |"), "{text}");
+        assert!(!text.contains("failed, status not known"), "{text}");
+    }
+}
+
+#[test]
+fn k6_says_what_its_script_expects() {
+    let point = |status: &str, expected: &str, error: &str| {
+        format!(
+            "{{\"type\":\"Point\",\"metric\":\"http_req_duration\",\"data\":{{\"time\":\"2026-01-01T00:00:01Z\",\"value\":5,\
+             \"tags\":{{\"status\":\"{status}\",\"expected_response\":\"{expected}\",\"error\":\"{error}\"}}}}}}\n"
+        )
+    };
+    let check = "{\"type\":\"Point\",\"metric\":\"checks\",\"data\":{\"time\":\"2026-01-01T00:00:01Z\",\"value\":0,\"tags\":{\"check\":\"ready\"}}}\n";
+    let content = [
+        point("200", "true", ""),
+        point("200", "false", ""),
+        point("404", "true", ""),
+        point("503", "false", ""),
+        point("0", "false", "dial: connection refused"),
+        point("0", "false", "request timeout"),
+        check.to_owned(),
+    ]
+    .concat();
+    let seen = endings(&content, "k6.ndjson");
+    let one = |outcome, status, fault: &str| {
+        seen.iter().any(|ending| (ending.0, ending.1, &*ending.2, ending.3) == (outcome, status, fault, 1))
+    };
+    assert!(one(Outcome::Ok, Some(200), "") && one(Outcome::Ok, None, ""), "{seen:?}");
+    assert!(one(Outcome::Failed, None, "assertion failed on 200"), "{seen:?}");
+    assert!(one(Outcome::Refused, Some(503), "") && one(Outcome::Failed, None, "timeout"), "{seen:?}");
+    assert!(
+        seen.iter().any(|ending| ending.2 == "connect" && ending.4 == "dial: connection refused"),
+        "{seen:?}"
+    );
+    let record = import(&content, None, &told("k6.ndjson")).unwrap();
+    let Origin::Import { notes, .. } = &record.run.origin else { panic!("it is an import") };
+    assert!(notes.iter().any(|note| note.starts_with("1 checks of the script failed")), "{notes:?}");
+}
+
+/// wrk2 with `--u_latency` prints two distributions, each with its spectrum.
+#[test]
+fn wrk2_tells_from_when_requests_were_due_and_from_when_they_were_sent() {
+    let record = read("wrk2-u.txt");
+    let of = iteration(&record);
+    for (share, us) in [(0.5, 6670.0), (0.75, 7780.0), (0.9, 9140.0), (0.99, 411_180.0), (1.0, 912_500.0)] {
+        assert!((stated(of, share) - us).abs() < 1e-6, "{share}: {}", stated(of, share));
+    }
+    let sent = &of.stated.as_ref().unwrap().sent_percentiles;
+    let at = |share: f64| sent.iter().find(|printed| (printed.share - share).abs() < 1e-9).unwrap().us;
+    assert_eq!([0.5, 0.99, 1.0].map(|share| at(share).round() as u64), [1070, 4380, 9150]);
+    assert_eq!(Figure::P99.of(of), Some(411_180.0), "what a user waited, not what wrk2 saw from sending on");
+    assert_eq!((of.count(Outcome::Ok), record.variants[0].load.concurrency), (39_500, Some(100)));
+    assert_eq!(record.variants[0].load.arrivals, Arrivals::Unknown);
+    let text = sheet(&record).markdown();
+    assert!(
+        text.contains("411 ms") && text.contains("really sent (uncorrected) they are P50 1.07 ms"),
+        "{text}"
+    );
+}
+
+#[test]
+fn refusals_that_h2load_counts_as_4xx_are_known_not_to_be_the_servers_fault() {
+    let of = |codes: &str| {
+        let text = fixture("h2load.txt").replace("904 2xx, 0 3xx, 0 4xx, 0 5xx", codes);
+        let record = import(&text, None, &told("h2load.txt")).unwrap();
+        Figure::FailureShare.of(iteration(&record))
+    };
+    assert_eq!(of("900 2xx, 0 3xx, 4 4xx, 0 5xx"), Some(0.0));
+    assert_eq!(of("900 2xx, 0 3xx, 1 4xx, 3 5xx"), None, "which of the three are 503 is not known");
+}
+
 #[test]
 fn what_was_taken_in_is_reported() {
     for name in [
@@ -471,7 +678,8 @@ fn what_is_malformed_says_where() {
     }
 }
 
-const FIXTURES: [&str; 11] = [
+const FIXTURES: [&str; 12] = [
+    "wrk2-u.txt",
     "h2load.txt",
     "h2load.log",
     "oha.json",

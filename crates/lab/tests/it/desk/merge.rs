@@ -161,8 +161,8 @@ fn a_window_within_a_longer_one_is_not_the_same_time() {
 fn records_of_different_runs_are_refused() {
     type Change = fn(&mut Record);
     let cases: [(Change, &str); 6] = [
-        (|second| second.run.commit = Some("other".to_owned()), "its commit is Some(\"other\")"),
-        (|second| second.run.configuration = None, "its configuration is None"),
+        (|second| second.run.commit = Some("other".to_owned()), "its commit is `other`, not `13ef7b1`"),
+        (|second| second.run.configuration = None, "its configuration is not known, not `"),
         (|second| second.variants[0].name = "other".to_owned(), "its variants are"),
         (|second| drop(second.variants[0].iterations.pop()), "iterations of `direct` are"),
         (|second| second.run.started_unix_s = Some(1_760_000_006.0), "overlap by"),

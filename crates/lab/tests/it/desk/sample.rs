@@ -164,6 +164,7 @@ fn components(plan: &Plan<'_>, dice: &mut Dice) -> Vec<Component> {
             name: (*name).to_owned(),
             cpu_limit_cores: limit,
             memory_limit_bytes: None,
+            cpu_error_us: Some(4_000),
             samples: samples.collect(),
             counters: BTreeMap::new(),
             ended: false,

@@ -57,6 +57,7 @@ pub(super) fn component(name: &str, fill: impl Fn(u64, &mut Sample)) -> Componen
         name: name.to_owned(),
         cpu_limit_cores: None,
         memory_limit_bytes: None,
+        cpu_error_us: None,
         samples: (0..=SECONDS * 10).map(look).collect(),
         counters: BTreeMap::new(),
         ended: false,

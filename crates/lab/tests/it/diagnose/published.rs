@@ -50,6 +50,7 @@ fn iteration(
             max_us: None,
             per_s: Some(per_s),
             percentiles,
+            sent_percentiles: Vec::new(),
         }),
         ..Iteration::new(number, (ok + bad) as f64 / per_s)
     }
@@ -80,6 +81,7 @@ fn component(name: &str, cores: f64, limit: Option<f64>, seconds: f64) -> Compon
         name: name.to_owned(),
         cpu_limit_cores: limit,
         memory_limit_bytes: None,
+        cpu_error_us: None,
         samples: vec![look(0.0), look(seconds)],
         ended: false,
     }

@@ -58,7 +58,8 @@ fn the_same_is_seen_by_each_and_each_is_watched() {
                 && generator.samples.iter().any(|sample| sample.rss_bytes > 0),
             "{name}"
         );
-        assert!(Figure::CpuPerRequest("generator".to_owned()).of(iteration).is_some(), "{name}");
+        // It may use too little in a second for a figure of what a request costs.
+        assert!(generator.cpu_error_us.is_some_and(|error| error > 0), "{name}");
         assert_eq!(variant.labels["generator"], *name.split('/').next().unwrap());
     }
 }

@@ -1,0 +1,106 @@
+//! Figures as reports print them in cells: `2.8040s`, `**1,032 req/s**`, `~7.24s*`, `-1.01s (-38.7%)`.
+//!
+//! Owns: reading a number with its unit. Does not own: what it is a figure of. What is a range, a bound or prose is none.
+
+use super::table::Figure;
+
+/// A number with what stands behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Quantity {
+    /// As printed, without separators of thousands.
+    pub(super) figure: Figure,
+    /// `s`, `ms`, `%`, `req/s`; empty where none stands there.
+    pub(super) unit: String,
+}
+
+impl Quantity {
+    /// In seconds; a number without a unit has the one that is given. `None` for other units.
+    pub(super) fn seconds(&self, unit: &str) -> Option<Figure> {
+        let shift = match if self.unit.is_empty() { unit } else { &self.unit } {
+            "s" | "sec" | "secs" | "seconds" => 0,
+            "ms" => 3,
+            "us" | "µs" => 6,
+            _ => return None,
+        };
+        let decimals = self.figure.decimals() + shift;
+        let value = self.figure.value() / 10.0_f64.powi(i32::try_from(shift).unwrap_or(0));
+        Figure::new(&format!("{value:.decimals$}"))
+    }
+}
+
+/// A cell without what only makes it bold or a code.
+pub(super) fn plain(cell: &str) -> String {
+    cell.replace(['*', '`', '\\'], "").trim().to_owned()
+}
+
+/// All numbers of a cell, in order; none where one is a range, a bound, or part of a word.
+pub(super) fn quantities(cell: &str) -> Vec<Quantity> {
+    let cell = plain(cell).replace('\u{2212}', "-");
+    let mut found = Vec::new();
+    let mut rest = cell.trim_start_matches('~').trim_start();
+    while !rest.is_empty() {
+        let Some((quantity, after)) = leading(rest) else { return found };
+        found.push(quantity);
+        let after = after.trim_start();
+        // Another one in parentheses; anything else is prose about it.
+        let Some(inner) = after.strip_prefix('(') else {
+            return if after.starts_with(['-', '–', '/', '<', '>']) { Vec::new() } else { found };
+        };
+        rest = inner.split(')').next().unwrap_or_default();
+    }
+    found
+}
+
+/// The number that a text begins with, and what is left of it.
+fn leading(text: &str) -> Option<(Quantity, &str)> {
+    let sign = usize::from(text.starts_with(['+', '-']));
+    let number = |letter: char| letter.is_ascii_digit() || letter == ',' || letter == '.';
+    let end = sign + text[sign..].find(|letter| !number(letter)).unwrap_or(text.len() - sign);
+    let digits = text[..end].replace(',', "");
+    let figure = Figure::new(digits.trim_end_matches('.'))?;
+    let after = text[end..].trim_start();
+    // A unit has no digit: `10000/10000` is no rate.
+    let is_unit = |letter: char| letter.is_alphabetic() || letter == '%' || letter == '/';
+    let unit_end = after.find(|letter| !is_unit(letter)).unwrap_or(after.len());
+    let (unit, after) = if after.starts_with('/') { ("", after) } else { after.split_at(unit_end) };
+    Some((Quantity { figure, unit: unit.to_owned() }, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(cell: &str) -> Vec<(f64, String)> {
+        quantities(cell).into_iter().map(|found| (found.figure.value(), found.unit)).collect()
+    }
+
+    #[test]
+    fn figures_are_read_as_reports_print_them() {
+        let one = |value: f64, unit: &str| vec![(value, unit.to_owned())];
+        for (cell, expected) in [
+            ("2.8040s", one(2.804, "s")),
+            ("**1,032 req/s**", one(1032.0, "req/s")),
+            ("~7.24s*", one(7.24, "s")),
+            ("+57.6% up", one(57.6, "%")),
+            ("\u{2212}3.5 %", one(-3.5, "%")),
+            ("-1.01s (-38.7%)", vec![(-1.01, "s".to_owned()), (-38.7, "%".to_owned())]),
+            ("16.66 req/s (degraded)", one(16.66, "req/s")),
+            ("451.27", one(451.27, "")),
+            ("~47-50 MB", vec![]),
+            ("10000/10000", vec![]),
+            ("None", vec![]),
+            ("", vec![]),
+        ] {
+            assert_eq!(read(cell), expected, "{cell}");
+        }
+    }
+
+    #[test]
+    fn times_are_seconds_with_as_many_digits_as_were_printed() {
+        let seconds = |cell: &str| quantities(cell)[0].seconds("s").map(|figure| figure.to_string());
+        assert_eq!(seconds("46ms").as_deref(), Some("0.046"));
+        assert_eq!(seconds("2.80s").as_deref(), Some("2.80"));
+        assert_eq!(seconds("2.80").as_deref(), Some("2.80"));
+        assert_eq!(seconds("18.4 req/s"), None);
+    }
+}
