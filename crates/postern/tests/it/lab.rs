@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, postern, said};
+use crate::support::{Folder, Running, postern, said, told};
 
 /// One process, for both kinds of tokens.
 const TINY: &str = r#"
@@ -87,6 +87,146 @@ fn a_scenario_is_measured_and_reported() {
         components.iter().map(|component| component["name"].as_str().unwrap()).collect();
     assert_eq!(components, ["backend", "provider", "gateway"]);
     assert!(std::fs::read_to_string(out.join("report.md")).unwrap().contains("fused/oidc/open"));
+    // A hundred requests are over in some milliseconds.
+    let cpu = cpu_of_report(&out);
+    let of = |load: &str| cpu.iter().filter(|cell| cell.variant.ends_with(load)).collect::<Vec<_>>();
+    assert!(of("closed").len() >= 5 && of("open").len() >= 5, "{cpu:?}");
+    assert!(of("closed").iter().any(|cell| cell.cores == "–" && cell.request == "–"), "{cpu:?}");
+}
+
+/// What a report prints of a component's CPU.
+#[derive(Debug)]
+struct Cpu {
+    variant: String,
+    component: String,
+    cores: String,
+    request: String,
+}
+
+/// A printed number: `0.143`, `12 345`, `< 0.002`; of a time in µs.
+fn printed(cell: &str) -> f64 {
+    let cell = cell.trim_start_matches("< ");
+    let (number, unit) = match cell.rsplit_once(' ') {
+        Some((number, unit @ ("µs" | "ms" | "s"))) => (number, unit),
+        _ => (cell, ""),
+    };
+    let scale = match unit {
+        "ms" => 1e3,
+        "s" => 1e6,
+        _ => 1.0,
+    };
+    number.replace('\u{202f}', "").parse::<f64>().unwrap_or_else(|error| panic!("{cell}: {error}")) * scale
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
+}
+
+/// The CPU that a report prints, held to the looks of its record: each figure is one that they tell, and each that they tell is there. The rule is written down
+/// here once more: an error of a tenth at most, or of a hundredth of a core for cores.
+fn cpu_of_report(out: &Path) -> Vec<Cpu> {
+    let record: Value = serde_json::from_slice(&std::fs::read(out.join("report.json")).unwrap()).unwrap();
+    // Markdown would take it for the beginning of a tag.
+    let text = std::fs::read_to_string(out.join("report.md")).unwrap().replace("&lt;", "<");
+    let table = text.split("### Components in the measured windows").nth(1).expect("there is such a table");
+    let rows =
+        table.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| line.starts_with('|'));
+    let rows: Vec<Vec<&str>> = rows.skip(2).map(|line| line.split('|').map(str::trim).collect()).collect();
+    let mut all = Vec::new();
+    for variant in record["variants"].as_array().unwrap() {
+        let name = variant["name"].as_str().unwrap();
+        for row in rows.iter().filter(|row| row[1] == name) {
+            let (mut cores, mut request) = (Vec::new(), Vec::new());
+            for iteration in variant["iterations"].as_array().unwrap() {
+                let number = |key: &str| iteration[key].as_f64().unwrap();
+                let (from, until) = (
+                    (number("warmup_s") * 1e3).floor(),
+                    ((number("warmup_s") + number("seconds")) * 1e3).ceil(),
+                );
+                let components =
+                    iteration["components"].as_array().unwrap().iter().chain([&iteration["sender"]]);
+                let Some(component) = components.into_iter().find(|component| component["name"] == row[2])
+                else {
+                    continue;
+                };
+                let looks = component["samples"].as_array().unwrap().iter();
+                let looks: Vec<&Value> =
+                    looks.filter(|look| (from..=until).contains(&look["at_ms"].as_f64().unwrap())).collect();
+                let (Some(first), Some(last)) = (looks.first(), looks.last()) else { continue };
+                let grown = |key: &str| last[key].as_f64().unwrap() - first[key].as_f64().unwrap();
+                let (wall, used) = (grown("at_ms") * 1e3, grown("cpu_us"));
+                let error = component["cpu_error_us"]
+                    .as_f64()
+                    .expect("programs that run here say how exact they are counted");
+                assert!(error > 0.0 && error <= 100_000.0, "{component}");
+                if wall > 0.0 && error <= (0.1 * used).max(0.01 * wall) {
+                    cores.push((used / wall, error / wall));
+                }
+                let classes = iteration["classes"].as_array().unwrap().iter();
+                let ended: f64 = classes.map(|class| class["count"].as_f64().unwrap()).sum();
+                if wall > 0.0 && error <= 0.1 * used && ended > 0.0 {
+                    request.push(used / wall / (ended / number("seconds")) * 1e6);
+                }
+            }
+            let place = format!("{name}, {}: {} and {}", row[2], row[3], row[5]);
+            if cores.is_empty() {
+                assert_eq!(row[3], "–", "{place}: the looks do not tell");
+            } else if cores.iter().all(|(cores, error)| cores < error) {
+                let most = median(cores.iter().map(|(cores, error)| cores + error).collect());
+                assert!(
+                    row[3].starts_with("< ") && (printed(row[3]) / most - 1.0).abs() < 0.06,
+                    "{place}: {most}"
+                );
+            } else {
+                let middle = median(cores.iter().map(|(cores, _)| *cores).collect());
+                assert!((printed(row[3]) / middle - 1.0).abs() < 0.06, "{place}: {middle}");
+            }
+            if request.is_empty() {
+                assert_eq!(row[5], "–", "{place}: the looks do not tell");
+            } else {
+                assert!((printed(row[5]) / median(request) - 1.0).abs() < 0.06, "{place}");
+            }
+            let cell = |at: usize| row[at].to_owned();
+            all.push(Cpu { variant: name.to_owned(), component: cell(2), cores: cell(3), request: cell(5) });
+        }
+    }
+    assert!(!all.is_empty(), "{text}");
+    for word in ["NaN", "inf ", "e-1", "| -0", "−0 µs", "+0 µs"] {
+        assert!(!text.contains(word), "{word} in {text}");
+    }
+    all
+}
+
+/// A quick run of what needs nothing but Postern; of every scenario that ships, with all of its programs, where `LAB_QUICK=all` is set.
+#[test]
+fn a_quick_report_prints_cpu_that_was_measured_and_no_other() {
+    let folder = Folder::new("lab-quick");
+    let listed = said(&postern(&["lab", "run", "--list"]));
+    let listed = listed.lines().skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<String> =
+        listed.filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect();
+    assert!(names.len() > 10, "{names:?}");
+    let all = told("LAB_QUICK").is_some_and(|which| which == "all");
+    for name in names.iter().filter(|name| all || *name == "paths") {
+        let out = folder.0.join(name);
+        let mut words = vec!["lab", "run", "--quick", "--scenario", name, "--out", text(&out)];
+        if !all {
+            words.extend(["--topology", "direct,fused", "--rounds", "1"]);
+        } else if ["one", "knee"].contains(&name.as_str()) {
+            words.extend(["--topology", "fused"]);
+        }
+        let done = postern(&words);
+        // Nothing of it could be measured here: it needs programs that are not installed.
+        if all && done.status.code() == Some(3) {
+            continue;
+        }
+        assert!(matches!(done.status.code(), Some(0 | 1)), "{name}: {}", said(&done));
+        let cpu = cpu_of_report(&out);
+        // On a machine that others use, looks come late and tell less; some tell.
+        assert!(all || cpu.iter().any(|cell| cell.component != "backend" && cell.cores != "–"), "{cpu:?}");
+    }
 }
 
 /// The gateway as it stands beside its peers, over each protocol; of its two targets one cannot be met.

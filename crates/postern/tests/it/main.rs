@@ -19,6 +19,7 @@ mod echo;
 mod explain;
 mod failure_and_configuration;
 mod faults;
+mod help;
 mod lab;
 mod provider;
 mod provider_faults;

@@ -1,0 +1,210 @@
+//! Every example of every `--help` is run as it stands there, in a folder with the files that it names.
+//!
+//! What an example would need from elsewhere is there under another name: the issuer is a provider that serves meanwhile. Of `lab run` it is said what would
+//! run (`--check`), because measuring takes a minute and programs that may be missing.
+
+use std::collections::VecDeque;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::support::{Folder, Running, free, postern, repository, said};
+
+const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
+
+/// The helps of all commands, each with the command's words.
+fn helps() -> Vec<(Vec<String>, String)> {
+    let mut waiting = VecDeque::from([Vec::<String>::new()]);
+    let mut helps = Vec::new();
+    while let Some(command) = waiting.pop_front() {
+        let words: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+        let help = said(&postern(&words));
+        let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+        let listed = listed.lines().take_while(|line| line.starts_with("  "));
+        // A description that goes on stands further to the right.
+        let names =
+            listed.filter(|line| !line.starts_with("   ")).filter_map(|line| line.split_whitespace().next());
+        let below =
+            names.filter(|name| *name != "help").map(|name| [&command[..], &[name.to_owned()]].concat());
+        waiting.extend(below);
+        helps.push((command, help));
+    }
+    helps
+}
+
+/// The examples of a help, in order: lines that begin with the program or give its output a name, as far as their description.
+fn examples(help: &str) -> Vec<String> {
+    let whole = help.replace("\\\n", " ");
+    let is_one = |line: &&str| {
+        line.starts_with("postern ")
+            || line.split_once("=$(postern ").is_some_and(|(name, _)| !name.contains(' '))
+    };
+    // A line that was joined has spaces in the middle that are none before a description.
+    let command = |line: &str| match line.find("| postern") {
+        Some(_) => line.split_whitespace().collect::<Vec<_>>().join(" "),
+        None => line.split("  ").next().unwrap_or_default().to_owned(),
+    };
+    whole.lines().map(str::trim).filter(is_one).map(command).collect()
+}
+
+/// A folder with what the examples name, and a provider that serves.
+struct Place {
+    folder: Folder,
+    address: String,
+    _serving: Running,
+}
+
+impl Place {
+    fn new() -> Self {
+        let (folder, address) = (Folder::new("help"), free());
+        let secret = folder.write("provider.secret", "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n");
+        std::fs::set_permissions(secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        folder.write("secret", SECRET);
+        folder.write("secret.txt", SECRET);
+        folder.write("shop.json", r#"{"grants":["client_credentials"],"audiences":["orders"]}"#);
+        let config = format!(
+            "[server]\nreload_on_change = false\n[admin]\naddress = \"{}\"\n\
+             [[listener]]\nname = \"web\"\naddress = \"{}\"\n\
+             [provider]\nissuer = \"http://{address}\"\naddress = \"{address}\"\naudiences = [\"orders\"]\n\
+             database = \"sqlite://postern.db?mode=rwc\"\nsecret_file = \"provider.secret\"\n\
+             [[provider.client]]\nid = \"me\"\nsecret_files = [\"secret\"]\n\
+             grants = [\"client_credentials\"]\naudiences = [\"orders\"]\nscopes = [\"orders:read\"]\n\
+             [[issuer]]\nname = \"own\"\nissuer = \"http://{address}\"\naudiences = [\"orders\"]\n\
+             [[upstream]]\nname = \"app\"\nendpoints = [\"http://127.0.0.1:9\"]\n\
+             [[route]]\nname = \"app\"\nupstream = \"app\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
+            free(),
+            free()
+        );
+        let config = folder.write("postern.toml", config);
+        let serving = Running::start(&["serve", "--config", config.to_str().unwrap()]);
+        let place = Self { folder, address, _serving: serving };
+        place.wait_until_it_serves();
+        let token =
+            place.run("postern token --issuer https://id.example --client-id me --client-secret @secret");
+        assert!(token.status.success(), "{}", said(&token));
+        place.folder.write("token.jwt", &token.stdout);
+        place.measured();
+        place
+    }
+
+    fn wait_until_it_serves(&self) {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while std::net::TcpStream::connect(&self.address).is_err() {
+            assert!(std::time::Instant::now() < until, "the provider listens");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Records of runs, with the variants that scenario `paths` has.
+    fn measured(&self) {
+        let fixtures = repository().join("crates/lab/tests/it/desk/fixtures");
+        std::fs::copy(fixtures.join("hey.csv"), self.folder.0.join("hey.csv")).unwrap();
+        let done = self.run("postern lab import hey.csv --concurrency 50 --out run");
+        assert!(done.status.success(), "{}", said(&done));
+        let file = self.folder.0.join("run/report.json");
+        let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let one = record["variants"][0].clone();
+        let planned = said(&self.run("postern lab run --scenario paths --check"));
+        let names = planned.lines().filter_map(|line| {
+            line.strip_prefix("  ")?.split_once(", ")?.1.ends_with(" rounds").then_some(line)
+        });
+        let variant = |line: &str| {
+            let name = line.trim().split_once(", ").unwrap().0;
+            let mut variant = one.clone();
+            (variant["name"], variant["counters"]) =
+                (name.into(), serde_json::json!({"instructions": 20_000.0}));
+            variant
+        };
+        record["variants"] = names.map(variant).collect();
+        assert!(record["variants"].as_array().unwrap().len() > 10, "{planned}");
+        for run in ["run", "a", "b"] {
+            std::fs::create_dir_all(self.folder.0.join(run)).unwrap();
+            self.folder.write(&format!("{run}/report.json"), record.to_string());
+        }
+        for baseline in ["base.json", "lab.baseline.json"] {
+            let done = self.run(&format!("postern lab gate run/report.json --baseline {baseline} --update"));
+            assert!(done.status.success(), "{}", said(&done));
+        }
+        self.folder.write("report.md", "# One run\n\n| Iteration | P50 |\n|---|---|\n| 1 | 2.00s |\n| 2 | 2.02s |\n| Average | 2.01s |\n");
+        self.folder.write(
+            "mine.toml",
+            "title = \"mine\"\nrounds = 2\n[load.closed]\narrivals = \"closed\"\nconcurrency = 4\nrequests = 100\n[[variant]]\ntopology = [\"fused\", \"3x\"]\n",
+        );
+    }
+
+    /// Runs a line as a shell does.
+    fn run(&self, line: &str) -> Output {
+        let program = Path::new(env!("CARGO_BIN_EXE_postern")).parent().unwrap();
+        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+        let line = line.replace("https://id.example", &format!("http://{}", self.address));
+        Command::new("sh").args(["-c", &line]).current_dir(&self.folder.0).env("PATH", path).output().unwrap()
+    }
+}
+
+/// What an example ends with: 1 is the answer no, and 0 otherwise.
+fn expected(example: &str) -> i32 {
+    let says_no = [
+        // Without a token.
+        "postern check --config postern.toml --request 'GET https://app.example/orders'",
+        // The published reports hold much that does not follow, and the example is made of them.
+        "postern lab audit",
+        "postern lab audit tables.json",
+    ];
+    i32::from(says_no.contains(&example))
+}
+
+#[test]
+fn every_example_of_every_help_does_what_it_says() {
+    let place = Place::new();
+    let (mut ran, mut failed) = (Vec::new(), Vec::new());
+    for (command, help) in helps() {
+        // What a line gives a name to is there in those after it.
+        let mut named = String::new();
+        for example in examples(&help) {
+            let measures = example.starts_with("postern lab run ") && !example.contains("--list");
+            let line = if measures { format!("{example} --check") } else { example.clone() };
+            let done = place.run(&format!("{named}{line}"));
+            let code = done.status.code();
+            if code != Some(expected(&example)) {
+                failed.push(format!(
+                    "of `postern {} --help`: {example}\nended with {code:?}: {}",
+                    command.join(" "),
+                    said(&done)
+                ));
+            }
+            if !example.starts_with("postern ") {
+                named = format!("{named}{example}; ");
+            }
+            ran.push(example);
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n\n"));
+    for command in [
+        "check",
+        "token",
+        "admin",
+        "lab run",
+        "lab import",
+        "lab compare",
+        "lab gate",
+        "lab audit",
+        "lab report",
+    ] {
+        assert!(
+            ran.iter().any(|example| example.contains(&format!("postern {command} "))),
+            "{command}: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn an_example_is_told_from_its_description_and_from_prose() {
+    let help = "Start with `postern demo`.\n\nExamples:\n  postern a b       what it does\n  postern c \\\n    | postern d --as -\n  X=$(postern e)\n  curl x\n\
+                  postern f \"$X\"\n";
+    assert_eq!(
+        examples(help),
+        ["postern a b", "postern c | postern d --as -", "X=$(postern e)", "postern f \"$X\""]
+    );
+}
