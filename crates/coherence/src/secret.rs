@@ -26,6 +26,9 @@ pub enum SecretError {
     /// Something else stands there.
     #[error("it is not what `postern admin follow-secret` prints: lines of {} bytes in base64, a dot and a number", 2 * HALF)]
     Malformed,
+    /// Nobody drew it at random.
+    #[error("it is no random secret: its bytes repeat or count up")]
+    Regular,
     /// Lines of two providers.
     #[error("its lines are secrets of different providers: have one file for each")]
     Mixed,
@@ -72,6 +75,9 @@ impl SharedSecret {
             let bytes = Zeroizing::new(STANDARD.decode(secret).map_err(|_| SecretError::Malformed)?);
             let (own, root) = bytes.split_first_chunk::<HALF>().ok_or(SecretError::Malformed)?;
             let root: [u8; HALF] = root.try_into().map_err(|_| SecretError::Malformed)?;
+            if is_regular(own) || is_regular(&root) {
+                return Err(SecretError::Regular);
+            }
             if *tags.get_or_insert_with(|| Zeroizing::new(*own)) != Zeroizing::new(*own) {
                 return Err(SecretError::Mixed);
             }
@@ -122,6 +128,21 @@ impl SharedSecret {
     }
 }
 
+/// Fewer different bytes than any secret has that was drawn: of 32 random ones about 30 differ, and less than 8 do once in
+/// 10^34 times.
+const LEAST_DIFFERENT: usize = 8;
+
+/// Whether bytes that should be random repeat or count up, as those of a placeholder do. It says nothing of what it was given:
+/// only a secret that is none takes another time.
+pub fn is_regular(secret: &[u8]) -> bool {
+    let mut seen = [false; 256];
+    secret.iter().for_each(|byte| seen[usize::from(*byte)] = true);
+    let different = seen.iter().filter(|seen| **seen).count();
+    let mut steps = secret.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
+    let first = steps.next();
+    different < LEAST_DIFFERENT || steps.all(|step| Some(step) == first)
+}
+
 fn bearer(root: &[u8; HALF]) -> Zeroizing<String> {
     Zeroizing::new(URL_SAFE_NO_PAD.encode(*derive(root, b"facts")))
 }
@@ -144,9 +165,32 @@ mod tests {
     use super::*;
     use crate::tags::Subject;
 
+    /// Bytes as they could have been drawn.
+    fn drawn(bytes: usize) -> Vec<u8> {
+        (0..bytes).map(|at| (at * at * 7 + at * 3 + 11) as u8).collect()
+    }
+
     fn secret(tags: u8, numbers: &[u8]) -> SharedSecret {
-        let roots = numbers.iter().map(|number| (*number, Zeroizing::new([100 + number; HALF]))).collect();
-        SharedSecret::new(Zeroizing::new([tags; HALF]), roots).expect("a few, each once")
+        let half = |plus: u8| {
+            let bytes: Vec<u8> = drawn(HALF).iter().map(|byte| byte.wrapping_add(plus)).collect();
+            Zeroizing::new(<[u8; HALF]>::try_from(bytes).expect("a half"))
+        };
+        let roots = numbers.iter().map(|number| (*number, half(100 + number))).collect();
+        SharedSecret::new(half(tags), roots).expect("a few, each once")
+    }
+
+    #[test]
+    fn bytes_that_nobody_drew_are_told_from_random_ones() {
+        let counted: Vec<u8> = (0..32).map(|at| 250_u8.wrapping_add(at * 3)).collect();
+        let few: Vec<u8> = (0..32).map(|at| at % 7).collect();
+        for regular in [&[0; 32][..], &[7; 32], &counted, &few, b"changeme"] {
+            assert!(is_regular(regular), "{regular:?}");
+        }
+        assert!(!is_regular(&drawn(32)));
+        let zeros = format!("{}.1", STANDARD.encode([0; 2 * HALF]));
+        assert_eq!(SharedSecret::parse(&zeros), Err(SecretError::Regular));
+        let half = format!("{}.1", STANDARD.encode([&drawn(HALF)[..], &[5; HALF]].concat()));
+        assert_eq!(SharedSecret::parse(&half), Err(SecretError::Regular));
     }
 
     #[test]
@@ -159,7 +203,7 @@ mod tests {
         assert_eq!(format!("{secret:?}"), "SharedSecret(..)");
         assert_eq!(secret.of("a"), again.of("a"));
         assert!(secret.of("a") != secret.of("b") && secret.of("a") != secret);
-        let line = |bytes: usize| format!("{}.1", STANDARD.encode(vec![0; bytes]));
+        let line = |bytes: usize| format!("{}.1", STANDARD.encode(drawn(bytes)));
         for text in [
             "",
             "x",

@@ -34,6 +34,8 @@ const MAX_SHORT: Duration = Duration::from_hours(1);
 const MAX_LONG: Duration = Duration::from_hours(24 * 400);
 /// Shortest time between two rotations of the signing keys.
 const MIN_ROTATION: Duration = Duration::from_hours(1);
+/// Shortest rest that ends a session: that it is used is written down once a minute, and below that it would end in use.
+const MIN_IDLE: Duration = Duration::from_mins(1);
 
 /// What a provider is told. Nothing is defaulted here but in the parts that say so; defaults belong to the
 /// configuration file.
@@ -384,7 +386,7 @@ impl Lifetimes {
             ("id_token", self.id_token, second, lifetime::MAX_ACCESS_TOKEN),
             ("refresh_token", self.refresh_token, second, MAX_LONG),
             ("grant", self.grant, second, MAX_LONG),
-            ("session_idle", self.session_idle, second, MAX_LONG),
+            ("session_idle", self.session_idle, MIN_IDLE, MAX_LONG),
             ("session", self.session, second, MAX_LONG),
             ("device_code", self.device_code, second, MAX_SHORT),
             ("pushed_request", self.pushed_request, second, Duration::from_mins(10)),
@@ -552,6 +554,18 @@ mod tests {
         ] {
             assert!(text.contains(path), "{path}: {text}");
         }
+    }
+
+    #[test]
+    fn a_session_in_use_never_ends_for_having_rested() {
+        let mut config = config();
+        for (idle, sound) in [(59, false), (60, true)] {
+            config.lifetimes.session_idle = Duration::from_secs(idle);
+            assert_eq!(config.check().is_ok(), sound, "{idle} s");
+        }
+        config.lifetimes.session_idle = Duration::from_secs(59);
+        let text = config.check().unwrap_err().to_string();
+        assert!(text.contains("lifetimes.session_idle: 59 s is out of bounds: take 60 s"), "{text}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use base64::{
     Engine as _,
     engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD},
 };
-use coherence::secret::{SecretError, SharedSecret};
+use coherence::secret::{SecretError, SharedSecret, is_regular};
 use coherence::tags::TagKey;
 use store::Digest;
 use zeroize::Zeroizing;
@@ -37,8 +37,16 @@ const TAGS: &str = "invalidation tags";
 
 /// Why a text is not the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the provider's secret is {LENGTH} random bytes in base64 (openssl rand -base64 {LENGTH})")]
-pub struct SecretMalformed;
+pub enum SecretMalformed {
+    /// Something else stands there.
+    #[error("the provider's secret is {LENGTH} random bytes in base64 (openssl rand -base64 {LENGTH})")]
+    Form,
+    /// Nobody drew it at random.
+    #[error(
+        "the provider's secret is not random: its bytes repeat or count up (openssl rand -base64 {LENGTH})"
+    )]
+    Regular,
+}
 
 /// What a sealed text is for; one sealed for another purpose does not open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +78,11 @@ pub struct Secrets {
 impl Secrets {
     /// From the text of a file: [`LENGTH`] bytes in base64, white space around it.
     pub fn parse(text: &str) -> Result<Self, SecretMalformed> {
-        let bytes = Zeroizing::new(STANDARD.decode(text.trim()).map_err(|_| SecretMalformed)?);
-        let bytes: &[u8; LENGTH] = bytes.as_slice().try_into().map_err(|_| SecretMalformed)?;
+        let bytes = Zeroizing::new(STANDARD.decode(text.trim()).map_err(|_| SecretMalformed::Form)?);
+        let bytes: &[u8; LENGTH] = bytes.as_slice().try_into().map_err(|_| SecretMalformed::Form)?;
+        if is_regular(bytes) {
+            return Err(SecretMalformed::Regular);
+        }
         Ok(Self::new(bytes))
     }
 
@@ -225,8 +236,10 @@ mod tests {
         let (a, b) = (Secrets::parse(&text).unwrap(), Secrets::parse(&format!(" {}\n", &*text)).unwrap());
         assert_eq!(a.digest("x"), b.digest("x"));
         for bad in ["", "c2hvcnQ=", "not base64!", &"A".repeat(64)] {
-            assert!(Secrets::parse(bad).is_err(), "{bad:?}");
+            assert_eq!(Secrets::parse(bad).map(drop), Err(SecretMalformed::Form), "{bad:?}");
         }
+        let zeros = STANDARD.encode([0; LENGTH]);
+        assert_eq!(Secrets::parse(&zeros).map(drop), Err(SecretMalformed::Regular));
         assert_eq!(format!("{a:?}"), "Secrets(..)");
     }
 

@@ -110,7 +110,7 @@ impl Browser {
         let idle = provider.lifetimes().session_idle;
         let rested = session.as_ref().is_some_and(|session| now >= session.seen_at.plus(idle));
         if let Some(session) = session.as_ref().filter(|_| !rested)
-            && now.since(session.seen_at) >= SEEN_EVERY
+            && now.since(session.seen_at) >= SEEN_EVERY.min(idle / 4)
         {
             provider.store().write(SeeSession { digest: session.digest, now }).await?;
         }

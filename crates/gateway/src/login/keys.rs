@@ -16,6 +16,7 @@ use aws_lc_rs::rand::SecureRandom;
 use aws_lc_rs::{hkdf, hmac};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use coherence::secret::is_regular;
 use zeroize::Zeroizing;
 
 /// Bytes of a key.
@@ -52,6 +53,9 @@ pub enum KeysMalformed {
     /// A line is something else.
     #[error("line {0} is not {LENGTH} bytes in base64")]
     Line(usize),
+    /// Nobody drew the key at random.
+    #[error("line {0} is no random key: its bytes repeat or count up")]
+    Regular(usize),
     /// A key is there twice.
     #[error("line {0} repeats a key above it")]
     Repeated(usize),
@@ -91,6 +95,9 @@ impl SessionKeys {
             let bytes = Zeroizing::new(STANDARD.decode(text).map_err(|_| KeysMalformed::Line(line + 1))?);
             let bytes: &[u8; LENGTH] =
                 bytes.as_slice().try_into().map_err(|_| KeysMalformed::Line(line + 1))?;
+            if is_regular(bytes) {
+                return Err(KeysMalformed::Regular(line + 1));
+            }
             let key = Key::new(bytes);
             if keys.iter().any(|other| other.name == key.name) {
                 return Err(KeysMalformed::Repeated(line + 1));
@@ -233,8 +240,8 @@ mod tests {
     use super::*;
     use aws_lc_rs::rand::SystemRandom;
 
-    const A: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-    const B: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+    const A: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
+    const B: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
 
     fn keys(text: &str) -> SessionKeys {
         SessionKeys::parse(text).unwrap()
@@ -300,6 +307,8 @@ mod tests {
         assert_eq!(fault("# nothing\n"), KeysMalformed::None);
         assert_eq!(fault(&format!("{A}\nsecret")), KeysMalformed::Line(2));
         assert_eq!(fault("AAAA"), KeysMalformed::Line(1));
+        let zeros = STANDARD.encode([0; LENGTH]);
+        assert_eq!(fault(&format!("{A}\n{zeros}")), KeysMalformed::Regular(2));
         assert_eq!(fault(&format!("{A}\n{B}\n{A}")), KeysMalformed::Repeated(3));
         assert_eq!(format!("{:?}", keys(A)), "SessionKeys(1)");
     }

@@ -295,7 +295,7 @@ mod tests {
     const HERE: &str = "https://app.example";
 
     fn keys() -> SessionKeys {
-        SessionKeys::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").unwrap()
+        SessionKeys::parse("sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap()
     }
 
     fn session() -> Session {

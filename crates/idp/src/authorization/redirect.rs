@@ -29,6 +29,9 @@ pub enum RedirectFault {
     /// Plain HTTP to a host that is not loopback: codes would travel in the clear.
     #[error("a redirect uri with plain http is for loopback hosts only: use https")]
     PlainHttp,
+    /// A segment of stars, or a star at the end: a pattern elsewhere, here a character that nobody sends.
+    #[error("a redirect uri is compared as a whole, not as a pattern: register each")]
+    Pattern,
     /// User information, an empty host, or a port that is no number.
     #[error("a redirect uri has a host, perhaps a port, and no user information")]
     Authority,
@@ -53,6 +56,9 @@ impl RedirectUri {
         }
         if !is_uri_text(text) {
             return Err(RedirectFault::Character);
+        }
+        if text.ends_with('*') || text.contains("/*/") {
+            return Err(RedirectFault::Pattern);
         }
         let (scheme, rest) = text.split_once(':').ok_or(RedirectFault::Scheme)?;
         let any_port_at = match scheme {
@@ -168,6 +174,10 @@ mod tests {
         }
         for (bad, fault) in [
             ("https://app.example/#x", RedirectFault::Fragment),
+            ("https://app.example/*", RedirectFault::Pattern),
+            ("https://app.example/*/cb", RedirectFault::Pattern),
+            ("https://app.example/cb*", RedirectFault::Pattern),
+            ("https://*.app.example/cb", RedirectFault::Authority),
             ("https://app.example/a b", RedirectFault::Character),
             ("https://app.example/\\evil", RedirectFault::Character),
             ("https://app.example/%2", RedirectFault::Character),

@@ -413,12 +413,15 @@ impl fmt::Display for FieldName {
 
 impl Word for Method {
     const FORMAT: &'static str = "method";
-    const PATTERN: &'static str = "^[A-Z0-9!#$%&'*+.^_`|~-]+$";
+    const PATTERN: &'static str = "^[A-Z0-9!#$%&'+.^_`|~-]+$";
     const EXPECTED: &'static str = "a request method such as \"GET\"";
 
     fn read(text: &str) -> Result<Self, String> {
         if text.bytes().any(|b| b.is_ascii_lowercase()) {
             return Err(format!("methods are in upper case, write {:?}", text.to_ascii_uppercase()));
+        }
+        if text.contains('*') {
+            return Err("a star is taken literally; leave `methods` out for every method".into());
         }
         if is_token(text) { Ok(Self(text.into())) } else { Err(String::new()) }
     }

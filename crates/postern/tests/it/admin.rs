@@ -373,7 +373,7 @@ fn a_backup_with_another_secret_is_told_apart() {
     let secret = place.folder.0.join("other.db.secret");
     let none = place.with("other.toml", &["restore", &copy], "");
     assert!(none.status.code() == Some(3) && said(&none).contains("put the secret"), "{}", said(&none));
-    std::fs::write(&secret, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n").unwrap();
+    std::fs::write(&secret, "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=\n").unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let other = place.with("other.toml", &["restore", &copy], "");
     assert!(

@@ -72,9 +72,12 @@ impl Drop for Folder {
 pub(crate) static SIGNER: LazyLock<Signer> =
     LazyLock::new(|| Signer::generate(SigningAlgorithm::Es256).unwrap());
 
+/// What is no secret, in the form of one.
+const ZEROS_FOLLOW: &str =
+    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==.1\n";
 /// As `postern admin follow-secret` prints it.
 const FOLLOW_SECRET: &str =
-    "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA==.1\n";
+    "Ggyrc423GEg2UcR1SxhQ8sFTm0IKBjvI/ZJtr1K5AB1dxsxffpRZQKoPsQ1cHVTe8hMqDdEYQ80kQ+hGyKPnWA==.1\n";
 
 /// Certificates, keys and key sets that the test configurations name, made anew for each run.
 pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
@@ -106,8 +109,12 @@ pub(crate) static FILES: LazyLock<Folder> = LazyLock::new(|| {
         ("open.secret", 0o644, "bM1CmSc0bM7vUjY0kX7V0o2Yxg1bI8cV8l2n0Rr2v6A=\n"),
         ("broker.password", 0o600, "hunter2\n"),
         ("follow.secret", 0o600, FOLLOW_SECRET),
-        ("login.keys", 0o600, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
+        ("login.keys", 0o600, "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=\n"),
         ("login.secret", 0o600, "hunter2\n"),
+        ("zeros.key", 0o600, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n"),
+        ("counted.key", 0o600, "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n"),
+        ("zeros.follow", 0o600, ZEROS_FOLLOW),
+        ("repeated.token", 0o600, "abababababababababababababababab\n"),
         (
             "bearer.token",
             0o600,
@@ -272,6 +279,14 @@ impl Running {
                 return line;
             }
         }
+    }
+
+    /// All that it has said so far.
+    pub(crate) fn said(&mut self) -> &str {
+        while let Ok(line) = self.lines.try_recv() {
+            let _ = writeln!(self.said, "{line}");
+        }
+        &self.said
     }
 
     /// A file of the process's own in `/proc`.

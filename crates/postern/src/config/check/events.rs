@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use auth::request::{Canonical, RawRequest, Scheme};
+use coherence::secret::is_regular;
 use gateway::config::{Credential, EventsWay, Server, Transmitter};
 use gateway::url::Url;
 use zeroize::Zeroizing;
@@ -248,6 +249,11 @@ pub(super) fn bearer_tokens(
     if tokens.is_empty() || tokens.iter().any(unfit) {
         let what =
             format!("{} has no token of {SHORTEST_TOKEN} characters or more on each line", shown.display());
+        context.faults.add(at, what, "write what openssl rand -base64 32 prints");
+        return None;
+    }
+    if tokens.iter().any(|token| is_regular(token.as_bytes())) {
+        let what = format!("{} holds no random token: its characters repeat or count up", shown.display());
         context.faults.add(at, what, "write what openssl rand -base64 32 prints");
         return None;
     }

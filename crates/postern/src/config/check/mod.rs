@@ -14,6 +14,7 @@ mod kubernetes;
 mod listeners;
 mod login;
 mod paths;
+mod patterns;
 mod provider;
 mod reach;
 mod routes;
@@ -120,6 +121,7 @@ pub(super) fn check(sound: &Sound, generation: u64, context: &mut Context<'_>) -
     let provider = provider::check(sound, context);
     let coherence = coherence::check(sound, context);
     let events = events::check(sound, context);
+    patterns::check(sound, context);
     if context.faults.refuse() {
         return None;
     }

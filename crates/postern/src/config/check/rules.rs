@@ -36,7 +36,7 @@ pub(super) fn wanted_claims(sound: &Sound, context: &mut Context<'_>) -> Vec<Str
 }
 
 /// Every policy in the file, shared or a route's own.
-fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
+pub(super) fn all_policies(sound: &Sound) -> Vec<(KeyPath, &raw::Policy)> {
     let shared = sound.file.policies.iter().map(|(name, policy)| (KeyPath::of("policies").key(name), policy));
     let own = sound.paths("route", &sound.file.route).into_iter().filter_map(|(path, route)| {
         match route.policy.as_ref()? {

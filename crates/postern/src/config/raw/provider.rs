@@ -127,7 +127,7 @@ pub struct Lifetimes {
     pub refresh_token: Timespan,
     /// All that follows from one authorization, however often it is refreshed.
     pub grant: Timespan,
-    /// A session that is not used.
+    /// A session that is not used. At least 60s.
     pub session_idle: Timespan,
     /// A session, used or not.
     pub session: Timespan,
@@ -337,9 +337,9 @@ pub struct Client {
     /// Whether people are asked before it gets anything of theirs.
     #[serde(default = "yes")]
     pub asks_consent: bool,
-    /// Whether it must use PKCE (RFC 7636). Public clients always must.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub requires_pkce: bool,
+    /// Whether it must use PKCE (RFC 7636). Absent: public clients must, others need not. Public clients cannot do without.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requires_pkce: Option<bool>,
     /// Whether it must push its authorization requests (RFC 9126).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requires_pushed_requests: bool,

@@ -20,7 +20,7 @@ use super::default::{bound_mib, bound_secs, yes};
 pub struct Route {
     /// Names it in logs, metrics and `check`.
     pub name: Name,
-    /// Hosts, without a port: `app.example`, or `*.app.example` for any name below it. Absent: every host.
+    /// Hosts, without a port: `app.example`, `*.app.example` for any name below it, or `*` for every host. Absent: every host.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub hosts: Vec<String>,

@@ -19,7 +19,7 @@ use super::harness::{CONTROL, Upstream, now};
 use super::login::provider::{Browser, Played};
 use crate::support::{Folder, Running, exchange, free, get};
 
-const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
+const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 const BEARER: &str = "what-the-transmitter-shows";
 const CAEP: &str = "https://schemas.openid.net/secevent/caep/event-type";
 

@@ -98,6 +98,14 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
         place.unread |= keys.is_none();
         keys
     });
+    if raw.public && raw.requires_pkce == Some(false) {
+        let what = "a public client must use PKCE, which alone ties a code to whoever asked for it";
+        context.faults.add(
+            &place.path.key("requires_pkce"),
+            what,
+            "take it out, or `public` and give the client a secret",
+        );
+    }
     let config = ClientConfig {
         id: raw.id.clone(),
         name: raw.name.clone(),
@@ -113,7 +121,7 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
         audiences: raw.audiences.clone(),
         groups: raw.groups.clone(),
         asks_consent: raw.asks_consent,
-        requires_pkce: raw.requires_pkce,
+        requires_pkce: raw.requires_pkce.unwrap_or(raw.public),
         requires_pushed_requests: raw.requires_pushed_requests,
         introspects: raw.introspects,
         access_token: match raw.access_token {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use idp::Secrets;
+use idp::secrets::SecretMalformed;
 use zeroize::Zeroizing;
 
 use super::super::super::fault::KeyPath;
@@ -62,8 +63,12 @@ pub(super) fn secret(
     }
     // what is not UTF-8 is not base64 either
     let text = Zeroizing::new(std::str::from_utf8(&read).unwrap_or_default().to_owned());
-    if Secrets::parse(&text).is_err() {
-        let what = format!("{} does not hold 32 bytes in base64", context.reader.resolve(&file).display());
+    if let Err(fault) = Secrets::parse(&text) {
+        let what = match fault {
+            SecretMalformed::Form => "does not hold 32 bytes in base64",
+            SecretMalformed::Regular => "holds no random secret: its bytes repeat or count up",
+        };
+        let what = format!("{} {what}", context.reader.resolve(&file).display());
         let hint =
             "use the one that the database was begun with; for a new database: `openssl rand -base64 32`";
         context.faults.add(&at, what, hint);

@@ -120,7 +120,7 @@ impl Stage {
         let url = format!("http://{}", server.address);
         cluster.lock().unwrap().url.clone_from(&url);
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("keys"), "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").unwrap();
+        std::fs::write(dir.path().join("keys"), "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=").unwrap();
         std::fs::set_permissions(dir.path().join("keys"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(dir.path().join("token"), "account-token\n").unwrap();
         let setup = Setup {

@@ -12,8 +12,8 @@ use postern::sessions::{self, Sessions};
 use super::provider::{Browser, Played};
 use crate::dataplane::harness::{CONTROL, Fixture, Setup, Upstream, now};
 
-pub(super) const KEY: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
-pub(super) const OTHER_KEY: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
+pub(super) const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
+pub(super) const OTHER_KEY: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
 pub(super) const FORM: &str = "Content-Type: application/x-www-form-urlencoded\r\n";
 
 /// A gateway that people log in at, and everything around it.

@@ -1,0 +1,182 @@
+//! Stars where values are compared as they are written: `groups = ["*"]`, `prefix = "/orders/*"`.
+//!
+//! Owns: which keys take no pattern, and what to write instead. Does not own: the keys that take one (`hosts`,
+//! `identity_headers.remove`), nor those whose grammar has no star.
+//!
+//! A literal with a star is valid and matches nothing that anybody sends, so a rule is closed, or a deny rule open, without a
+//! word. Where no real value holds a star that is a fault. Scopes, claims and query parameters with one exist
+//! (`role:edit:*`, `select=*`), so there it is a warning.
+
+use super::super::fault::KeyPath;
+use super::super::raw::{self, Choice};
+use super::super::sound::Sound;
+use super::{Context, rules};
+
+const EACH: &str = "list each value";
+const HEADER: &str = "write each header's whole name";
+const AUDIENCE: &str = "an audience is compared as a whole: list each";
+const ISSUER: &str = "an issuer is compared as a whole: write one table for each";
+const EVERY_PATH: &str = "leave `path` out for every path";
+
+/// Notes every literal that looks like a pattern.
+pub(super) fn check(sound: &Sound, context: &mut Context<'_>) {
+    for (path, policy) in rules::all_policies(sound) {
+        for (list, all) in [("allow", &policy.allow), ("deny", &policy.deny)] {
+            for (index, rule) in all.iter().enumerate() {
+                of_rule(rule, &path.key(list).index(index), context);
+            }
+        }
+    }
+    for (path, route) in sound.paths("route", &sound.file.route) {
+        of_route(route, &path, context);
+    }
+    issuers(sound, context);
+    if let Some(provider) = &sound.file.provider {
+        let at = KeyPath::of("provider").key("audiences");
+        each(&provider.audiences, &at, AUDIENCE, context);
+        for (path, client) in sound.paths("provider.client", &provider.client) {
+            each(&client.groups, &path.key("groups"), EACH, context);
+            for (key, scopes) in [("scopes", &client.scopes), ("default_scopes", &client.default_scopes)] {
+                for (index, scope) in scopes.iter().enumerate() {
+                    perhaps(scope, &path.key(key).index(index), EACH, context);
+                }
+            }
+        }
+    }
+}
+
+fn of_rule(rule: &raw::Rule, path: &KeyPath, context: &mut Context<'_>) {
+    let anybody = "list each; for every caller with a valid credential write `authenticated = true`";
+    for (key, values) in [("users", &rule.users), ("subjects", &rule.subjects), ("clients", &rule.clients)] {
+        each(values, &path.key(key), anybody, context);
+    }
+    let domain = "list whole addresses; for everybody of a domain use a group, or a claim that names it";
+    each(&rule.emails, &path.key("emails"), domain, context);
+    for (key, choice) in [("groups", &rule.groups), ("scopes", &rule.scopes)] {
+        let Some(choice) = choice else { continue };
+        let hint = format!("list each; for any value write `{key} = {{ present = true }}`");
+        for (value, at) in values(choice, &path.key(key)) {
+            match key {
+                "groups" => literal(value, &at, &hint, context),
+                _ => perhaps(value, &at, &hint, context),
+            }
+        }
+    }
+    let hint = "list each; for any value write `{ present = true }`";
+    for (key, choices) in [("claims", &rule.claims), ("query", &rule.query)] {
+        for (name, choice) in choices {
+            for (value, at) in values(choice, &path.key(key).key(name)) {
+                perhaps(value, &at, hint, context);
+            }
+        }
+    }
+}
+
+/// The values of a choice, each with its place.
+fn values<'c>(choice: &'c Choice, path: &KeyPath) -> Vec<(&'c String, KeyPath)> {
+    let placed = |path: KeyPath, values: &'c [String]| -> Vec<_> {
+        values.iter().enumerate().map(|(index, value)| (value, path.index(index))).collect()
+    };
+    match choice {
+        Choice::Any(values) => placed(path.clone(), values),
+        Choice::Sets(sets) => {
+            let mut all = placed(path.key("any"), &sets.any);
+            all.extend(placed(path.key("all"), &sets.all));
+            all
+        }
+    }
+}
+
+fn of_route(route: &raw::Route, path: &KeyPath, context: &mut Context<'_>) {
+    for (name, value) in &route.headers {
+        let at = path.key("headers").key(name);
+        literal(name, &at, HEADER, context);
+        if matches!(value, raw::HeaderValue::Exact(value) if value == "*") {
+            literal("*", &at, "for any value write `{ present = true }`", context);
+        }
+    }
+    for (index, protocol) in route.upgrades.iter().enumerate() {
+        literal(protocol, &path.key("upgrades").index(index), EACH, context);
+    }
+    if let Some(written) = &route.path {
+        let at = path.key("path");
+        let paths = [
+            ("prefix", &written.prefix, "a prefix covers all below it: write it without the star"),
+            ("exact", &written.exact, "for all below a path write `prefix`, for one segment `template`"),
+            ("template", &written.template, "write `{name}` for a segment, `{name...}` for the rest"),
+        ];
+        for (key, text, hint) in paths {
+            let Some(text) = text.as_deref().filter(|text| looks_like_glob(text)) else { continue };
+            // `exact = "*"` is the target of `OPTIONS *`.
+            match (key, text) {
+                ("exact", "*") => {}
+                (_, "*" | "/*" | "/**") => literal(text, &at.key(key), EVERY_PATH, context),
+                _ => literal(text, &at.key(key), hint, context),
+            }
+        }
+    }
+    let replaced = route.replace_prefix.as_ref().map(|replace| ("replace_prefix", &replace.from));
+    let stripped = route.strip_prefix.as_ref().map(|prefix| ("strip_prefix", prefix));
+    for (key, text) in [replaced, stripped].into_iter().flatten().filter(|(_, text)| looks_like_glob(text)) {
+        literal(text, &path.key(key), "it stands for all below it: write it without the star", context);
+    }
+}
+
+/// Whether a path has a segment of stars, or ends with one. A star elsewhere is a character like any other.
+fn looks_like_glob(path: &str) -> bool {
+    let stars = |segment: &str| !segment.is_empty() && segment.bytes().all(|b| b == b'*');
+    path.ends_with('*') || path.split('/').any(stars)
+}
+
+fn issuers(sound: &Sound, context: &mut Context<'_>) {
+    let file = &sound.file;
+    for (path, issuer) in sound.paths("issuer", &file.issuer) {
+        literal(&issuer.issuer, &path.key("issuer"), ISSUER, context);
+        each(&issuer.audiences, &path.key("audiences"), AUDIENCE, context);
+    }
+    for (path, authority) in sound.paths("authority", &file.authority) {
+        let any = "list each; for tokens of any audience write `any_audience = true`";
+        each(&authority.audiences, &path.key("audiences"), any, context);
+        each(&authority.issuers, &path.key("issuers"), EACH, context);
+        each(
+            &authority.prefixes,
+            &path.key("prefixes"),
+            "write what the tokens begin with, without the star",
+            context,
+        );
+    }
+    if let Some(events) = &file.security_events {
+        for (index, transmitter) in events.transmitter.iter().enumerate() {
+            let path = KeyPath::of("security_events").key("transmitter").index(index);
+            literal(&transmitter.issuer, &path.key("issuer"), ISSUER, context);
+            each(&transmitter.audiences, &path.key("audiences"), AUDIENCE, context);
+            each(&transmitter.tokens_of, &path.key("tokens_of"), EACH, context);
+        }
+    }
+    for (index, provider) in file.login.iter().flat_map(|login| &login.provider).enumerate() {
+        let path = KeyPath::of("login").key("provider").index(index);
+        literal(&provider.url, &path.key("url"), ISSUER, context);
+        for (index, scope) in provider.scopes.iter().enumerate() {
+            perhaps(scope, &path.key("scopes").index(index), EACH, context);
+        }
+    }
+}
+
+fn each(values: &[String], path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+    for (index, value) in values.iter().enumerate() {
+        literal(value, &path.index(index), hint, context);
+    }
+}
+
+fn literal(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+    if value.contains('*') {
+        context.faults.add(path, format!("{value:?} is taken literally, not as a pattern"), hint);
+    }
+}
+
+/// As [`literal`], where values with a star exist: one that could be a pattern is pointed out.
+fn perhaps(value: &str, path: &KeyPath, hint: &str, context: &mut Context<'_>) {
+    if value.ends_with('*') || value.starts_with('*') {
+        context.faults.warn(path, format!("{value:?} is taken literally, not as a pattern"), hint);
+    }
+}
