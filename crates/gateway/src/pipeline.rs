@@ -571,8 +571,7 @@ fn invitation(
     request: &Canonical<'_>,
 ) -> Option<Answer> {
     let login = running.login.as_ref().filter(|_| route.login)?;
-    let origin = login.origin(request.authority())?;
-    login.invite(origin, request, inbound.fields, inbound.upgrade.is_some())
+    login.invite(request, inbound.fields, inbound.upgrade.is_some())
 }
 
 /// Documents the gateway serves itself: the keys of its assertions.

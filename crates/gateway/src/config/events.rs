@@ -22,6 +22,14 @@ pub struct Transmitter {
     pub way: EventsWay,
 }
 
+impl Transmitter {
+    /// Whether its tokens are pushed there.
+    pub fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
+        matches!(&self.way, EventsWay::Pushed { authority: at, path: below, .. }
+            if **at == *authority && **below == *path)
+    }
+}
+
 /// How tokens of a transmitter come.
 #[derive(Clone)]
 pub enum EventsWay {

@@ -33,7 +33,7 @@ impl Receiver {
         request: &Canonical<'_>,
         fields: &[Field<'_>],
     ) -> Option<Result<Push, Answer>> {
-        let here = |one: &Transmitter| one.is_pushed_to(request.authority(), request.path());
+        let here = |one: &Transmitter| one.config.is_pushed_to(request.authority(), request.path());
         let (transmitter, one) = self.transmitters.iter().enumerate().find(|(_, one)| here(one))?;
         if request.method() != "POST" {
             let mut answer =

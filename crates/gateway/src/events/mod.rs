@@ -362,12 +362,6 @@ impl Transmitter {
         self.config.issuer.config.name()
     }
 
-    /// Whether its tokens are pushed there.
-    fn is_pushed_to(&self, authority: &str, path: &str) -> bool {
-        matches!(&self.config.way, EventsWay::Pushed { authority: at, path: below, .. }
-            if **at == *authority && **below == *path)
-    }
-
     fn count(&self, kind: &'static str, outcome: &'static str, by: u64) {
         *self.counts.lock().entry((kind, outcome)).or_default() += by;
     }

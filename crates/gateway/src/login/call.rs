@@ -1,5 +1,5 @@
 //! Which of the login's own addresses a request asks for, and what is kept of it while it is answered; and what somebody is
-//! answered who has to log in first.
+//! answered who has to log in first. The configuration alone says so, here and to whoever explains it ([`super::preview`]).
 
 use std::borrow::Cow;
 
@@ -11,6 +11,7 @@ use super::navigation::{self, Navigation};
 use super::pages;
 use super::redirect;
 use crate::answer::Answer;
+use crate::config;
 use crate::labels::Outcome;
 use crate::outbound::form_encoded;
 
@@ -127,9 +128,41 @@ impl Call {
 }
 
 impl Login {
+    /// As [`config::Login::call`].
+    pub(crate) fn call(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        asked: bool,
+    ) -> Option<Result<Call, Answer>> {
+        self.config.call(request, fields, asked)
+    }
+
+    /// As [`config::Login::address`].
+    pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
+        self.config.address(origin, what, parameters)
+    }
+
     /// Whether a request is for the login's path or below, at whatever host.
     pub(crate) fn is_below(&self, request: &Canonical<'_>) -> bool {
         request.path_below(&self.config.path).is_some()
+    }
+
+    /// As [`config::Login::invite`].
+    pub(crate) fn invite(
+        &self,
+        request: &Canonical<'_>,
+        fields: &[Field<'_>],
+        upgrades: bool,
+    ) -> Option<Answer> {
+        self.config.invite(request, fields, upgrades)
+    }
+}
+
+impl config::Login {
+    /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
+    pub(crate) fn origin(&self, authority: &str) -> Option<usize> {
+        self.origins.iter().position(|origin| *origin.authority == *authority)
     }
 
     /// The call that a request is, if it asks for something of the login's; or what it is answered at once.
@@ -141,7 +174,7 @@ impl Login {
         asked: bool,
     ) -> Option<Result<Call, Answer>> {
         let origin = self.origin(request.authority())?;
-        let rest = request.path_below(&self.config.path)?;
+        let rest = request.path_below(&self.path)?;
         let (action, provider) = Action::of(rest);
         let allowed = action.allows();
         // These are for whoever comes to us itself.
@@ -154,7 +187,7 @@ impl Login {
             answer.fields.push(("allow".into(), allowed.join(", ").into()));
             return Some(Err(answer));
         }
-        let https = self.is_https(origin);
+        let https = self.origins[origin].https;
         let query = PARAMETERS.iter().flat_map(|name| {
             request.query_values(name).map(move |value| (*name, value.into_owned())).collect::<Vec<_>>()
         });
@@ -174,19 +207,18 @@ impl Login {
     /// What somebody without a session is answered whom a redirect, or a page, helps; `None`: whoever it is, it does not.
     pub(crate) fn invite(
         &self,
-        origin: usize,
         request: &Canonical<'_>,
         fields: &[Field<'_>],
         upgrades: bool,
     ) -> Option<Answer> {
+        let origin = self.origin(request.authority())?;
         match navigation::judge(request.method(), fields, upgrades) {
             Navigation::Program => None,
             Navigation::Visit => {
                 let mut target = Vec::new();
                 request.write_target(&mut target);
                 // What is too long to be kept must not make an address that is too long to be read.
-                let target =
-                    redirect::target(std::str::from_utf8(&target).ok(), &self.config.origins[origin]);
+                let target = redirect::target(std::str::from_utf8(&target).ok(), &self.origins[origin]);
                 let mut answer = redirect_to(302, self.address(origin, "start", &[("rd", &target)]));
                 answer.code = "login_required";
                 answer.outcome = Outcome::Unauthenticated;
@@ -194,7 +226,7 @@ impl Login {
             }
             // The browser keeps the form, and sends it again when the page is loaded again.
             Navigation::Submission => {
-                let done = format!("{}/done", self.config.path);
+                let done = format!("{}/done", self.path);
                 Some(pages::expired(&self.address(origin, "start", &[("rd", &done)])))
             }
         }
@@ -202,7 +234,7 @@ impl Login {
 
     /// An address of the login's own, in full: of the configuration, never of a request.
     pub(super) fn address(&self, origin: usize, what: &str, parameters: &[(&str, &str)]) -> String {
-        let mut text = format!("{}{}/{what}", self.config.origins[origin].text, self.config.path);
+        let mut text = format!("{}{}/{what}", self.origins[origin].text, self.path);
         for (at, (name, value)) in parameters.iter().enumerate() {
             text.push(if at == 0 { '?' } else { '&' });
             text.push_str(name);

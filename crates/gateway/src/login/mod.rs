@@ -24,6 +24,7 @@ pub(crate) mod lasting;
 mod lifecycle;
 mod navigation;
 mod pages;
+pub mod preview;
 mod provider;
 mod recognise;
 mod redirect;
@@ -239,7 +240,7 @@ impl Login {
 
     /// The origin that a request is at, by its canonical authority; `None`: nobody logs in there.
     pub(crate) fn origin(&self, authority: &str) -> Option<usize> {
-        self.config.origins.iter().position(|origin| *origin.authority == *authority)
+        self.config.origin(authority)
     }
 
     /// Whether browsers come to an origin over TLS.

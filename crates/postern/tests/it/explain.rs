@@ -66,8 +66,12 @@ fn token(claims: &Value) -> String {
 fn explain(request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
     static FILE: LazyLock<String> =
         LazyLock::new(|| FILES.write("explain.toml", CONFIG).display().to_string());
+    explain_by(&FILE, request, token, more)
+}
+
+fn explain_by(file: &str, request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
     let now = NOW.to_string();
-    let mut arguments = vec!["check", "--config", &FILE, "--at", &now, "--request", request];
+    let mut arguments = vec!["check", "--config", file, "--at", &now, "--request", request];
     if let Some(token) = token {
         arguments.extend(["--as", token]);
     }
@@ -109,6 +113,83 @@ fn a_public_request() {
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("nobody asks who is calling"), "{text}");
     assert!(text.contains("(not passed on: Authorization)"), "{text}");
+}
+
+/// A route where browsers log in, and the login's own addresses.
+const LOGIN: &str = r#"
+[login]
+origins = ["https://app.example"]
+keys_file = "login.keys"
+
+[[login.provider]]
+name = "main"
+url = "https://id.example"
+client_id = "gateway"
+
+[[route]]
+name = "pages"
+hosts = ["app.example"]
+path = { prefix = "/pages" }
+upstream = "orders"
+login = true
+policy = { allow = [{ authenticated = true }] }
+"#;
+
+fn with_login(request: &str, token: Option<&str>, more: &[&str]) -> (String, Option<i32>) {
+    static FILE: LazyLock<String> =
+        LazyLock::new(|| FILES.write("explain-login.toml", format!("{CONFIG}{LOGIN}")).display().to_string());
+    explain_by(&FILE, request, token, more)
+}
+
+#[test]
+fn a_browser_without_a_session_is_sent_to_log_in() {
+    let (text, code) =
+        with_login("GET https://app.example/pages/7?a=b", None, &["--header", "Accept: text/html"]);
+    assert_eq!(code, Some(1), "{text}");
+    expect("explain-login.txt", &text);
+    let form = ["--header", "Sec-Fetch-Mode: navigate"];
+    let (text, _) = with_login("POST https://app.example/pages", None, &form);
+    assert!(text.contains("a browser that sends a form"), "{text}");
+    // A program, and whoever has shown a token, are told.
+    let bad = token(&json!({ "iss": "https://id.example" }));
+    for (token, more) in [
+        (None, &[][..]),
+        (None, &["--header", "Accept: application/json"]),
+        (Some(bad.as_str()), &["--header", "Accept: text/html"]),
+    ] {
+        let (text, _) = with_login("GET https://app.example/pages", token, more);
+        assert!(text.contains("  401 ") && !text.contains("login_required"), "{text}");
+    }
+    // A session is known to those who serve.
+    let cookie = ["--header", "Accept: text/html", "--header", "Cookie: __Host-postern=x"];
+    let (text, _) = with_login("GET https://app.example/pages", None, &cookie);
+    assert!(text.contains("the session cookie is not opened"), "{text}");
+    // Nobody logs in elsewhere.
+    let (text, _) = with_login("GET https://other.example/", None, &["--header", "Accept: text/html"]);
+    assert!(text.contains("  401 "), "{text}");
+}
+
+#[test]
+fn the_addresses_of_the_login_are_known() {
+    for (request, status, code) in [
+        ("GET https://app.example/oauth2/start?rd=/pages", "302", 0),
+        ("GET https://app.example/oauth2/callback?code=x", "303", 0),
+        ("GET https://app.example/oauth2/sign_in", "200", 0),
+        ("POST https://app.example/oauth2/sign_out", "303", 0),
+        ("GET https://app.example/oauth2/userinfo", "200", 0),
+        ("GET https://app.example/oauth2/auth", "202", 0),
+        ("POST https://app.example/oauth2/backchannel_logout", "200", 0),
+        ("GET https://app.example/oauth2/nothing", "404", 1),
+        ("POST https://app.example/oauth2/start", "405", 1),
+    ] {
+        let (text, seen) = with_login(request, None, &[]);
+        let answer = text.rsplit("answer\n").next().unwrap();
+        assert_eq!(seen, Some(code), "{request}: {text}");
+        assert!(answer.trim_start().starts_with(status), "{request}: {text}");
+    }
+    // At another host it is a path like any other.
+    let (text, _) = with_login("GET https://other.example/oauth2/start", None, &[]);
+    assert!(text.contains("everything takes it"), "{text}");
 }
 
 #[test]

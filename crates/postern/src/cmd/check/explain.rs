@@ -20,8 +20,9 @@ use gateway::authenticate::{Authenticator, Rejection, Setup, Surroundings, Verif
 use gateway::authorizer;
 use gateway::cache::{Generation, Secret};
 use gateway::clock::{Clock, ManualClock, Now};
-use gateway::config::{Config, KeySource, Route};
+use gateway::config::{Asking, Config, KeySource, Route, Transmitter};
 use gateway::followed::Follows;
+use gateway::login::preview::{self, Preview};
 use gateway::passage::{self, Sieve};
 use gateway::review::{Known, Reviewer};
 use rustls::pki_types::CertificateDer;
@@ -63,6 +64,18 @@ pub(super) fn explain(
         return Ok(story);
     }
     let fields = question.fields();
+    let asked = Asked::of(&loaded.config).is_some();
+    let events = loaded.events.iter().filter(|_| !asked).flat_map(|events| &events.transmitters);
+    if let Some(transmitter) = events.clone().find(|t| t.is_pushed_to(request.authority(), request.path())) {
+        told_push(&mut story, transmitter, request.method());
+        return Ok(story);
+    }
+    if let Some(login) = &loaded.config.login
+        && let Some(own) = preview::own(login, &request, &fields, asked)
+    {
+        told_own(&mut story, &own);
+        return Ok(story);
+    }
     let Some(index) = matches::tell(&mut story, &loaded, &request, &fields) else {
         match loaded.config.table.lookup(&request, &fields) {
             Err(disputed) => undecided(&mut story, &disputed),
@@ -109,6 +122,26 @@ fn told_request(story: &mut Story, question: &Question, request: &Canonical<'_>)
     if url != format!("{}://{}{}", request.scheme().as_str(), question.authority, question.target) {
         story.step(1, None, "this is its canonical form, which is matched, decided and forwarded");
     }
+}
+
+/// The end of a request that the login answers itself.
+fn told_own(story: &mut Story, own: &Preview) {
+    if own.status >= 400 {
+        return story.refuse(own.status, own.code, own.what);
+    }
+    story.answer(own.status, format_args!("by the login, before any route is looked for: {}", own.what));
+}
+
+/// The end of a request that goes where security events are pushed to.
+fn told_push(story: &mut Story, transmitter: &Transmitter, method: &str) {
+    if method != "POST" {
+        return story.refuse(405, "invalid_request", "security events are brought by POST");
+    }
+    let name = transmitter.issuer.config.name();
+    story.answer(
+        202,
+        format_args!("by the gateway itself: takes security events of {name}, 401 or 400 what does not hold"),
+    );
 }
 
 /// Nobody else's keys are needed, and nobody is asked for them in vain.
@@ -172,6 +205,7 @@ impl Caller<'_> {
         let clock = surroundings.clock.clone();
         let authenticator = Authenticator::new(Setup::from(self.config), surroundings);
         let Some(token) = token else {
+            self.session(story, index, request, fields);
             return Ok(Ok(self.certificate(story, &authenticator, clock.as_ref())));
         };
         let (answer, _) = authenticator.authenticate(token, || clock.now()).await;
@@ -225,6 +259,15 @@ impl Caller<'_> {
                 Err(Ended)
             }
         })
+    }
+
+    /// A session is opened by those who serve alone: it may have to be asked for, and renewed.
+    fn session(&self, story: &mut Story, index: usize, request: &Canonical<'_>, fields: &[Field<'_>]) {
+        let login = self.config.login.as_ref().filter(|_| self.config.routes[index].login);
+        if login.is_some_and(|login| preview::carries_session(login, request, fields)) {
+            let what = "the session cookie is not opened by this command: as if there were none";
+            story.step(0, None, what);
+        }
     }
 
     fn certificate(
@@ -347,10 +390,7 @@ impl<'b> Bench<'b> {
         if let Some(asked) = Asked::of(&loaded.config) {
             return match outcome {
                 Ok(_) => asked.tell(story, &loaded.config, route, fields, caller),
-                Err(denial) => {
-                    let answer = denial.answer();
-                    story.refuse(answer.status, answer.code, answer.text);
-                }
+                Err(denial) => self.denied(story, route, request, &denial),
             };
         }
         let outcome = outcome.map_err(Barred::Denied).and_then(|permit| {
@@ -359,10 +399,7 @@ impl<'b> Bench<'b> {
         });
         let permit = match outcome {
             Ok(permit) => permit,
-            Err(Barred::Denied(denial)) => {
-                let answer = denial.answer();
-                return story.refuse(answer.status, answer.code, answer.text);
-            }
+            Err(Barred::Denied(denial)) => return self.denied(story, route, request, &denial),
             Err(Barred::Disputed(disputed)) => return undecided(story, &disputed),
             Err(Barred::Ambiguous(name)) => {
                 let why = format!(
@@ -390,6 +427,33 @@ impl<'b> Bench<'b> {
         };
         lines.push(format!("(and what the authorizer says of: {})", authorizer.given.join(", ")));
         story.permit_if(format!("{to}, if the authorizer {} says so", authorizer.name), &lines);
+    }
+
+    /// The end of a request that is not let through: a refusal, or the way to the login.
+    fn denied(&self, story: &mut Story, route: &Route, request: &Canonical<'_>, denial: &Denial) {
+        let login = self.loaded.config.login.as_ref().filter(|_| route.login);
+        let upgrades = switched_to(self.fields).is_some();
+        match login.and_then(|login| preview::invitation(login, denial, request, self.fields, upgrades)) {
+            None => {
+                let answer = denial.answer();
+                story.refuse(answer.status, answer.code, answer.text);
+            }
+            Some(page) => {
+                story.refuse(page.status, page.code, page.what);
+                if let Some(location) = &page.location {
+                    story.step(1, None, format_args!("Location: {location}"));
+                }
+                let services = self.loaded.config.listeners.iter().filter_map(|l| l.service.authorization());
+                if services.filter_map(|service| service.http.as_ref()).any(|http| *http == Asking::XOriginal)
+                {
+                    story.step(
+                        1,
+                        None,
+                        "nginx, which takes no redirect for an answer, is told 401 with that address",
+                    );
+                }
+            }
+        }
     }
 
     /// Who else is asked about a request that a route permits.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use auth::policy::rule::Policy;
 use comfy_table::presets::UTF8_FULL;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
-use gateway::config::{Authorizer, KeySource, Told};
+use gateway::config::{Authorizer, EventsWay, KeySource, Login, LoginKind, LoginProvider, Told, Transmitter};
 use idp::{ClientConfig, GrantType};
 
 use crate::config::{Follow, Loaded, Provider, raw};
@@ -51,6 +51,15 @@ pub(super) fn print(loaded: &Loaded) -> String {
     }
     if let Some(provider) = &loaded.provider {
         section(&mut out, "provider", "", &describe_provider(provider));
+    }
+    if let Some(login) = &loaded.config.login {
+        section(&mut out, "login", "", &describe_login(loaded, login));
+        for provider in &login.providers {
+            section(&mut out, "login at", &provider.name, &describe_login_provider(provider));
+        }
+    }
+    for transmitter in loaded.events.iter().flat_map(|events| &events.transmitters) {
+        section(&mut out, "events", transmitter.issuer.config.name(), &describe_transmitter(transmitter));
     }
     for client in loaded.provider.iter().flat_map(|provider| &provider.config.clients) {
         section(&mut out, "client", &client.id, &describe_client(client));
@@ -99,6 +108,41 @@ fn describe_provider(provider: &Provider) -> String {
         None => ", its secret made at the first start",
     };
     format!("{}, {}, {tls}, {database}{secret}", provider.config.issuer, provider.address)
+}
+
+/// Where browsers log in, and how long that is good for.
+fn describe_login(loaded: &Loaded, login: &Login) -> String {
+    let origins: Vec<_> =
+        login.origins.iter().map(|origin| format!("{}{}", origin.text, login.path)).collect();
+    let kept = match loaded.sessions.as_ref().map(|database| &database.file) {
+        None => "in cookies".to_owned(),
+        Some(Some(file)) => format!("in SQLite {}", file.display()),
+        Some(None) => "in PostgreSQL".to_owned(),
+    };
+    let raw = loaded.raw.login.as_ref();
+    let times = raw.map_or_else(String::new, |raw| {
+        format!(", for {} at most, {} unused, asked about every {}", raw.lifetime, raw.idle, raw.refresh)
+    });
+    let routes = loaded.config.routes.iter().filter(|route| route.login).map(|route| &*route.name);
+    let routes: Vec<_> = routes.collect();
+    format!("at {}, sessions {kept}{times}, for {}", origins.join(" and "), routes.join(", "))
+}
+
+fn describe_login_provider(provider: &LoginProvider) -> String {
+    let (kind, at) = match &provider.kind {
+        LoginKind::OpenId { issuer, .. } => ("OpenID Connect", issuer.to_string()),
+        LoginKind::OpenShift { api } => ("OpenShift", api.to_string()),
+    };
+    format!("{kind}, {at}, as client {}, scopes {}", provider.client_id, provider.scopes)
+}
+
+fn describe_transmitter(transmitter: &Transmitter) -> String {
+    let how = match &transmitter.way {
+        EventsWay::Pushed { authority, path, .. } => format!("pushed to {authority}{path}"),
+        EventsWay::Fetched { url, .. } => format!("fetched from {url}"),
+    };
+    let of = transmitter.tokens_of.join(" and ");
+    format!("security events of {}, {how}, about tokens of {of}", transmitter.issuer.config.issuer())
 }
 
 fn describe_client(client: &ClientConfig) -> String {
@@ -184,7 +228,10 @@ fn table(loaded: &Loaded) -> Table {
     let heading = |text| Cell::new(text).add_attribute(Attribute::Bold);
     table.set_header(["route", "requests", "who may", "upstream", "limits"].map(heading));
     for (raw, route) in loaded.raw.route.iter().zip(&loaded.config.routes) {
-        let who = who_may(&route.policy);
+        let mut who = who_may(&route.policy);
+        if route.login {
+            who.push_str("\nbrowsers log in");
+        }
         let asked = raw.authorizer.as_ref().map(|name| &name.0);
         let who = match (&route.policy, asked) {
             (Policy::Public, None) => Cell::new(who).fg(Color::Yellow),

@@ -73,9 +73,14 @@ impl Story {
 
     /// The end of a request that the gateway serves itself.
     pub(super) fn serve(&mut self, what: impl Display) {
+        self.answer(200, what);
+    }
+
+    /// As [`Self::serve`], with a status of its own.
+    pub(super) fn answer(&mut self, status: u16, what: impl Display) {
         self.verdict = Verdict::Passes;
         self.part("answer");
-        self.line(format_args!("  {GOOD}200{GOOD:#} {what}"));
+        self.line(format_args!("  {GOOD}{status}{GOOD:#} {what}"));
     }
 
     /// The end of a permitted request.
