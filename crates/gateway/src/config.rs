@@ -99,6 +99,14 @@ impl ListenAddress {
             Self::Unix(_) => None,
         }
     }
+
+    /// Whether connections to one could end up at the other.
+    pub fn clashes(&self, other: &Self) -> bool {
+        let (Some(ip), Some(other_ip)) = (self.ip(), other.ip()) else { return self == other };
+        let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
+        let covers = any && other_ip.is_ipv4() == ip.is_ipv4() && ip.port() != 0;
+        other_ip.port() == ip.port() && (other_ip.ip() == ip.ip() || covers)
+    }
 }
 
 impl fmt::Display for ListenAddress {

@@ -3,10 +3,15 @@
 //! Owns: how a TCP and a Unix socket is bound, and one type for both, so that whoever accepts need not ask which it is. Does
 //! not own: when to accept, what becomes of a connection.
 //!
-//! TCP sockets share their port with every other one of this user's (`SO_REUSEPORT`). A Unix socket has a file, and takes
-//! its place in one step: a connection goes to the former socket or to the new one, and never finds neither. The file
-//! stays when its socket is closed, and refuses connections as a closed port does: to remove it could remove that
-//! of a process that has just taken over.
+//! A process has an address to itself ([`Claim::Alone`]) unless it is to take over from another one ([`Claim::Shared`]).
+//! Two processes that share an address by accident answer in turn, each by its own configuration.
+//!
+//! 1. A TCP socket is bound and listens without `SO_REUSEPORT`, which fails where anybody listens: on the same address, on
+//!    the wildcard, as whichever user. Connections that are over do not count (`SO_REUSEADDR`).
+//! 2. From then on it has `SO_REUSEPORT`, so that this process's other workers and a successor of this user can join.
+//! 3. A Unix socket has a file, and takes its place in one step: a connection goes to the former socket or to the new one,
+//!    and never finds neither. The file stays when its socket is closed, and refuses connections as a closed port does: to
+//!    remove it could remove that of a process that has just taken over. Whoever accepts connections there listens.
 //!
 //! Nobody on a Unix socket has an address. Its peers are on this machine, and count as [`LOCAL`] wherever one is asked for.
 
@@ -16,6 +21,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net as unix;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
@@ -32,21 +38,49 @@ pub(crate) const BACKLOG: u16 = 4096;
 /// Added to the path under which a socket is prepared.
 const BESIDE: &str = ".new";
 
-/// Listens on an address, together with whoever else does. Does not block.
+/// Whether others may listen on an address as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Nobody else does so far.
+    Alone,
+    /// As well as whoever does: a process that is taken over, or this one's other workers.
+    Shared,
+}
+
+/// How to find out who listens on an address that is in use.
+pub fn who(address: &ListenAddress) -> String {
+    let command = match address {
+        ListenAddress::Ip(address) => format!("ss -ltnp 'sport = :{}'", address.port()),
+        ListenAddress::Unix(path) => format!("ss -lxp src {}", path.display()),
+    };
+    format!("another process listens there: `{command}` names it")
+}
+
+/// What to do about an address that `postern serve` cannot have since it is in use.
+pub fn taken(address: &ListenAddress) -> String {
+    format!("{}; `serve --take-over` shares the address with a `postern serve` of this user", who(address))
+}
+
+/// Listens on an address. `[::]` means IPv6 alone. Does not block.
 ///
 /// # Errors
-/// What the system says.
-pub fn tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+/// What the system says; `AddrInUse` where somebody listens, and with [`Claim::Shared`] where they do not share: another
+/// user's process, or one that is no gateway.
+pub fn tcp(address: SocketAddr, claim: Claim) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // `[::]` means IPv6 alone: IPv4 is a listener of its own, with its own trust lists.
         socket.set_only_v6(true)?;
     }
     socket.set_reuse_address(true)?;
-    socket.set_reuse_port(true)?;
+    if claim == Claim::Shared {
+        socket.set_reuse_port(true)?;
+    }
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG.into())?;
+    // Only now: it would have let others in.
+    socket.set_reuse_port(true)?;
     Ok(socket.into())
 }
 
@@ -54,9 +88,12 @@ pub fn tcp(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 /// to the file. Does not block.
 ///
 /// # Errors
-/// What the system says; `AlreadyExists` when there is a file that is no socket, which is left alone.
-pub fn unix(path: &Path, mode: u32) -> io::Result<unix::UnixListener> {
-    is_socket(path)?;
+/// What the system says; `AlreadyExists` when there is a file that is no socket, which is left alone; `AddrInUse` where
+/// somebody listens, unless with [`Claim::Shared`].
+pub fn unix(path: &Path, mode: u32, claim: Claim) -> io::Result<unix::UnixListener> {
+    if is_socket(path)? && claim == Claim::Alone && is_listened_on(path)? {
+        return Err(io::ErrorKind::AddrInUse.into());
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(BESIDE);
     let beside = PathBuf::from(beside);
@@ -91,6 +128,19 @@ fn is_socket(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Whether connections to a Unix socket are accepted, or would be if this user might connect. Nobody is kept waiting: a
+/// queue that is full is somebody's.
+fn is_listened_on(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
+            Ok(false)
+        }
+        _ => Ok(true),
+    }
+}
+
 /// Says who may connect to a Unix socket: those whom the permission bits let write to its file.
 ///
 /// # Errors
@@ -99,75 +149,87 @@ pub(crate) fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
+/// What all sockets of one address hold, so that it is known when the last of them is closed.
+pub(crate) type Hold = Arc<()>;
+
 /// A socket that is listened on, not yet of a runtime.
 pub(crate) enum Listening {
-    Tcp(std::net::TcpListener),
-    Unix(unix::UnixListener),
+    Tcp(std::net::TcpListener, Hold),
+    Unix(unix::UnixListener, Hold),
 }
 
 impl Listening {
     /// Where, as the system tells it.
     pub(crate) fn local(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(socket) => socket.local_addr().ok(),
-            Self::Unix(_) => None,
+            Self::Tcp(socket, _) => socket.local_addr().ok(),
+            Self::Unix(..) => None,
         }
     }
 
     /// The next connection, with its peer.
     pub(crate) fn accept(&self) -> io::Result<(Connected, SocketAddr)> {
         match self {
-            Self::Tcp(socket) => socket.accept().map(|(socket, peer)| (Connected::Tcp(socket), peer)),
-            Self::Unix(socket) => socket.accept().map(|(socket, _)| (Connected::Unix(socket), LOCAL)),
+            Self::Tcp(socket, _) => socket.accept().map(|(socket, peer)| (Connected::Tcp(socket), peer)),
+            Self::Unix(socket, _) => socket.accept().map(|(socket, _)| (Connected::Unix(socket), LOCAL)),
         }
     }
 
     /// Sockets for `workers` of them: each its own on a TCP port, for the system to choose among; one for all where there
     /// is a file, which can only lead to one.
-    pub(crate) fn bind(address: &ListenAddress, mode: u32, workers: usize) -> io::Result<Vec<Self>> {
-        let mut sockets = Vec::with_capacity(workers);
+    pub(crate) fn bind(
+        address: &ListenAddress,
+        mode: u32,
+        workers: usize,
+        claim: Claim,
+    ) -> io::Result<(Vec<Self>, Weak<()>)> {
+        let (hold, mut sockets) = (Hold::default(), Vec::with_capacity(workers));
         match address {
             ListenAddress::Ip(address) => {
-                let mut address = *address;
+                let (mut address, mut claim) = (*address, claim);
                 for _ in 0..workers {
-                    let socket = tcp(address)?;
+                    let socket = tcp(address, claim)?;
                     // The system chooses the port of the first; the others share it.
-                    address = socket.local_addr()?;
-                    sockets.push(Self::Tcp(socket));
+                    (address, claim) = (socket.local_addr()?, Claim::Shared);
+                    sockets.push(Self::Tcp(socket, hold.clone()));
                 }
             }
             ListenAddress::Unix(path) => {
-                let socket = unix(path, mode)?;
+                let socket = unix(path, mode, claim)?;
                 for _ in 1..workers {
-                    sockets.push(Self::Unix(socket.try_clone()?));
+                    sockets.push(Self::Unix(socket.try_clone()?, hold.clone()));
                 }
-                sockets.push(Self::Unix(socket));
+                sockets.push(Self::Unix(socket, hold.clone()));
             }
         }
-        Ok(sockets)
+        Ok((sockets, Arc::downgrade(&hold)))
     }
 }
 
 /// A socket that is listened on by the runtime of this thread.
 pub(crate) enum Acceptor {
-    Tcp(tokio::net::TcpListener),
-    Unix(tokio::net::UnixListener),
+    Tcp(tokio::net::TcpListener, Hold),
+    Unix(tokio::net::UnixListener, Hold),
 }
 
 impl Acceptor {
     /// The next connection, with its peer.
     pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Stream, SocketAddr)>> {
         match self {
-            Self::Tcp(socket) => socket.poll_accept(cx).map_ok(|(stream, peer)| (Stream::Tcp(stream), peer)),
-            Self::Unix(socket) => socket.poll_accept(cx).map_ok(|(stream, _)| (Stream::Unix(stream), LOCAL)),
+            Self::Tcp(socket, _) => {
+                socket.poll_accept(cx).map_ok(|(stream, peer)| (Stream::Tcp(stream), peer))
+            }
+            Self::Unix(socket, _) => {
+                socket.poll_accept(cx).map_ok(|(stream, _)| (Stream::Unix(stream), LOCAL))
+            }
         }
     }
 
     /// Takes it from the runtime.
     pub(crate) fn into_listening(self) -> io::Result<Listening> {
         match self {
-            Self::Tcp(socket) => socket.into_std().map(Listening::Tcp),
-            Self::Unix(socket) => socket.into_std().map(Listening::Unix),
+            Self::Tcp(socket, hold) => Ok(Listening::Tcp(socket.into_std()?, hold)),
+            Self::Unix(socket, hold) => Ok(Listening::Unix(socket.into_std()?, hold)),
         }
     }
 }
@@ -178,8 +240,10 @@ impl TryFrom<Listening> for Acceptor {
     /// Gives it to the runtime of this thread.
     fn try_from(socket: Listening) -> io::Result<Self> {
         match socket {
-            Listening::Tcp(socket) => tokio::net::TcpListener::from_std(socket).map(Self::Tcp),
-            Listening::Unix(socket) => tokio::net::UnixListener::from_std(socket).map(Self::Unix),
+            Listening::Tcp(socket, hold) => Ok(Self::Tcp(tokio::net::TcpListener::from_std(socket)?, hold)),
+            Listening::Unix(socket, hold) => {
+                Ok(Self::Unix(tokio::net::UnixListener::from_std(socket)?, hold))
+            }
         }
     }
 }
@@ -215,5 +279,72 @@ impl Connected {
                 tokio::net::UnixStream::from_std(socket).map(Stream::Unix)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::net::{Ipv6Addr, TcpStream};
+
+    use super::*;
+
+    fn port(address: &str, claim: Claim) -> io::Result<std::net::TcpListener> {
+        tcp(address.parse().expect("an address"), claim)
+    }
+
+    fn in_use<T>(bound: io::Result<T>) -> bool {
+        bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse)
+    }
+
+    #[test]
+    fn an_address_that_is_listened_on_is_refused_whoever_listens_and_however_wide() {
+        for (taken, wanted) in [
+            ("127.0.0.1", "127.0.0.1"),
+            ("0.0.0.0", "127.0.0.1"),
+            ("127.0.0.1", "0.0.0.0"),
+            ("[::1]", "[::1]"),
+            ("[::]", "[::1]"),
+        ] {
+            if taken.starts_with('[') && std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_err() {
+                continue;
+            }
+            for shares in [true, false] {
+                let first = match shares {
+                    true => port(&format!("{taken}:0"), Claim::Alone).expect("a free port"),
+                    false => std::net::TcpListener::bind(format!("{taken}:0")).expect("a free port"),
+                };
+                let at = format!("{wanted}:{}", first.local_addr().expect("bound").port());
+                assert!(in_use(port(&at, Claim::Alone)), "{taken} and {wanted}");
+                assert_eq!(port(&at, Claim::Shared).is_ok(), shares, "{taken} and {wanted}");
+                drop(first);
+                assert!(port(&at, Claim::Alone).is_ok(), "nobody is left on {at}");
+            }
+        }
+    }
+
+    #[test]
+    fn connections_that_are_over_take_no_address() {
+        let first = port("127.0.0.1:0", Claim::Alone).expect("a free port");
+        first.set_nonblocking(false).expect("blocks");
+        let at = first.local_addr().expect("bound");
+        let mut client = TcpStream::connect(at).expect("connects");
+        // Whoever closes first is left in TIME_WAIT.
+        drop(first.accept().expect("accepts"));
+        assert_eq!(client.read(&mut [0]).expect("the end"), 0);
+        drop((client, first));
+        assert!(tcp(at, Claim::Alone).is_ok());
+    }
+
+    #[test]
+    fn sockets_that_join_get_connections_too() {
+        let first = port("127.0.0.1:0", Claim::Alone).expect("a free port");
+        let at = first.local_addr().expect("bound");
+        let second = tcp(at, Claim::Shared).expect("shares");
+        let clients: Vec<_> = (0..64).map(|_| TcpStream::connect(at).expect("connects")).collect();
+        let count = |socket: &std::net::TcpListener| std::iter::from_fn(|| socket.accept().ok()).count();
+        let (ours, theirs) = (count(&first), count(&second));
+        assert_eq!(ours + theirs, clients.len());
+        assert!(ours > 0 && theirs > 0, "{ours} and {theirs}");
     }
 }

@@ -14,8 +14,8 @@ mod worker_thread;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,7 @@ use crate::clock::Clock;
 use crate::config::{Config, ListenAddress};
 use crate::events;
 use crate::followed::Follows;
-use crate::listen::Listening;
+use crate::listen::{Claim, Listening};
 use crate::login::store::SessionStore;
 use crate::login::{Login, LoginStatus};
 use crate::metrics::Metrics;
@@ -112,11 +112,22 @@ struct Applied {
     reviewer: Option<Arc<Reviewer>>,
     authorizers: Vec<Arc<Authorizer>>,
     login: Option<Arc<Login>>,
-    /// Listening addresses by configured address; those with port 0 have got one.
+    /// Where is listened, by configured address.
     addresses: Addresses,
+    /// Addresses that were given up, whose sockets may not be closed yet.
+    released: Vec<(ListenAddress, Weak<()>)>,
 }
 
-type Addresses = HashMap<ListenAddress, ListenAddress>;
+/// An address that is listened on.
+#[derive(Clone)]
+struct Bound {
+    /// Where: port 0 has become the port that was given.
+    at: ListenAddress,
+    /// Whether any of its sockets is open still.
+    open: Weak<()>,
+}
+
+type Addresses = HashMap<ListenAddress, Bound>;
 /// Sockets of one worker, by configured address.
 type Sockets = Vec<(ListenAddress, Listening)>;
 
@@ -133,11 +144,17 @@ pub(crate) struct Generation {
 }
 
 impl Gateway {
-    /// Binds every listener, then starts `workers` threads.
+    /// Binds every listener, then starts `workers` threads. With [`Claim::Shared`] on addresses that a process listens on
+    /// from which this one takes over.
     ///
     /// # Errors
     /// [`StartError`]; nothing is left running then.
-    pub fn start(config: Config, workers: usize, services: &Services) -> Result<Self, StartError> {
+    pub fn start(
+        config: Config,
+        workers: usize,
+        claim: Claim,
+        services: &Services,
+    ) -> Result<Self, StartError> {
         let config = Arc::new(config);
         let surroundings = surroundings(services);
         let login = Login::new(&config, &surroundings, services.sessions.clone(), None);
@@ -148,7 +165,7 @@ impl Gateway {
         let workers = workers.max(1);
         let limit = connection_limit();
         let mut addresses = Addresses::new();
-        let sockets = bind_new(&config, workers, &mut addresses)?;
+        let sockets = bind_new(&config, workers, |_| claim, &mut addresses)?;
         let shares: Arc<[Share]> = (0..workers).map(|_| Share::default()).collect();
         let doors = Arc::new(accept::Doors::default());
         let mut handles = Vec::new();
@@ -171,7 +188,9 @@ impl Gateway {
             handles.push(WorkerHandle { commands, thread: Some(thread) });
         }
         let authorizers = generation.authorizers.clone();
-        let applied = Mutex::new(Applied { config, authenticator, reviewer, authorizers, login, addresses });
+        let released = Vec::new();
+        let applied = Applied { config, authenticator, reviewer, authorizers, login, addresses, released };
+        let applied = Mutex::new(applied);
         Ok(Self { workers: handles, applied, services: services.clone() })
     }
 
@@ -185,8 +204,18 @@ impl Gateway {
         config.generation = applied.config.generation + 1;
         let config = Arc::new(config);
         let mut addresses = applied.addresses.clone();
-        addresses.retain(|configured, _| config.listeners.iter().any(|l| l.address == *configured));
-        let sockets = bind_new(&config, self.workers.len(), &mut addresses)?;
+        let mut released = applied.released.clone();
+        released.retain(|(_, open)| open.strong_count() > 0);
+        // Its own sockets on an address that comes back, or becomes wider, are nobody else's, and closed in a moment.
+        let own: Vec<_> =
+            applied.addresses.keys().chain(released.iter().map(|(given_up, _)| given_up)).collect();
+        let claim = |address: &ListenAddress| {
+            if own.iter().any(|own| own.clashes(address)) { Claim::Shared } else { Claim::Alone }
+        };
+        let stays = |configured: &ListenAddress| config.listeners.iter().any(|l| l.address == *configured);
+        let gone: Vec<_> = addresses.extract_if(|configured, _| !stays(configured)).collect();
+        let sockets = bind_new(&config, self.workers.len(), claim, &mut addresses)?;
+        released.extend(gone.into_iter().map(|(configured, bound)| (configured, bound.open)));
         set_modes(&applied.config, &config)?;
         let authenticator = Arc::new(applied.authenticator.rebuild(Setup::from(&*config)));
         let reviewer = reviewer(&config, &self.services, applied.reviewer.as_ref());
@@ -200,7 +229,7 @@ impl Gateway {
             let _ = worker.commands.send(Command::Apply(Box::new(generation.clone()), sockets));
         }
         let authorizers = generation.authorizers;
-        *applied = Applied { config, authenticator, reviewer, authorizers, login, addresses };
+        *applied = Applied { config, authenticator, reviewer, authorizers, login, addresses, released };
         Ok(())
     }
 
@@ -255,8 +284,9 @@ impl Gateway {
     /// Name and address of each listener; port 0 has become the port that was given.
     pub fn addresses(&self) -> Vec<(String, ListenAddress)> {
         let applied = self.applied.lock();
-        let address =
-            |configured: &ListenAddress| applied.addresses.get(configured).unwrap_or(configured).clone();
+        let address = |configured: &ListenAddress| {
+            applied.addresses.get(configured).map_or(configured, |b| &b.at).clone()
+        };
         applied.config.listeners.iter().map(|l| (l.name.to_string(), address(&l.address))).collect()
     }
 
@@ -332,7 +362,12 @@ fn generation(
 
 /// Binds the addresses of `config` that are not among `addresses`, for each of `workers`, and adds them. Those that are
 /// have their sockets: another one, even for a moment, would take connections to its grave.
-fn bind_new(config: &Config, workers: usize, addresses: &mut Addresses) -> Result<Vec<Sockets>, StartError> {
+fn bind_new(
+    config: &Config,
+    workers: usize,
+    claim: impl Fn(&ListenAddress) -> Claim,
+    addresses: &mut Addresses,
+) -> Result<Vec<Sockets>, StartError> {
     let mut all: Vec<_> = (0..workers).map(|_| Sockets::new()).collect();
     let mut new: Vec<_> = config.listeners.iter().filter(|l| !addresses.contains_key(&l.address)).collect();
     // Who is bound to a Unix socket has taken it from another process: nothing may fail any more.
@@ -342,10 +377,12 @@ fn bind_new(config: &Config, workers: usize, addresses: &mut Addresses) -> Resul
             let (name, address) = (listener.name.to_string(), listener.address.clone());
             StartError::Bind { name, address, source }
         };
-        let sockets = Listening::bind(&listener.address, listener.mode, workers).map_err(fault)?;
-        let got = sockets.first().and_then(Listening::local);
-        let got = got.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
-        addresses.insert(listener.address.clone(), got);
+        let claim = claim(&listener.address);
+        let bound = Listening::bind(&listener.address, listener.mode, workers, claim);
+        let (sockets, open) = bound.map_err(fault)?;
+        let at = sockets.first().and_then(Listening::local);
+        let at = at.map_or_else(|| listener.address.clone(), ListenAddress::Ip);
+        addresses.insert(listener.address.clone(), Bound { at, open });
         for (one, socket) in all.iter_mut().zip(sockets) {
             one.push((listener.address.clone(), socket));
         }
@@ -369,12 +406,14 @@ fn set_modes(old: &Config, new: &Config) -> Result<(), StartError> {
     Ok(())
 }
 
-fn remedy(address: &ListenAddress, source: &io::Error) -> &'static str {
-    match (address, source.kind()) {
-        (ListenAddress::Ip(_), _) => "is another process using the port?",
+fn remedy(address: &ListenAddress, source: &io::Error) -> String {
+    let fixed = match (address, source.kind()) {
+        (_, io::ErrorKind::AddrInUse) => return crate::listen::taken(address),
+        (ListenAddress::Ip(_), _) => "has this machine the address, and may this user listen on the port?",
         (ListenAddress::Unix(_), io::ErrorKind::AlreadyExists) => "move it away, or choose another path",
         (ListenAddress::Unix(_), _) => "check that the directory is there and that this user may write to it",
-    }
+    };
+    fixed.into()
 }
 
 /// Connections that may be open at once, given the descriptors this process may have. Raises the soft limit

@@ -18,6 +18,7 @@ use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
 use gateway::events::Receiver;
 use gateway::followed::{self, Followed, Follows};
+use gateway::listen::{self, Claim};
 use gateway::login::store::SessionStore;
 use gateway::metrics::{BuildInfo, CacheSample, IssuerSample, Metrics};
 use gateway::server::{Gateway, Services};
@@ -143,12 +144,12 @@ impl Shared {
 impl Process {
     /// Starts everything a configuration asks for. The process's own log must be set up before; when it says
     /// `listening`, everything does.
-    pub fn start(loaded: Loaded) -> Result<Self, Failure> {
+    pub fn start(loaded: Loaded, claim: Claim) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
         let Loaded { config, settings, provider, sessions, coherence, events, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
-        let admin = settings.admin.map(|address| bind_admin(address, &control)).transpose()?;
+        let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
         let access_log = access_log(&settings)?;
         let cgroup = Cgroup::own().ok().flatten();
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
@@ -156,7 +157,8 @@ impl Process {
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
         let ways = Ways::open(&coherence, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
-        let provider = provider.map(|provider| Running::start(&provider, &ways, workers)).transpose()?;
+        let provider =
+            provider.map(|provider| Running::start(&provider, &ways, workers, claim)).transpose()?;
         // After the provider, whose database it may be and to whom its beginning belongs.
         let sessions = sessions.map(|database| control.block_on(sessions::open(&database))).transpose()?;
         let told = events.as_ref().map(|events| told(events, databases, sessions.as_ref(), &ways, &control));
@@ -205,7 +207,7 @@ impl Process {
             events: receiver.clone(),
         };
         let generation = config.generation;
-        let gateway = Gateway::start(config, workers, &services);
+        let gateway = Gateway::start(config, workers, claim, &services);
         let gateway = gateway.map_err(|error| Failure::new(error.to_string()))?;
         let shared = Arc::new(Shared {
             gateway: Mutex::new(Some(gateway)),
@@ -452,11 +454,26 @@ fn keeper(store: &Store, control: &tokio::runtime::Runtime) -> Arc<dyn SessionSt
     Arc::new(Sessions::new(store.clone(), control.handle().clone()))
 }
 
-fn bind_admin(address: SocketAddr, control: &tokio::runtime::Runtime) -> Result<TcpListener, Failure> {
-    control.block_on(TcpListener::bind(address)).map_err(|error| {
-        let hint = "is another process using the port? `[admin]` in the configuration moves it";
-        Failure::new(format!("the admin listener cannot listen on {address}: {error}; {hint}"))
+fn bind_admin(
+    address: SocketAddr,
+    claim: Claim,
+    control: &tokio::runtime::Runtime,
+) -> Result<TcpListener, Failure> {
+    let _guard = control.enter();
+    listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = unbound(address, &error);
+        Failure::new(format!(
+            "the admin listener cannot listen on {address}: {error}; {hint}, or move it with `[admin]`"
+        ))
     })
+}
+
+/// What to do about an address that cannot be listened on.
+pub fn unbound(address: SocketAddr, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => listen::taken(&ListenAddress::Ip(address)),
+        _ => "give it an address of this machine that this user may listen on".into(),
+    }
 }
 
 fn access_log(settings: &Settings) -> Result<Option<AccessLog>, Failure> {

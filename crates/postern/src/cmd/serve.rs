@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::listen::Claim;
 
 use crate::cli::{Failure, Outcome};
 use crate::config::{self, Severity};
@@ -27,6 +28,10 @@ pub struct Arguments {
     /// The configuration file
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    /// Listen where another `postern serve` of this user does, and take new connections over from it: stop that
+    /// one then. Without it, an address that is listened on is an error
+    #[arg(long)]
+    take_over: bool,
 }
 
 /// Runs `postern serve`.
@@ -48,6 +53,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     let files = loaded.files.clone();
     let signals = Signals::take()?;
-    let process = Process::start(*loaded)?;
+    let claim = if arguments.take_over { Claim::Shared } else { Claim::Alone };
+    let process = Process::start(*loaded, claim)?;
     lifecycle::run(signals, process, path, files)
 }

@@ -26,6 +26,7 @@ use axum::Router;
 use coherence::drive::Answers;
 use coherence::secret::SharedSecret;
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::listen::Claim;
 use gateway::metrics::ProviderStats;
 use idp::secrets::Purpose;
 use idp::signals::ToldSample;
@@ -138,13 +139,18 @@ impl Running {
     ///
     /// # Errors
     /// In one line, with a remedy.
-    pub fn start(config: &config::Provider, ways: &Ways, threads: usize) -> Result<Self, Failure> {
+    pub fn start(
+        config: &config::Provider,
+        ways: &Ways,
+        threads: usize,
+        claim: Claim,
+    ) -> Result<Self, Failure> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         let runtime = builder.worker_threads(threads.max(1)).thread_name("provider").enable_all().build();
         let runtime =
             runtime.map_err(|error| Failure::new(format!("cannot start the provider's threads: {error}")))?;
         let guard = runtime.enter();
-        let listener = server::bind(config.address)?;
+        let listener = server::bind(config.address, claim)?;
         let address = listener.local_addr().unwrap_or(config.address);
         let Opened { checked, store, secrets, text } = runtime.block_on(open(config))?;
         if store.dialect() == Dialect::Sqlite {

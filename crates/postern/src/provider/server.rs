@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
+use gateway::listen::{self, Claim};
 use gateway::metrics::ProviderStats;
 use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -24,7 +25,6 @@ use hyper_util::service::TowerToHyperService;
 use idp::{Caller, discovery};
 use ipnet::IpNet;
 use parking_lot::RwLock;
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -34,11 +34,10 @@ use tokio_rustls::TlsAcceptor;
 use super::connection::{Activity, LOOK, Verdict, Watched};
 use super::forwarded::caller;
 use crate::cli::Failure;
+use crate::process::unbound;
 
 /// Connections at once; further ones are closed.
 const CONNECTIONS: usize = 10_000;
-/// Connections that wait to be accepted.
-const BACKLOG: i32 = 1024;
 /// Largest head of a request.
 const HEAD: u32 = 32 << 10;
 /// Most fields of a head.
@@ -77,22 +76,12 @@ impl Stop {
 }
 
 /// Binds the address. Call it within a runtime.
-pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    let bound = || -> io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-        if address.is_ipv6() {
-            // as the gateway's listeners: `[::]` means IPv6 alone
-            socket.set_only_v6(true)?;
-        }
-        socket.set_reuse_address(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        TcpListener::from_std(socket.into())
-    };
-    bound().map_err(|error| {
-        let hint = "is another process using the port? `provider.address` moves it";
-        Failure::new(format!("the provider cannot listen on {address}: {error}; {hint}"))
+pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Failure> {
+    listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
+        let hint = unbound(address, &error);
+        Failure::new(format!(
+            "the provider cannot listen on {address}: {error}; {hint}, or move it with `provider.address`"
+        ))
     })
 }
 

@@ -10,6 +10,7 @@
     reason = "a test is read more often than it is run: plain beats thrifty"
 )]
 
+mod addresses;
 mod admin;
 mod check;
 mod dataplane;

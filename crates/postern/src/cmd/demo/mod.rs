@@ -15,9 +15,12 @@ use comfy_table::{Attribute, Cell, Color, Table};
 
 use crate::cli::{Failure, Outcome};
 use crate::lifecycle::Signals;
-use crate::terminal::{BOLD, DIM, GOOD};
-use ports::Ports;
+use crate::terminal::{BOLD, DIM, GOOD, WARNING};
+use ports::{Ports, Wanted};
 use town::Town;
+
+/// Port of the gateway, where none is asked for.
+const PORT: u16 = 8080;
 
 /// Arguments of `postern demo`.
 #[derive(Debug, clap::Args)]
@@ -34,9 +37,10 @@ pub struct Arguments {
     /// Print the configuration the demo runs on, and end
     #[arg(long, conflicts_with = "check")]
     print_config: bool,
-    /// Port of the gateway; the provider, the service and the admin listener take the next three. 0: free ones
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
-    port: u16,
+    /// Port of the gateway; the provider, the service and the admin listener take the next three. 0: free ones.
+    /// Absent: 8080, or free ones where something listens there
+    #[arg(long, value_name = "PORT")]
+    port: Option<u16>,
 }
 
 /// Runs `postern demo`.
@@ -47,7 +51,8 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     let mut signals = Signals::take()?;
     // the tour must not fail because something else listens on a port
-    let ports = Ports::choose(if arguments.check { 0 } else { arguments.port })?;
+    let wanted = if arguments.check { Wanted::Free } else { Wanted::asked(arguments.port, PORT) };
+    let ports = Ports::choose(wanted)?;
     let town = Town::start(ports, arguments.check)?;
     if arguments.check {
         let outcome = tour::take(&town);
@@ -86,6 +91,13 @@ fn guide(town: &Town) -> String {
         ]);
     }
     let _ = writeln!(out, "{table}\n");
+    if let [first, rest @ ..] = town.moved() {
+        let ports = rest.iter().fold(first.to_string(), |ports, port| format!("{ports}, {port}"));
+        let _ = writeln!(
+            out,
+            "  {WARNING}In use already: {ports}.{WARNING:#} The addresses above are others; `--port` chooses them.\n"
+        );
+    }
     let _ = writeln!(out, "  {DIM}# a token for a client that may read orders{DIM:#}");
     let _ = writeln!(out, "  TOKEN=$({})\n", town.token_command());
     let bearer = "-H \"Authorization: Bearer $TOKEN\"";

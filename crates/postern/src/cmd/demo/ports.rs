@@ -1,23 +1,83 @@
 //! Where the demo listens.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use gateway::config::ListenAddress;
 
 use crate::cli::Failure;
 
-/// Ports that were free a moment ago.
-pub(super) struct Ports(pub(super) [TcpListener; 4]);
+/// Ports in a row: of gateway, provider, service and admin listener.
+const COUNT: u16 = 4;
 
-impl Ports {
-    /// Four ports in a row from `first`, or free ones where something listens already.
-    pub(super) fn choose(first: u16) -> Result<Self, Failure> {
-        let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let wanted = |offset: u16| if first == 0 { 0 } else { first.saturating_add(offset) };
-        let free = |offset| bind(wanted(offset)).or_else(|_| bind(0));
-        let ports = free(0).and_then(|a| Ok(Self([a, free(1)?, free(2)?, free(3)?])));
-        ports.map_err(|error| unbound(&error))
+/// Which ports are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Free ones.
+    Free,
+    /// These from the first, and no others: somebody asked for them.
+    From(u16),
+    /// These from the first, others where something listens already.
+    PreferablyFrom(u16),
+}
+
+impl Wanted {
+    /// What `--port` asks for.
+    pub(super) fn asked(port: Option<u16>, usual: u16) -> Self {
+        match port {
+            Some(0) => Self::Free,
+            Some(first) => Self::From(first),
+            None => Self::PreferablyFrom(usual),
+        }
     }
 }
 
-pub(super) fn unbound(error: &std::io::Error) -> Failure {
+/// Ports that were free a moment ago.
+pub(super) struct Ports {
+    pub(super) held: [TcpListener; COUNT as usize],
+    /// Those that were wanted and in use.
+    pub(super) moved: Vec<u16>,
+}
+
+impl Ports {
+    /// Four ports.
+    ///
+    /// # Errors
+    /// When one that was asked for is in use, and when there is none.
+    pub(super) fn choose(wanted: Wanted) -> Result<Self, Failure> {
+        let bind = |port: u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let mut moved = Vec::new();
+        let mut one = |offset: u16| -> Result<TcpListener, Failure> {
+            let first = match wanted {
+                Wanted::Free => return bind(0).map_err(|error| unbound(&error)),
+                Wanted::From(first) | Wanted::PreferablyFrom(first) => first,
+            };
+            let Some(port) = first.checked_add(offset) else {
+                let last = u16::MAX - (COUNT - 1);
+                return Err(Failure::new(format!(
+                    "the demo takes {COUNT} ports from {first} on: choose at most {last}"
+                )));
+            };
+            match (bind(port), wanted) {
+                (Ok(bound), _) => Ok(bound),
+                (Err(error), Wanted::From(_)) => Err(taken(port, &error)),
+                (Err(_), _) => {
+                    moved.push(port);
+                    bind(0).map_err(|error| unbound(&error))
+                }
+            }
+        };
+        let held = [one(0)?, one(1)?, one(2)?, one(3)?];
+        Ok(Self { held, moved })
+    }
+}
+
+fn taken(port: u16, error: &io::Error) -> Failure {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let who = gateway::listen::who(&ListenAddress::Ip(address));
+    Failure::new(format!("cannot listen on {address}: {error}; {who}, `--port` chooses others"))
+}
+
+pub(super) fn unbound(error: &io::Error) -> Failure {
     Failure::new(format!("cannot listen on 127.0.0.1: {error}"))
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::listen::Claim;
 use tempfile::TempDir;
 
 use super::ports::{Ports, unbound};
@@ -26,6 +27,8 @@ pub(super) struct Town {
     echo: Echo,
     provider: SocketAddr,
     service: SocketAddr,
+    /// Ports that it was to listen on and could not.
+    moved: Vec<u16>,
     residents: Residents,
     /// Runs the provider.
     runtime: tokio::runtime::Runtime,
@@ -36,7 +39,7 @@ pub(super) struct Town {
 impl Town {
     /// Starts provider, service and gateway, in that order.
     pub(super) fn start(
-        Ports([gateway, provider, service, admin]): Ports,
+        Ports { held: [gateway, provider, service, admin], moved }: Ports,
         quiet: bool,
     ) -> Result<Self, Failure> {
         let address = |listener: &TcpListener| listener.local_addr().map_err(|error| unbound(&error));
@@ -66,9 +69,9 @@ impl Town {
             loaded.settings.access_log.format = AccessLogFormat::Off;
         }
         logging::start(LogLevel::Warn, LogFormat::Text);
-        let process = Process::start(*loaded)?;
+        let process = Process::start(*loaded, Claim::Alone)?;
         let (provider, service) = (at_provider, at_service);
-        Ok(Self { process, echo, provider, service, residents, runtime, folder })
+        Ok(Self { process, echo, provider, service, moved, residents, runtime, folder })
     }
 
     /// URL of the gateway.
@@ -89,6 +92,11 @@ impl Town {
     /// URL of the admin listener.
     pub(super) fn admin(&self) -> String {
         self.process.admin().map_or_else(String::new, |address| format!("http://{address}"))
+    }
+
+    /// Ports that were in use, so that something of it listens elsewhere.
+    pub(super) fn moved(&self) -> &[u16] {
+        &self.moved
     }
 
     /// The secrets of reader and manager.

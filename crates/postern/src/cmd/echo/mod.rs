@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use gateway::listen::Claim;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
@@ -128,17 +129,17 @@ impl Echo {
         let (mut address, mut sockets) = (None, Vec::new());
         match place {
             Place::Tcp(wanted) => {
-                let mut wanted = *wanted;
+                let (mut wanted, mut claim) = (*wanted, Claim::Alone);
                 for _ in 0..workers.max(1) {
-                    let socket = gateway::listen::tcp(wanted)?;
+                    let socket = gateway::listen::tcp(wanted, claim)?;
                     // the kernel chose the port for the first; the others share it
-                    wanted = socket.local_addr()?;
+                    (wanted, claim) = (socket.local_addr()?, Claim::Shared);
                     sockets.push(Listening::Tcp(socket));
                 }
                 address = Some(wanted);
             }
             Place::Unix(path) => {
-                let socket = gateway::listen::unix(path, 0o600)?;
+                let socket = gateway::listen::unix(path, 0o600, Claim::Alone)?;
                 for _ in 1..workers.max(1) {
                     sockets.push(Listening::Unix(socket.try_clone()?));
                 }

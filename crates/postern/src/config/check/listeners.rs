@@ -46,7 +46,7 @@ fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &m
     let listeners = listeners.iter().map(|(path, l)| (path.clone(), address(&l.address, context)));
     let all: Vec<_> = admin.into_iter().chain(provider).chain(listeners).collect();
     for (at, (path, address)) in all.iter().enumerate() {
-        if let Some((first, _)) = all[..at].iter().find(|(_, other)| clash(other, address)) {
+        if let Some((first, _)) = all[..at].iter().find(|(_, other)| other.clashes(address)) {
             let what = format!("the address {address} is taken by {first}");
             let hint = match address {
                 ListenAddress::Ip(_) => "give each its own port",
@@ -55,14 +55,6 @@ fn addresses(sound: &Sound, listeners: &[(KeyPath, &raw::Listener)], context: &m
             context.faults.add(&path.key("address"), what, hint);
         }
     }
-}
-
-/// Whether connections to one could end up at the other.
-fn clash(one: &ListenAddress, other: &ListenAddress) -> bool {
-    let (Some(ip), Some(other_ip)) = (one.ip(), other.ip()) else { return one == other };
-    let any = other_ip.ip().is_unspecified() || ip.ip().is_unspecified();
-    let covers = any && other_ip.is_ipv4() == ip.is_ipv4() && ip.port() != 0;
-    other_ip.port() == ip.port() && (other_ip.ip() == ip.ip() || covers)
 }
 
 fn address(place: &Place, context: &Context<'_>) -> ListenAddress {

@@ -15,7 +15,7 @@ pub struct Listener {
     /// Names it in metrics and logs.
     pub name: Name,
     /// IP address and port, or `unix:` and the path of a socket, relative to this file. `[::]` means IPv6 alone. A socket takes the
-    /// place of one that is there already. Its peers have no address, and count as 127.0.0.1 wherever one is asked for.
+    /// place of one that a process left behind. Its peers have no address, and count as 127.0.0.1 wherever one is asked for.
     pub address: Place,
     /// Permission bits of a Unix socket: who may write to it may connect. Absent: `"600"`, this user alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -173,7 +173,7 @@ impl Default for Server {
 pub struct Admin {
     /// Whether there is an admin listener. Read at start only.
     pub enabled: bool,
-    /// IP address and port of `/livez`, `/readyz`, `/metrics`, `/debug/config` and `/debug/followed`. It asks for no
+    /// IP address and port (`[::]` means IPv6 alone) of `/livez`, `/readyz`, `/metrics`, `/debug/config` and `/debug/followed`. It asks for no
     /// credentials: keep it on loopback, or behind a network policy. Read at start only.
     pub address: Address,
 }

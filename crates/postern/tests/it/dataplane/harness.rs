@@ -377,7 +377,8 @@ impl Fixture {
         let settings = load(dir.path(), text);
         let services = Services { clock, access_log, sessions, ..services(1) };
         let metrics = services.metrics.clone();
-        let gateway = Gateway::start(settings, 1, &services).expect("gateway starts");
+        let gateway =
+            Gateway::start(settings, 1, gateway::listen::Claim::Alone, &services).expect("gateway starts");
         let address = gateway.addresses()[0].1.ip().expect("a port");
         Self { dir, issuer, upstream, gateway: Some(gateway), metrics, address }
     }

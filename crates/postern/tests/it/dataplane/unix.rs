@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use gateway::listen::Claim;
 use gateway::server::Gateway;
 
 use super::harness::{Client, Fixture, Response, Setup, Upstream, load, services, until};
@@ -107,8 +108,8 @@ fn no_connection_is_lost_when_a_process_takes_over() {
     let f = Fixture::new();
     let socket = f.dir.path().join("side.sock");
     let text = side("side.sock", "").file(f.dir.path(), f.upstream.address);
-    let start = || Gateway::start(load(f.dir.path(), &text), 3, &services(3)).expect("starts");
-    let mut serving = start();
+    let start = |claim| Gateway::start(load(f.dir.path(), &text), 3, claim, &services(3)).expect("starts");
+    let mut serving = start(Claim::Alone);
     let (stop, served) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let clients: Vec<_> = (0..4)
         .map(|_| {
@@ -123,7 +124,7 @@ fn no_connection_is_lost_when_a_process_takes_over() {
         })
         .collect();
     for _ in 0..5 {
-        let next = start();
+        let next = start(Claim::Shared);
         assert!(serving.drain(Duration::from_secs(10)));
         let before = served.load(Ordering::Relaxed);
         until("the next one serves", || served.load(Ordering::Relaxed) > before + 10);
@@ -139,7 +140,7 @@ fn no_connection_is_lost_when_a_process_takes_over() {
     assert!(left.file_type().is_socket());
     assert!(!f.dir.path().join("side.sock.new").exists());
     // What a process left behind is in nobody's way.
-    let again = start();
+    let again = start(Claim::Alone);
     assert_eq!(ask(&socket, &f.request("/", "")).status, 200);
     again.drain(Duration::ZERO);
 }
@@ -149,7 +150,7 @@ fn workers_share_what_comes_over_one_socket() {
     let f = Fixture::new();
     let text = side("side.sock", "").file(f.dir.path(), f.upstream.address);
     let services = services(3);
-    let gateway = Gateway::start(load(f.dir.path(), &text), 3, &services).expect("starts");
+    let gateway = Gateway::start(load(f.dir.path(), &text), 3, Claim::Alone, &services).expect("starts");
     let mut clients: Vec<_> =
         (0..60).map(|_| Client::connect_unix(&f.dir.path().join("side.sock")).expect("listens")).collect();
     let request = f.request("/", "");

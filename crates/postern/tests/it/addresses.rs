@@ -1,0 +1,161 @@
+//! Addresses that are listened on already: an error, unless a process is to take over from another one.
+
+use std::net::TcpListener;
+
+use crate::support::{Folder, Running, address_in, free, get, postern, said, sources};
+
+/// A configuration of a gateway whose admin listener is at `admin`.
+fn written(folder: &Folder, gateway: &str, admin: &str) -> String {
+    let text = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
+    let text = text.replace("127.0.0.1:8080", gateway)
+        + &format!("\n[admin]\naddress = \"{admin}\"\n[access_log]\nformat = \"off\"\n");
+    folder.write("postern.toml", text).display().to_string()
+}
+
+/// Looks that a message says what, where, who and how it may be meant.
+fn names_it(text: &str, address: &str) {
+    for part in [address, "in use", "ss -l", "--take-over"] {
+        assert!(text.contains(part), "no {part:?} in: {text}");
+    }
+}
+
+fn served(address: &str) {
+    for _ in 0..40 {
+        // Nobody is behind it: 502 says that the route is served.
+        assert!(get(address, "/").contains(" 502 "));
+    }
+}
+
+#[test]
+fn a_second_process_is_refused_and_the_first_one_has_every_request() {
+    let folder = Folder::new("second");
+    let mut first = Running::start(&["serve", "--config", &written(&folder, "127.0.0.1:0", &free())]);
+    let address = address_in(&first.wait_for("listening"), "address=");
+    let port = address.rsplit_once(':').unwrap().1;
+    for wanted in [address.clone(), format!("0.0.0.0:{port}")] {
+        let other = Folder::new("second-other");
+        let output = postern(&["serve", "--config", &written(&other, &wanted, &free())]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        names_it(&said(&output), &wanted);
+    }
+    served(&address);
+}
+
+#[test]
+fn a_process_that_takes_over_has_the_requests_once_the_first_one_ends() {
+    let folder = Folder::new("take-over");
+    let (admin, unix) = (free(), folder.0.join("side.sock").display().to_string());
+    let file = written(&folder, &free(), &admin);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let side = format!("{text}\n[[listener]]\nname = \"side\"\naddress = \"unix:{unix}\"\n");
+    std::fs::write(&file, side).unwrap();
+    let mut first = Running::start(&["serve", "--config", &file]);
+    let address = address_in(&first.wait_for("listener=\"web\""), "address=");
+    // The same file: ports, admin listener and Unix socket.
+    let mut second = Running::start(&["serve", "--take-over", "--config", &file]);
+    second.wait_for("listener=\"web\"");
+    served(&address);
+    first.signal("-TERM");
+    assert_eq!(first.ended(), Some(0));
+    served(&address);
+    assert!(get(&admin, "/readyz").contains(" 200 "));
+    assert!(std::os::unix::net::UnixStream::connect(&unix).is_ok());
+}
+
+#[test]
+fn a_port_of_somebody_who_does_not_share_it_is_taken_over_by_nobody() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = Folder::new("unshared");
+    let output = postern(&["serve", "--take-over", "--config", &written(&folder, &address, &free())]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("of this user"), "{}", said(&output));
+}
+
+#[test]
+fn admin_listener_provider_and_unix_socket_are_as_exclusive() {
+    let folder = Folder::new("others");
+    let (admin, provider) = (free(), free());
+    let unix = folder.0.join("a.sock").display().to_string();
+    let text = |admin: &str, provider: &str, unix: &str, database: &str| {
+        let minimal = std::fs::read_to_string(sources().join("sound/minimal.toml")).unwrap();
+        minimal.replace("127.0.0.1:8080", &format!("unix:{unix}"))
+            + &format!(
+                "\n[admin]\naddress = \"{admin}\"\n[access_log]\nformat = \"off\"\n[provider]\n\
+                 issuer = \"http://{provider}\"\naddress = \"{provider}\"\n\
+                 database = \"sqlite://{database}?mode=rwc\"\n"
+            )
+    };
+    let file = folder.write("first.toml", text(&admin, &provider, &unix, "first.db")).display().to_string();
+    let mut first = Running::start(&["serve", "--config", &file]);
+    first.wait_for("the provider is listening");
+    for (own, at) in [
+        (text(&admin, &free(), &format!("{unix}.1"), "1.db"), &admin),
+        (text(&free(), &provider, &format!("{unix}.2"), "2.db"), &provider),
+        (text(&free(), &free(), &unix, "3.db"), &unix),
+    ] {
+        let file = folder.write("other.toml", own).display().to_string();
+        let output = postern(&["serve", "--config", &file]);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        names_it(&said(&output), at);
+    }
+    // What a process that was killed left behind is in nobody's way.
+    first.signal("-KILL");
+    first.ended();
+    let mut again = Running::start(&["serve", "--config", &file]);
+    again.wait_for("the provider is listening");
+}
+
+#[test]
+fn a_reload_shares_no_address_with_another_process_and_keeps_its_own() {
+    let folder = Folder::new("reloaded");
+    let (admin, own) = (free(), free());
+    let other = Folder::new("reloaded-other");
+    let mut stranger = Running::start(&["serve", "--config", &written(&other, "127.0.0.1:0", &free())]);
+    let taken = address_in(&stranger.wait_for("listening"), "address=");
+    let file = written(&folder, &own, &admin);
+    let mut process = Running::start(&["serve", "--config", &file]);
+    process.wait_for("listening");
+    written(&folder, &taken, &admin);
+    process.signal("-HUP");
+    names_it(&process.wait_for("configuration not applied"), &taken);
+    served(&own);
+    // Wider, and back: its own sockets are in nobody's way, closed or not.
+    let wide = own.replace("127.0.0.1", "0.0.0.0");
+    for at in [&wide, &own, &wide, &own] {
+        written(&folder, at, &admin);
+        process.signal("-HUP");
+        process.wait_for("configuration applied");
+        served(&own);
+    }
+}
+
+#[test]
+fn a_demo_that_was_told_its_port_has_it_or_none() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = postern(&["demo", "--port", &port]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let text = said(&output);
+    assert!(text.contains(&port) && text.contains("ss -l") && text.contains("--port"), "{text}");
+    let output = postern(&["demo", "--port", "65533"]);
+    assert!(said(&output).contains("choose at most 65532"), "{}", said(&output));
+}
+
+#[test]
+fn a_demo_that_was_told_no_port_says_where_it_went() {
+    // Somebody else may have it: it is taken either way.
+    let _taken = TcpListener::bind("127.0.0.1:8080");
+    let mut demo = Running::start(&["demo"]);
+    let line = demo.wait_for("In use already");
+    assert!(line.contains("8080"), "{line}");
+}
+
+#[test]
+fn an_echo_does_not_share_its_port_with_another_one() {
+    let mut first = Running::start(&["echo", "--listen", "127.0.0.1:0"]);
+    let address = address_in(&first.wait_for("listens on"), "listens on http://");
+    let output = postern(&["echo", "--listen", &address]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains(&address), "{}", said(&output));
+}
