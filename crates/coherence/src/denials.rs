@@ -84,6 +84,11 @@ impl Denials {
         !self.overflowed.load(Ordering::Acquire) && self.loaded.load(Ordering::Acquire)
     }
 
+    /// Whether something found no room since it was last loaded.
+    pub fn is_full(&self) -> bool {
+        self.overflowed.load(Ordering::Acquire)
+    }
+
     /// Whether there is room for twice as much: then it may be worth loading.
     pub(crate) fn has_room(&self) -> bool {
         self.len() < self.limit / 2

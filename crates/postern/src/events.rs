@@ -62,6 +62,7 @@ impl Told {
             transport: together(beside(database)),
             lease: ways.lease,
             facts: store.clone(),
+            called: ways.called.clone(),
         };
         let mut following = Following::start(source, on)?;
         following.answer(&store, on);

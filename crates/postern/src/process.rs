@@ -34,7 +34,7 @@ use crate::cli::Failure;
 use crate::config::raw::AccessLogFormat;
 use crate::config::{AtStart, Database, EventsDatabase, InForce, Loaded, Otlp, SecurityEvents, Settings};
 use crate::events::Told;
-use crate::following::{Following, Remotes, Ways};
+use crate::following::{self, Following, Remotes, Ways};
 use crate::provider::Running;
 use crate::sessions::{self, Sessions};
 
@@ -110,7 +110,7 @@ impl Shared {
     fn notes(&self) -> Vec<String> {
         let of_events = self.events.iter().flat_map(|events| events.notes());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.note)());
-        self.following().iter().filter_map(|one| one.note()).chain(of_provider).chain(of_events).collect()
+        self.following().iter().flat_map(|one| one.notes()).chain(of_provider).chain(of_events).collect()
     }
 
     fn following(&self) -> Vec<Arc<Following>> {
@@ -146,7 +146,7 @@ impl Process {
     /// `listening`, everything does.
     pub fn start(loaded: Loaded, claim: Claim) -> Result<Self, Failure> {
         let (effective, at_start) = (loaded.effective(), AtStart::of(&loaded));
-        let Loaded { config, settings, provider, sessions, coherence, events, digest, .. } = loaded;
+        let Loaded { config, settings, provider, sessions, coherence, events, raw, digest, .. } = loaded;
         let control = control_runtime()?;
         // what can fail comes before the first request can
         let admin = settings.admin.map(|address| bind_admin(address, claim, &control)).transpose()?;
@@ -155,7 +155,14 @@ impl Process {
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
-        let ways = Ways::open(&coherence, control.handle())?;
+        let kind = match (config.listeners.is_empty(), &provider) {
+            (false, None) => "gateway",
+            (false, Some(_)) => "gateway+provider",
+            (true, _) => "provider",
+        };
+        let first = config.listeners.first().map(|listener| &listener.address);
+        let called = following::called(kind, &raw.telemetry.service, first);
+        let ways = Ways::open(&coherence, called, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
         let provider =
             provider.map(|provider| Running::start(&provider, &ways, workers, claim)).transpose()?;

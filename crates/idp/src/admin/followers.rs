@@ -25,13 +25,15 @@ use crate::{access_token::Presented, provider::Provider};
 const DRIFT: u32 = 1000;
 /// The longest lease that can be configured: what the list does not tell while the database is away.
 const LONGEST: Duration = Duration::from_mins(1);
+/// How far the clocks of two nodes may be apart when the age of an event is told.
+const CLOCKS: Duration = Duration::from_secs(5);
 /// Between two looks at the list.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Somebody who follows.
 #[derive(Debug, Clone, PartialEq, Serialize, utoipa::ToSchema)]
 pub struct FollowerView {
-    /// Its machine and process.
+    /// What it is, its `telemetry.service`, where its first listener is, its machine and its process.
     pub name: String,
     /// Events that it has not applied; absent: it knows nothing yet, and believes nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -75,11 +77,14 @@ pub struct InForce {
 /// Whether a token that was revoked is refused everywhere.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct Refusal {
-    /// Everybody who follows has applied it.
+    /// Everybody who follows has applied it, or believes nothing any more: the lease is over.
     pub everywhere: bool,
-    /// Those who have not said so yet. Their lease ends soon, with or without a word.
+    /// Those who have not said that they have applied it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_yet: Vec<String>,
+    /// Seconds after which it is refused there as well, at most, with or without a word; absent: it is refused everywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub within: Option<u64>,
 }
 
 impl Admin<'_> {
@@ -104,9 +109,20 @@ impl Admin<'_> {
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
         let head = Head { epoch: head.epoch, seq };
         let listed = store.followers().await?;
-        let late = listed.iter().filter(|listed| !has_applied(&listed.follower, head));
-        let not_yet: Vec<_> = late.map(|listed| listed.follower.called.to_string()).collect();
-        Ok(Refusal { everywhere: not_yet.is_empty(), not_yet })
+        let late: Vec<_> = listed
+            .iter()
+            .map(|listed| &listed.follower)
+            .filter(|follower| !has_applied(follower, head))
+            .collect();
+        let lease = late.iter().map(|follower| follower.lease).max();
+        let event =
+            store.events(head.seq.saturating_sub(1), 1).await?.into_iter().find(|e| e.seq == head.seq);
+        // What is not in the log any more is older than any lease.
+        let age = event.map_or(Duration::MAX, |event| self.provider.now().since(event.at));
+        let within =
+            lease.map_or(0, |lease| (lease + CLOCKS).saturating_sub(age).as_secs_f64().ceil() as u64);
+        let not_yet = late.iter().map(|follower| follower.called.to_string()).collect();
+        Ok(Refusal { everywhere: within == 0, not_yet, within: (within > 0).then_some(within) })
     }
 }
 

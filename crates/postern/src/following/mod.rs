@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::confirm::{Confirm, Desk};
 use coherence::consumer::{self, Cause, Consumer};
+use coherence::denials::Denials;
 use coherence::drive::{self, Answers, Copies, Told};
 use coherence::end::{Counts, End};
 use coherence::roster::{GONE, Roster};
@@ -33,6 +34,7 @@ use coherence::view::View;
 use coherence::wire::Keys;
 use coherence::{ConsumerId, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
+use gateway::config::ListenAddress;
 use gateway::followed::{self, Followed, Successor};
 use gateway::metrics::FollowSample;
 use parking_lot::Mutex;
@@ -75,6 +77,8 @@ pub struct Source<S> {
     pub lease: Duration,
     /// All that it denies, and whether it denies something.
     pub facts: S,
+    /// What this process is called there.
+    pub called: Name,
 }
 
 /// An issuer that is followed. What runs for it ends when this is dropped.
@@ -150,13 +154,13 @@ impl Following {
     where
         S: Copies + Confirm,
     {
-        let Source { issuer, tags, keys, transport, lease, facts } = source;
+        let Source { issuer, tags, keys, transport, lease, facts, called } = source;
         let name = name_of(&issuer);
         let clock = Arc::new(BootClock);
         let counts = Arc::<Counts>::default();
         let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
         let view = Arc::new(View::new(TOMBSTONES).with_denials(DENIALS));
-        let (id, nonce) = ((ConsumerId(random()?), own_name()), nonces()?);
+        let (id, nonce) = ((ConsumerId(random()?), called), nonces()?);
         let settings = consumer::Settings { lease, ..consumer::Settings::default() };
         let consumer = Consumer::new(id, settings, view.clone());
         let (desk, attended) = Desk::new(facts.clone());
@@ -230,6 +234,7 @@ impl Following {
             transport: together(transports),
             lease: ways.lease,
             facts: remote,
+            called: ways.called.clone(),
         };
         Self::start(source, on)
     }
@@ -279,18 +284,18 @@ impl Following {
     }
 
     /// What is not as it should be although requests are answered.
-    pub fn note(&self) -> Option<String> {
+    pub fn notes(&self) -> Vec<String> {
         let issuer = &self.followed.issuer;
-        let way = match &*self.end.transport.state().borrow() {
-            State::Down(why) => format!("; the way for messages is down: {why}"),
-            State::Starting => "; the way for messages is not up yet".into(),
-            State::Up => String::new(),
-        };
-        match self.lease_left() {
-            Some(_) if way.is_empty() => None,
-            Some(_) => Some(format!("issuer {issuer} is believed until the lease ends{way}")),
-            None => Some(format!("issuer {issuer} is not heard of: it is asked about each token{way}")),
+        let mut notes: Vec<String> =
+            heard(issuer, self.lease_left(), self.followed.lease, &self.end.transport.state().borrow())
+                .into_iter()
+                .collect();
+        if self.followed.view.denials().is_some_and(Denials::is_full) {
+            notes.push(format!(
+                "issuer {issuer} has revoked more than the {DENIALS} tokens and sessions that there is room for: it is asked about each new token"
+            ));
         }
+        notes
     }
 
     fn lease_left(&self) -> Option<Duration> {
@@ -334,8 +339,8 @@ impl Following {
             contiguous: view.contiguous(),
             lag: view.lag(),
             tombstones: view.tombstones(),
-            denials: denials.map_or(0, coherence::denials::Denials::len),
-            whole: denials.is_some_and(coherence::denials::Denials::is_whole),
+            denials: denials.map_or(0, Denials::len),
+            whole: denials.is_some_and(Denials::is_whole),
             revoked: read(&self.told.revoked),
             flushes: self.told.flushed.lock().iter().map(|(cause, count)| (*cause, *count)).collect(),
             sent: read(&counts.sent),
@@ -351,6 +356,26 @@ impl Following {
     }
 }
 
+/// How an issuer is heard, where that is not as it should be. `left` of its `lease`: it is renewed twice a second while the issuer
+/// is heard in any way.
+fn heard(issuer: &str, left: Option<Duration>, lease: Duration, way: &State) -> Option<String> {
+    let way = match way {
+        State::Down(why) => format!("the way for messages is down: {why}"),
+        State::Starting => "the way for messages is not up yet".into(),
+        State::Up => String::new(),
+    };
+    let and = if way.is_empty() { "" } else { "; " };
+    match left {
+        Some(left) if left < lease / 2 => Some(format!(
+            "issuer {issuer} is silent: what is known of it is believed for {:.1} s more{and}{way}",
+            left.as_secs_f64()
+        )),
+        Some(_) if way.is_empty() => None,
+        Some(_) => Some(format!("issuer {issuer} is heard, though not in every way{and}{way}")),
+        None => Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}")),
+    }
+}
+
 /// What a process has for messages beyond a provider's own nodes.
 #[derive(Clone)]
 pub struct Ways {
@@ -358,6 +383,8 @@ pub struct Ways {
     pub broker: Option<Arc<dyn Transport>>,
     /// L.
     pub lease: Duration,
+    /// What this process is called by those whom it follows.
+    pub called: Name,
 }
 
 impl Ways {
@@ -365,7 +392,7 @@ impl Ways {
     ///
     /// # Errors
     /// When the system has no randomness to give.
-    pub fn open(config: &config::Coherence, on: &Handle) -> Result<Self, Failure> {
+    pub fn open(config: &config::Coherence, called: Name, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
         let broker: Option<Arc<dyn Transport>> = match &config.broker {
             None => None,
@@ -375,7 +402,7 @@ impl Ways {
                 Some(Arc::new(Amqp::start(amqp::Settings { seed, ..settings.clone() })))
             }
         };
-        Ok(Self { broker, lease: config.lease })
+        Ok(Self { broker, lease: config.lease, called })
     }
 }
 
@@ -501,13 +528,29 @@ async fn forget_gone(store: Store) {
     }
 }
 
-/// What people call this process: its machine, which is its pod's name on Kubernetes, and its number.
-fn own_name() -> Name {
+/// Bytes of a service's name, and of an address, in the name of a process: what is longer is cut.
+const PART: usize = 20;
+
+/// What people know this process by: what it is, its `telemetry.service`, where its first listener is, its machine (which is its
+/// pod's name on Kubernetes) and its number: `gateway edge :8443 web-7f/12`.
+pub fn called(kind: &str, service: &str, address: Option<&ListenAddress>) -> Name {
+    let address = match address {
+        Some(ListenAddress::Ip(address)) if address.port() == 0 => String::new(),
+        Some(ListenAddress::Ip(address)) if address.ip().is_unspecified() => format!(":{}", address.port()),
+        Some(ListenAddress::Ip(address)) => address.to_string(),
+        Some(ListenAddress::Unix(path)) => {
+            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+        }
+        None => String::new(),
+    };
+    let cut = |text: &str, most: usize| text[..text.floor_char_boundary(most.min(text.len()))].to_owned();
+    let parts = [kind.to_owned(), cut(service, PART), cut(&address, PART)];
+    let before: String = parts.iter().filter(|part| !part.is_empty()).flat_map(|part| [part, " "]).collect();
     let machine = rustix::system::uname();
-    let machine = machine.nodename().to_string_lossy();
     let number = format!("/{}", std::process::id());
-    let end = machine.floor_char_boundary(machine.len().min(Name::MAX - number.len()));
-    Name::new(&format!("{}{number}", &machine[..end])).expect("a name of one to 64 bytes")
+    let left = Name::MAX.saturating_sub(before.len() + number.len());
+    let machine = cut(&machine.nodename().to_string_lossy(), left);
+    Name::new(&cut(&format!("{before}{machine}{number}"), Name::MAX)).expect("a name of one to 64 bytes")
 }
 
 /// What an issuer is called as an authority: its URL without the scheme, as much of it as a name may be long. Two that are called
@@ -539,6 +582,8 @@ fn random<const N: usize>() -> Result<[u8; N], Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -549,10 +594,53 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_called_by_its_machine_and_number() {
-        let name = own_name();
-        let (machine, number) = name.as_str().rsplit_once('/').unwrap();
-        assert!(!machine.is_empty() && number == std::process::id().to_string(), "{name}");
+    fn a_process_is_called_as_operators_know_it() {
+        let address = |text: &str| ListenAddress::Ip(text.parse().unwrap());
+        for (address, shown) in [
+            (Some(address("0.0.0.0:8443")), "gateway edge :8443 "),
+            (Some(address("127.0.0.1:80")), "gateway edge 127.0.0.1:80 "),
+            (Some(ListenAddress::Unix(Path::new("/run/postern.sock").into())), "gateway edge postern.sock "),
+            // Which port that is, is not known yet.
+            (Some(address("127.0.0.1:0")), "gateway edge "),
+            (None, "gateway edge "),
+        ] {
+            let name = called("gateway", "edge", address.as_ref());
+            let (machine, number) = name.as_str().strip_prefix(shown).unwrap().rsplit_once('/').unwrap();
+            assert!(!machine.is_empty() && !machine.contains(' '), "{name}");
+            assert_eq!(number, std::process::id().to_string());
+        }
+        let long =
+            called("gateway and provider", &"ä".repeat(100), Some(&address("[2001:db8::1:2:3:4]:65535")));
+        assert!(long.as_str().ends_with(&format!("/{}", std::process::id())), "{long}");
+    }
+
+    #[test]
+    fn what_is_told_of_an_issuer_is_true() {
+        let (lease, down) = (Duration::from_secs(10), State::Down("NATS at b:1: gone".into()));
+        let seconds = Duration::from_secs_f64;
+        let told = |left: Option<f64>, way: &State| heard("https://a", left.map(seconds), lease, way);
+        assert_eq!(told(Some(9.8), &State::Up), None);
+        for (left, way, text) in [
+            // A broker is down, and the lease is renewed over HTTP all the same.
+            (
+                Some(9.8),
+                &down,
+                "issuer https://a is heard, though not in every way; the way for messages is down: NATS at b:1: gone",
+            ),
+            (
+                Some(3.2),
+                &down,
+                "issuer https://a is silent: what is known of it is believed for 3.2 s more; the way for messages is down: NATS at b:1: gone",
+            ),
+            (
+                Some(3.2),
+                &State::Up,
+                "issuer https://a is silent: what is known of it is believed for 3.2 s more",
+            ),
+            (None, &State::Up, "issuer https://a is not heard of: it is asked about each token"),
+        ] {
+            assert_eq!(told(left, way).as_deref(), Some(text));
+        }
     }
 
     #[test]

@@ -324,6 +324,7 @@ fn follow(
         transport: together(transports),
         lease: ways.lease,
         facts: store.clone(),
+        called: ways.called.clone(),
     };
     let mut following = Following::start(source, on)?;
     let answers = following.answer(store, on);

@@ -208,11 +208,15 @@ fn token(view: &TokenView) -> String {
     let Some(token) = &view.token else {
         return match &view.refused {
             None => "the token is worth nothing: it is unknown, expired or revoked\n".into(),
-            Some(Refusal { everywhere: true, .. }) => {
+            Some(Refusal { everywhere: true, not_yet, .. }) if not_yet.is_empty() => {
                 "the token was revoked, and is refused everywhere\n".into()
             }
-            Some(Refusal { not_yet, .. }) => format!(
-                "the token was revoked; who has not said yet that it is refused there: {}; a lease at most\n",
+            Some(Refusal { not_yet, within: None, .. }) => format!(
+                "the token was revoked, and is refused everywhere; not heard from since, and without a lease: {}\n",
+                not_yet.join(", ")
+            ),
+            Some(Refusal { not_yet, within: Some(within), .. }) => format!(
+                "the token was revoked; who has not said yet that it is refused there: {}; in {within} s it is\n",
                 not_yet.join(", ")
             ),
         };

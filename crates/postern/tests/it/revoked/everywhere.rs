@@ -36,6 +36,12 @@ impl Town {
         status["followers"]["items"].as_array().unwrap().len()
     }
 
+    /// The same in words.
+    fn told_of(&self, token: &str) -> String {
+        let file = self.folder.write("told-of.token", token);
+        self.admin_ends(1, "node-0.toml", &["token", "look", file.to_str().unwrap()]).0
+    }
+
     /// What the first node says of a token that was revoked.
     fn look(&self, token: &str) -> Value {
         let file = self.folder.write("looked-at.token", token);
@@ -150,6 +156,16 @@ fn who_cannot_be_asked_is_waited_for_until_it_believes_nothing() {
     let (_, said) = town.admin("node-0.toml", &["coherence", "wait"]);
     assert!(revoked.elapsed() >= Duration::from_secs(5), "{said}");
     assert!(said.contains("have passed, and nobody"), "{said}");
+    // Its lease is over, and five seconds more by which the clocks of two nodes may be apart.
+    let told = town.told_of(&token);
+    assert!(told.contains("in ") && told.contains(" s it is"), "{told}");
+    until(|| town.look(&token)["refused"]["everywhere"] == true, "refused everywhere");
+    assert!(revoked.elapsed() >= Duration::from_secs(9));
+    let told = town.told_of(&token);
+    assert!(
+        told.contains("refused everywhere; not heard from since, and without a lease: gateway"),
+        "{told}"
+    );
     elsewhere.process.signal("-CONT");
     assert_eq!(elsewhere.status(&token), 401, "not for a moment");
     // And one that is gone for good holds nobody up for longer than a lease.
@@ -175,6 +191,11 @@ fn the_status_tells_both_ends() {
     );
     let (text, _) = town.admin("node-0.toml", &["coherence", "status"]);
     assert!(text.starts_with("the log is at event 1; who follows it:\n"), "{text}");
+    for (kind, node) in [("gateway+provider", &town.nodes[0]), ("gateway", &elsewhere)] {
+        let number = format!("/{} ", node.process.id());
+        let line = text.lines().find(|line| line.contains(&number)).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains(&format!("{kind} postern ")), "{line}");
+    }
     assert!(text.contains("nothing") && text.contains("what this gateway follows:"), "{text}");
     let status = town.json(&elsewhere.file, &["coherence", "status"]);
     assert_eq!(status["followers"], Value::Null, "it has no provider");

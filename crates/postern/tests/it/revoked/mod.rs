@@ -14,6 +14,10 @@ use self::sieve::Sieve;
 use self::town::{BOUND, CUT, Town, until};
 use crate::support::{Running, database_of_its_own, exchange, free, get, postern, psql, said};
 
+/// What the nodes of another provider share.
+const ANOTHERS_SECRET: &str =
+    "b0wMbMcGOdaxCFKiJ67hYZefddjm6EBLPbRYfLsuysCsqz/3YtdU820CafhCU0BSgRobvPBFGtKsnBgWDLcY1g==.1\n";
+
 /// Revokes at the first node and looks that every gateway refuses in time, for good, and nothing else.
 fn revoke_everywhere(town: &Town) {
     let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
@@ -187,7 +191,7 @@ fn what_is_open_is_cut_in_time_when_questions_are_swallowed() {
 #[test]
 fn whoever_has_another_secret_hears_nothing() {
     let town = Town::new("stranger", 1, "sqlite://postern.db?mode=rwc");
-    town.folder.write("follow.secret", format!("{}\n", "A".repeat(86) + "==.1"));
+    town.folder.write("follow.secret", ANOTHERS_SECRET);
     let mut stranger = town.start_elsewhere("");
     stranger.process.wait_for("does not know the secret of this gateway");
     let ready = get(&stranger.admin, "/readyz");
@@ -240,6 +244,12 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     assert!(times[5] < Duration::from_millis(150), "{times:?}");
     drop(broker);
     elsewhere.process.wait_for("NATS");
+    // It is asked over HTTP, which renews the lease.
+    for _ in 0..3 {
+        let ready = get(&elsewhere.admin, "/readyz");
+        assert!(ready.contains(" 200 ") && ready.contains("is heard, though not in every way; "), "{ready}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
     for _ in 0..3 {
         town.revoke_and_watch(&elsewhere);
     }

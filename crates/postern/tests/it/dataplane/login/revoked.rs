@@ -35,6 +35,7 @@ impl Log {
             transport: Arc::new(Memory::default()),
             lease,
             facts: store.clone(),
+            called: coherence::Name::new("gateway").unwrap(),
         };
         let mut following = Following::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());
