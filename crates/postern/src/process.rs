@@ -470,7 +470,7 @@ fn bind_admin(
     listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
         let hint = unbound(address, &error);
         Failure::new(format!(
-            "the admin listener cannot listen on {address}: {error}; {hint}, or move it with `[admin]`"
+            "the admin listener cannot listen on {address}: {error}; {hint}; `[admin]` moves it"
         ))
     })
 }

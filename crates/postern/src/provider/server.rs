@@ -80,7 +80,7 @@ pub(super) fn bind(address: SocketAddr, claim: Claim) -> Result<TcpListener, Fai
     listen::tcp(address, claim).and_then(TcpListener::from_std).map_err(|error| {
         let hint = unbound(address, &error);
         Failure::new(format!(
-            "the provider cannot listen on {address}: {error}; {hint}, or move it with `provider.address`"
+            "the provider cannot listen on {address}: {error}; {hint}; `provider.address` moves it"
         ))
     })
 }

@@ -1,6 +1,8 @@
 //! Addresses that are listened on already: an error, unless a process is to take over from another one.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
 
 use crate::support::{Folder, Running, address_in, free, get, postern, said, sources};
 
@@ -24,6 +26,16 @@ fn served(address: &str) {
         // Nobody is behind it: 502 says that the route is served.
         assert!(get(address, "/").contains(" 502 "));
     }
+}
+
+/// One request; `None` when there is no connection for it.
+fn ask_once(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    let request = format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 #[test]
@@ -126,7 +138,11 @@ fn a_reload_shares_no_address_with_another_process_and_keeps_its_own() {
         written(&folder, at, &admin);
         process.signal("-HUP");
         process.wait_for("configuration applied");
-        served(&own);
+        // Whoever is queued at a socket that is given up is turned away.
+        let until = Instant::now() + Duration::from_secs(20);
+        while ask_once(&own).is_none_or(|answer| !answer.contains(" 502 ")) {
+            assert!(Instant::now() < until, "nobody listens at {at}");
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Ports {
 fn taken(port: u16, error: &io::Error) -> Failure {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let who = gateway::listen::who(&ListenAddress::Ip(address));
-    Failure::new(format!("cannot listen on {address}: {error}; {who}, `--port` chooses others"))
+    Failure::new(format!("cannot listen on {address}: {error}; {who}; `--port` chooses others"))
 }
 
 pub(super) fn unbound(error: &io::Error) -> Failure {

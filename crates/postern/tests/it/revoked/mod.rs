@@ -235,7 +235,7 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     // Nothing but the broker tells before it is asked.
     let sieve = Sieve::before(&town.nodes[0].provider);
     sieve.shut("/coherence/events");
-    let mut elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
+    let elsewhere = town.elsewhere_by_way_of(&sieve.url, &more);
     until(|| !get(&elsewhere.admin, "/readyz").contains("way for messages"), "connected");
     until(|| !get(&town.nodes[0].admin, "/readyz").contains("way for messages"), "connected");
     let mut times: Vec<_> = (0..11).map(|_| town.revoke_and_watch(&elsewhere)).collect();
@@ -243,7 +243,8 @@ fn a_broker_tells_gateways_elsewhere_at_once_and_its_end_harms_nobody() {
     // Without a broker it would be a quarter of a second.
     assert!(times[5] < Duration::from_millis(150), "{times:?}");
     drop(broker);
-    elsewhere.process.wait_for("NATS");
+    let told = |text: &str| get(&elsewhere.admin, "/readyz").contains(text);
+    until(|| told("NATS"), "noticed");
     // It is asked over HTTP, which renews the lease.
     for _ in 0..3 {
         let ready = get(&elsewhere.admin, "/readyz");
