@@ -22,11 +22,12 @@ mod revocable;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use auth::time::Timestamp;
+use auth::token::MAX_CLOCK_SKEW;
 use auth::token::jwt::Lineage;
 use coherence::confirm::{Confirmed, Desk};
 use coherence::statement::Statement;
@@ -43,6 +44,8 @@ use crate::outbound::Throttle;
 
 /// Between two entries that are audited.
 const AUDIT: Duration = Duration::from_secs(1);
+/// `iat` has no fractions as a rule, and no two clocks are the same: what is ahead by no more says nothing of an issuer's clock.
+const GRAIN: Duration = Duration::from_secs(1);
 /// The share of a time by which the rate of a clock may be wrong: one in so many.
 const DRIFT: u32 = 1000;
 
@@ -68,6 +71,26 @@ pub struct Followed {
     pub longest: Option<Duration>,
     /// Who follows the same log from here on, when that is begun anew.
     pub successor: Successor,
+    /// Whether its clock runs ahead of ours.
+    pub ahead: Ahead,
+}
+
+/// Whether the clock of an issuer was seen to be ahead of ours.
+///
+/// An event takes back what was made before it, by what tokens say of that. A token whose `iat` lies ahead was made before that, by as much as
+/// any token may be ahead ([`MAX_CLOCK_SKEW`]); and when that moment has passed, nobody can tell it from one that was made after an event. So all
+/// that is made by an issuer whose clock was seen to be ahead counts as that much older than it says.
+#[derive(Default)]
+pub struct Ahead(AtomicBool);
+
+impl Ahead {
+    /// When something was made that says so, as far as events are concerned.
+    fn corrected(&self, issued_at: Timestamp, now: Timestamp) -> Timestamp {
+        if issued_at > now.plus(GRAIN) {
+            self.0.store(true, Relaxed);
+        }
+        if self.0.load(Relaxed) { issued_at.minus(MAX_CLOCK_SKEW) } else { issued_at }
+    }
 }
 
 /// Who follows a log after somebody else did: nobody yet, or one for good.
@@ -206,8 +229,13 @@ impl Followed {
         Departed { followed, ticket, began: now, as_of }
     }
 
-    /// A token of which this is known, and with it what can take it back.
-    pub(crate) fn revocable(self: &Arc<Self>, lineage: &Lineage<'_>, evidence: Evidence) -> Revocable {
+    /// A token of which this is known, and with it what can take it back, as of now.
+    pub(crate) fn revocable(
+        self: &Arc<Self>,
+        lineage: &Lineage<'_>,
+        evidence: Evidence,
+        now: Timestamp,
+    ) -> Revocable {
         let ((tags, denying), issued_at) = match self.longest {
             None => {
                 let tags: Vec<Tag> = self.of_own(lineage).collect();
@@ -215,7 +243,7 @@ impl Followed {
                 ((tags, denying), lineage.in_time_of_log())
             }
             // Its events have its own clock.
-            Some(_) => (self.of_others(lineage, evidence), lineage.issued_at),
+            Some(_) => (self.of_others(lineage, evidence), self.ahead.corrected(lineage.issued_at, now)),
         };
         Revocable::new(self.clone(), tags.into(), denying, millis(issued_at))
     }

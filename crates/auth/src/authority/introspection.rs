@@ -6,15 +6,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use super::{AuthorityConfig, Unclear, Verdict, object};
 use crate::identity::{CredentialKind, Facts};
 use crate::time::Timestamp;
-use crate::token::TokenError;
 use crate::token::claims;
 use crate::token::json::{Document, Value};
 use crate::token::jwt::Lineage;
+use crate::token::{MAX_CLOCK_SKEW, TokenError};
 
 /// Reads an answer.
 ///
 /// `active` must be the boolean `true`. A token that is active and expired, not valid yet, for somebody else or no access
-/// token is refused, whatever the authority thinks of it. Without `exp` it is good for as long as it is not asked about again.
+/// token is refused, whatever the authority thinks of it; so is one whose `iat` lies ahead. Without `exp` it is good for as long as it is not asked about again.
 ///
 /// # Errors
 /// [`Unclear`], when it does not say whether the token is active.
@@ -72,6 +72,7 @@ fn judge(root: Value<'_>, config: &AuthorityConfig, now: Timestamp) -> Verdict {
     if now < not_before {
         return Err(TokenError::NotYetValid);
     }
+    claims::check_issued(claims::issued(root)?, now, MAX_CLOCK_SKEW)?;
     let mut identity = config.mapping.identity(&config.name, root)?;
     identity.kind = CredentialKind::Opaque;
     Ok(Facts { identity, expires, not_before })
@@ -151,6 +152,8 @@ mod tests {
         assert_eq!(wrong("exp", "1800000000"), TokenError::Expired);
         assert!(matches!(wrong("exp", r#""soon""#), TokenError::Claim(_)));
         assert_eq!(wrong("nbf", "1800000001"), TokenError::NotYetValid);
+        assert_eq!(wrong("iat", "1800000061"), TokenError::InFuture("iat"));
+        assert!(active(r#","iat":1800000060"#).is_ok(), "a clock may be a minute ahead");
         assert!(matches!(wrong("sub", ""), TokenError::Claim(_)));
         assert_eq!(wrong("token_type", r#""refresh_token""#), TokenError::NotAnAccessToken("token_type"));
         assert_eq!(wrong("token_use", r#""refresh_token""#), TokenError::NotAnAccessToken("token_use"));

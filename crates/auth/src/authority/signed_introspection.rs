@@ -70,9 +70,10 @@ fn check(claims: Value<'_>, signer: &IssuerConfig, at: Exchange) -> Result<(), T
     if issued.plus(skew).plus(GRAIN) <= at.asked {
         return Err(TokenError::Expired);
     }
-    if issued > at.now.plus(skew) || at.now < claims::not_before(claims)?.minus(skew) {
+    if at.now < claims::not_before(claims)?.minus(skew) {
         return Err(TokenError::NotYetValid);
     }
+    claims::check_issued(Some(issued), at.now, skew)?;
     match claims::expires(claims)? {
         Some(expires) if at.now >= expires.plus(skew) => Err(TokenError::Expired),
         _ => Ok(()),
@@ -194,7 +195,7 @@ mod tests {
         // asked at NOW - 1, read at NOW, 10 s of skew, 1 s of grain
         for (name, good, bad, fault) in [
             ("iat", NOW - 11, NOW - 12, TokenError::Expired),
-            ("iat", NOW + 10, NOW + 11, TokenError::NotYetValid),
+            ("iat", NOW + 10, NOW + 11, TokenError::InFuture("iat")),
             ("exp", NOW - 9, NOW - 10, TokenError::Expired),
             ("nbf", NOW + 10, NOW + 11, TokenError::NotYetValid),
         ] {

@@ -3,12 +3,17 @@
 //! A claim of the wrong JSON type denies, `null` included: a library that read `"exp":"never"` as "no `exp`"
 //! let forever-valid tokens in (CVE-2026-25537).
 
+use std::time::Duration;
+
 use super::json::{Number, Value};
 use super::{ClaimError, ClaimFault, IssuerConfig, TokenError, TokenTypes};
 use crate::time::Timestamp;
 
 /// The last second of the year 9999, in seconds since the Unix epoch.
 const LAST_SECOND: u64 = 253_402_300_799;
+
+/// What whole seconds tell.
+const GRAIN: Duration = Duration::from_secs(1);
 
 /// The header's `typ`, as far as it matters (RFC 7515 §4.1.9: a media type, `application/` optional).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +59,6 @@ pub(super) fn check(
     for name in ["sub", "jti"] {
         string(claims, name)?;
     }
-    // A date or nothing; no value of it refuses a token (RFC 7519 §4.1.6).
     let issued = issued(claims)?;
     if config.types() == TokenTypes::Rfc9068 {
         for name in ["sub", "client_id", "jti"] {
@@ -70,7 +74,22 @@ pub(super) fn check(
     if now < not_before {
         return Err(TokenError::NotYetValid);
     }
+    check_issued(issued, now, config.clock_skew())?;
     Ok(Validity { not_before, expires })
+}
+
+/// Whether `iat` is a time that has come. What takes back everything before a moment is compared with it, so one that lies ahead would
+/// let a token outlive that. It has whole seconds as a rule, and some round it up, Postern's own provider among them where everything before
+/// was ended: a second ahead is none.
+pub(crate) fn check_issued(
+    issued: Option<Timestamp>,
+    now: Timestamp,
+    skew: Duration,
+) -> Result<(), TokenError> {
+    match issued {
+        Some(issued) if issued > now.plus(skew.max(GRAIN)) => Err(TokenError::InFuture("iat")),
+        _ => Ok(()),
+    }
 }
 
 /// `exp`. Rounded against the token, like its counterpart: a fraction of a millisecond never lengthens a life.
@@ -178,6 +197,21 @@ pub(crate) fn date(
     let Some(value) = claims.get(name) else { return Ok(None) };
     let number = value.as_number().ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a number")))?;
     instant(number, round).map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::OutOfRange))
+}
+
+/// The same in milliseconds, rounded down.
+pub(crate) fn date_in_millis(claims: Value<'_>, name: &str) -> Result<Option<Timestamp>, ClaimError> {
+    let Some(value) = claims.get(name) else { return Ok(None) };
+    let number = value.as_number().ok_or_else(|| ClaimError::new(name, ClaimFault::NotA("a number")))?;
+    let seconds = match number {
+        Number::Unsigned(millis) if millis / 1000 <= LAST_SECOND => {
+            return Ok(Some(Timestamp::from_millis(millis)));
+        }
+        Number::Unsigned(_) => return Err(ClaimError::new(name, ClaimFault::OutOfRange)),
+        Number::Negative(millis) => Number::Negative(millis),
+        Number::Float(millis) => Number::Float(millis / 1000.0),
+    };
+    instant(seconds, f64::floor).map(Some).ok_or_else(|| ClaimError::new(name, ClaimFault::OutOfRange))
 }
 
 fn instant(number: Number, round: fn(f64) -> f64) -> Option<Timestamp> {

@@ -133,6 +133,9 @@ pub enum TokenError {
     /// now < `nbf` − skew.
     #[error("token is not yet valid; compare the issuer's clock with ours")]
     NotYetValid,
+    /// now < `iat` − skew, or another time of the past that has not come yet; which claim says so.
+    #[error("token claim `{0}` is in the future; compare the issuer's clock with ours")]
+    InFuture(&'static str),
 }
 
 impl TokenError {
@@ -176,6 +179,7 @@ impl TokenError {
             Self::Revoked => "revoked",
             Self::Expired => "expired",
             Self::NotYetValid => "not_yet_valid",
+            Self::InFuture(_) => "in_future",
         }
     }
 }

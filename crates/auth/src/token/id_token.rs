@@ -157,9 +157,10 @@ fn is_of_now(claims: Value<'_>, expected: &Expected<'_>, now: Timestamp) -> Resu
         return Err(TokenError::Expired);
     }
     let issued = claims::issued(claims)?.ok_or_else(|| missing("iat"))?;
-    if now < issued.minus(skew) || now < claims::not_before(claims)?.minus(skew) {
+    if now < claims::not_before(claims)?.minus(skew) {
         return Err(TokenError::NotYetValid);
     }
+    claims::check_issued(Some(issued), now, skew)?;
     Ok(issued)
 }
 
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(wrong(r#"{"azp":"other"}"#), TokenError::WrongAudience);
         assert_eq!(wrong(r#"{"nonce":"m"}"#), TokenError::WrongNonce);
         assert_eq!(wrong(r#"{"exp":1799999970}"#), TokenError::Expired);
-        assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::NotYetValid);
+        assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::InFuture("iat"));
         assert_eq!(wrong(r#"{"nbf":1800000031}"#), TokenError::NotYetValid);
         assert_eq!(wrong(r#"{"events":{}}"#), TokenError::NotAnIdToken("events"));
         assert_eq!(wrong(r#"{"typ":"Bearer"}"#), TokenError::NotAnIdToken("typ"));
@@ -299,7 +300,7 @@ mod tests {
             TokenError::Expired,
             "older than five minutes and skew"
         );
-        assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::NotYetValid);
+        assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::InFuture("iat"));
         for needed in ["iss", "aud", "iat", "jti"] {
             let error = wrong(&format!(r#"{{"{needed}":null}}"#));
             assert!(

@@ -54,10 +54,21 @@ pub struct Event<'t> {
     pub kind: Kind,
     /// When: `event_timestamp`, or `toe`, or when the token was made.
     pub at: Timestamp,
+    /// In which unit that was said.
+    pub unit: Unit,
     /// To whom: each is a name of one who is meant. Empty for events about a stream, and those that are not understood.
     pub names: Vec<Name<'t>>,
     /// What a verification gives back (SSF §8.1.4.1), where it does.
     pub state: Option<&'t str>,
+}
+
+/// The unit of an event's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// As RFC 8417 has it.
+    Seconds,
+    /// As it should not be.
+    Milliseconds,
 }
 
 /// What can happen.
@@ -183,11 +194,9 @@ pub fn security_events<'t>(
     check_audience(claims, expected.audiences)?;
     let latest = now.plus(expected.clock_skew);
     let issued = claims::issued(claims)?.ok_or_else(|| missing("iat"))?;
-    if issued > latest {
-        return Err(TokenError::NotYetValid);
-    }
+    claims::check_issued(Some(issued), now, expected.clock_skew)?;
     let jti = text(claims, "jti")?.ok_or_else(|| missing("jti"))?;
-    let happened = claims::date(claims, "toe", f64::floor)?.unwrap_or(issued);
+    let happened = moment(claims, "toe")?.unwrap_or(Moment::of_seconds(issued));
     let events = claims.get("events").and_then(Value::members);
     let events = events.ok_or(TokenError::NotASecurityEvent("events"))?;
     if events.len() == 0 || events.len() > MAX_EVENTS {
@@ -196,7 +205,7 @@ pub fn security_events<'t>(
     let whom = Whom::of(claims)?;
     let events = events.map(|(uri, payload)| {
         let event = event(Kind::of(uri), payload, &whom, happened)?;
-        if event.at > latest { Err(TokenError::NotYetValid) } else { Ok(event) }
+        if event.at > latest { Err(TokenError::InFuture("event_timestamp")) } else { Ok(event) }
     });
     Ok(SecurityEvents { jti, issued, events: events.collect::<Result<_, _>>()? })
 }
@@ -231,15 +240,41 @@ fn event<'t>(
     kind: Kind,
     payload: Value<'t>,
     whom: &Whom<'t>,
-    happened: Timestamp,
+    happened: Moment,
 ) -> Result<Event<'t>, TokenError> {
     if !payload.is_object() {
         return Err(TokenError::NotASecurityEvent("events"));
     }
-    let at = claims::date(payload, "event_timestamp", f64::floor)?.unwrap_or(happened);
+    let Moment { at, unit } = moment(payload, "event_timestamp")?.unwrap_or(happened);
     let names = if kind.has_subject() { whom.names(payload)? } else { Vec::new() };
     let state = if kind == Kind::Verification { text(payload, "state")? } else { None };
-    Ok(Event { kind, at, names, state })
+    Ok(Event { kind, at, unit, names, state })
+}
+
+/// When something happened, and how that was said.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Timestamp,
+    unit: Unit,
+}
+
+impl Moment {
+    fn of_seconds(at: Timestamp) -> Self {
+        Self { at, unit: Unit::Seconds }
+    }
+}
+
+/// The time of an event. A `NumericDate` has seconds, and some transmitters send milliseconds all the same: a number too large for seconds (it
+/// would lie after the year 9999) is read as those, since whoever is meant would not be refused otherwise. In milliseconds such a number is a
+/// time after January 1978, so none is ambiguous.
+fn moment(object: Value<'_>, name: &str) -> Result<Option<Moment>, ClaimError> {
+    match claims::date(object, name, f64::floor) {
+        Err(ClaimError { fault: ClaimFault::OutOfRange, .. }) => {
+            let at = claims::date_in_millis(object, name)?;
+            Ok(at.map(|at| Moment { at, unit: Unit::Milliseconds }))
+        }
+        seconds => Ok(seconds?.map(Moment::of_seconds)),
+    }
 }
 
 /// The names in one subject identifier.

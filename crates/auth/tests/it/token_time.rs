@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use auth::token::IssuerConfigError;
+use auth::token::{IssuerConfigError, TokenTypes};
 use serde_json::{Value, json};
 
 use crate::token_support::*;
@@ -15,7 +15,7 @@ fn at(millis: u64, claims: &Value, skew: u64) -> &'static str {
 
 #[test]
 fn tokens_expired_means_now_at_or_after_exp() {
-    let claims = claims_with(json!({"exp": 2_000}));
+    let claims = claims_with(json!({"exp": 2_000, "iat": null}));
     assert_eq!(at(1_999_999, &claims, 0), "accepted");
     assert_eq!(at(2_000_000, &claims, 0), "expired", "now == exp");
     assert_eq!(at(2_000_001, &claims, 0), "expired");
@@ -25,30 +25,45 @@ fn tokens_expired_means_now_at_or_after_exp() {
 
 #[test]
 fn tokens_not_before_is_kept() {
-    let claims = claims_with(json!({"exp": 3_000, "nbf": 2_000}));
+    let claims = claims_with(json!({"exp": 3_000, "nbf": 2_000, "iat": null}));
     assert_eq!(at(1_999_999, &claims, 0), "not_yet_valid");
     assert_eq!(at(2_000_000, &claims, 0), "accepted");
     assert_eq!(at(1_939_999, &claims, 60), "not_yet_valid");
     assert_eq!(at(1_940_000, &claims, 60), "accepted");
-    let never = claims_with(json!({"exp": 1_000, "nbf": 2_000}));
+    let never = claims_with(json!({"exp": 1_000, "nbf": 2_000, "iat": null}));
     for millis in [999_999, 1_000_000, 1_500_000, 2_000_000] {
         assert_ne!(at(millis, &never, 0), "accepted", "{millis}");
     }
 }
 
 #[test]
-fn tokens_issued_in_the_future_are_valid_from_nbf_on() {
-    // `iat` tells an age (RFC 7519 section 4.1.6); from when on a token is valid is told by `nbf` alone.
+fn tokens_issued_in_the_future_are_refused() {
+    // What takes back all tokens made before a moment is compared with `iat`: one that lies ahead would outlive it.
     let claims = claims_with(json!({"exp": 3_000, "iat": 2_500}));
-    assert_eq!(at(1_000_000, &claims, 0), "accepted");
-    let claims = claims_with(json!({"exp": 3_000, "iat": 2_500, "nbf": 2_500}));
-    assert_eq!(at(2_499_999, &claims, 0), "not_yet_valid");
+    assert_eq!(at(1_000_000, &claims, 0), "in_future");
+    assert_eq!(at(2_498_999, &claims, 0), "in_future");
+    assert_eq!(at(2_499_000, &claims, 0), "accepted", "whole seconds may be rounded up");
+    assert_eq!(at(2_439_999, &claims, 60), "in_future");
+    assert_eq!(at(2_440_000, &claims, 60), "accepted", "within the skew");
+    let whole = claims_with(json!({"iat": 1_800_000_061}));
+    for (typ, types) in [("at+jwt", TokenTypes::Rfc9068), ("JWT", TokenTypes::Jwt), ("", TokenTypes::Untyped)]
+    {
+        let typ = if typ.is_empty() { String::new() } else { format!(r#","typ":"{typ}""#) };
+        let token = token_of(&format!(r#"{{"alg":"EdDSA","kid":"ed25519"{typ}}}"#), &whole.to_string());
+        let config = config().with_clock_skew(Duration::from_mins(1)).unwrap().with_types(types);
+        let error = verify_with(&token, &config).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "token claim `iat` is in the future; compare the issuer's clock with ours",
+            "{types:?}"
+        );
+    }
 }
 
 #[test]
 fn tokens_facts_carry_the_validity_with_skew() {
     let config = config().with_clock_skew(Duration::from_secs(5)).unwrap();
-    let claims = claims_with(json!({"exp": 2_000.5, "nbf": 1_000.25}));
+    let claims = claims_with(json!({"exp": 2_000.5, "nbf": 1_000.25, "iat": null}));
     let facts = verify_at(&token(&claims), &config, &OURS.set(), Timestamp::from_secs(1_500)).unwrap();
     assert_eq!(facts.expires, Timestamp::from_millis(2_005_500));
     assert_eq!(facts.not_before, Timestamp::from_millis(995_250));

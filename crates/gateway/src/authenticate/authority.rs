@@ -219,8 +219,10 @@ impl Authority {
             self.followed.as_ref().filter(|followed| followed.longest.is_some() && verdict.is_ok());
         let revocable =
             followed.filter(|_| matches!(self.question, Question::Introspection { .. })).map(|followed| {
-                introspection::lineage(&answer.body, |lineage| followed.revocable(lineage, Evidence::Told))
-                    .ok_or(Silent::Unclear(Unclear::NotAnObject))
+                introspection::lineage(&answer.body, |lineage| {
+                    followed.revocable(lineage, Evidence::Told, asked.wall)
+                })
+                .ok_or(Silent::Unclear(Unclear::NotAnObject))
             });
         Ok(Said { verdict, statement, revocable: revocable.transpose()? })
     }

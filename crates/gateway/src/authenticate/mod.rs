@@ -538,7 +538,7 @@ impl Authenticator {
                         return Err(TokenError::Expired.into());
                     }
                 }
-                let revocable = followed.revocable(&lineage, Evidence::Said);
+                let revocable = followed.revocable(&lineage, Evidence::Said, now.wall);
                 match revocable.known() {
                     Heard::Good(hold) => (Some(hold), Some(revocable)),
                     Heard::Denied => return Err(TokenError::Revoked.into()),

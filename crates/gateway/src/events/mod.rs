@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use auth::token::security_event::{Event, Expected, Kind, security_events};
+use auth::token::security_event::{Event, Expected, Kind, Unit, security_events};
 use auth::token::{TokenError, jwt};
 use coherence::{Head, Tag};
 use parking_lot::{Mutex, RwLock};
@@ -125,6 +125,8 @@ pub struct EventsStatus {
     pub name: Box<str>,
     /// What became of events, by type and outcome: `applied`, `ignored`, `foreign`, or why their token was refused.
     pub events: Vec<(&'static str, &'static str, u64)>,
+    /// Events whose time was in milliseconds, where seconds are meant.
+    pub in_millis: u64,
     /// Whether events can be fetched; `None`: they are pushed.
     pub up: Option<bool>,
 }
@@ -149,6 +151,8 @@ struct Transmitter {
     /// Those it speaks of.
     followed: Box<[Arc<Followed>]>,
     counts: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
+    /// Events whose time was in milliseconds.
+    in_millis: AtomicU64,
     /// Why nothing can be fetched; `None`: it can, or need not.
     down: Mutex<Option<Arc<str>>>,
     told: Throttle,
@@ -209,6 +213,7 @@ impl Receiver {
                 .iter()
                 .map(|((kind, outcome), count)| (*kind, *outcome, *count))
                 .collect(),
+            in_millis: one.in_millis.load(Relaxed),
             up: matches!(one.config.way, EventsWay::Fetched { .. }).then(|| one.down.lock().is_none()),
         };
         self.transmitters.iter().map(one).collect()
@@ -256,9 +261,12 @@ impl Receiver {
                 }
             }
         }
-        for Told { kind, jti, at, state, meaning } in judged {
+        for Told { kind, jti, at, unit, state, meaning } in judged {
             let outcome = meaning.outcome();
             transmitter.count(kind.word(), outcome, 1);
+            if unit == Unit::Milliseconds {
+                transmitter.in_millis.fetch_add(1, Relaxed);
+            }
             let (name, kind) = (transmitter.name(), kind.word());
             tracing::info!(
                 transmitter = name,
@@ -297,6 +305,7 @@ impl Receiver {
                             kind: event.kind,
                             jti: events.jti.into(),
                             at: event.at.as_secs(),
+                            unit: event.unit,
                             state: event.state.map(Into::into),
                             meaning: transmitter.meaning(event, now.wall),
                         };
@@ -324,6 +333,7 @@ struct Told {
     kind: Kind,
     jti: Box<str>,
     at: u64,
+    unit: Unit,
     state: Option<Box<str>>,
     meaning: Meaning,
 }
@@ -352,6 +362,7 @@ impl Transmitter {
             keys,
             followed,
             counts: Mutex::default(),
+            in_millis: AtomicU64::new(0),
             down: Mutex::default(),
             told: Throttle::default(),
             config,

@@ -88,6 +88,7 @@ impl Issuer {
             counts: Arc::default(),
             longest: None,
             successor: Successor::default(),
+            ahead: Ahead::default(),
         });
         Self { followed, consumer, asked, drawn: 0 }
     }
@@ -254,4 +255,15 @@ async fn who_follows_on_speaks_for_what_was_begun_before() {
     new.says(Says::Good(Head { epoch: EPOCH, seq: 4 }));
     assert!(matches!(good.told().await, Told::Good(_)));
     assert_eq!((old.asked(), new.asked()), (0, 1));
+}
+
+#[test]
+fn an_issuer_whose_clock_is_ahead_makes_what_is_older_than_it_says() {
+    let (at, ahead) = (Timestamp::from_secs, Ahead::default());
+    let now = at(1000);
+    assert_eq!(ahead.corrected(at(900), now), at(900));
+    assert_eq!(ahead.corrected(at(1001), now), at(1001), "a second is nothing");
+    assert_eq!(ahead.corrected(at(1002), now), at(942));
+    assert_eq!(ahead.corrected(at(1002), at(1100)), at(942), "also when its time has come");
+    assert_eq!(ahead.corrected(at(900), now), at(840), "and all the others");
 }

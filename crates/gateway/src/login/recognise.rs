@@ -121,7 +121,8 @@ impl Login {
         let Some(followed) = self.followed_of(provider) else { return Ok(good) };
         let email = followed.longest.and_then(|_| session.email());
         let lineage = session.lineage(&provider.config.client_id, email.as_deref());
-        let revocable = followed.revocable(&lineage, Evidence::Told);
+        let now = self.surroundings.clock.now().wall;
+        let revocable = followed.revocable(&lineage, Evidence::Told, now);
         match revocable.told().await {
             Told::Good(hold) => {
                 // What was told while the provider was asked is compared with now that the fact has its place in the log: one that is

@@ -392,6 +392,11 @@ fn events(e: &mut Encoder, sources: &Sources) {
             family.sample(&labels, *count);
         }
     }
+    let help = "Events whose time was in milliseconds, where RFC 8417 has seconds.";
+    let mut family = e.family("postern_security_events_in_milliseconds", Kind::Counter, help);
+    for one in &all {
+        family.sample(&[("transmitter", &*one.name)], one.in_millis);
+    }
     let mut family =
         e.family("postern_security_events_up", Kind::Gauge, "Whether security events can be fetched.");
     for (one, up) in all.iter().filter_map(|one| Some((one, one.up?))) {

@@ -19,7 +19,7 @@ use coherence::wire::Keys;
 use coherence::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 use gateway::authenticate::{Lookup, Rejection};
 use gateway::config::KeySource;
-use gateway::followed::{self, Counts, Followed, Follows, Successor};
+use gateway::followed::{self, Ahead, Counts, Followed, Follows, Successor};
 use gateway::phases::CacheUse;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -150,6 +150,7 @@ impl Town {
             counts: Arc::<Counts>::default(),
             longest: None,
             successor: Successor::default(),
+            ahead: Ahead::default(),
         });
         follows.replace(vec![followed.clone()]);
         let issuers = vec![issuer("main", idp.url(), KeySource::Discovery)];

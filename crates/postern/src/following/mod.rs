@@ -35,7 +35,7 @@ use coherence::wire::Keys;
 use coherence::{ConsumerId, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
-use gateway::followed::{self, Followed, Successor};
+use gateway::followed::{self, Ahead, Followed, Successor};
 use gateway::metrics::FollowSample;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -176,6 +176,7 @@ impl Following {
             counts: Arc::<followed::Counts>::default(),
             longest: None,
             successor: Successor::default(),
+            ahead: Ahead::default(),
         });
         let heard = told.clone();
         let following = drive::follow(end.clone(), consumer, facts, nonce, move |told| heard.note(&told));
@@ -266,6 +267,7 @@ impl Following {
             counts: counts.clone(),
             longest: Some(longest),
             successor: Successor::default(),
+            ahead: Ahead::default(),
         })
     }
 

@@ -83,6 +83,23 @@ fn it_says_what_happened_to_whom_and_when() {
 }
 
 #[test]
+fn a_time_in_milliseconds_is_read_as_such() {
+    let uri = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
+    let read = |changes: &str| {
+        judge(TYP, changes, |set| (set.events[0].at.as_millis(), set.events[0].unit)).unwrap()
+    };
+    let at = |value: &str| read(&format!(r#"{{"events":{{"{uri}":{{"event_timestamp":{value}}}}}}}"#));
+    assert_eq!(at("1799999980"), (1_799_999_980_000, Unit::Seconds));
+    assert_eq!(at("1799999980000"), (1_799_999_980_000, Unit::Milliseconds));
+    assert_eq!(at("1799999980123.9"), (1_799_999_980_123, Unit::Milliseconds));
+    assert_eq!(at("1.79999998e12"), (1_799_999_980_000, Unit::Milliseconds));
+    // The last second of the year 9999 is the largest that is one.
+    assert_eq!(at("253402300800"), (253_402_300_800, Unit::Milliseconds));
+    let toe = format!(r#"{{"toe":1799999970000,"events":{{"{uri}":{{}}}}}}"#);
+    assert_eq!(read(&toe), (1_799_999_970_000, Unit::Milliseconds));
+}
+
+#[test]
 fn a_stream_s_own_events_need_no_subject() {
     let ssf = "https://schemas.openid.net/secevent/ssf/event-type";
     let verification = event(&format!("{ssf}/verification"), r#"{"state":"VGhpcw"}"#);
@@ -103,7 +120,7 @@ fn nothing_else_is_a_security_event_token() {
     assert_eq!(wrong(r#"{"nonce":"n"}"#), TokenError::NotASecurityEvent("nonce"));
     assert_eq!(wrong(r#"{"iss":"https://evil.example"}"#), TokenError::WrongIssuer);
     assert_eq!(wrong(r#"{"aud":"https://elsewhere.example"}"#), TokenError::WrongAudience);
-    assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::NotYetValid);
+    assert_eq!(wrong(r#"{"iat":1800000031}"#), TokenError::InFuture("iat"));
     for needed in ["iss", "aud", "iat", "jti"] {
         let error = wrong(&format!("{{\"{needed}\":null}}"));
         assert!(matches!(&error, TokenError::Claim(fault) if *fault.claim == *needed), "{needed}: {error}");
@@ -118,9 +135,11 @@ fn nothing_else_is_a_security_event_token() {
         TokenError::NotASecurityEvent("events")
     );
     let uri = "https://schemas.openid.net/secevent/caep/event-type/session-revoked";
-    assert_eq!(event(uri, r#"{"event_timestamp":1800000031}"#), Err(TokenError::NotYetValid));
+    let ahead = TokenError::InFuture("event_timestamp");
+    assert_eq!(event(uri, r#"{"event_timestamp":1800000031}"#), Err(ahead.clone()));
+    assert_eq!(event(uri, r#"{"event_timestamp":1800000031000}"#), Err(ahead), "in milliseconds");
     assert!(matches!(event(uri, r#"{"event_timestamp":"now"}"#), Err(TokenError::Claim(_))));
-    assert!(matches!(event(uri, r#"{"event_timestamp":1799999980000}"#), Err(TokenError::Claim(_))));
+    assert!(matches!(event(uri, r#"{"event_timestamp":1799999980000000}"#), Err(TokenError::Claim(_))));
     for odd in [r#"{"jti":""}"#, r#"{"jti":7}"#, r#"{"jti":"a\nb"}"#, r#"{"iat":"x"}"#] {
         assert!(matches!(wrong(odd), TokenError::Claim(_)), "{odd}");
     }

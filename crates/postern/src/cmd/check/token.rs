@@ -57,6 +57,7 @@ fn step_of(error: &TokenError) -> Step {
         TokenError::Claim(_)
         | TokenError::Expired
         | TokenError::NotYetValid
+        | TokenError::InFuture(_)
         | TokenError::WrongNonce
         | TokenError::Inactive
         | TokenError::Revoked => Step::Claims,
