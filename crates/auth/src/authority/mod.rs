@@ -44,6 +44,11 @@ pub enum Unclear {
     /// A member that decides is missing, or of another type.
     #[error("the answer has no usable member `{0}`")]
     Member(&'static str),
+    /// It says that the token is good, and that it could not be checked.
+    #[error(
+        "the answer calls the token good beside an error that kept it from being checked; see the log of the api server"
+    )]
+    Contradictory,
     /// It has to be signed, and is not, or not as it has to be.
     #[error("the answer cannot be believed as a signed one: {0}")]
     Signed(TokenError),

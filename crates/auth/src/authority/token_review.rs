@@ -30,12 +30,22 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclea
             None => return Err(Unclear::Member("status.authenticated")),
         },
     }
+    could_be_checked(status)?;
     let user = status.get("user").filter(|user| user.is_object()).ok_or(Unclear::Member("status.user"))?;
     Ok(audience(status, config).and_then(|()| identity(user, config)).map(|identity| Facts {
         identity,
         expires: Timestamp::MAX,
         not_before: Timestamp::from_millis(0),
     }))
+}
+
+/// An `error` says that the token could not be checked. Beside a no it says why; a yes beside it contradicts itself.
+fn could_be_checked(status: Value<'_>) -> Result<(), Unclear> {
+    match status.get("error").map(|error| error.as_str()) {
+        None | Some(Some("")) => Ok(()),
+        Some(Some(_)) => Err(Unclear::Contradictory),
+        Some(None) => Err(Unclear::Member("status.error")),
+    }
 }
 
 /// An authenticator that knows nothing of audiences answers none; then the token is the API server's own.
@@ -130,6 +140,12 @@ mod tests {
         ] {
             assert!(matches!(said(status, None), Err(Unclear::Member(_))), "{status}");
         }
+        let with = |error: &str| said(&format!(r#"{{"authenticated":true,{ADA},"error":{error}}}"#), None);
+        assert_eq!(with(r#""the webhook timed out""#), Err(Unclear::Contradictory));
+        for odd in ["true", "null", "{}"] {
+            assert_eq!(with(odd), Err(Unclear::Member("status.error")), "{odd}");
+        }
+        assert!(with(r#""""#).unwrap().is_ok(), "none");
         let other = br#"{"kind":"Status","status":"Failure"}"#.to_vec();
         assert_eq!(read(other, &config(None)), Err(Unclear::Member("kind")));
     }

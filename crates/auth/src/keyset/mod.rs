@@ -117,8 +117,8 @@ pub enum SkipReason {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Keys that cannot be used are left out and reported; a set without any usable key is
-    /// no error, because an issuer may be between two keys: see [`KeySet::is_empty`].
+    /// Reads a JWK set. Keys that cannot be used are left out and reported. A set without any usable key is no error here: whether the
+    /// issuer has withdrawn its keys (there are none), or sent what cannot be used, is the caller's to judge.
     pub fn from_jwks_json(json: &[u8]) -> Result<(Self, Vec<SkippedKey>), KeySetError> {
         if json.len() > MAX_KEY_SET_BYTES {
             return Err(KeySetError::TooLarge);
@@ -172,7 +172,7 @@ impl KeySet {
         }
     }
 
-    /// Whether no key is usable. When that is what an issuer sent, keep the last good set for a while.
+    /// Whether no key is usable.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

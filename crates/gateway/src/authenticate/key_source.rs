@@ -76,7 +76,7 @@ pub enum SourceError {
         /// What is wrong.
         fault: KeySetError,
     },
-    /// The key set is readable and of no use.
+    /// The key set is readable and of no use: none of its keys can be used, or it is a file without any.
     #[error("{at}: holds no usable key{}", first(.skipped))]
     NoUsableKey {
         /// Address or path.
@@ -135,17 +135,18 @@ pub fn check(issuer: &str, keys: &KeySource) -> Result<(), SourceError> {
 /// When the file is unreadable, no key set, or has no usable key.
 pub fn read_file(path: &Path) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
     let document = std::fs::read(path).map_err(|error| SourceError::File { path: path.to_owned(), error })?;
-    parse(&Found { document, at: path.display().to_string() })
+    let found = Found { document, at: path.display().to_string() };
+    let (set, skipped) = read(&found)?;
+    if set.is_empty() { Err(no_usable_key(&found, skipped)) } else { Ok((set, skipped)) }
 }
 
-/// The usable keys of a document. A set without any is an error: the last good one is worth more.
-pub(super) fn parse(found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
-    let (set, skipped) = KeySet::from_jwks_json(&found.document)
-        .map_err(|fault| SourceError::KeySet { at: found.at.clone(), fault })?;
-    if set.is_empty() {
-        return Err(SourceError::NoUsableKey { at: found.at.clone(), skipped });
-    }
-    Ok((set, skipped))
+fn read(found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+    KeySet::from_jwks_json(&found.document)
+        .map_err(|fault| SourceError::KeySet { at: found.at.clone(), fault })
+}
+
+fn no_usable_key(found: &Found, skipped: Vec<SkippedKey>) -> SourceError {
+    SourceError::NoUsableKey { at: found.at.clone(), skipped }
 }
 
 impl Source {
@@ -167,6 +168,14 @@ impl Source {
             _ => false,
         };
         self.same_place(other) && same_tls
+    }
+
+    /// The usable keys of a document that was found here. An issuer that publishes an empty set has withdrawn all its keys. A file without a
+    /// key is somebody's mistake, and so are keys of which none can be used: then the last good set is worth more.
+    pub(super) fn keys_of(&self, found: &Found) -> Result<(KeySet, Vec<SkippedKey>), SourceError> {
+        let (set, skipped) = read(found)?;
+        let withdrawn = skipped.is_empty() && !self.is_file();
+        if set.is_empty() && !withdrawn { Err(no_usable_key(found, skipped)) } else { Ok((set, skipped)) }
     }
 
     pub(super) fn is_file(&self) -> bool {

@@ -8,7 +8,8 @@
 //! fit newer ones, or there is no set): granted when the last attempt began at least [`DEMAND_INTERVAL`] ago, else answered
 //! from what is known. A failed attempt is tried again soon, then less and less soon, forever.
 //!
-//! When a key is withdrawn, the cache's generation advances: facts proven with it are proven again. Whatever else changes in a document,
+//! When a key is withdrawn, the cache's generation advances: facts proven with it are proven again. An issuer that publishes an empty set has
+//! withdrawn them all; a set of which no key can be used is a failed attempt. Whatever else changes in a document,
 //! such as keys that are added, or are in another order from another of the issuer's front ends, voids nothing: when it is asked for, anybody
 //! can say, with a token of a key that nobody has.
 //!
@@ -24,7 +25,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
-use super::key_source::{self, Found, Source, SourceError};
+use super::key_source::{Found, Source, SourceError};
 use crate::cache::{Generation, Secret};
 use crate::clock::{Clock, Now};
 
@@ -385,7 +386,7 @@ impl Shared {
             *self.held.write() = Some(Arc::new(held));
             return Ok(());
         }
-        let (set, skipped) = key_source::parse(found)?;
+        let (set, skipped) = self.source.keys_of(found)?;
         let before = before.as_deref();
         let withdrawn = before.is_some_and(|before| !set.has_all_of(&before.set));
         let is_the_same = |before: &Held| before.set.has_all_of(&set) && before.skipped == skipped.len();
@@ -403,7 +404,15 @@ impl Shared {
     }
 
     fn log(&self, set: &KeySet, skipped: &[SkippedKey], at: &str) {
-        tracing::info!(issuer = &*self.name, from = at, keys = set.keys().len(), "key set changed");
+        let keys = set.keys().len();
+        tracing::info!(issuer = &*self.name, from = at, keys, "key set changed");
+        if keys == 0 {
+            tracing::warn!(
+                issuer = &*self.name,
+                from = at,
+                "the issuer has withdrawn all its keys: no token of it is valid"
+            );
+        }
         for key in skipped {
             tracing::warn!(issuer = &*self.name, from = at, "a key is not used: {key}");
         }

@@ -472,11 +472,15 @@ async fn a_key_file_is_read_again_when_it_changes() {
     publish(&public_jwks([&new]).to_string());
     world.clock.advance(2 * SECOND);
     assert_eq!(world.subject(&token(&new, "my-issuer", "u2", &json!({}))).await.as_deref(), Ok("u2"));
-    // Spoilt or gone, the last good one is kept.
+    // Spoilt, empty or gone, the last good one is kept.
     publish("{");
     world.clock.advance(2 * SECOND);
     retry_after(world.ask(&token(&old, "my-issuer", "u3", &json!({}))).await);
     assert!(world.status().last_error.unwrap().contains("jwks-"));
+    publish(r#"{"keys":[]}"#);
+    world.clock.advance(2 * SECOND);
+    retry_after(world.ask(&token(&old, "my-issuer", "u3", &json!({}))).await);
+    assert!(world.status().last_error.unwrap().contains("no usable key"));
     std::fs::remove_file(&path).unwrap();
     world.clock.advance(2 * SECOND);
     retry_after(world.ask(&token(&old, "my-issuer", "u4", &json!({}))).await);
@@ -494,6 +498,26 @@ async fn a_key_set_without_a_usable_key_does_not_replace_a_good_one() {
     assert_eq!(world.subject(&token(&key, idp.url(), "u2", &json!({}))).await.as_deref(), Ok("u2"));
     let error = world.status().last_error.unwrap();
     assert!(error.contains("no usable key") && error.contains("symmetric"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_publishes_no_key_has_withdrawn_them_all() {
+    let key = signer();
+    let idp = TestIssuer::with_keys(&[&key]).await;
+    let world = World::discovering(&idp).await;
+    let known = token(&key, idp.url(), "u1", &json!({}));
+    assert_eq!(world.subject(&known).await.as_deref(), Ok("u1"));
+    idp.serve(JWKS, Reply::json(&json!({ "keys": [] })));
+    world.clock.advance(10 * SECOND);
+    // Of a key that nobody has: it is looked whether there is a newer set.
+    let unknown = world.subject(&token(&signer(), idp.url(), "u2", &json!({}))).await;
+    assert_eq!(unknown, Err(invalid(TokenError::UnknownKey)));
+    assert_eq!(world.subject(&known).await, Err(invalid(TokenError::UnknownKey)), "nor is it in the cache");
+    let status = world.status();
+    assert_eq!((status.usable, status.keys, status.last_error), (true, 0, None));
+    idp.publish(&[&key]);
+    world.clock.advance(10 * SECOND);
+    assert_eq!(world.subject(&known).await.as_deref(), Ok("u1"), "it has one again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -130,6 +130,22 @@ fn an_answer_that_says_nothing_lets_nobody_in_and_is_not_remembered() {
 }
 
 #[test]
+fn a_review_that_says_yes_and_that_it_could_not_be_made_lets_nobody_in() {
+    let contradicts = r#"{"kind":"TokenReview","status":{"authenticated":true,"user":{"username":"alice","groups":["dev"]},"error":"the webhook timed out"}}"#;
+    let authority = says(201, contradicts);
+    let f = asking(&format!(
+        "[[authority]]\nname = \"k8s\"\nkind = \"token-review\"\nurl = \"http://{}/\"\nany_audience = true\ntoken_file = \"token\"\nwatch = false",
+        authority.address
+    ));
+    for asked in 1..=2 {
+        let refused = with(&f, "opaque");
+        assert_eq!((refused.status, refused.value("retry-after")), (503, Some("1")), "{}", refused.text());
+        assert_eq!(authority.seen().len(), asked, "asked again");
+    }
+    assert!(f.upstream.seen().is_empty());
+}
+
+#[test]
 fn an_authority_that_is_down_or_slow_is_not_waited_for_long() {
     let f = asking(
         "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://127.0.0.1:1/x\"\nany_audience = true",
