@@ -9,12 +9,13 @@
 
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+use gateway::login::store::{Answer, Digest, Kept, Once, SessionStore, StoreFault, Whose};
 use idp::Entropy as _;
 use store::login_sessions::{
-    BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSession, LoginSessionsOf,
-    ReleaseLoginSession, ReplaceLoginSession,
+    BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, EndLoginSessionsOnce,
+    LoginSession, LoginSessionsOf, ReleaseLoginSession, ReplaceLoginSession,
 };
+use store::seen::UseOnce;
 use store::{Change, Epoch, OpenError, Store, StoreError};
 use tokio::runtime::Handle;
 
@@ -133,13 +134,16 @@ impl SessionStore for Sessions {
         self.write(EndLoginSession { id: store::Digest(id) })
     }
 
-    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
+    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
         let of = match whose {
             Whose::Sid(sid) => LoginSessionsOf::Sid(store::Digest(sid)),
             Whose::Subject(subject) => LoginSessionsOf::Subject(store::Digest(subject)),
         };
-        let ended = self.write(EndLoginSessions { of, began });
-        Box::pin(async move { Ok(ended.await?.into_iter().map(|id| id.0).collect()) })
+        let ended = self.write(EndLoginSessionsOnce {
+            once: UseOnce { digest: store::Digest(once.name), until: once.until },
+            end: EndLoginSessions { of, began },
+        });
+        Box::pin(async move { Ok(ended.await?.map(|ended| ended.into_iter().map(|id| id.0).collect())) })
     }
 
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
@@ -205,13 +209,20 @@ mod tests {
         assert!(sessions.remove(id).await.unwrap().is_some());
         assert!(sessions.remove(id).await.unwrap().is_none());
         let before = Timestamp::from_millis(NOW.as_millis() - 1);
-        assert_eq!(sessions.remove_of(Whose::Sid([b'p'; 32]), before).await.unwrap(), Vec::<Digest>::new());
-        let mut ended = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW).await.unwrap();
+        let once = |name: u8| Once { name: [name; 32], until: NOW.plus(MINUTE) };
+        let nobody = sessions.remove_of(Whose::Sid([b'p'; 32]), before, once(1)).await.unwrap();
+        assert_eq!(nobody, Some(vec![]));
+        let again = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW, once(1)).await.unwrap();
+        assert_eq!(again, None, "under the same name, though it would end more");
+        let ended = sessions.remove_of(Whose::Sid([b'p'; 32]), NOW, once(2)).await.unwrap();
+        let mut ended = ended.unwrap();
         ended.sort_unstable();
         assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
-        assert_eq!(sessions.remove_of(Whose::Subject([b't'; 32]), NOW).await.unwrap(), [[2; 32]]);
+        let ended = sessions.remove_of(Whose::Subject([b't'; 32]), NOW, once(3)).await.unwrap();
+        assert_eq!(ended, Some(vec![[2; 32]]));
         sessions.insert(kept(6)).await.unwrap();
         assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);
+        assert_eq!(sessions.sweep(NOW.plus(MINUTE)).await.unwrap(), 3, "names that nobody can use again");
         assert_eq!(sessions.sweep(NOW.plus(MINUTE * 60)).await.unwrap(), 1);
     }
 

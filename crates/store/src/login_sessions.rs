@@ -18,6 +18,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
+use crate::seen::UseOnce;
 use crate::store::Store;
 use crate::sweep;
 use crate::value::{Digest, millis, number, timestamp};
@@ -97,7 +98,11 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
-        sweep::steps(self.writers(), self.dialect(), sweep::LOGIN_SESSIONS, millis(now)).await
+        let mut swept = 0;
+        for table in sweep::OF_LOGINS {
+            swept += sweep::steps(self.writers(), self.dialect(), table, millis(now)).await?;
+        }
+        Ok(swept)
     }
 }
 
@@ -304,5 +309,30 @@ impl Change for EndLoginSessions {
 
     fn happened(output: &Self::Output) -> bool {
         !output.is_empty()
+    }
+}
+
+/// The same, unless it was done before under this name.
+#[derive(Debug, Clone)]
+pub struct EndLoginSessionsOnce {
+    /// What it is called.
+    pub once: UseOnce,
+    /// What is ended.
+    pub end: EndLoginSessions,
+}
+
+impl Change for EndLoginSessionsOnce {
+    /// `None`: it was done before.
+    type Output = Option<Vec<Digest>>;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<Self::Output, StoreError> {
+        if !self.once.apply(tx).await? {
+            return Ok(None);
+        }
+        self.end.apply(tx).await.map(Some)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        output.is_some()
     }
 }

@@ -44,15 +44,17 @@ const KEPT: &str = " AND NOT EXISTS \
      AND NOT EXISTS (SELECT 1 FROM codes c WHERE c.family_id = families.id)";
 
 type Table = (&'static str, &'static str, &'static str, &'static str);
+const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
+const SEEN: Table = ("seen", "digest", "expires_at", ALWAYS);
 /// Those of a gateway, which has no more to sweep when the database is its own.
-pub(crate) const LOGIN_SESSIONS: Table = ("login_sessions", "id", "ends", ALWAYS);
+pub(crate) const OF_LOGINS: [Table; 2] = [LOGIN_SESSIONS, SEEN];
 /// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
 /// they belong to, and sessions too.
 const TABLES: [Table; 11] = [
     ("codes", "digest", "kept_until", ALWAYS),
     ("device_codes", "digest", "kept_until", ALWAYS),
     ("pushed_requests", "digest", "expires_at", ALWAYS),
-    ("seen", "digest", "expires_at", ALWAYS),
+    SEEN,
     ("deliveries", "id", "expires_at", ALWAYS),
     ("access_tokens", "digest", "expires_at", ALWAYS),
     ("refresh_tokens", "digest", "expires_at", ALWAYS),

@@ -32,7 +32,7 @@ pub(crate) struct Attempt {
     /// Random; one is used once.
     #[serde(rename = "i")]
     id: String,
-    /// When it began, in seconds.
+    /// When it began, in milliseconds.
     #[serde(rename = "t")]
     began: u64,
     /// At which provider, by name.
@@ -99,7 +99,7 @@ impl Attempt {
         let id = random_text::<16>(random)?;
         Ok(Self {
             id,
-            began: now.as_secs(),
+            began: now.as_millis(),
             provider: provider.to_owned(),
             binding: binding.to_owned(),
             target,
@@ -137,9 +137,14 @@ impl Attempt {
         Some((attempt, proofs))
     }
 
+    /// When it began.
+    pub(crate) fn began(&self) -> Timestamp {
+        Timestamp::from_millis(self.began)
+    }
+
     /// Whether it took too long.
     pub(crate) fn is_over(&self, now: Timestamp) -> bool {
-        now >= Timestamp::from_secs(self.began).plus(PATIENCE)
+        now >= self.began().plus(PATIENCE)
     }
 }
 

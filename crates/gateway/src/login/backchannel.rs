@@ -1,9 +1,9 @@
 //! A provider says that somebody logged out there (`OpenID` Connect Back-Channel Logout 1.0).
 //!
 //! Owns: judging the message, and ending what it means. A message that is not good is 400, and no session ends; one that was
-//! good before is 400 as well. What somebody begins
-//! after it was made, at another session of the provider's, is not meant: so a message that is held back and delivered later, by
-//! whomever, ends nothing that somebody has begun since.
+//! good before is 400 as well, at every process that keeps its sessions in the same store. What somebody begins
+//! after it was made or received, at another session of the provider's, is not meant: so a message that is held back and delivered later, by
+//! whomever, ends nothing that somebody has begun since, and whoever was logged out may log in again at once.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,9 +17,10 @@ use parking_lot::Mutex;
 
 use super::Login;
 use super::call::Call;
-use super::provider::{CLOCK_SKEW, ProviderFault};
-use super::session::{sid_of, subject_of};
-use super::store::Whose;
+use super::ended::Logout;
+use super::provider::{CLOCK_SKEW, Provider, ProviderFault, TokenKind};
+use super::session::{logout_of, sid_of, subject_of};
+use super::store::{Once, Whose};
 use crate::answer::Answer;
 use crate::config::LoginKind;
 use crate::labels::Outcome;
@@ -56,8 +57,10 @@ impl Refused {
             Self::Form
             | Self::Stranger
             | Self::Replayed
-            // However often it is sent, it gets no younger.
-            | Self::Provider(ProviderFault::Token(TokenError::Expired)) => false,
+            // However often it is sent, it gets no younger; and one of the future may be of any time.
+            | Self::Provider(ProviderFault::Token(
+                TokenError::Expired | TokenError::NotYetValid | TokenError::InFuture(_),
+            )) => false,
             Self::Provider(fault) => !fault.is_final(),
             Self::Later(_) => true,
         }
@@ -66,7 +69,7 @@ impl Refused {
 
 /// What a logout token is about, taken out of it.
 struct Meant {
-    whose: Vec<Whose>,
+    whose: Whose,
     jti: Box<str>,
     issued: Timestamp,
     expires: Timestamp,
@@ -115,21 +118,17 @@ impl Login {
         for provider in self.providers.iter().filter(|provider| is_his(&provider.config.kind)) {
             let name = &*provider.config.name;
             let meant = provider
-                .with_signed(&token, |signed, expected, now| {
+                .with_signed(TokenKind::Logout, &token, |signed, expected, now| {
                     let token = logout_token(signed, expected, now)?;
                     let sid = token.sid.map(|sid| Whose::Sid(sid_of(name, sid)));
                     let subject = token.subject.map(|subject| Whose::Subject(subject_of(name, subject)));
-                    Ok(Meant {
-                        // With both, it is that one session of theirs (§2.4).
-                        whose: sid.or(subject).into_iter().collect(),
-                        jti: token.jti.into(),
-                        issued: token.issued,
-                        expires: token.expires,
-                    })
+                    // With both, it is that one session of theirs (§2.4); one of the two is there.
+                    let whose = sid.or(subject).ok_or(TokenError::NotALogoutToken("sub"))?;
+                    Ok(Meant { whose, jti: token.jti.into(), issued: token.issued, expires: token.expires })
                 })
                 .await;
             match meant {
-                Ok(meant) => return self.end_meant(name, &meant).await,
+                Ok(meant) => return self.end_meant(provider, &meant).await,
                 Err(ProviderFault::Token(TokenError::WrongAudience)) => {}
                 Err(fault) => refused = fault.into(),
             }
@@ -137,29 +136,41 @@ impl Login {
         Err(refused)
     }
 
-    async fn end_meant(&self, provider: &str, meant: &Meant) -> Result<usize, Refused> {
+    async fn end_meant(&self, provider: &Provider, meant: &Meant) -> Result<usize, Refused> {
         let now = self.surroundings.clock.now().wall;
-        self.shared.logouts.take(provider, meant, now)?;
+        let name = &*provider.config.name;
+        self.shared.logouts.take(name, meant, now)?;
         let until = self.believed_until(now.plus(self.config.lifetime), now);
-        let mut sessions = 0;
-        for whose in &meant.whose {
-            let began = match whose {
-                // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
-                Whose::Sid(_) => Timestamp::MAX,
-                // Its clock may be behind, and tells whole seconds.
-                Whose::Subject(_) => meant.issued.plus(CLOCK_SKEW),
-            };
-            self.shared.ended.end_of(*whose, began, now, until);
-            if let Some(store) = &self.store {
-                let ended = store.remove_of(*whose, began).await.map_err(|fault| {
-                    // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
-                    self.shared.logouts.forget(provider, &meant.jti);
-                    Refused::Later(fault.to_string())
-                })?;
-                sessions += ended.len();
+        let logout = match meant.whose {
+            // A session of the provider's that ended does not begin again: one that is only just coming back is meant.
+            Whose::Sid(_) => Logout::WHOLE,
+            // Its clock may be behind ours, and tells whole seconds.
+            Whose::Subject(_) => {
+                Logout { began: meant.issued.plus(CLOCK_SKEW).min(now), issued: meant.issued }
+            }
+        };
+        let end_here = || self.shared.ended.end_of(meant.whose, logout, now, until);
+        let Some(store) = &self.store else {
+            end_here();
+            return Ok(0);
+        };
+        let once = Once { name: logout_of(&provider.binding, &meant.jti), until: meant.expires };
+        // A session that is kept meanwhile is either ended in the store, or finds the end in the list.
+        let _alone = self.shared.beginning.write().await;
+        match store.remove_of(meant.whose, logout.began, once).await {
+            Ok(Some(ended)) => {
+                end_here();
+                Ok(ended.len())
+            }
+            // Another process did, and who has logged in again since is not meant.
+            Ok(None) => Err(Refused::Replayed),
+            Err(fault) => {
+                // Here it is over; where the store is asked it is not yet, so the provider has to say it again.
+                end_here();
+                self.shared.logouts.forget(name, &meant.jti);
+                Err(Refused::Later(fault.to_string()))
             }
         }
-        Ok(sessions)
     }
 }
 

@@ -48,10 +48,36 @@ struct List {
 
 #[derive(Clone, Copy)]
 struct Entry {
-    /// What began later is not meant.
-    began: Timestamp,
+    logout: Logout,
     /// Nobody can believe in it from here on.
     until: Timestamp,
+}
+
+/// Which sessions an end means, of those that bear its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Logout {
+    /// What began later is not meant, by our clock.
+    pub(crate) began: Timestamp,
+    /// Nor is a login that was under way, if its ID token was made later, by the provider's clock.
+    pub(crate) issued: Timestamp,
+}
+
+impl Logout {
+    /// All of them, whenever they begin.
+    pub(crate) const WHOLE: Self = Self { began: Timestamp::MAX, issued: Timestamp::MAX };
+
+    /// Both.
+    fn and(self, other: Self) -> Self {
+        Self { began: self.began.max(other.began), issued: self.issued.max(other.issued) }
+    }
+}
+
+impl List {
+    /// Whether one of the ends that bear a name of this session means it.
+    fn meant(&self, marks: &Marks, means: impl Fn(Logout) -> bool) -> bool {
+        let mut names = [Some(&marks.id), Some(&marks.subject), marks.sid.as_ref()].into_iter().flatten();
+        names.any(|name| self.entries.get(name).is_some_and(|entry| means(entry.logout)))
+    }
 }
 
 impl Default for Ended {
@@ -71,23 +97,26 @@ impl Ended {
             return false;
         }
         let list = self.list.read();
-        let meant =
-            |digest: &Digest| list.entries.get(digest).is_some_and(|entry| marks.began <= entry.began);
         list.floor.is_some_and(|floor| marks.began < floor)
-            || meant(&marks.id)
-            || meant(&marks.subject)
-            || marks.sid.as_ref().is_some_and(meant)
+            || list.meant(marks, |logout| marks.began <= logout.began)
+    }
+
+    /// Whether a session that begins now is over already: its holder was sent to log in before an end was heard of, and came back with an
+    /// ID token that was `issued` no later than the end.
+    pub(crate) fn holds_begun(&self, marks: &Marks, sent: Timestamp, issued: Timestamp) -> bool {
+        let on_its_way = |logout: Logout| sent <= logout.began && issued <= logout.issued;
+        self.holds(marks) || self.list.read().meant(marks, on_its_way)
     }
 
     /// One session is over. Nobody can believe in it from `until` on.
     pub(crate) fn end(&self, id: Digest, now: Timestamp, until: Timestamp) {
-        self.put(id, Entry { began: Timestamp::MAX, until }, now);
+        self.put(id, Entry { logout: Logout::WHOLE, until }, now);
     }
 
-    /// All of somebody's are over that began at this time or before.
-    pub(crate) fn end_of(&self, whose: Whose, began: Timestamp, now: Timestamp, until: Timestamp) {
+    /// All of somebody's are over that are meant.
+    pub(crate) fn end_of(&self, whose: Whose, logout: Logout, now: Timestamp, until: Timestamp) {
         let (Whose::Sid(digest) | Whose::Subject(digest)) = whose;
-        self.put(digest, Entry { began, until }, now);
+        self.put(digest, Entry { logout, until }, now);
     }
 
     fn put(&self, digest: Digest, entry: Entry, now: Timestamp) {
@@ -104,7 +133,7 @@ impl Ended {
             }
         }
         let held = list.entries.entry(digest).or_insert(entry);
-        held.began = held.began.max(entry.began);
+        held.logout = held.logout.and(entry.logout);
         held.until = held.until.max(entry.until);
         self.count.store(list.entries.len() + usize::from(list.floor.is_some()), Ordering::Release);
     }
@@ -129,6 +158,10 @@ mod tests {
     const NOW: Timestamp = Timestamp::from_secs(1000);
     const LATER: Timestamp = Timestamp::from_secs(2000);
 
+    fn until(time: Timestamp) -> Logout {
+        Logout { began: time, issued: time }
+    }
+
     fn marks(id: u8, subject: u8, sid: Option<u8>, began: u64) -> Marks {
         let digest = |n: u8| [n; 32];
         Marks {
@@ -147,11 +180,11 @@ mod tests {
         ended.end([1; 32], NOW, LATER);
         assert!(ended.holds(&session));
         assert!(!ended.holds(&marks(4, 2, Some(3), 900)), "another of the same person");
-        ended.end_of(Whose::Sid([3; 32]), NOW, NOW, LATER);
+        ended.end_of(Whose::Sid([3; 32]), until(NOW), NOW, LATER);
         assert!(ended.holds(&marks(4, 2, Some(3), 1000)));
         assert!(!ended.holds(&marks(4, 2, Some(3), 1001)), "began after the logout");
         assert!(!ended.holds(&marks(4, 2, None, 900)));
-        ended.end_of(Whose::Subject([2; 32]), NOW, NOW, LATER);
+        ended.end_of(Whose::Subject([2; 32]), until(NOW), NOW, LATER);
         assert!(ended.holds(&marks(4, 2, None, 900)));
         assert!(!ended.holds(&marks(4, 5, None, 900)));
     }
@@ -159,10 +192,28 @@ mod tests {
     #[test]
     fn a_later_end_counts_for_more_and_an_earlier_one_takes_nothing_back() {
         let ended = Ended::default();
-        ended.end_of(Whose::Subject([2; 32]), LATER, NOW, LATER);
-        ended.end_of(Whose::Subject([2; 32]), NOW, NOW, NOW);
+        ended.end_of(Whose::Subject([2; 32]), until(LATER), NOW, LATER);
+        ended.end_of(Whose::Subject([2; 32]), until(NOW), NOW, NOW);
         ended.sweep(NOW);
         assert!(ended.holds(&marks(1, 2, None, 1500)));
+    }
+
+    #[test]
+    fn a_login_that_was_under_way_is_over_unless_it_was_confirmed_later() {
+        let ended = Ended::default();
+        ended.end_of(Whose::Subject([2; 32]), until(NOW), NOW, LATER);
+        let session = marks(1, 2, None, 1001);
+        let at = Timestamp::from_secs;
+        assert!(!ended.holds(&session));
+        assert!(ended.holds_begun(&session, at(999), at(1000)), "sent before, and confirmed before");
+        assert!(!ended.holds_begun(&session, at(999), at(1001)), "the provider has seen them since");
+        assert!(!ended.holds_begun(&session, at(1001), at(1000)), "sent since");
+        assert!(!ended.holds_begun(&marks(1, 5, None, 1001), at(999), at(999)), "somebody else");
+        ended.end_of(Whose::Sid([3; 32]), Logout::WHOLE, NOW, LATER);
+        assert!(
+            ended.holds_begun(&marks(1, 5, Some(3), 1001), at(1001), at(1001)),
+            "that never begins again"
+        );
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl Login {
             Err(fault) => return self.failed(provider, &fault, &again),
         };
         let subject = subject_of(&provider.config.name, &told.subject);
-        match self.begin(call.origin, provider, told).await {
+        match self.begin(call.origin, provider, told, attempt.began()).await {
             Ok(cookie) => {
                 self.end_another_s(call.origin, call.session.as_deref(), &subject).await;
                 self.shared.counts.logins.fetch_add(1, Relaxed);

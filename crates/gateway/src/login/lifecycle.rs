@@ -24,12 +24,13 @@ pub(super) enum BeginFault {
 }
 
 impl Login {
-    /// Begins a session; gives the `Set-Cookie` for it.
+    /// Begins a session of somebody who was `sent` to log in at that time; gives the `Set-Cookie` for it.
     pub(super) async fn begin(
         &self,
         origin: usize,
         provider: &Provider,
         told: Told,
+        sent: Timestamp,
     ) -> Result<String, BeginFault> {
         let now = self.surroundings.clock.now().wall;
         let (fresh, expires) = self.times(told.lasts, now);
@@ -58,7 +59,7 @@ impl Login {
         // The provider may have said so while its tokens were on their way; with a store it is looked after they are kept, where whoever is
         // told later finds them.
         let Some(store) = &self.store else {
-            if self.shared.ended.holds(&session.marks()) {
+            if self.shared.ended.holds_begun(&session.marks(), sent, issued) {
                 self.forget(provider, &session).await;
                 return Err(BeginFault::Ended);
             }
@@ -75,8 +76,12 @@ impl Login {
         let content = session.content(&self.config.keys, &place.text, &id, &self.random)?;
         let ends = session.ends(&self.config);
         let (subject, sid, began) = (marks.subject, marks.sid, marks.began);
-        store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
-        if self.shared.ended.holds(&session.marks()) {
+        let is_over = {
+            let _not_during_a_logout = self.shared.beginning.read().await;
+            store.insert(Kept { id, subject, sid, began, ends, version: 0, content }).await?;
+            self.shared.ended.holds_begun(&session.marks(), sent, issued)
+        };
+        if is_over {
             store.remove(id).await?;
             self.forget(provider, &session).await;
             return Err(BeginFault::Ended);
@@ -130,7 +135,7 @@ impl Login {
     }
 
     /// From now on it is over here.
-    fn mark(&self, session: &Session, now: Timestamp) {
+    pub(super) fn mark(&self, session: &Session, now: Timestamp) {
         let until = self.believed_until(session.ends(&self.config), now);
         self.shared.ended.end(session.marks().id, now, until);
     }

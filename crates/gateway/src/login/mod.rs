@@ -115,6 +115,8 @@ struct Shared {
     ended: Arc<Ended>,
     used: Used,
     logouts: Seen,
+    /// Shared by those who keep a session and then look whether it has ended; a provider's logout has it alone.
+    beginning: tokio::sync::RwLock<()>,
     renewals: Renewals,
     counts: Counts,
     told: Told,

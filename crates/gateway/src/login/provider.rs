@@ -12,13 +12,14 @@ use std::time::Duration;
 use auth::time::Timestamp;
 use auth::token::id_token::{self, Expected};
 use auth::token::json::{Document, Number, Value};
-use auth::token::{TokenError, jwt};
+use auth::token::{AlgorithmSet, TokenError, jwt};
 use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Request, StatusCode};
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -57,6 +58,8 @@ const OF_THE_TOKEN: [&str; 16] = [
     "session_state",
     "read_at",
 ];
+/// What a session ends of.
+const ANOTHER: &str = "it speaks of somebody else than before";
 /// Where `OpenShift` tells who a token's holder is.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
 /// Where whoever may ends anybody's token.
@@ -110,7 +113,8 @@ impl ProviderFault {
                 TokenError::UnknownKey
                 | TokenError::KeyMismatch
                 | TokenError::Expired
-                | TokenError::NotYetValid,
+                | TokenError::NotYetValid
+                | TokenError::InFuture(_),
             )
             | Self::Call { .. }
             | Self::Unclear { .. }
@@ -177,6 +181,17 @@ pub(crate) struct Provider {
     keys: Option<Arc<KeyStore>>,
     clock: Arc<dyn Clock>,
     metadata: tokio::sync::Mutex<Held>,
+    /// What its ID tokens for us were signed with.
+    signs_with: Mutex<AlgorithmSet>,
+}
+
+/// What a provider signs for its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TokenKind {
+    /// An ID token.
+    Id,
+    /// A logout token.
+    Logout,
 }
 
 #[derive(Clone, Default)]
@@ -206,6 +221,7 @@ impl Provider {
         // What was good before a reload is the last good one after it.
         let earlier = earlier.filter(|e| e.binding == binding);
         let held = earlier.and_then(|e| e.metadata.try_lock().ok().map(|held| held.clone()));
+        let signs_with = earlier.map_or(AlgorithmSet::EMPTY, |e| *e.signs_with.lock());
         Self {
             config: config.clone(),
             binding,
@@ -214,6 +230,17 @@ impl Provider {
             keys,
             clock,
             metadata: tokio::sync::Mutex::new(held.unwrap_or_default()),
+            signs_with: Mutex::new(signs_with),
+        }
+    }
+
+    /// What a token of a kind may be signed with, of the `accepted` algorithms. Logout tokens have those of the client's ID tokens (OpenID
+    /// Connect Back-Channel Logout 1.0 §2.6); which these are, the first ID token tells.
+    fn algorithms(&self, kind: TokenKind, accepted: AlgorithmSet) -> AlgorithmSet {
+        let seen = *self.signs_with.lock();
+        match kind {
+            TokenKind::Logout if !seen.is_empty() => accepted.iter().filter(|a| seen.contains(*a)).collect(),
+            TokenKind::Logout | TokenKind::Id => accepted,
         }
     }
 
@@ -416,7 +443,7 @@ impl Provider {
             }
         };
         if before.is_some_and(|before| before.subject != told.subject) {
-            return Err(ProviderFault::Person("it speaks of somebody else than before".to_owned()));
+            return Err(ProviderFault::Person(ANOTHER.to_owned()));
         }
         told.sid = told.sid.or_else(|| before.and_then(|before| before.sid.clone()));
         super::session::identity(&self.config, &told.claims, told.more.as_deref())
@@ -433,7 +460,15 @@ impl Provider {
         before: Option<&Session>,
     ) -> Result<Told, ProviderFault> {
         let (mut claims, subject, sid) = match (&tokens.id_token, before) {
-            (Some(id_token), _) => self.verified(id_token, nonce).await?,
+            (Some(id_token), _) => {
+                let told = self.verified(id_token, nonce).await?;
+                // Before anybody else is asked: whose tokens these are is known already (OpenID Connect Core 1.0 §12.2). Issuer and
+                // client were compared with those that the session is bound to.
+                if before.is_some_and(|before| before.subject != told.1) {
+                    return Err(ProviderFault::Person(ANOTHER.to_owned()));
+                }
+                told
+            }
             // A refresh need not bring another (OpenID Connect Core 1.0 §12.2).
             (None, Some(before)) => {
                 let claims = serde_json::from_str(&before.claims).unwrap_or_default();
@@ -488,7 +523,7 @@ impl Provider {
         nonce: Option<&str>,
     ) -> Result<(serde_json::Map<String, serde_json::Value>, String, Option<String>), ProviderFault> {
         let (subject, sid) = self
-            .with_signed(token, |signed, expected, now| {
+            .with_signed(TokenKind::Id, token, |signed, expected, now| {
                 let token = id_token::id_token(signed, expected, nonce, now)?;
                 Ok((token.subject.to_owned(), token.sid.map(str::to_owned)))
             })
@@ -502,6 +537,7 @@ impl Provider {
     /// Has a token judged whose signature is this provider's; fetches its keys when they may have changed.
     pub(crate) async fn with_signed<T>(
         &self,
+        kind: TokenKind,
         token: &str,
         judge: impl Fn(jwt::Signed<'_>, &Expected<'_>, Timestamp) -> Result<T, TokenError>,
     ) -> Result<T, ProviderFault> {
@@ -511,14 +547,21 @@ impl Provider {
         };
         let expected = Expected { issuer, client_id: &self.config.client_id, clock_skew: CLOCK_SKEW };
         let unverified = jwt::parse(token.as_bytes()).map_err(ProviderFault::Token)?;
+        let algorithms = self.algorithms(kind, *algorithms);
         let mut seen = 0;
         loop {
             let now: Now = self.clock.now();
             let error = match keys.current(now) {
                 Some(held) => {
-                    let signed = unverified.signed(*algorithms, &held.set);
+                    let signed = unverified.signed(algorithms, &held.set);
                     match signed.and_then(|signed| judge(signed, &expected, now.wall)) {
-                        Ok(told) => return Ok(told),
+                        Ok(told) => {
+                            if kind == TokenKind::Id {
+                                let mut seen = self.signs_with.lock();
+                                *seen = seen.with(unverified.algorithm());
+                            }
+                            return Ok(told);
+                        }
                         Err(error) if held.attempt > seen && unverified.may_pass_newer_keys(&error) => {
                             seen = held.attempt;
                             Some(error)

@@ -13,7 +13,7 @@ use auth::time::Timestamp;
 use parking_lot::Mutex;
 
 use super::find::{Found, sealed};
-use super::provider::{Provider, Told};
+use super::provider::{Provider, ProviderFault, Told};
 use super::session::Session;
 use super::store::SessionStore;
 use super::{Login, Rejected};
@@ -57,6 +57,10 @@ impl Login {
             Err(fault) if fault.is_final() => {
                 counts.renewal_refused.fetch_add(1, Relaxed);
                 tracing::debug!(provider = &*provider.config.name, %fault, "a session is over");
+                if matches!(fault, ProviderFault::Person(_)) {
+                    // Whatever the provider says next of whoever has this cookie: it is not who logged in.
+                    self.mark(session, now);
+                }
                 Err(Rejected::Over)
             }
             Err(fault) => {

@@ -266,6 +266,11 @@ pub(crate) fn sid_of(provider: &str, sid: &str) -> Digest {
     named(&["sid", provider, sid])
 }
 
+/// What a logout token is known by, of the provider that is bound so.
+pub(crate) fn logout_of(binding: &str, jti: &str) -> Digest {
+    named(&["logout", binding, jti])
+}
+
 /// What a session is kept under whose browser holds this.
 pub(crate) fn kept_as(cookie: &[u8]) -> Digest {
     let mut out = [0; 32];
@@ -368,7 +373,13 @@ mod tests {
 
     #[test]
     fn names_of_different_things_differ() {
-        let names = [subject_of("a", "bc"), subject_of("ab", "c"), sid_of("a", "bc"), kept_as(b"abc")];
+        let names = [
+            subject_of("a", "bc"),
+            subject_of("ab", "c"),
+            sid_of("a", "bc"),
+            logout_of("a", "bc"),
+            kept_as(b"abc"),
+        ];
         for (at, name) in names.iter().enumerate() {
             assert!(!names[..at].contains(name));
         }

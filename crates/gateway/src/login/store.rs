@@ -57,6 +57,15 @@ pub enum Whose {
     Subject(Digest),
 }
 
+/// What may be done once, by whoever shares the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Once {
+    /// What that is called.
+    pub name: Digest,
+    /// Until when it could be tried again.
+    pub until: Timestamp,
+}
+
 /// Keeps sessions. Every change is durable when it has been answered.
 pub trait SessionStore: Send + Sync {
     /// Keeps a new one. Its `id` is random: there is none of that name yet.
@@ -79,10 +88,11 @@ pub trait SessionStore: Send + Sync {
     /// Ends it, and gives back its content as it was last. `None`: there was none.
     fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>>;
 
-    /// Ends all of somebody that began at this time or before, and says which.
-    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>>;
+    /// Ends all of somebody that began at this time or before, and says which. `None`: that was done before under this name, and is not done
+    /// again. Nothing is ended without the name being noted, nor noted without the end.
+    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>>;
 
-    /// Forgets, some at a time, those that have ended by themselves; returns how many.
+    /// Forgets, some at a time, sessions that have ended by themselves, and what cannot be done again anyway; returns how many.
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64>;
 }
 
@@ -121,8 +131,8 @@ impl SessionStore for Bounded {
         within(CHANGED, self.0.remove(id))
     }
 
-    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
-        within(CHANGED, self.0.remove_of(whose, began))
+    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
+        within(CHANGED, self.0.remove_of(whose, began, once))
     }
 
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
@@ -162,7 +172,7 @@ mod tests {
         fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
             never()
         }
-        fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
+        fn remove_of(&self, _: Whose, _: Timestamp, _: Once) -> Answer<'_, Option<Vec<Digest>>> {
             never()
         }
         fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
@@ -183,7 +193,8 @@ mod tests {
         assert!(store.replace(id, 0, vec![]).await.is_err());
         assert!(store.release(id, 0).await.is_err());
         assert!(store.remove(id).await.is_err());
-        assert!(store.remove_of(Whose::Subject(id), now).await.is_err());
+        let once = Once { name: id, until: now };
+        assert!(store.remove_of(Whose::Subject(id), now, once).await.is_err());
         assert!(store.sweep(now).await.is_err());
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::login::store::{Answer, Digest, Kept, SessionStore, StoreFault, Whose};
+use gateway::login::store::{Answer, Digest, Kept, Once, SessionStore, StoreFault, Whose};
 use serde_json::json;
 
 use super::stage::{FORM, Stage, database};
@@ -47,7 +47,7 @@ impl SessionStore for Broken {
     fn remove(&self, _: Digest) -> Answer<'_, Option<Vec<u8>>> {
         self.answer()
     }
-    fn remove_of(&self, _: Whose, _: Timestamp) -> Answer<'_, Vec<Digest>> {
+    fn remove_of(&self, _: Whose, _: Timestamp, _: Once) -> Answer<'_, Option<Vec<Digest>>> {
         self.answer()
     }
     fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
@@ -80,8 +80,8 @@ impl SessionStore for Blinking {
     fn remove(&self, id: Digest) -> Answer<'_, Option<Vec<u8>>> {
         self.0.remove(id)
     }
-    fn remove_of(&self, whose: Whose, began: Timestamp) -> Answer<'_, Vec<Digest>> {
-        self.0.remove_of(whose, began)
+    fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
+        self.0.remove_of(whose, began, once)
     }
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
         self.0.sweep(now)

@@ -1,11 +1,16 @@
 //! Sessions that end: signed out of, ended by the provider, by themselves; and what is over stays so.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use auth::time::Timestamp;
+use auth::token::jws::SigningAlgorithm;
+use gateway::clock::ManualClock;
 use serde_json::json;
 
-use super::provider::parameters;
-use super::stage::{FORM, Stage, everywhere, setup};
+use super::provider::{Played, parameters};
+use super::stage::{FORM, Stage, database, everywhere, gateway, setup, start};
+use crate::dataplane::harness::now;
 
 #[test]
 fn logging_out_leaves_nothing_alive() {
@@ -125,6 +130,95 @@ fn a_session_ends_by_itself() {
 }
 
 #[test]
+fn a_refreshed_id_token_of_somebody_else_ends_the_session_before_anybody_is_asked() {
+    for sessions in [None, Some(database())] {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_secs(now())));
+        let provider = Played::new(&clock);
+        let mut setup = setup(&provider, "");
+        setup.more.push_str("\nuserinfo = true");
+        let stage = Stage { fixture: start(&setup, &clock, sessions), clock, provider };
+        let mut browser = stage.logged_in();
+        assert_eq!(browser.visit("/").status, 200);
+        let asked = {
+            let mut state = stage.provider.state();
+            state.subject = "mallory-id".into();
+            // Whatever it would say of the one or the other.
+            state.userinfo_ill = true;
+            state.userinfo_asked
+        };
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 302, "it speaks of somebody else");
+        assert_eq!(stage.provider.state().userinfo_asked, asked, "its userinfo is not asked for");
+        assert_eq!(stage.provider.state().living(), 0, "what it gave out is revoked");
+        // Nor is the session good again when it speaks of the right one.
+        stage.provider.state().subject = "alice-id".into();
+        stage.clock.advance(Duration::from_mins(6));
+        assert_eq!(browser.visit("/").status, 302);
+    }
+}
+
+#[test]
+fn a_message_is_good_once_at_all_processes_of_a_database() {
+    let sessions = database();
+    let stage = Stage::new("", Some(sessions.clone()));
+    let other = gateway(&stage.provider, &stage.clock, "", Some(sessions));
+    let mut alice = stage.logged_in();
+    let token = stage.provider.logout_token("logout+jwt", &json!({"sid": null, "sub": "alice-id"}));
+    let said = |address| {
+        let body = format!("logout_token={token}");
+        stage.browser().at(address).send("POST", "/oauth2/backchannel_logout", FORM, &body).status
+    };
+    assert_eq!(said(stage.fixture.address), 200);
+    assert_eq!(alice.visit("/").status, 302);
+    stage.clock.advance(Duration::from_secs(1));
+    let mut again = stage.logged_in();
+    assert_eq!([said(other.address), said(stage.fixture.address), said(other.address)], [400; 3]);
+    assert_eq!(again.visit("/").status, 200);
+    assert_eq!(again.at(other.address).visit("/").status, 200, "nor has it ended anything there");
+}
+
+#[test]
+fn a_message_is_signed_as_id_tokens_are() {
+    everywhere(|stage| {
+        let mut alice = stage.logged_in();
+        let said = |token: &str| {
+            let body = format!("logout_token={token}");
+            stage.browser().send("POST", "/oauth2/backchannel_logout", FORM, &body).status
+        };
+        // The provider has another key as well, which its ID tokens for this client are not signed with.
+        let other = stage.provider.logout_token_by(SigningAlgorithm::EdDsa);
+        // The keys are asked for anew ten seconds after they were asked for, at most.
+        stage.clock.advance(Duration::from_secs(11));
+        assert_eq!(said(&other), 400);
+        assert_eq!(alice.visit("/").status, 200);
+        assert_eq!(said(&stage.provider.logout_token("logout+jwt", &json!({}))), 200);
+        assert_eq!(alice.visit("/").status, 302);
+    });
+}
+
+#[test]
+fn who_was_logged_out_everywhere_logs_in_again_at_once() {
+    everywhere(|stage| {
+        let (mut alice, mut waiting) = (stage.logged_in(), stage.browser());
+        // Sent to the provider before, and back afterwards: by then it has forgotten them.
+        let location = waiting.go_to_provider("/");
+        let back = stage.provider.approve(&location);
+        let token = stage.provider.logout_token("logout+jwt", &json!({"sid": null, "sub": "alice-id"}));
+        let body = format!("logout_token={token}");
+        assert_eq!(stage.browser().send("POST", "/oauth2/backchannel_logout", FORM, &body).status, 200);
+        assert_eq!(alice.visit("/").status, 302);
+        let refused = waiting.back(&back);
+        assert_eq!((refused.status, waiting.session()), (403, None), "{}", refused.text());
+        // Within the very second.
+        stage.clock.advance(Duration::from_millis(1));
+        let mut again = stage.logged_in();
+        assert_eq!(again.visit("/").status, 200);
+        stage.clock.advance(Duration::from_mins(2));
+        assert_eq!(again.visit("/").status, 200, "nor later");
+    });
+}
+
+#[test]
 fn a_provider_logs_people_out() {
     everywhere(|stage| {
         let (mut alice, mut phone) = (stage.logged_in(), stage.browser());
@@ -148,6 +242,8 @@ fn a_provider_logs_people_out() {
             (json!({"jti": null}), "without a name"),
             (json!({"sid": null}), "about nobody"),
             (json!({"iat": "now"}), "without a time"),
+            (json!({"iat": now() + 3600, "exp": now() + 7200}), "of the future"),
+            (json!({"nbf": now() + 3600}), "good later"),
         ] {
             let refused = said(&token(bad));
             assert_eq!((refused.status, refused.value("cache-control")), (400, Some("no-store")), "{what}");

@@ -21,6 +21,8 @@ pub(crate) struct State {
     clock: Arc<ManualClock>,
     url: String,
     signer: Signer,
+    /// Further keys, which ID tokens are not signed with.
+    other_signers: Vec<Signer>,
     codes: HashMap<String, (String, String)>,
     refresh_tokens: HashSet<String>,
     made: usize,
@@ -38,6 +40,8 @@ pub(crate) struct State {
     pub(crate) ill: bool,
     /// Nor does its userinfo endpoint.
     pub(crate) userinfo_ill: bool,
+    /// How often that was asked.
+    pub(crate) userinfo_asked: usize,
     /// A refresh brings an ID token.
     pub(crate) id_tokens: bool,
     /// How long the token endpoint takes.
@@ -67,6 +71,7 @@ impl Played {
             clock: clock.clone(),
             url: String::new(),
             signer: Signer::generate(SigningAlgorithm::Es256).unwrap(),
+            other_signers: Vec::new(),
             codes: HashMap::new(),
             refresh_tokens: HashSet::new(),
             made: 0,
@@ -78,6 +83,7 @@ impl Played {
             padding: 0,
             ill: false,
             userinfo_ill: false,
+            userinfo_asked: 0,
             id_tokens: true,
             slow: Duration::ZERO,
             metadata: json!({}),
@@ -112,13 +118,28 @@ impl Played {
     /// A logout token, with other claims in the place of the usual; `null` takes one out.
     pub(crate) fn logout_token(&self, typ: &str, changes: &Value) -> String {
         let state = self.state();
-        let now = state.clock.now().wall.as_secs();
+        state.logout_token(&state.signer, typ, changes)
+    }
+
+    /// The same, signed with a new key of this algorithm, which the provider publishes as well.
+    pub(crate) fn logout_token_by(&self, algorithm: SigningAlgorithm) -> String {
+        let mut state = self.state();
+        let signer = Signer::generate(algorithm).unwrap();
+        let token = state.logout_token(&signer, "logout+jwt", &json!({}));
+        state.other_signers.push(signer);
+        token
+    }
+}
+
+impl State {
+    fn logout_token(&self, signer: &Signer, typ: &str, changes: &Value) -> String {
+        let now = self.clock.now().wall.as_secs();
         let mut claims = json!({
-            "iss": state.url, "aud": "gateway", "iat": now, "exp": now + 120, "jti": format!("jti-{now}"), "sid": "sid-1",
+            "iss": self.url, "aud": "gateway", "iat": now, "exp": now + 120, "jti": format!("jti-{now}"), "sid": "sid-1",
             "events": {"http://schemas.openid.net/event/backchannel-logout": {}},
         });
         change(&mut claims, changes);
-        state.signer.sign(&[("typ", typ)], &claims).unwrap()
+        signer.sign(&[("typ", typ)], &claims).unwrap()
     }
 }
 
@@ -187,6 +208,7 @@ impl State {
         let url = self.url.clone();
         let form = form(std::str::from_utf8(&seen.body).unwrap());
         let path = seen.line().split(' ').nth(1).unwrap().to_owned();
+        self.userinfo_asked += usize::from(path == "/userinfo");
         match path.as_str() {
             "/.well-known/openid-configuration" => {
                 let mut metadata = json!({
@@ -198,7 +220,10 @@ impl State {
                 change(&mut metadata, &self.metadata.clone());
                 (200, metadata)
             }
-            "/keys" => (200, serde_json::from_str(&public_jwks([&self.signer]).to_string()).unwrap()),
+            "/keys" => {
+                let all = [&self.signer].into_iter().chain(&self.other_signers);
+                (200, serde_json::from_str(&public_jwks(all).to_string()).unwrap())
+            }
             "/token" => {
                 // base64 of `gateway:secret`
                 assert_eq!(seen.values("authorization"), ["Basic Z2F0ZXdheTpzZWNyZXQ="]);
