@@ -98,6 +98,7 @@ impl Refusal {
         match why {
             Unfit::Revoked => Self::invalid_token(&TokenError::Revoked),
             Unfit::Unheard => Self::AuthUnavailable { retry_after: 1 },
+            Unfit::Expired => Self::Denied(Denial::Expired),
         }
     }
 }

@@ -437,6 +437,8 @@ pub struct Route {
     /// From the decision to forward a request to the last byte of its response; `None`: unbounded (streams).
     /// Default 60 s.
     pub request_timeout: Option<Duration>,
+    /// What becomes of an exchange that outlasts the token or certificate that let it in. Default: it is closed.
+    pub on_expiry: OnExpiry,
     /// Protocol switches allowed (`websocket`, …, lower case). Default: websocket.
     pub upgrades: Vec<Box<str>>,
     /// Origins beside the request's own whose pages may open a WebSocket with what a browser sends by itself (RFC 6454):
@@ -444,6 +446,15 @@ pub struct Route {
     pub websocket_origins: Vec<Box<str>>,
     /// Whether the upstream sees the client's `Host` instead of the endpoint's own. Default true.
     pub preserve_host: bool,
+}
+
+/// What becomes of an exchange that outlasts the token or certificate that let it in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnExpiry {
+    /// It is closed.
+    Close,
+    /// It goes on until the token is revoked.
+    Keep,
 }
 
 /// How the path changes on its way up. The result is canonicalised and authorized again.

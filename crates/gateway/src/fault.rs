@@ -59,6 +59,7 @@ impl Fault {
             Self::RequestTimeout => (Outcome::Timeout, "request_timeout"),
             Self::Unfit(Unfit::Revoked) => (Outcome::Unauthenticated, "revoked"),
             Self::Unfit(Unfit::Unheard) => (Outcome::AuthUnavailable, "authority_unavailable"),
+            Self::Unfit(Unfit::Expired) => (Outcome::Unauthenticated, "expired"),
         }
     }
 }

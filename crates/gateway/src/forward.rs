@@ -17,7 +17,7 @@ use crate::answer::Refusal;
 use crate::authenticate::Verified;
 use crate::authorizer::Allowed;
 use crate::buffer::borrow_vec;
-use crate::config::{Route, UpstreamProtocol};
+use crate::config::{OnExpiry, Route, UpstreamProtocol};
 use crate::deadline::Deadline;
 use crate::fault::Fault;
 use crate::http1::head::{Framing, HeadFault};
@@ -29,7 +29,7 @@ use crate::passage::Sieve;
 use crate::peer::Peer;
 use crate::record::Record;
 use crate::relay::{Progress, Relayed, Terms, relay};
-use crate::stay::may_be_sent;
+use crate::stay::{Expiry, may_be_sent};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::pool::{Lease, Link, Place, Pool};
 use crate::worker::{Running, Worker, access_token};
@@ -84,6 +84,10 @@ impl Outbound {
         };
         record.headers_removed = sieve.removed();
         let timeouts = &pool.config.timeouts;
+        let expiry = match route.on_expiry {
+            OnExpiry::Close => Expiry::new(record.ends(caller), &worker.clock),
+            OnExpiry::Keep => None,
+        };
         let terms = Terms {
             response_header: timeouts.response_header,
             upstream_stall: timeouts.stall,
@@ -101,6 +105,7 @@ impl Outbound {
                 .upgrade
                 .filter(|_| pool.config.protocol == UpstreamProtocol::Http1)
                 .map(Box::from),
+            expiry,
             running: running.clone(),
         };
         let head_request = permit.request().method() == "HEAD";
@@ -128,6 +133,7 @@ impl Outbound {
             until: None,
             body_bytes: None,
             offered: None,
+            expiry: None,
             running: running.clone(),
         };
         Ok(Self { pool, head, framing: Framing::Length(0), head_request: question.method == "HEAD", terms })
@@ -364,7 +370,7 @@ pub(crate) async fn exchange<D: Downstream>(
     record.let_through();
     let lease = match outbound.pool.lease_idle() {
         Some(lease) => Ok(lease),
-        None => awaited(&outbound.pool, false, record).await,
+        None => awaited(&outbound.pool, false, &outbound.terms, record).await,
     };
     let result = match lease {
         Ok(lease) => over(lease, place, outbound, down, deadline, record).await,
@@ -375,10 +381,10 @@ pub(crate) async fn exchange<D: Downstream>(
 }
 
 /// A connection that is waited for. What the request was let in by may have been taken back meanwhile.
-async fn awaited(pool: &Rc<Pool>, fresh: bool, record: &Record) -> Result<Lease, Refusal> {
+async fn awaited(pool: &Rc<Pool>, fresh: bool, terms: &Terms, record: &Record) -> Result<Lease, Refusal> {
     let lease = pool.lease(fresh).await.map_err(|e| unreachable(&e))?;
     // Boxed like what connects: it happens once per connection.
-    Box::pin(may_be_sent(record)).await.map_err(Refusal::unfit)?;
+    Box::pin(may_be_sent(record, terms.expiry.as_ref())).await.map_err(Refusal::unfit)?;
     Ok(lease)
 }
 
@@ -468,7 +474,7 @@ async fn over_http1<D: Downstream>(
         if stale && lease.reused && lease.http1().is_some_and(|c| !c.sent()) {
             // The peer closed while the connection rested. Not a byte was sent, so sending is not repeating.
             lease.retried();
-            let mut fresh = awaited(&pool, true, record).await?;
+            let mut fresh = awaited(&pool, true, terms, record).await?;
             if let (Some(new), Some(old)) = (fresh.http1(), lease.http1())
                 && new.take_over(old)
             {
@@ -508,13 +514,13 @@ async fn over_http2<D: Downstream>(
                 }
                 tracing::debug!(fault = ?relayed.fault, "upstream http/2 request was not processed");
                 lease.retried();
-                lease = awaited(&pool, true, record).await?;
+                lease = awaited(&pool, true, terms, record).await?;
             }
             // The connection was going away (GOAWAY) before the stream was opened: nothing was sent.
             Err(error) if lease.reused && std::mem::take(&mut retry) => {
                 tracing::debug!(%error, "upstream http/2 connection went away");
                 lease.retried();
-                lease = awaited(&pool, true, record).await?;
+                lease = awaited(&pool, true, terms, record).await?;
             }
             Err(error) => {
                 tracing::warn!(%error, "upstream http/2 request");

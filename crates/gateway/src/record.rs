@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use auth::request::Canonical;
+use auth::time::Timestamp;
 
 use crate::access_log::RequestProtocol;
 use crate::answer::Answer;
@@ -221,6 +222,14 @@ impl Record {
     /// Of what it was let in by, its credential and what authorizers said, all that may be taken back while it lasts.
     pub(crate) fn revocable(&self) -> impl Iterator<Item = &Revocable> {
         self.caller_revocable().chain(self.revocable_consents().map(|(_, revocable)| revocable))
+    }
+
+    /// When what lets it in ends by itself: the credential of its `caller`, and what authorizers say of whom they vouch for. A session has its
+    /// own way to end.
+    pub(crate) fn ends(&self, caller: Option<&Verified>) -> Timestamp {
+        let credential = caller.filter(|caller| caller.session.is_none());
+        let credential = credential.map_or(Timestamp::MAX, |caller| caller.facts.expires);
+        self.consents().filter_map(|consent| consent.said.ends()).fold(credential, Timestamp::min)
     }
 
     /// The session that it was let in by, if it was one: that may end while it lasts.

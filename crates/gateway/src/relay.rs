@@ -20,7 +20,7 @@ use crate::login::cookies::sets_ours;
 use crate::passage::is_offered;
 use crate::phases::Phase;
 use crate::record::Record;
-use crate::stay::Stay;
+use crate::stay::{Expiry, RestsOn, Stay};
 use crate::worker::Running;
 
 /// Interim responses one exchange may carry: enough for any real use, not enough to keep a client busy.
@@ -42,6 +42,8 @@ pub(crate) struct Terms {
     pub body_bytes: Option<u64>,
     /// Protocols that the request offers to switch to and the route allows (`Upgrade`).
     pub offered: Option<Box<[u8]>>,
+    /// When what the client was let in by ends; `None`: never, or the route keeps what is open.
+    pub expiry: Option<Expiry>,
     /// Which request trailers stay behind: trailers are fields, and are stripped like fields.
     pub running: Rc<Running>,
 }
@@ -82,7 +84,7 @@ pub(crate) async fn relay<D: Downstream, U: Upstream>(
     progress: &mut Progress,
     record: &mut Record,
 ) -> Relayed {
-    let stay = Stay::begin(record.revocable(), record.session(), deadline);
+    let stay = Stay::begin(record.revocable(), record.session(), terms.expiry.as_ref(), deadline);
     let mut relay = Relay {
         down,
         up,
@@ -153,8 +155,12 @@ impl<D: Downstream, U: Upstream> Relay<'_, D, U> {
             self.moved_at = self.deadline.millis_at(Duration::ZERO);
         }
         // What lasts is not for ever on the strength of its first moment.
-        let record = &self.record;
-        let rests_on = || (record.revocable().cloned().collect(), record.session().cloned());
+        let (record, terms) = (&self.record, self.terms);
+        let rests_on = || RestsOn {
+            revocable: record.revocable().cloned().collect(),
+            session: record.session().cloned(),
+            expiry: terms.expiry.clone(),
+        };
         let may_stay = self.stay.poll(cx, self.deadline, rests_on);
         may_stay.map_err(Fault::Unfit)?;
         self.poll_deadline(cx)

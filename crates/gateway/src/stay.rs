@@ -11,13 +11,19 @@
 //!
 //! A session is looked at as well, whoever its provider is; where it is kept in a store that others share, the store is asked as often as it is for
 //! requests.
+//!
+//! A token or certificate that has an end ends what it let in with it ([`Expiry`]), unless the route keeps that open. The wall clock tells,
+//! as for requests; it may be set, so it is looked at from time to time also where the end is far.
 
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use auth::time::Timestamp;
 use coherence::time::Boot;
 
+use crate::clock::CoarseClock;
 use crate::deadline::Deadline;
 use crate::followed::{Known, Revocable, Told, Unfit};
 use crate::login::lasting::Lasting;
@@ -27,6 +33,9 @@ use crate::record::Record;
 const LOOK: Duration = Duration::from_millis(500);
 /// For how long an answer is waited for when nothing is known any more. With a tick of the worker, half of the second that is promised.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// How often the wall clock is looked at where nothing but that can end it.
+const CLOCK_LOOK: Duration = Duration::from_secs(10);
 
 /// A question whether it is still good.
 type Asking<T> = Pin<Box<dyn Future<Output = T>>>;
@@ -41,10 +50,26 @@ pub(crate) struct Stay {
     grounds: Option<Box<Grounds>>,
 }
 
+/// What an exchange rests on.
+#[derive(Default)]
+pub(crate) struct RestsOn {
+    pub(crate) revocable: Vec<Revocable>,
+    pub(crate) session: Option<Lasting>,
+    pub(crate) expiry: Option<Expiry>,
+}
+
+/// When what somebody was let in by ends by itself.
+#[derive(Clone)]
+pub(crate) struct Expiry {
+    at: Timestamp,
+    clock: Rc<CoarseClock>,
+}
+
 /// All that somebody was let in by that may be over before they are gone.
 struct Grounds {
     revocable: Vec<Ground>,
     session: Option<Sitting>,
+    expiry: Option<Expiry>,
 }
 
 /// Something that somebody was let in by.
@@ -68,10 +93,11 @@ impl Stay {
     pub(crate) fn begin<'r>(
         grounds: impl Iterator<Item = &'r Revocable>,
         session: Option<&Lasting>,
+        expiry: Option<&Expiry>,
         deadline: &Deadline,
     ) -> Self {
         let until = grounds.map(Revocable::good_until).min();
-        let may_end = until.is_some() || session.is_some();
+        let may_end = until.is_some() || session.is_some() || expiry.is_some();
         let look_at = if may_end { deadline.millis_at(LOOK) } else { u64::MAX };
         Self { look_at, until: until.unwrap_or_default(), grounds: None }
     }
@@ -86,7 +112,7 @@ impl Stay {
         &mut self,
         cx: &mut Context<'_>,
         deadline: &Deadline,
-        rests_on: impl FnOnce() -> (Vec<Revocable>, Option<Lasting>),
+        rests_on: impl FnOnce() -> RestsOn,
     ) -> Result<(), Unfit> {
         // There is nothing to look at.
         if self.look_at == u64::MAX {
@@ -95,11 +121,7 @@ impl Stay {
         if deadline.millis_at(Duration::ZERO) >= self.look_at {
             let until = self.until;
             let grounds = self.grounds.get_or_insert_with(|| Grounds::new(rests_on(), until, deadline));
-            let mut next = LOOK;
-            for ground in &mut grounds.revocable {
-                next = next.min(ground.look()?);
-            }
-            grounds.session.as_mut().map_or(Ok(()), |session| session.look(deadline))?;
+            let next = grounds.look(deadline)?;
             self.look_at = deadline.millis_at(next.max(Duration::from_millis(1)));
         }
         self.grounds.as_mut().map_or(Ok(()), |grounds| grounds.poll(cx, deadline))
@@ -107,18 +129,41 @@ impl Stay {
 }
 
 impl Grounds {
-    fn new(
-        (revocable, session): (Vec<Revocable>, Option<Lasting>),
-        until: Boot,
-        deadline: &Deadline,
-    ) -> Box<Self> {
+    fn new(rests_on: RestsOn, until: Boot, deadline: &Deadline) -> Box<Self> {
+        let RestsOn { revocable, session, expiry } = rests_on;
         let revocable = revocable.into_iter().map(|one| Ground::new(one, until)).collect();
-        Box::new(Self { revocable, session: session.map(|session| Sitting::new(session, deadline)) })
+        Box::new(Self { revocable, session: session.map(|session| Sitting::new(session, deadline)), expiry })
+    }
+
+    /// By what is known here; when to look again.
+    fn look(&mut self, deadline: &Deadline) -> Result<Duration, Unfit> {
+        let mut next = if self.revocable.is_empty() && self.session.is_none() { CLOCK_LOOK } else { LOOK };
+        if let Some(expiry) = &self.expiry {
+            next = next.min(expiry.look()?);
+        }
+        for ground in &mut self.revocable {
+            next = next.min(ground.look()?);
+        }
+        self.session.as_mut().map_or(Ok(()), |session| session.look(deadline))?;
+        Ok(next)
     }
 
     fn poll(&mut self, cx: &mut Context<'_>, deadline: &Deadline) -> Result<(), Unfit> {
         self.revocable.iter_mut().try_for_each(|ground| ground.poll(cx))?;
         self.session.as_mut().map_or(Ok(()), |session| session.poll(cx, deadline))
+    }
+}
+
+impl Expiry {
+    /// Of what ends then; `None`: it has no end.
+    pub(crate) fn new(at: Timestamp, clock: &Rc<CoarseClock>) -> Option<Self> {
+        (at < Timestamp::MAX).then(|| Self { at, clock: clock.clone() })
+    }
+
+    /// How long it lasts, or that it is over.
+    fn look(&self) -> Result<Duration, Unfit> {
+        let left = self.at.since(self.clock.now().wall);
+        if left.is_zero() { Err(Unfit::Expired) } else { Ok(left) }
     }
 }
 
@@ -186,7 +231,7 @@ impl Sitting {
 
 /// Whether a request may still be sent after it had to wait: what it was let in by may have been taken back meanwhile, by somebody who
 /// was told since that it is admitted nowhere.
-pub(crate) async fn may_be_sent(record: &Record) -> Result<(), Unfit> {
+pub(crate) async fn may_be_sent(record: &Record, expiry: Option<&Expiry>) -> Result<(), Unfit> {
     for revocable in record.caller_revocable() {
         match revocable.told().await {
             Told::Good(_) => {}
@@ -203,6 +248,7 @@ pub(crate) async fn may_be_sent(record: &Record) -> Result<(), Unfit> {
             Told::Silent => return Err(Unfit::Unheard),
         }
     }
+    expiry.map_or(Ok(Duration::ZERO), Expiry::look)?;
     // While one of them was asked about, another may have been taken back.
     let is_denied = |revocable: &Revocable| matches!(revocable.known(), Known::Denied);
     let is_over = record.session().is_some_and(Lasting::is_over);
@@ -211,13 +257,14 @@ pub(crate) async fn may_be_sent(record: &Record) -> Result<(), Unfit> {
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
+    use std::sync::Arc;
     use std::task::Waker;
     use std::time::Instant;
 
     use coherence::Head;
 
     use super::*;
+    use crate::clock::ManualClock;
     use crate::deadline::{Deadlines, TICK};
     use crate::followed::tests::{EPOCH, Issuer, LEASE, Says};
 
@@ -225,6 +272,7 @@ mod tests {
     struct Lasting {
         stay: Stay,
         grounds: Vec<Revocable>,
+        expiry: Option<Expiry>,
         deadlines: Rc<Deadlines>,
         deadline: Deadline,
         origin: (Instant, tokio::time::Instant),
@@ -235,15 +283,25 @@ mod tests {
             let origin = (Instant::now(), tokio::time::Instant::now());
             let deadlines = Deadlines::new(origin.0);
             let deadline = deadlines.register();
-            let stay = Stay::begin(grounds.iter(), None, &deadline);
-            Self { stay, grounds: grounds.to_vec(), deadlines, deadline, origin }
+            let stay = Stay::begin(grounds.iter(), None, None, &deadline);
+            Self { stay, grounds: grounds.to_vec(), expiry: None, deadlines, deadline, origin }
+        }
+
+        /// The same by something that ends then.
+        fn expiring(at: Timestamp, clock: &Rc<CoarseClock>) -> Self {
+            let lasting = Self::begin(&[]);
+            let expiry = Expiry::new(at, clock);
+            let stay = Stay::begin([].iter(), None, expiry.as_ref(), &lasting.deadline);
+            Self { stay, expiry, ..lasting }
         }
 
         async fn tick(&mut self) -> Result<(), Unfit> {
             tokio::time::sleep(TICK).await;
             self.deadlines.set_now(self.origin.0 + self.origin.1.elapsed());
             let mut cx = Context::from_waker(Waker::noop());
-            self.stay.poll(&mut cx, &self.deadline, || (self.grounds.clone(), None))?;
+            let (revocable, expiry) = (self.grounds.clone(), self.expiry.clone());
+            let rests_on = || RestsOn { revocable, session: None, expiry };
+            self.stay.poll(&mut cx, &self.deadline, rests_on)?;
             assert!(
                 self.stay.look_at() > self.deadline.millis_at(Duration::ZERO),
                 "it would be taken for late"
@@ -328,5 +386,43 @@ mod tests {
         assert!(after < LEASE && why == Unfit::Revoked, "{after:?}");
         let mut lasting = Lasting::begin(&[]);
         assert_eq!((lasting.cut().await, lasting.stay.look_at()), (None, u64::MAX));
+    }
+
+    const THEN: Timestamp = Timestamp::from_secs(1_800_000_000);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_an_end_is_cut_with_it_and_not_before() {
+        for seconds in [0, 1, 20, 59] {
+            let source = Arc::new(ManualClock::new(THEN));
+            let clock = Rc::new(CoarseClock::new(source.clone()));
+            let mut lasting = Lasting::expiring(THEN.plus(Duration::from_secs(seconds)), &clock);
+            let began = tokio::time::Instant::now();
+            let why = loop {
+                // As the worker's ticker does.
+                source.advance(TICK);
+                clock.refresh();
+                if let Err(why) = lasting.tick().await {
+                    break why;
+                }
+            };
+            let after = began.elapsed();
+            assert_eq!(why, Unfit::Expired);
+            let end = Duration::from_secs(seconds);
+            assert!(end <= after && after < end + PROMISED, "{after:?} for one of {end:?}");
+        }
+        let clock = Rc::new(CoarseClock::new(Arc::new(ManualClock::new(THEN))));
+        assert!(Expiry::new(Timestamp::MAX, &clock).is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wall_clock_that_is_set_forward_is_noticed() {
+        let source = Arc::new(ManualClock::new(THEN));
+        let clock = Rc::new(CoarseClock::new(source.clone()));
+        let mut lasting = Lasting::expiring(THEN.plus(Duration::from_hours(1)), &clock);
+        assert_eq!(lasting.tick().await, Ok(()));
+        source.set_wall(THEN.plus(Duration::from_hours(2)));
+        clock.refresh();
+        let (after, why) = lasting.cut().await.expect("cut");
+        assert!(after <= CLOCK_LOOK + LOOK && why == Unfit::Expired, "{after:?}");
     }
 }

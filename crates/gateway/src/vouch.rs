@@ -5,7 +5,7 @@
 //! [`crate::ext_authz`]), the decision, forwarding: that is the other proxy's.
 //!
 //! A voucher is for one request, unless the configuration lets whoever asks keep it. Then it says for how long, on which fields it
-//! rests, and whose revocations end it.
+//! rests, and whose revocations end it. Kept or not, it says when the credential ends that it rests on.
 //!
 //! What a voucher does not set must not reach the service behind under our names either. A proxy that lets us say so is told
 //! what to remove; the others are given every name of ours, those without a value empty. Some put that in place of what the
@@ -19,12 +19,13 @@ use auth::decide::Permit;
 use auth::headers::{is_of_the_front, is_per_hop, is_same};
 use auth::policy::rule::Policy;
 use auth::request::Field;
+use auth::time::Timestamp;
 use coherence::statement::{self, Statement};
 
 use crate::answer::{Answer, Refusal};
 use crate::authenticate::Verified;
 use crate::clock::Now;
-use crate::config::{Asking, Config, Keeping, Route};
+use crate::config::{Asking, Config, Keeping, OnExpiry, Route};
 use crate::labels::Outcome;
 use crate::login::cookies::{is_cookie, without_ours};
 use crate::worker::{ACCESS_TOKEN, Running, access_token};
@@ -41,9 +42,15 @@ pub(crate) struct Voucher {
     pub(crate) caller: Option<Arc<Verified>>,
     /// What the service is to be shown of the client's cookies, when some are ours.
     pub(crate) cookies: Option<String>,
+    /// How long the credential that it rests on lasts; `None`: it has no end, or the route keeps open what it let in.
+    ends_in: Option<Duration>,
     /// How whoever asked may keep it; `None`: not at all.
     kept: Option<Kept>,
 }
+
+/// The field that says in how many milliseconds the credential ends that a voucher rests on, so that an edge can end what it let in by it. It is
+/// counted from the answer: clocks of machines differ.
+pub(crate) const ENDS_IN: &str = "postern-ends-in-ms";
 
 /// How somebody who asked may keep a voucher.
 ///
@@ -117,7 +124,8 @@ impl Voucher {
         let names = set.iter().map(|(name, _)| &**name).collect::<Vec<_>>();
         let absent = absent(&running.config, &names).map(Box::from).collect();
         let cookies = running.login.as_ref().and_then(|_| cookies_left(fields));
-        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies, kept: None })
+        let ends_in = ends_in(route, caller.map(|caller| &**caller), now);
+        Ok(Self { set, absent, route: permit.route(), caller: caller.cloned(), cookies, ends_in, kept: None })
     }
 
     /// The same, to be kept.
@@ -141,6 +149,9 @@ impl Voucher {
                 fields
             }
         };
+        if let Some(ends_in) = self.ends_in {
+            fields.push((ENDS_IN.into(), ends_in.as_millis().to_string().into()));
+        }
         fields.extend(self.set.into_iter().map(|(name, value)| (String::from(name).into(), value)));
         fields.extend(self.absent.into_iter().map(|name| (String::from(name).into(), Cow::Borrowed(""))));
         Answer {
@@ -152,6 +163,17 @@ impl Voucher {
             close: false,
         }
     }
+}
+
+/// How long what a caller was let in by lasts: a session to the end of its lifetime, whatever the route says.
+fn ends_in(route: &Route, caller: Option<&Verified>, now: Now) -> Option<Duration> {
+    let caller = caller?;
+    let ends = match (&caller.session, route.on_expiry) {
+        (Some(session), _) => session.lasting.ends(),
+        (None, OnExpiry::Close) => caller.facts.expires,
+        (None, OnExpiry::Keep) => return None,
+    };
+    (ends < Timestamp::MAX).then(|| ends.since(now.wall))
 }
 
 /// An answer of ours in place of a voucher, for a proxy that asked over HTTP. To it a success is leave to forward, so what

@@ -46,7 +46,7 @@ pub(crate) fn changed(
     Revocation { occurrence: of_user(provider, Kind::TokenClaimsChange, user_id), ..told }
 }
 
-/// One access token, which would have expired then.
+/// One access token, which would have expired then, or has: what it let in may still be open somewhere, so that it is told of in any case.
 pub(crate) fn access_token(
     provider: &Provider,
     jti: &str,
@@ -55,7 +55,7 @@ pub(crate) fn access_token(
 ) -> Revocation {
     let tags = vec![provider.secrets().tag(Subject::Token(jti))];
     let occurrence = provider.occurrence(Kind::SessionRevoked, |what| what.jti = Some(jti.to_owned()));
-    Revocation { tags, reason, reach: Reach::Whole, until: expires_at, occurrence }
+    Revocation { tags, reason, reach: Reach::Whole, until: expires_at.max(provider.now()), occurrence }
 }
 
 /// One access token of which nobody says when it would have expired.

@@ -1,7 +1,7 @@
 //! Opaque access tokens: whoever gets one asks what it is worth.
 
 use auth::time::Timestamp;
-use coherence::Head;
+use coherence::{Head, Tag};
 use sqlx::Row as _;
 
 use crate::error::StoreError;
@@ -228,6 +228,37 @@ impl Change for RevokeNamed {
             tx.append(revocation, self.now);
         }
         Ok(())
+    }
+}
+
+/// Tells that a token that is verified without asking is no longer worth anything, unless that was told. `false` when it was.
+#[derive(Debug, Clone)]
+pub struct RevokeOnce {
+    /// Of the token, and among those that are told.
+    pub tag: Tag,
+    /// What to tell.
+    pub revocation: Revocation,
+    /// When.
+    pub now: Timestamp,
+}
+
+impl Change for RevokeOnce {
+    type Output = bool;
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        let told = sqlx::query("SELECT 1 FROM denials WHERE tag = $1 AND not_before IS NULL")
+            .bind(self.tag.0.to_vec())
+            .fetch_optional(&mut *tx.connection)
+            .await?;
+        if told.is_some() {
+            return Ok(false);
+        }
+        tx.append(&self.revocation, self.now);
+        Ok(true)
+    }
+
+    fn happened(output: &Self::Output) -> bool {
+        *output
     }
 }
 

@@ -24,6 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(35);
 /// How long is kept what happened, for receivers who have not heard it: longer than anybody is told.
 const OCCURRENCES_KEPT: Duration = Duration::from_hours(8 * 24);
 
+/// How long an opaque access token is kept beyond its end: until then its revocation cuts what it let in and a gateway keeps open.
+const REVOCABLE: Duration = Duration::from_mins(15);
+
 /// How many rows a sweep deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Swept {
@@ -50,13 +53,12 @@ const SEEN: Table = ("seen", "digest", "expires_at", ALWAYS);
 pub(crate) const OF_LOGINS: [Table; 2] = [LOGIN_SESSIONS, SEEN];
 /// Table, key, column of the time from which on a row is of no use, and what else must hold. Tokens come before the families
 /// they belong to, and sessions too.
-const TABLES: [Table; 11] = [
+const TABLES: [Table; 10] = [
     ("codes", "digest", "kept_until", ALWAYS),
     ("device_codes", "digest", "kept_until", ALWAYS),
     ("pushed_requests", "digest", "expires_at", ALWAYS),
     SEEN,
     ("deliveries", "id", "expires_at", ALWAYS),
-    ("access_tokens", "digest", "expires_at", ALWAYS),
     ("refresh_tokens", "digest", "expires_at", ALWAYS),
     ("sessions", "digest", "expires_at", ALWAYS),
     ("attempts", "subject", "expires_at", ALWAYS),
@@ -71,6 +73,8 @@ pub(crate) async fn run(
     log_kept: Duration,
 ) -> Result<Swept, StoreError> {
     let mut swept = Swept::default();
+    let tokens = ("access_tokens", "digest", "expires_at", ALWAYS);
+    swept.expired += steps(pool, dialect, tokens, millis(now.minus(REVOCABLE))).await?;
     for table in TABLES {
         swept.expired += steps(pool, dialect, table, millis(now)).await?;
     }

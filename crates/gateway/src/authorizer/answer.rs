@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use auth::headers::{IdentityHeaders, is_same};
 use auth::request::Field;
+use auth::time::Timestamp;
 use coherence::statement::{self, Statement};
 
 use super::question::Question;
@@ -17,6 +18,7 @@ use crate::config::Authorizer as Config;
 use crate::followed::Revocable;
 use crate::labels::{Consulted, Outcome};
 use crate::login::cookies::sets_ours;
+use crate::vouch::ENDS_IN;
 
 /// Fields of a refusal that the client is given; beside these its body and status. Whatever else there is speaks to us.
 const FOR_CLIENTS: [&str; 17] = [
@@ -63,6 +65,8 @@ pub(super) enum Unclear {
     Repeated(Box<str>),
     #[error("the field {0} is not text")]
     NotText(Box<str>),
+    #[error("the field {0} is not a number of milliseconds")]
+    NotMillis(&'static str),
 }
 
 /// What an authorizer says of a request.
@@ -87,6 +91,8 @@ pub(crate) struct Allowed {
     pub(crate) cookies: Vec<Box<[u8]>>,
     /// What may take it back at any moment.
     pub(crate) revocable: Option<Revocable>,
+    /// When the credential ends that it rests on.
+    pub(crate) ends: Option<Timestamp>,
 }
 
 /// A request is answered in the authorizer's words.
@@ -104,6 +110,8 @@ pub(super) struct Read {
     pub(super) fresh: Option<Duration>,
     /// Which issuer may take it back, and by what.
     pub(super) statement: Option<(Box<str>, Statement)>,
+    /// How long the credential lasts that it rests on, counted from when it was asked for.
+    pub(super) lasts: Option<Duration>,
 }
 
 /// Reads an answer to a question.
@@ -116,11 +124,11 @@ pub(super) fn read(
     let fresh = freshness(&heard, config, question.names_request());
     match heard.status {
         200..=299 => {
-            let statement = statement(&heard)?;
+            let (statement, lasts) = (statement(&heard)?, lasts(&heard)?);
             let said = Said::Allowed(allowed(&heard, config, identity)?);
-            Ok(Read { said, fresh, statement })
+            Ok(Read { said, fresh, statement, lasts })
         }
-        300..=599 => Ok(Read { said: Said::Refused(refused(heard)?), fresh, statement: None }),
+        300..=599 => Ok(Read { said: Said::Refused(refused(heard)?), fresh, statement: None, lasts: None }),
         status => Err(Unclear::Status(status)),
     }
 }
@@ -182,6 +190,25 @@ fn statement(heard: &Heard) -> Result<Option<(Box<str>, Statement)>, Unclear> {
     }
 }
 
+/// What only a Postern says as well.
+fn lasts(heard: &Heard) -> Result<Option<Duration>, Unclear> {
+    let Some(value) = one(heard, ENDS_IN)? else { return Ok(None) };
+    let millis = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    let lasts = Duration::from_millis(millis.ok_or(Unclear::NotMillis(ENDS_IN))?);
+    // Of one that somebody kept on its way nobody knows how long that was, if they do not say.
+    Ok(Some(lasts.saturating_sub(age(heard).unwrap_or(lasts))))
+}
+
+/// How old an answer is (RFC 9111 section 5.1); `None`: that cannot be read.
+fn age(heard: &Heard) -> Option<Duration> {
+    let mut ages = values(heard, "age");
+    match (ages.next(), ages.next()) {
+        (None, _) => Some(Duration::ZERO),
+        (Some(age), None) => seconds(std::str::from_utf8(age).ok()?),
+        (Some(_), Some(_)) => None,
+    }
+}
+
 /// How long an answer is fresh (RFC 9111 section 4.2), if it may be kept at all (section 3). Only what is said counts: nothing is
 /// guessed from other fields, and what is said twice or cannot be read says no.
 fn freshness(heard: &Heard, config: &Config, names_request: bool) -> Option<Duration> {
@@ -220,13 +247,7 @@ fn freshness(heard: &Heard, config: &Config, names_request: bool) -> Option<Dura
     if names_request && named == 0 {
         return None;
     }
-    let mut ages = values(heard, "age");
-    let age = match (ages.next(), ages.next()) {
-        (None, _) => Duration::ZERO,
-        (Some(age), None) => seconds(std::str::from_utf8(age).ok()?)?,
-        (Some(_), Some(_)) => return None,
-    };
-    fresh.checked_sub(age).filter(|left| !left.is_zero())
+    fresh.checked_sub(age(heard)?).filter(|left| !left.is_zero())
 }
 
 /// `delta-seconds` (RFC 9111 section 1.2.2).
@@ -258,6 +279,22 @@ impl Said {
         match self {
             Self::Allowed(allowed) => Self::Allowed(Allowed { revocable: Some(revocable), ..allowed }),
             refused @ Self::Refused(_) => refused,
+        }
+    }
+
+    /// The same, until the credential ends that it rests on.
+    pub(super) fn until(self, ends: Option<Timestamp>) -> Self {
+        match self {
+            Self::Allowed(allowed) => Self::Allowed(Allowed { ends, ..allowed }),
+            refused @ Self::Refused(_) => refused,
+        }
+    }
+
+    /// When the credential ends that it rests on, where that is said.
+    pub(crate) fn ends(&self) -> Option<Timestamp> {
+        match self {
+            Self::Allowed(allowed) => allowed.ends,
+            Self::Refused(_) => None,
         }
     }
 
@@ -305,7 +342,7 @@ impl Weigh for Said {
         // The `Arc` adds its two counts.
         let own = size_of::<Self>() + 2 * size_of::<usize>();
         own + match self {
-            Self::Allowed(Allowed { fields, http1_block, cookies, revocable, names_caller: _ }) => {
+            Self::Allowed(Allowed { fields, http1_block, cookies, revocable, names_caller: _, ends: _ }) => {
                 let fields =
                     fields.iter().map(|(name, value)| PAIR + name.len() + value.len()).sum::<usize>();
                 let cookies =
@@ -457,6 +494,22 @@ mod tests {
             "cache-control: no-store",
         ];
         assert_eq!((answer.status, fields), (302, expected.map(str::to_owned).to_vec()));
+    }
+
+    #[test]
+    fn how_long_the_credential_lasts_is_said_once_and_in_milliseconds() {
+        let of = |fields: &[(&str, &str)]| lasts(&heard(200, fields));
+        assert_eq!(of(&[]).unwrap(), None);
+        let millis = |n| Some(Duration::from_millis(n));
+        assert_eq!(of(&[("postern-ends-in-ms", "20350")]).unwrap(), millis(20350));
+        assert_eq!(of(&[("postern-ends-in-ms", "20350"), ("age", "7")]).unwrap(), millis(13350));
+        assert_eq!(of(&[("postern-ends-in-ms", "20350"), ("age", "soon")]).unwrap(), millis(0));
+        for odd in ["", "-1", "20.5", "soon", "18446744073709551616"] {
+            let odd = of(&[("postern-ends-in-ms", odd)]);
+            assert!(matches!(odd, Err(Unclear::NotMillis(_))), "{odd:?}");
+        }
+        let twice = of(&[("postern-ends-in-ms", "1"), ("Postern-Ends-In-Ms", "1")]);
+        assert!(matches!(twice, Err(Unclear::Repeated(_))));
     }
 
     #[test]

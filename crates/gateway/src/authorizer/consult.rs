@@ -112,12 +112,15 @@ impl Authorizer {
     ) -> Result<(Said, Option<Lifetime>), Silent> {
         for _ in 0..ASKED {
             // Before it is asked: its answer may be as old as the question.
-            let (departed, asked) = (self.follows.depart(), worker.clock.refresh().monotonic);
+            let (departed, now) = (self.follows.depart(), worker.clock.refresh());
             let heard = exchange::ask(&self.config, question, worker, running).await?;
-            let answer::Read { said, fresh, statement } =
+            let answer::Read { said, fresh, statement, lasts } =
                 answer::read(heard, &self.config, &running.config.identity_headers, question)?;
+            let (asked, ends) = (now.monotonic, lasts.map(|lasts| now.wall.plus(lasts)));
+            let said = said.until(ends);
             let for_as_long = |most: Duration| fresh.map(|fresh| asked + fresh.min(most));
-            let life = |until, hold| Lifetime { expires: Timestamp::MAX, until: Some(until), hold };
+            let expires = ends.unwrap_or(Timestamp::MAX);
+            let life = |until, hold| Lifetime { expires, until: Some(until), hold };
             let of = |issuer: &str| departed.into_iter().find(|departed| departed.is_of(issuer));
             let followed = statement.and_then(|(issuer, said)| Some((of(&issuer)?, said)));
             let Some((departed, statement)) = followed else {

@@ -86,6 +86,8 @@ pub(crate) enum Unfit {
     Revoked,
     /// Nobody can say any more whether it was.
     Unheard,
+    /// It ended by itself.
+    Expired,
 }
 
 impl Revocable {

@@ -35,6 +35,11 @@ pub(crate) struct Lasting {
 }
 
 impl Lasting {
+    /// When it is over, whatever happens.
+    pub(crate) fn ends(&self) -> Timestamp {
+        self.ends
+    }
+
     /// Whether it is known here to be over.
     pub(crate) fn is_over(&self) -> bool {
         self.signs.ended.holds(&self.marks) || self.signs.clock.now().wall >= self.ends

@@ -105,10 +105,10 @@ pub struct TokenList {
 /// What came of a list of tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, utoipa::ToSchema)]
 pub struct RevokedTokens {
-    /// How many were worth something until now. A JWT that was revoked before is revoked once more, and a name counts in any case: nobody knows what
-    /// it is worth.
+    /// How many were revoked. A JWT that was revoked before is revoked once more, one that has expired for what it let in, and a name counts in any
+    /// case: nobody knows what it is worth.
     pub count: u64,
-    /// How many were not: unknown, expired, or revoked before.
+    /// How many were not: unknown, or revoked before.
     pub worthless: u64,
 }
 
@@ -294,9 +294,10 @@ impl Admin<'_> {
         Ok(Some(Audited { change: End::Opaque(change), entry }))
     }
 
+    /// One that has expired is told of as well: what it let in may still be open.
     fn end_jwt(&self, text: &str) -> Option<Audited<End>> {
         let now = self.now();
-        let claims = access_token::read_jwt(self.provider, text).filter(|claims| now < claims.expires_at)?;
+        let claims = access_token::read_jwt(self.provider, text)?;
         let entry = self.entry("token.revoke", target(&claims.jti), &json!({ "client": claims.client_id }));
         let revocation = ending::access_token(self.provider, &claims.jti, claims.expires_at, BY_OPERATOR);
         Some(Audited { change: End::Jwt(Revoke { revocation, now }), entry })

@@ -3,13 +3,15 @@
 //! With `wait=true`, an extension, 200 says more: the token is refused at every gateway that follows the provider.
 //!
 //! An access token goes alone; a refresh token takes with it all that came of the same authorization (§2.1).
+//!
+//! An access token that has expired is revoked as well: a gateway may have been told to keep open what it let in.
 
 use std::sync::Arc;
 
 use auth::token::opaque::{self, Kind};
 use axum::{body::Body, extract::State, response::Response};
 use store::{
-    access_tokens::{Revoke, RevokeAccessToken},
+    access_tokens::{RevokeAccessToken, RevokeOnce},
     families::RevokeFamily,
 };
 
@@ -18,7 +20,7 @@ use tokio::time::Instant;
 use super::client_request::ClientRequest;
 use crate::{
     access_token, admin::followers::in_force, client::authenticate::AuthenticatedClient, ending,
-    oauth::error::Fault, provider::Provider,
+    oauth::error::Fault, provider::Provider, secrets::Subject,
 };
 
 /// What is told of a token that its client revokes.
@@ -79,12 +81,10 @@ async fn revoke_family(provider: &Provider, client: &AuthenticatedClient, text: 
 }
 
 async fn revoke_jwt(provider: &Provider, client: &AuthenticatedClient, text: &str) -> Result<bool, Fault> {
-    // One that is over already is not told of again: whoever repeats himself would fill the log.
-    let token = access_token::recognise(provider, text).await?;
-    let Some(token) = token.filter(|token| token.unrevoked && token.client_id == client.id()) else {
-        return Ok(false);
-    };
-    let revocation = ending::access_token(provider, &token.jti, token.expires_at, REVOKED);
-    provider.store().write(Revoke { revocation, now: provider.now() }).await?;
-    Ok(true)
+    let claims = access_token::read_jwt(provider, text).filter(|claims| claims.client_id == client.id());
+    let Some(claims) = claims else { return Ok(false) };
+    let revocation = ending::access_token(provider, &claims.jti, claims.expires_at, REVOKED);
+    // One that is told of already is not told of again: whoever repeats himself would fill the log.
+    let tag = provider.secrets().tag(Subject::Token(&claims.jti));
+    Ok(provider.store().write(RevokeOnce { tag, revocation, now: provider.now() }).await?)
 }

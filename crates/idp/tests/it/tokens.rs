@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use coherence::tags::Subject;
 use idp::SigningAlgorithm;
 use serde_json::json;
 
@@ -54,6 +55,30 @@ async fn a_token_that_is_revoked_again_is_not_told_of_again() {
         assert_eq!(store.head().await.unwrap().seq, before + 1);
     }
     assert!(!world.is_active(&token).await);
+}
+
+/// A gateway may keep open what a token let in; whoever revokes it means that as well.
+#[tokio::test]
+async fn a_token_that_has_expired_is_told_of_all_the_same() {
+    let world = World::new().await;
+    let store = world.server.provider.store();
+    for client in ["app", "opaque"] {
+        let tokens = world.tokens(client, "openid").await;
+        let token = tokens["access_token"].as_str().unwrap();
+        let jti = world.introspect(token).await["jti"].as_str().unwrap().to_owned();
+        world.server.clock.advance(Duration::from_mins(10));
+        assert!(!world.is_active(token).await);
+        let before = store.head().await.unwrap().seq;
+        // Another client's is not theirs to revoke; once is enough.
+        for (asker, told) in [("other", 0), (client, 1), (client, 1)] {
+            let answer = world.call("/revoke", asker, &format!("token={token}")).await;
+            assert_eq!(answer.status, 200);
+            assert_eq!(store.head().await.unwrap().seq, before + told, "{client} by {asker}");
+        }
+        let event = store.events(before, 10).await.unwrap().remove(0);
+        assert_eq!(event.tags, [world.server.provider.secrets().tag(Subject::Token(&jti))]);
+        assert!(event.until >= world.server.clock.now(), "long enough for those who follow to hear of it");
+    }
 }
 
 #[tokio::test]

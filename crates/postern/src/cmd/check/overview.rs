@@ -312,5 +312,9 @@ fn limits(route: &raw::Route) -> String {
         [] => "no upgrades".to_owned(),
         upgrades => upgrades.join(", "),
     };
-    format!("body {}\ntime {}\n{upgrades}", route.body_size, route.request_timeout)
+    let mut lines = format!("body {}\ntime {}\n{upgrades}", route.body_size, route.request_timeout);
+    if route.on_expiry == raw::OnExpiry::Keep {
+        lines.push_str("\nkept on expiry");
+    }
+    lines
 }

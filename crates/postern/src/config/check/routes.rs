@@ -2,7 +2,7 @@
 
 use auth::policy::route::{Guards, HeaderMatch, PathMatch, RouteMatch, RouteTable};
 use auth::policy::rule::{Policy, RuleSet};
-use gateway::config::{Rewrite, Route};
+use gateway::config::{OnExpiry, Rewrite, Route};
 
 use super::super::fault::{KeyPath, Step};
 use super::super::raw::{self, HeaderValue, PolicyChoice};
@@ -301,6 +301,10 @@ fn one(
         forward_access_token: raw.forward_access_token,
         body_bytes: raw.body_size.0.map(|size| size.0),
         request_timeout: raw.request_timeout.0.map(|timeout| timeout.0),
+        on_expiry: match raw.on_expiry {
+            raw::OnExpiry::Close => OnExpiry::Close,
+            raw::OnExpiry::Keep => OnExpiry::Keep,
+        },
         upgrades: raw.upgrades.iter().map(|protocol| protocol.as_str().into()).collect(),
         websocket_origins: websocket_origins?,
         preserve_host: raw.preserve_host,

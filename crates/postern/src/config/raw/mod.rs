@@ -42,7 +42,8 @@ pub use provider::{
     SigningAlgorithm, Strength, TokenFormat,
 };
 pub use route::{
-    Choice, Credential, HeaderValue, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route, Rule, Sets,
+    Choice, Credential, HeaderValue, OnExpiry, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route,
+    Rule, Sets,
 };
 pub use upstream::{Upstream, UpstreamProtocol, UpstreamTimeouts, UpstreamTls};
 

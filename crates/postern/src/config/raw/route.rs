@@ -82,6 +82,10 @@ pub struct Route {
     /// comes before has its own limits: the listener's for heads, 5s for each wait for keys.
     #[serde(default = "bound_secs::<60>")]
     pub request_timeout: Bound<Timespan>,
+    /// What becomes of a WebSocket, an event stream or a long answer that outlasts the token or client certificate that let it in. Revoking
+    /// the token closes it either way, also after its end, and so does the end of a session.
+    #[serde(default)]
+    pub on_expiry: OnExpiry,
     /// Protocols a connection may be switched to (`Upgrade`).
     #[serde(default = "upgrades")]
     pub upgrades: Vec<String>,
@@ -91,6 +95,17 @@ pub struct Route {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1))]
     pub websocket_origins: Vec<String>,
+}
+
+/// What becomes of an exchange that outlasts its credential.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OnExpiry {
+    /// It is closed within a second.
+    #[default]
+    Close,
+    /// It goes on.
+    Keep,
 }
 
 fn upgrades() -> Vec<String> {

@@ -4,6 +4,7 @@ mod ambiguous;
 mod authorizer;
 mod canonical;
 mod exchange;
+mod expiry;
 mod ext_authz;
 mod forward_auth;
 mod framing;

@@ -11,12 +11,12 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use super::harness::{Fixture, Issuer, Setup, Upstream};
 
 /// A certificate authority and what it signed, as files.
-struct Authority {
+pub(super) struct Authority {
     params: rcgen::CertifiedIssuer<'static, rcgen::KeyPair>,
 }
 
 impl Authority {
-    fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
@@ -24,7 +24,7 @@ impl Authority {
         Self { params: rcgen::CertifiedIssuer::self_signed(params, key).unwrap() }
     }
 
-    fn pem(&self) -> String {
+    pub(super) fn pem(&self) -> String {
         self.params.pem()
     }
 
@@ -32,10 +32,20 @@ impl Authority {
         self.params.der().clone()
     }
 
-    fn issue(&self, names: &[&str], common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+    pub(super) fn issue(&self, names: &[&str], common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
         let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
-        let mut params = rcgen::CertificateParams::new(names).unwrap();
-        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        self.sign(rcgen::CertificateParams::new(names).unwrap(), common_name)
+    }
+
+    /// One that ends then, in seconds since the epoch.
+    pub(super) fn issue_until(&self, end: u64, common_name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        let mut params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        params.not_after = rcgen::date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(end);
+        self.sign(params, common_name)
+    }
+
+    fn sign(&self, mut params: rcgen::CertificateParams, name: &str) -> (rcgen::Certificate, rcgen::KeyPair) {
+        params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = rcgen::KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.params).unwrap(), key)
     }
@@ -95,8 +105,20 @@ impl TlsFixture {
         alpn: &[&[u8]],
         identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
     ) -> StreamOwned<ClientConnection, TcpStream> {
+        self.authority.connect(self.fixture.address, alpn, identity)
+    }
+}
+
+impl Authority {
+    /// A connection to a server that it vouches for.
+    pub(super) fn connect(
+        &self,
+        address: SocketAddr,
+        alpn: &[&[u8]],
+        identity: Option<(&rcgen::Certificate, &rcgen::KeyPair)>,
+    ) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
-        roots.add(self.authority.der()).unwrap();
+        roots.add(self.der()).unwrap();
         let builder = ClientConfig::builder().with_root_certificates(roots);
         let mut config = match identity {
             Some((certificate, key)) => builder
@@ -110,7 +132,7 @@ impl TlsFixture {
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         let name = ServerName::try_from("app.test").unwrap();
         let connection = ClientConnection::new(Arc::new(config), name).unwrap();
-        let socket = TcpStream::connect(self.fixture.address).unwrap();
+        let socket = TcpStream::connect(address).unwrap();
         socket.set_read_timeout(Some(super::harness::PATIENCE)).unwrap();
         StreamOwned::new(connection, socket)
     }

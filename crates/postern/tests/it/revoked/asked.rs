@@ -142,3 +142,43 @@ fn whether_a_token_was_revoked_is_said_not_to_be_looked_at() {
     let text = said(&told);
     assert!(text.contains("whether it was revoked is not looked at here"), "{text}");
 }
+
+/// Tables of a gateway that keeps open what a token let in.
+fn keeping(town: &Town) -> String {
+    format!(
+        "clock_skew = \"0s\"\n{}[[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n\
+         [[route]]\nname = \"all\"\nupstream = \"service\"\non_expiry = \"keep\"\n\
+         policy = {{ allow = [{{ authenticated = true }}] }}\n",
+        authority(&town.nodes[0].provider),
+        service()
+    )
+}
+
+#[test]
+fn what_is_kept_beyond_the_end_of_its_token_is_cut_when_that_is_revoked() {
+    let client = |name: &str, form: &str| {
+        format!(
+            "[[provider.client]]\nid = \"{name}\"\nsecret_files = [\"app.secret\"]\naccess_token = \"{form}\"\n\
+             grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"3s\"\n"
+        )
+    };
+    let more = [client("brief", "jwt"), client("brief-opaque", "opaque")].concat();
+    let town = Town::with("kept", 1, "sqlite://postern.db?mode=rwc", &more);
+    town.tell_the_secret();
+    let mut node = gateway(&town, "", FOLLOW, &keeping(&town));
+    node.begun();
+    let provider = &town.nodes[0];
+    for client in ["brief", "brief-opaque"] {
+        let (token, other) = (provider.token_of(client), provider.token_of(client));
+        let (cut, left) = (node.stream(&token), node.stream(&other));
+        until(|| node.status(&token) == 401, "expired");
+        // Longer than what is not kept would stay.
+        std::thread::sleep(Duration::from_millis(1500));
+        assert!(!cut.is_finished() && !left.is_finished(), "{client}: kept");
+        let answer = provider.post(client, "/revoke", &format!("token={token}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        let revoked = Instant::now();
+        assert!(cut.join().unwrap() - revoked < CUT, "{client}");
+        assert!(!left.is_finished(), "{client}: it is another token's");
+    }
+}

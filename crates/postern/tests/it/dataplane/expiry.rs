@@ -1,0 +1,363 @@
+//! What lasts longer than the token or the certificate that let it in: it is cut when that ends, whatever carries it, also at an edge that asked
+//! another gateway.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::Request;
+use serde_json::{Value, json};
+
+use super::harness::{CONTROL, Client, Issuer, Upstream, now, until};
+use super::http2::connect;
+use super::tls::Authority;
+use super::upgrade::UPGRADE;
+use crate::support::{Folder, Running, free};
+
+/// A cut comes within a second of the end; a machine that is busy is forgiven some more.
+const PROMISED: f64 = 1.4;
+/// What clocks may differ, in seconds.
+const SKEW: u64 = 1;
+/// How long what is to end lasts, in whole seconds: long enough to begin everything.
+const BRIEF: u64 = 5;
+
+/// A service that goes on for ever: `/stream` in chunks, an upgrade as an echo; `/slow` takes ten seconds to begin.
+fn service() -> Upstream {
+    Upstream::answering(|seen, socket| {
+        if !seen.values("upgrade").is_empty() {
+            let head =
+                b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+            let _ = socket.write_all(head);
+            let mut chunk = [0; 64];
+            while matches!(socket.read(&mut chunk), Ok(n) if n > 0 && socket.write_all(&chunk[..n]).is_ok()) {
+            }
+            return false;
+        }
+        if seen.line().starts_with("GET /slow") {
+            std::thread::sleep(Duration::from_secs(10));
+        }
+        if !seen.line().contains("/stream") {
+            return socket.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").is_ok();
+        }
+        let _ = socket.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
+        while socket.write_all(b"4\r\ndata\r\n").is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    })
+}
+
+/// A gateway before that service.
+struct Town {
+    address: String,
+    issuer: Issuer,
+    folder: Folder,
+    _process: Running,
+    _service: Upstream,
+}
+
+impl Town {
+    fn new(name: &str) -> Self {
+        let route = "[[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = { allow = [{ authenticated = true }] }\n";
+        Self::with(name, Issuer::new(), "", route)
+    }
+
+    /// With these lines of its listener, and these tables.
+    fn with(name: &str, issuer: Issuer, listener: &str, tables: &str) -> Self {
+        Self::in_folder(Folder::new(&format!("expiry-{name}")), issuer, listener, tables)
+    }
+
+    fn in_folder(folder: Folder, issuer: Issuer, listener: &str, tables: &str) -> Self {
+        issuer.write_jwks(&folder.0.join("jwks.json"));
+        let (address, service) = (free(), service());
+        // One that is only asked forwards nothing.
+        let upstream = if tables.contains("\"service\"") {
+            format!("[[upstream]]\nname = \"service\"\nendpoints = [\"http://{}\"]\n", service.address)
+        } else {
+            String::new()
+        };
+        let text = format!(
+            "[server]\nreload_on_change = false\nworkers = 1\n[admin]\nenabled = false\n[access_log]\nformat = \"off\"\n\
+             [[listener]]\nname = \"main\"\naddress = \"{address}\"\n{listener}\n\
+             [[issuer]]\nname = \"test\"\nissuer = \"https://issuer.test\"\naudiences = [\"postern-test\"]\n\
+             jwks_file = \"jwks.json\"\nclock_skew = \"{SKEW}s\"\n{upstream}{tables}"
+        );
+        let file = folder.write("postern.toml", text);
+        let mut process = Running::start(&["serve", "--config", file.to_str().unwrap()]);
+        process.wait_for("listening");
+        Self { address, issuer, folder, _process: process, _service: service }
+    }
+
+    /// A token, and when it is worth nothing any more.
+    fn brief(&self) -> (String, f64) {
+        let exp = now() + BRIEF - SKEW;
+        (self.issuer.token(|claims| claims["exp"] = json!(exp)), (exp + SKEW) as f64)
+    }
+
+    fn client(&self) -> Client {
+        let client = Client::connect(self.address.parse().unwrap());
+        client.socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client
+    }
+
+    fn head(path: &str, token: &str, more: &str) -> String {
+        format!("GET {path} HTTP/1.1\r\nHost: app.test\r\nAuthorization: Bearer {token}\r\n{more}\r\n")
+    }
+
+    fn status(&self, token: &str) -> u16 {
+        let mut client = self.client();
+        client.send(Self::head("/", token, ""));
+        client.response().status
+    }
+
+    /// An answer in chunks that has begun.
+    fn stream(&self, token: &str) -> Lasting {
+        let mut client = self.client();
+        client.send(Self::head("/stream", token, ""));
+        assert_eq!(client.head().status, 200);
+        Lasting::reading(client.socket)
+    }
+
+    /// A tunnel that somebody talks through.
+    fn tunnel(&self, token: &str) -> Lasting {
+        let mut client = self.client();
+        client.send(Self::head("/chat", token, UPGRADE));
+        assert_eq!(client.head().status, 101);
+        client.send("one");
+        assert_eq!(client.bytes(3), b"one");
+        Lasting::reading(client.socket)
+    }
+
+    /// A stream over HTTP/2.
+    fn http2(&self, token: &str) -> Lasting {
+        let request = Request::builder()
+            .uri("http://app.test/stream")
+            .header("authorization", format!("Bearer {token}"))
+            .body(())
+            .unwrap();
+        let address = self.address.parse().unwrap();
+        let mut body = CONTROL.block_on(async move {
+            let mut send = connect(address).await.ready().await.unwrap();
+            let (response, _) = send.send_request(request, true).unwrap();
+            let response = response.await.unwrap();
+            assert_eq!(response.status(), 200);
+            // The connection lives as long as somebody may send on it.
+            (response.into_body(), send)
+        });
+        Lasting(std::thread::spawn(move || {
+            CONTROL.block_on(async move {
+                while let Some(Ok(chunk)) = body.0.data().await {
+                    let _ = body.0.flow_control().release_capacity(chunk.len());
+                }
+                assert!(!body.0.is_end_stream(), "cut, and not ended");
+                seconds()
+            })
+        }))
+    }
+}
+
+/// Something that lasts, and tells when it was cut.
+struct Lasting(JoinHandle<f64>);
+
+impl Lasting {
+    fn reading(mut socket: TcpStream) -> Self {
+        Self(std::thread::spawn(move || {
+            let (mut buffer, mut last) = ([0; 4096], Vec::new());
+            while let Ok(n @ 1..) = socket.read(&mut buffer) {
+                last.extend_from_slice(&buffer[..n]);
+                last.drain(..last.len().saturating_sub(5));
+            }
+            assert_ne!(last, b"0\r\n\r\n", "cut, and not ended");
+            seconds()
+        }))
+    }
+
+    fn is_cut_with(self, end: f64, what: &str) {
+        let cut = self.0.join().unwrap();
+        assert!(end <= cut && cut < end + PROMISED, "{what}: cut {:.3} s after the end", cut - end);
+    }
+}
+
+/// The wall clock, with fractions.
+#[allow(clippy::disallowed_methods, reason = "the gateway under test runs on the system clock")]
+fn seconds() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64()
+}
+
+#[test]
+fn what_a_token_let_in_is_cut_when_it_ends() {
+    let town = Town::new("token");
+    let (token, end) = town.brief();
+    let other = town.issuer.token(|_| {});
+    let goes_on = [town.stream(&other), town.tunnel(&other), town.http2(&other)];
+    let cut = [
+        ("chunks", town.stream(&token)),
+        ("a tunnel", town.tunnel(&token)),
+        ("a stream of HTTP/2", town.http2(&token)),
+    ];
+    for (what, lasting) in cut {
+        lasting.is_cut_with(end, what);
+    }
+    assert_eq!(town.status(&token), 401);
+    assert!(goes_on.iter().all(|lasting| !lasting.0.is_finished()), "of a token that is good");
+}
+
+#[test]
+fn who_still_waits_for_an_answer_is_told_that_the_token_has_ended() {
+    let town = Town::new("slow");
+    let (token, end) = town.brief();
+    let mut client = town.client();
+    client.send(Town::head("/slow", &token, ""));
+    let answer = client.response();
+    let after = seconds() - end;
+    assert_eq!(answer.status, 401, "{}", answer.text());
+    assert!(answer.text().contains("\"expired\""), "{}", answer.text());
+    assert!((0.0..PROMISED).contains(&after), "{after:.3} s after the end");
+}
+
+#[test]
+fn what_an_opaque_token_let_in_is_cut_when_it_ends() {
+    let exp = Arc::new(AtomicU64::new(0));
+    let says = exp.clone();
+    let authority = Upstream::answering(move |_, socket| {
+        let exp = says.load(Relaxed);
+        let answer = format!(r#"{{"active":true,"sub":"alice-id","aud":"api","exp":{exp}}}"#);
+        let length = answer.len();
+        let text = format!(
+            "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{answer}"
+        );
+        socket.write_all(text.as_bytes()).is_ok()
+    });
+    let tables = format!(
+        "[[authority]]\nname = \"id\"\nkind = \"introspection\"\nurl = \"http://{}/\"\naudiences = [\"api\"]\n\
+         [[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = {{ allow = [{{ authenticated = true }}] }}\n",
+        authority.address
+    );
+    let town = Town::with("opaque", Issuer::new(), "", &tables);
+    let end = now() + BRIEF;
+    exp.store(end, Relaxed);
+    let (stream, tunnel) = (town.stream("opaque"), town.tunnel("opaque"));
+    stream.is_cut_with(end as f64, "chunks");
+    tunnel.is_cut_with(end as f64, "a tunnel");
+}
+
+#[test]
+fn what_a_certificate_let_in_is_cut_when_it_ends() {
+    let folder = Folder::new("expiry-certificate");
+    let (servers, clients) = (Authority::new("servers"), Authority::new("clients"));
+    let (certificate, key) = servers.issue(&["app.test"], "app.test");
+    folder.write("cert.pem", certificate.pem());
+    let path = folder.write("key.pem", key.serialize_pem());
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    folder.write("clients.pem", clients.pem());
+    let listener = "tls = { certificate = \"cert.pem\", key = \"key.pem\", client_ca = \"clients.pem\", client_certificates = \"optional\" }";
+    let tables = "[client_certificates]\nname = \"mesh\"\nsubject = \"subject_cn\"\n\
+                  [[route]]\nname = \"all\"\nupstream = \"service\"\npolicy = { allow = [{ authenticated = true }] }\n";
+    let town = Town::in_folder(folder, Issuer::new(), listener, tables);
+    let end = now() + BRIEF;
+    let brief = clients.issue_until(end, "robot-7");
+    let long = clients.issue(&[], "robot-8");
+    let open = |(certificate, key): (rcgen::Certificate, rcgen::KeyPair)| {
+        let mut stream = servers.connect(town.address.parse().unwrap(), &[], Some((&certificate, &key)));
+        stream.write_all(b"GET /stream HTTP/1.1\r\nHost: app.test\r\n\r\n").unwrap();
+        let mut first = [0; 15];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200 OK");
+        Lasting(std::thread::spawn(move || {
+            while matches!(stream.read(&mut [0; 4096]), Ok(1..)) {}
+            seconds()
+        }))
+    };
+    let (goes_on, cut) = (open(long), open(brief));
+    cut.is_cut_with(end as f64, "chunks");
+    assert!(!goes_on.0.is_finished());
+    assert!(town.folder.0.exists());
+}
+
+/// A gateway that asks another one, and lets nobody in by itself.
+fn edge(name: &str, asked: &Town) -> Town {
+    let tables = format!(
+        "[[upstream]]\nname = \"auth\"\nendpoints = [\"http://{}\"]\n\
+         [[authorizer]]\nname = \"other\"\nupstream = \"auth\"\n\
+         [[route]]\nname = \"all\"\nupstream = \"service\"\npublic = true\nauthorizer = \"other\"\n",
+        asked.address
+    );
+    Town::with(name, Issuer::new(), "", &tables)
+}
+
+#[test]
+fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
+    let route = "[[route]]\nname = \"all\"\npolicy = { allow = [{ authenticated = true }] }\n";
+    // Whether its answers may be kept or not.
+    for (name, keeping) in [("asked", ""), ("asked-kept", ", max_age = \"60s\"")] {
+        let listener = format!("authorization = {{ from = [\"127.0.0.1\"], http = \"envoy\"{keeping} }}");
+        let asked = Town::with(name, Issuer::new(), &listener, route);
+        let edge = edge(&format!("edge-{name}"), &asked);
+        let (token, end) = asked.brief();
+        let other = asked.issuer.token(|_| {});
+        let goes_on = edge.stream(&other);
+        let (stream, tunnel) = (edge.stream(&token), edge.tunnel(&token));
+        stream.is_cut_with(end, "chunks");
+        tunnel.is_cut_with(end, "a tunnel");
+        assert_eq!(edge.status(&token), 401);
+        assert!(!goes_on.0.is_finished());
+    }
+}
+
+#[test]
+fn a_route_may_keep_open_what_a_token_let_in() {
+    let route = |name: &str, more: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\npath = {{ prefix = \"/{name}\" }}\nupstream = \"service\"\n\
+             policy = {{ allow = [{{ authenticated = true }}] }}\n{more}\n"
+        )
+    };
+    let tables = [route("kept", "on_expiry = \"keep\""), route("closed", "on_expiry = \"close\"")].concat();
+    let town = Town::with("keep", Issuer::new(), "", &tables);
+    let (token, end) = town.brief();
+    let open = |path: &str| {
+        let mut client = town.client();
+        client.send(Town::head(path, &token, ""));
+        assert_eq!(client.head().status, 200);
+        Lasting::reading(client.socket)
+    };
+    let (kept, closed) = (open("/kept/stream"), open("/closed/stream"));
+    closed.is_cut_with(end, "chunks");
+    until("the promise is over", || seconds() > end + PROMISED);
+    assert!(!kept.0.is_finished());
+    let mut client = town.client();
+    client.send(Town::head("/kept", &token, ""));
+    assert_eq!(client.response().status, 401, "what is open is kept, and nothing else");
+}
+
+#[test]
+fn an_answer_says_when_the_credential_ends_unless_the_route_keeps_what_it_let_in() {
+    let route = |name: &str, more: &str| {
+        format!(
+            "[[route]]\nname = \"{name}\"\npath = {{ prefix = \"/{name}\" }}\n\
+             policy = {{ allow = [{{ authenticated = true }}] }}\n{more}\n"
+        )
+    };
+    let tables = [
+        route("closed", ""),
+        route("kept", "on_expiry = \"keep\""),
+        "[[route]]\nname = \"open\"\npath = { prefix = \"/open\" }\npublic = true\n".to_owned(),
+    ]
+    .concat();
+    let listener = "authorization = { from = [\"127.0.0.1\"], http = \"envoy\" }";
+    let town = Town::with("says", Issuer::new(), listener, &tables);
+    let token = town.issuer.token(|claims: &mut Value| claims["exp"] = json!(now() + 100));
+    let says = |path: &str| {
+        let mut client = town.client();
+        client.send(Town::head(path, &token, ""));
+        let answer = client.response();
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        answer.value("postern-ends-in-ms").map(|value| value.parse::<u64>().unwrap())
+    };
+    let said = says("/closed").unwrap();
+    assert!((95_000..=100_000 + SKEW * 1000).contains(&said), "{said}");
+    assert_eq!((says("/kept"), says("/open")), (None, None));
+}
