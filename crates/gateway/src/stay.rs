@@ -51,7 +51,6 @@ pub(crate) struct Stay {
 }
 
 /// What an exchange rests on.
-#[derive(Default)]
 pub(crate) struct RestsOn {
     pub(crate) revocable: Vec<Revocable>,
     pub(crate) session: Option<Lasting>,

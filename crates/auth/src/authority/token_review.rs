@@ -41,7 +41,7 @@ pub fn read(answer: Vec<u8>, config: &AuthorityConfig) -> Result<Verdict, Unclea
 
 /// An `error` says that the token could not be checked. Beside a no it says why; a yes beside it contradicts itself.
 fn could_be_checked(status: Value<'_>) -> Result<(), Unclear> {
-    match status.get("error").map(|error| error.as_str()) {
+    match status.get("error").map(Value::as_str) {
         None | Some(Some("")) => Ok(()),
         Some(Some(_)) => Err(Unclear::Contradictory),
         Some(None) => Err(Unclear::Member("status.error")),

@@ -58,7 +58,7 @@ const OF_THE_TOKEN: [&str; 16] = [
     "session_state",
     "read_at",
 ];
-/// What a session ends of.
+/// Why a session ends whose provider refreshes it with an ID token of another subject.
 const ANOTHER: &str = "it speaks of somebody else than before";
 /// Where `OpenShift` tells who a token's holder is.
 const USER: &str = "/apis/user.openshift.io/v1/users/~";
