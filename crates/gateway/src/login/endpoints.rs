@@ -15,7 +15,7 @@ use super::lifecycle::BeginFault;
 use super::pages::{self, Said};
 use super::provider::{Provider, ProviderFault, shown};
 use super::redirect::target;
-use super::session::{SealFault, Session, subject_of};
+use super::session::{LONGEST_COOKIE, SealFault, Session, subject_of};
 use super::{Login, Rejected};
 use crate::answer::Answer;
 use crate::authenticate::Verified;
@@ -153,16 +153,16 @@ impl Login {
                     Some(&again),
                 )
             }
+            Err(BeginFault::Seal(fault @ SealFault::TooLong(bytes))) => {
+                self.shared.counts.login_failed.fetch_add(1, Relaxed);
+                let provider = &*provider.config.name;
+                tracing::error!(provider, bytes, longest = LONGEST_COOKIE, %fault, "session too large for a cookie, login refused");
+                pages::problem(&Said::TooLarge, None)
+            }
             Err(fault) => {
                 self.shared.counts.login_failed.fetch_add(1, Relaxed);
                 tracing::error!(provider = &*provider.config.name, %fault, "somebody logged in and cannot be remembered");
-                let said = match fault {
-                    BeginFault::Seal(SealFault::TooLong(_)) => Said::TooLarge,
-                    BeginFault::Seal(SealFault::Entropy) | BeginFault::Store(_) | BeginFault::Ended => {
-                        Said::Unavailable
-                    }
-                };
-                pages::problem(&said, Some(&again))
+                pages::problem(&Said::Unavailable, Some(&again))
             }
         }
     }

@@ -63,7 +63,13 @@ impl Login {
                 self.forget(provider, &session).await;
                 return Err(BeginFault::Ended);
             }
-            return Ok(self.cookie_of(origin, &session, now)?);
+            return match self.cookie_of(origin, &session, now) {
+                Ok(cookie) => Ok(cookie),
+                Err(fault) => {
+                    self.forget(provider, &session).await;
+                    Err(fault.into())
+                }
+            };
         };
         let place = &self.config.origins[origin];
         let secret = random_text::<32>(&self.random).map_err(SealFault::from)?;

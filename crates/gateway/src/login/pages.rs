@@ -125,8 +125,10 @@ pub(super) fn signed_out(start: &str) -> Answer {
 pub(super) fn problem(said: &Said, again: Option<&str>) -> Answer {
     let (status, code, outcome, title, text) = said.row();
     let act = again.map_or(Act::Nothing, |again| Act::Go("Try again", again.to_owned()));
+    let remedy = said.remedy();
+    let texts: Vec<&str> = [&*text].into_iter().chain(remedy).collect();
     let note = "If this goes on, tell whoever runs this service what you see here.";
-    let mut answer = page(status, (code, outcome), title, &[&text], act, Some(note));
+    let mut answer = page(status, (code, outcome), title, &texts, act, remedy.is_none().then_some(note));
     if status == 503 {
         answer.fields.push(("retry-after".into(), "5".into()));
     }
@@ -134,6 +136,17 @@ pub(super) fn problem(said: &Said, again: Option<&str>) -> Answer {
 }
 
 impl Said {
+    /// What operators have to do, where nobody else can do anything.
+    fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::TooLarge => Some(
+                "For whoever runs it: keep sessions in a database (login.database), or ask the provider for fewer scopes and claims, above all \
+                 for fewer groups. The log tells how many bytes the session takes.",
+            ),
+            _ => None,
+        }
+    }
+
     /// The one table: status, code, outcome, title and text.
     fn row(&self) -> (u16, &'static str, Outcome, &'static str, String) {
         match self {
@@ -182,11 +195,13 @@ impl Said {
                 format!("{title} gives no usable answer."),
             ),
             Self::TooLarge => (
-                500,
+                403,
                 "login_session_too_large",
-                Outcome::AuthUnavailable,
+                Outcome::Forbidden,
                 "You cannot be signed in",
-                "What there is to remember of you does not fit into a cookie. The log says what to configure.".to_owned(),
+                "Your account has more groups and other details than this site can keep in a cookie. Signing in again does not help: \
+                 show this page to whoever runs the site."
+                    .to_owned(),
             ),
             Self::Unavailable => (
                 503,
@@ -242,6 +257,17 @@ mod tests {
         let answer = problem(&said, Some("https://app.example/oauth2/start?rd=\"><script>"));
         assert!(!text(&answer).contains("<script") && !text(&answer).contains("<b>"), "{}", text(&answer));
         assert_eq!(answer.status, 403);
+    }
+
+    #[test]
+    fn who_has_too_many_groups_is_told_what_to_do() {
+        let answer = problem(&Said::TooLarge, None);
+        assert_eq!(answer.status, 403);
+        let text = text(&answer);
+        for said in ["show this page to whoever runs the site", "login.database", "fewer groups"] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+        assert!(!text.contains("Try again") && !text.contains("If this goes on"), "{text}");
     }
 
     #[test]

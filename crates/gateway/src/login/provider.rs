@@ -149,6 +149,8 @@ pub(crate) struct Metadata {
     pub(crate) revocation: Option<Url>,
     /// It names itself in every answer (RFC 9207 §3).
     pub(crate) names_itself: bool,
+    /// Its ID tokens tell the time of its log when they are asked to, as those of Postern's own provider do.
+    pub(crate) tells_read_at: bool,
 }
 
 /// What is known of somebody after asking.
@@ -334,6 +336,11 @@ impl Provider {
             revocation: url("revocation_endpoint")?,
             names_itself: root.get("authorization_response_iss_parameter_supported").and_then(Value::as_bool)
                 == Some(true),
+            tells_read_at: root.get("claims_parameter_supported").and_then(Value::as_bool) == Some(true)
+                && root
+                    .get("claims_supported")
+                    .and_then(Value::items)
+                    .is_some_and(|mut names| names.any(|name| name.as_str() == Some("read_at"))),
         })
     }
 
@@ -357,7 +364,14 @@ impl Provider {
         if matches!(self.config.kind, LoginKind::OpenId { .. }) {
             parameters.push(("nonce", &question.proofs.nonce));
         }
-        parameters.extend(self.config.parameters.iter().map(|(name, value)| (&**name, &**value)));
+        let configured = || self.config.parameters.iter().map(|(name, value)| (&**name, &**value));
+        let claims = if metadata.tells_read_at {
+            with_read_at(configured().find(|(name, _)| *name == "claims").map(|(_, value)| value))
+        } else {
+            None
+        };
+        parameters.extend(configured().filter(|(name, _)| *name != "claims" || claims.is_none()));
+        parameters.extend(claims.as_deref().map(|claims| ("claims", claims)));
         Ok(with_query(&metadata.authorization, &parameters))
     }
 
@@ -815,6 +829,22 @@ fn with_query(url: &Url, parameters: &[(&str, &str)]) -> String {
     format!("{url}{between}{}", encoded(parameters))
 }
 
+/// The `claims` parameter (Core §5.5.1) that asks for `read_at` in ID tokens beside what is `configured`; `None`: what is configured is no such
+/// object, and left to the provider to judge.
+fn with_read_at(configured: Option<&str>) -> Option<String> {
+    use serde_json::{Map, Value};
+    let mut claims: Map<String, Value> = match configured {
+        Some(text) => serde_json::from_str(text).ok()?,
+        None => Map::new(),
+    };
+    let id_token = claims.entry("id_token").or_insert_with(|| Value::Object(Map::new()));
+    if id_token.is_null() {
+        *id_token = Value::Object(Map::new());
+    }
+    id_token.as_object_mut()?.entry("read_at").or_insert(Value::Null);
+    serde_json::to_string(&claims).ok()
+}
+
 fn below(base: &Url, path: &str) -> Result<Url, ProviderFault> {
     let text = format!("{}{path}", base.to_string().trim_end_matches('/'));
     Url::parse(&text).map_err(|fault| unclear("address", &fault.to_string()))
@@ -851,6 +881,23 @@ mod tests {
             asked,
             "https://id.example/auth?tenant=1&state=a+b%26c&redirect_uri=https%3A%2F%2Fapp.example%2Fx"
         );
+    }
+
+    #[test]
+    fn the_time_of_the_log_is_asked_for_beside_other_claims() {
+        for (configured, asked) in [
+            (None, Some(r#"{"id_token":{"read_at":null}}"#)),
+            (Some("{}"), Some(r#"{"id_token":{"read_at":null}}"#)),
+            (Some(r#"{"id_token":null}"#), Some(r#"{"id_token":{"read_at":null}}"#)),
+            (
+                Some(r#"{"id_token":{"acr":{"essential":true}},"userinfo":{"name":null}}"#),
+                Some(r#"{"id_token":{"acr":{"essential":true},"read_at":null},"userinfo":{"name":null}}"#),
+            ),
+            (Some(r#"{"id_token":7}"#), None),
+            (Some("nonsense"), None),
+        ] {
+            assert_eq!(with_read_at(configured).as_deref(), asked, "{configured:?}");
+        }
     }
 
     #[test]
