@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::{
     authorization::response::ResponseMode,
     client::{self, Registry},
+    id_token::READ_AT,
     issuer::Issuer,
     keys::key,
     login::ACR,
@@ -151,7 +152,7 @@ impl<'a> Facts<'a> {
 
     /// The OpenID document as JSON.
     pub(crate) fn openid_document(self) -> serde_json::Result<Vec<u8>> {
-        let own = ["iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "sid"];
+        let own = ["iss", "aud", "exp", "iat", "auth_time", "nonce", "acr", "amr", "sid", READ_AT];
         serde_json::to_vec(&OpenidMetadata {
             oauth: self.oauth(),
             userinfo_endpoint: self.issuer.endpoint(USERINFO),

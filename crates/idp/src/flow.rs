@@ -24,6 +24,13 @@ pub enum Intent {
     Authorize(String),
     /// A decision about a device: what was typed.
     Device(String),
+    /// The word of what was decided about a device of a client, by its id.
+    Decided {
+        /// The client.
+        client_id: String,
+        /// What was decided.
+        allowed: bool,
+    },
     /// A look at their account.
     Account,
     /// Signing out, and where to go afterwards.

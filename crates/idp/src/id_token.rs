@@ -23,6 +23,9 @@ use crate::{
 /// The `typ` of the header; what everybody sends.
 const TYP: &str = "JWT";
 
+/// What clients ask for by name (Core §5.5) that go by the time of the log.
+pub(crate) const READ_AT: &str = "read_at";
+
 /// How a person proved who they are, and what the client asked to hear of it: what a family remembers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -80,8 +83,9 @@ struct Claims<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sid: Option<&'a str>,
     at_hash: String,
-    /// As in access tokens: gateways that log people in go by it.
-    read_at: u64,
+    /// As in access tokens, for those who asked for it: gateways that log people in go by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_at: Option<u64>,
     #[serde(flatten)]
     person: Map<String, serde_json::Value>,
 }
@@ -114,6 +118,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
     let none = ScopeSet::default();
     let scopes = if told { login.scopes } else { &none };
     let iat = login.person.issued_at(provider.now());
+    let read_at = || login.read_at.as_millis();
     let claims = Claims {
         iss: provider.issuer().as_str(),
         sub: login.person.subject(),
@@ -126,7 +131,7 @@ pub fn mint(provider: &Provider, login: &Login<'_>) -> Result<String, Fault> {
         amr: &login.authentication.amr,
         sid: login.sid,
         at_hash: half_hash(algorithm, login.access_token),
-        read_at: login.read_at.as_millis(),
+        read_at: login.authentication.id_token.iter().any(|name| name == READ_AT).then(read_at),
         person: login.person.claims(Told { scopes, names: &login.authentication.id_token }),
     };
     provider.sign(algorithm, TYP, &claims)

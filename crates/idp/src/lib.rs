@@ -59,7 +59,7 @@ mod tend;
 
 pub use ambient::{Clock, Entropy, EntropyFailed};
 pub use client::{
-    TokenFormat,
+    Introspects, TokenFormat,
     config::{ClientConfig, ConfiguredSecret},
 };
 pub use config::{Config, ConfigFault, ConfigFaults, ConfigReason, Lifetimes, PasswordConfig};

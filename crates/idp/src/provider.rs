@@ -17,7 +17,7 @@ use auth::{
 use axum::{body::Bytes, http::HeaderValue};
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Serialize;
-use store::{Store, security_events::Occurrence};
+use store::{Store, families::SessionsAt, security_events::Occurrence};
 use tokio::sync::Notify;
 use zeroize::Zeroizing;
 
@@ -226,6 +226,11 @@ impl Provider {
     /// The provider's time.
     pub fn now(&self) -> Timestamp {
         self.parts.clock.now()
+    }
+
+    /// Which sessions go on now.
+    pub(crate) fn sessions_at(&self) -> SessionsAt {
+        SessionsAt { now: self.now(), idle: self.lifetimes.session_idle }
     }
 
     /// The provider's randomness.

@@ -65,8 +65,8 @@ pub fn router(provider: Arc<Provider>) -> Router {
     // what people see
     let pages = Router::new()
         .route(&below(discovery::AUTHORIZE), only(get(authorize::get).post(authorize::post)))
-        .route(&below(discovery::LOGIN), only(post(login::login)))
-        .route(&below(discovery::CONSENT), only(post(authorize::consent)))
+        .route(&below(discovery::LOGIN), only(get(login::resume).post(login::login)))
+        .route(&below(discovery::CONSENT), only(get(login::resume).post(authorize::consent)))
         .route(&below(discovery::END_SESSION), only(get(logout::logout).post(logout::logout)))
         .route(&below(discovery::LOGOUT_DECISION), only(post(logout::decide)))
         .route(&below(discovery::DEVICE), only(get(device::ask).post(device::typed)))

@@ -130,7 +130,8 @@ impl Browser {
         self.session.as_ref().filter(|_| !self.rested)
     }
 
-    /// The session that there is to be ended, also one that rested for too long: what was granted in it goes on.
+    /// The session that there is to be ended, also one that rested for too long: clients that took part in it have not heard of an end, and what
+    /// outlives it goes on.
     pub fn to_end(&self) -> Option<&Session> {
         self.session.as_ref()
     }
@@ -242,6 +243,15 @@ impl Browser {
             set(Zeroizing::new(format!("{session}={attributes}; Max-Age=0")));
         }
     }
+}
+
+/// Whether a session goes on.
+pub async fn goes_on(provider: &Provider, sid: &str) -> Result<bool, StoreError> {
+    let (now, idle) = (provider.now(), provider.lifetimes().session_idle);
+    let session = provider.store().session_by_sid(sid).await?;
+    Ok(session.is_some_and(|session| {
+        session.ended_at.is_none() && now < session.expires_at && now < session.seen_at.plus(idle)
+    }))
 }
 
 /// Ends one session of a user. `false` when it was over.

@@ -23,6 +23,7 @@ use serde_json::{Map, Value, json};
 use crate::dialect::Dialect;
 use crate::error::StoreError;
 use crate::invalidation::Head;
+use crate::migrations::Migrated;
 
 pub(crate) use export::run as export;
 pub(crate) use import::run as import;
@@ -57,12 +58,14 @@ impl fmt::Debug for Copied {
 }
 
 /// A copy was read into a database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Imported {
     /// How many rows it had.
     pub rows: u64,
     /// The log as it goes on: a new history, the old number.
     pub head: Head,
+    /// What was changed in a copy of a version before that operators are to be told of.
+    pub migrated: Migrated,
 }
 
 /// Why there is no copy, or a database was not made from one. Nothing was changed then, but for [`CopyError::Unclear`].

@@ -4,6 +4,8 @@
 //! bound to a client and usually to a user and a session. Revoking the family revokes them all at once: whoever reads a
 //! token reads its family too.
 
+use std::time::Duration;
+
 use auth::time::Timestamp;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
@@ -72,7 +74,7 @@ impl Family {
         })
     }
 
-    /// Whether its tokens are worth anything at `now`.
+    /// Whether its tokens are worth anything at `now`, if they do not end with a session.
     pub fn is_alive(&self, now: Timestamp) -> bool {
         self.revoked_at.is_none() && now < self.expires_at
     }
@@ -110,7 +112,57 @@ pub(crate) async fn behind(
     store.readers().optional(sqlx::query(sqlx::AssertSqlSafe(statement)).bind(digest.as_slice())).await
 }
 
+/// As of when a session goes on: at `now`, if it was used less than `idle` before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionsAt {
+    /// When.
+    pub now: Timestamp,
+    /// How long a session goes on that is not used.
+    pub idle: Duration,
+}
+
+impl SessionsAt {
+    /// The time since which a session was used that goes on, in milliseconds.
+    pub(crate) fn used_after(self) -> i64 {
+        millis(self.now.minus(self.idle))
+    }
+}
+
+/// Condition on a family `f`: it outlives its session, or has none, or its session goes on, however a session ends. `now` and `used_after`
+/// are parameters of the statement.
+pub(crate) fn with_its_session(now: &str, used_after: &str) -> String {
+    format!(
+        "(f.outlives_session <> 0 OR f.sid IS NULL OR EXISTS (SELECT 1 FROM sessions s WHERE s.sid = f.sid \
+         AND s.ended_at IS NULL AND s.expires_at > {now} AND s.seen_at > {used_after}))"
+    )
+}
+
 impl Store {
+    /// Families of a user that end with their session and can be refreshed until then, the newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// [`StoreError`]
+    pub async fn passing_families_of(
+        &self,
+        user_id: &str,
+        at: SessionsAt,
+        limit: u32,
+    ) -> Result<Vec<Family>, StoreError> {
+        let goes_on = with_its_session("$2", "$3");
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM families f WHERE f.user_id = $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
+             AND f.outlives_session = 0 AND f.sid IS NOT NULL AND {goes_on} \
+             AND EXISTS (SELECT 1 FROM refresh_tokens r WHERE r.family_id = f.id AND r.redeemed_at IS NULL \
+             AND r.expires_at > $2) ORDER BY f.created_at DESC, f.id LIMIT $4"
+        )))
+        .bind(user_id)
+        .bind(millis(at.now))
+        .bind(at.used_after())
+        .bind(i64::from(limit));
+        let rows = self.readers().all(ask).await?;
+        rows.iter().map(Family::read).collect()
+    }
+
     /// Families of a user that are alive and outlive their session, the newest first, at most `limit`.
     ///
     /// # Errors
@@ -152,20 +204,22 @@ impl Store {
         filter: FamilyFilter<'_>,
         after: &str,
         limit: u32,
-        now: Timestamp,
+        at: SessionsAt,
     ) -> Result<Vec<Family>, StoreError> {
         // Another text for each filter: what is asked for has an index.
         let user = filter.user_id.map_or("CAST($4 AS TEXT) IS NULL", |_| "f.user_id = $4");
         let client = filter.client_id.map_or("CAST($5 AS TEXT) IS NULL", |_| "f.client_id = $5");
+        let goes_on = with_its_session("$2", "$6");
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM families f WHERE f.id > $1 AND f.revoked_at IS NULL AND f.expires_at > $2 \
-             AND {user} AND {client} ORDER BY f.id LIMIT $3"
+             AND {user} AND {client} AND {goes_on} ORDER BY f.id LIMIT $3"
         )))
         .bind(after)
-        .bind(millis(now))
+        .bind(millis(at.now))
         .bind(i64::from(limit))
         .bind(filter.user_id)
-        .bind(filter.client_id);
+        .bind(filter.client_id)
+        .bind(at.used_after());
         let rows = self.readers().all(ask).await?;
         rows.iter().map(Family::read).collect()
     }

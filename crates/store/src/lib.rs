@@ -61,7 +61,7 @@ mod write;
 pub use dialect::{Dialect, sqlite_url};
 pub use error::StoreError;
 pub use invalidation::{Appended, Denied, Epoch, Event, Head, ProveHead, Reach, Revocation, Tag};
-pub use migrations::MigrationFailed;
+pub use migrations::{Migrated, MigrationFailed};
 pub use store::{OpenError, Store};
 pub use storing::Storing;
 pub use sweep::Swept;

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 
 use coherence::Epoch;
 use sqlx::AssertSqlSafe;
+use sqlx::Row as _;
 use sqlx::SqlSafeStr as _;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::{AnyConnection, AnyPool};
@@ -17,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::OPENING;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 9] = [
+const VERSIONS: [(&str, &str); 10] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
@@ -33,10 +34,19 @@ const VERSIONS: [(&str, &str); 9] = [
     ),
     ("families of a client", include_str!("../schema/0008_families_of_a_client.sql")),
     ("names of tokens", include_str!("../schema/0009_names_of_tokens.sql")),
+    (
+        "whose tokens a client introspects",
+        concat!(include_str!("../schema/0010_introspects.sql"), include_str!("../schema/introspects.sql")),
+    ),
 ];
+/// The last version in which `introspects` of a client is a truth value.
+const BEFORE_INTROSPECTS: usize = 9;
 
 /// Sets the time of the log to what the tables say, where that is later.
-pub(crate) const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
+const TIME_OF_THE_LOG: &str = include_str!("../schema/time_of_the_log.sql");
+
+/// Gives the clients that [`introspecting`] finds the right they had, in the form that counts now.
+const INTROSPECTS: &str = include_str!("../schema/introspects.sql");
 
 /// The last version.
 pub(crate) const LATEST: u64 = VERSIONS.len() as u64;
@@ -46,19 +56,39 @@ pub(crate) fn schemas() -> impl Iterator<Item = &'static str> {
     VERSIONS.iter().map(|(_, schema)| *schema)
 }
 
+/// Clients that [`Migrated::note`] names.
+const NAMED: usize = 20;
+
+/// What a migration changed that operators are to be told of.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Migrated {
+    /// Clients that could introspect everybody's tokens and still can: their `introspects` was `true` and is `all`.
+    pub introspecting: Vec<String>,
+}
+
+impl Migrated {
+    /// It in one line; `None`: there is nothing to tell.
+    pub fn note(&self) -> Option<String> {
+        let (named, more) = self.introspecting.split_at(self.introspecting.len().min(NAMED));
+        let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+        (!named.is_empty()).then(|| {
+            format!(
+                "introspects of stored clients was true and is \"all\" now, which means the same, for {}{rest}; \"audience\" is enough \
+                 for one that asks about tokens meant for it: change it with `postern admin client replace`",
+                named.join(", ")
+            )
+        })
+    }
+}
+
 /// The schema could not be brought up to date.
 #[derive(Debug, thiserror::Error)]
 #[error("the database's schema could not be brought up to date: {0}")]
 pub struct MigrationFailed(#[from] sqlx::migrate::MigrateError);
 
-/// Applies what is missing. Those who start together wait for each other; versions of a newer program are left alone.
-pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), MigrationFailed> {
-    let migrations = VERSIONS.iter().zip(1..).map(|((description, schema), version)| {
-        let text = AssertSqlSafe(dialect.translate(schema)).into_sql_str();
-        Migration::new(version, Cow::Borrowed(description), MigrationType::Simple, text, false)
-    });
-    let mut migrator = Migrator::with_migrations(migrations.collect());
-    migrator.set_ignore_missing(true);
+/// Applies what is missing, and answers what operators are to be told of it. Those who start together wait for each other; versions of a newer
+/// program are left alone.
+pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
     let failed = sqlx::migrate::MigrateError::Execute;
     if dialect == Dialect::Postgres {
         let mut alone = pool.acquire().await.map_err(failed)?;
@@ -67,13 +97,48 @@ pub(crate) async fn run(pool: &AnyPool, dialect: Dialect) -> Result<(), Migratio
         alone.close_on_drop();
         let patient = format!("SET statement_timeout = {}", OPENING.as_millis());
         sqlx::query(AssertSqlSafe(patient)).execute(&mut *alone).await.map_err(failed)?;
-        return Ok(migrator.run_direct(None, &mut *alone, false).await?);
+        return steps(&mut alone, dialect).await;
     }
     // Nobody locks a file for a migration; the transaction that it takes place in does.
     let mut alone = pool.begin_with(dialect.begin()).await.map_err(failed)?;
+    let migrated = steps(&mut alone, dialect).await?;
+    alone.commit().await.map_err(failed)?;
+    Ok(migrated)
+}
+
+async fn steps(connection: &mut AnyConnection, dialect: Dialect) -> Result<Migrated, MigrationFailed> {
+    let failed = sqlx::migrate::MigrateError::Execute;
     // What `run` calls; its own bounds cannot be met by a connection in a future that moves between threads.
-    migrator.run_direct(None, &mut *alone, false).await?;
-    Ok(alone.commit().await.map_err(failed)?)
+    migrator(dialect, BEFORE_INTROSPECTS).run_direct(None, connection, false).await?;
+    let introspecting = introspecting(connection).await.map_err(failed)?;
+    migrator(dialect, VERSIONS.len()).run_direct(None, connection, false).await?;
+    Ok(Migrated { introspecting })
+}
+
+/// Up to one version.
+fn migrator(dialect: Dialect, last: usize) -> Migrator {
+    let migrations = VERSIONS[..last].iter().zip(1..).map(|((description, schema), version)| {
+        let text = AssertSqlSafe(dialect.translate(schema)).into_sql_str();
+        Migration::new(version, Cow::Borrowed(description), MigrationType::Simple, text, false)
+    });
+    let mut migrator = Migrator::with_migrations(migrations.collect());
+    migrator.set_ignore_missing(true);
+    migrator
+}
+
+/// Clients whose right to introspect is still a truth value.
+async fn introspecting(connection: &mut AnyConnection) -> Result<Vec<String>, sqlx::Error> {
+    let ask = "SELECT id FROM clients WHERE settings LIKE '%\"introspects\":true%' ORDER BY id";
+    let rows = sqlx::query(ask).fetch_all(connection).await?;
+    rows.iter().map(|row| row.try_get(0)).collect()
+}
+
+/// Brings what was restored from a copy of before up to date, and answers what operators are to be told of it.
+pub(crate) async fn restored(connection: &mut AnyConnection) -> Result<Migrated, StoreError> {
+    sqlx::query(TIME_OF_THE_LOG).execute(&mut *connection).await?;
+    let introspecting = introspecting(connection).await?;
+    sqlx::query(INTROSPECTS).execute(connection).await?;
+    Ok(Migrated { introspecting })
 }
 
 /// Makes the rows that a new database begins with: the heads of its two logs.

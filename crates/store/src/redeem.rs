@@ -3,12 +3,11 @@
 //! Whoever redeems one gets what follows from it, in one transaction with its being used up. Whoever comes a second time shows
 //! that somebody else has it, and nobody can tell who is right: the family is revoked (RFC 6749 §4.1.2, RFC 9700 §4.14.2).
 
-use auth::time::Timestamp;
 use sqlx::Row as _;
 
 use crate::access_tokens::AccessToken;
 use crate::error::StoreError;
-use crate::families::Family;
+use crate::families::{self, Family, SessionsAt};
 use crate::refresh_tokens::RefreshToken;
 use crate::told::{Origins, Revocation};
 use crate::value::{Digest, millis};
@@ -31,14 +30,16 @@ impl Once {
         }
     }
 
-    /// Redeems it if it can be, and answers its family. One statement: whoever ends the family or the account at the same moment
-    /// voids what follows from it, because whoever reads a token reads its family too.
+    /// Redeems it if it can be, and answers its family and the session that this ends with. One statement: whoever ends the family, the session
+    /// or the account at the same moment voids what follows from it, because whoever reads a token reads its family too. A session that ends by
+    /// itself is no such moment: what follows from it ends as early.
     fn redeem(self) -> String {
-        let table = self.table();
+        let (table, goes_on) = (self.table(), families::with_its_session("$2", "$3"));
         format!(
             "UPDATE {table} SET redeemed_at = $2 WHERE digest = $1 AND redeemed_at IS NULL AND expires_at > $2 \
              AND EXISTS (SELECT 1 FROM families f LEFT JOIN users u ON u.id = f.user_id WHERE f.id = {table}.family_id \
-             AND f.revoked_at IS NULL AND f.expires_at > $2 AND u.disabled_at IS NULL) RETURNING family_id"
+             AND f.revoked_at IS NULL AND f.expires_at > $2 AND u.disabled_at IS NULL AND {goes_on}) \
+             RETURNING family_id, (SELECT f.sid FROM families f WHERE f.id = {table}.family_id AND f.outlives_session = 0)"
         )
     }
 
@@ -84,7 +85,8 @@ impl Tx<'_> {
     }
 }
 
-/// Redeems a secret and keeps what is handed out for it; or revokes its family when it was redeemed before.
+/// Redeems a secret and keeps what is handed out for it; or revokes its family when it was redeemed before. Where the family ends with its
+/// session, that was used with this.
 #[derive(Debug, Clone)]
 pub struct Redeem {
     /// Its kind.
@@ -95,17 +97,19 @@ pub struct Redeem {
     pub successors: Successors,
     /// Told when it was redeemed before.
     pub on_replay: Revocation,
-    /// When.
-    pub now: Timestamp,
+    /// When, and which sessions go on.
+    pub at: SessionsAt,
 }
 
 impl Change for Redeem {
     type Output = Redeemed;
 
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<Redeemed, StoreError> {
+        let now = self.at.now;
         let redeemed = sqlx::query(sqlx::AssertSqlSafe(self.what.redeem()))
             .bind(self.digest.as_slice())
-            .bind(millis(self.now))
+            .bind(millis(now))
+            .bind(self.at.used_after())
             .fetch_optional(&mut *tx.connection)
             .await?;
         let Some(row) = redeemed else {
@@ -115,10 +119,13 @@ impl Change for Redeem {
                 .await?;
             let Some(row) = before else { return Ok(Redeemed::Dead) };
             let family: String = row.try_get(0)?;
-            tx.revoke_family(&family, &self.on_replay, self.now).await?;
+            tx.revoke_family(&family, &self.on_replay, now).await?;
             return Ok(Redeemed::Before);
         };
         let family: String = row.try_get(0)?;
+        if let Some(sid) = row.try_get::<Option<String>, _>(1)? {
+            tx.use_session(&sid, now).await?;
+        }
         tx.insert_successors(&self.successors, &family).await?;
         Ok(Redeemed::Now)
     }

@@ -33,7 +33,7 @@ pub struct Session {
     pub address: String,
     /// When it began.
     pub created_at: Timestamp,
-    /// When it was last used, to the minute or so.
+    /// When it was last used, to the minute or so: by its browser, or by a client that refreshed what ends with it.
     pub seen_at: Timestamp,
     /// From when on it is over whatever happens.
     pub expires_at: Timestamp,
@@ -146,6 +146,16 @@ impl Tx<'_> {
         .fetch_optional(&mut *self.connection)
         .await?;
         Ok(held.is_some())
+    }
+
+    /// Notes that a session was used, in what was granted there.
+    pub(crate) async fn use_session(&mut self, sid: &str, now: Timestamp) -> Result<(), StoreError> {
+        sqlx::query("UPDATE sessions SET seen_at = $2 WHERE sid = $1 AND ended_at IS NULL AND seen_at < $2")
+            .bind(sid)
+            .bind(millis(now))
+            .execute(&mut *self.connection)
+            .await?;
+        Ok(())
     }
 
     /// Keeps a session of a user who is held.

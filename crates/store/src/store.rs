@@ -1,5 +1,6 @@
 //! The store as one value: its connections, its writer.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use auth::time::Timestamp;
@@ -12,7 +13,7 @@ use crate::copy::{Copied, CopyError, Exported, Imported};
 use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
-use crate::migrations::{self, MigrationFailed};
+use crate::migrations::{self, Migrated, MigrationFailed};
 use crate::readers::Readers;
 use crate::storing::Storing;
 use crate::value::timestamp;
@@ -50,6 +51,7 @@ pub struct Store {
     readers: Readers,
     writers: AnyPool,
     writer: Writer,
+    migrated: Arc<Migrated>,
 }
 
 impl Store {
@@ -66,19 +68,27 @@ impl Store {
 
     async fn connected(url: &str, dialect: Dialect, epoch: Epoch) -> Result<Self, OpenError> {
         let writers = dialect.pool(url, dialect.lanes()).await?;
-        migrations::run(&writers, dialect).await?;
+        let migrated = Arc::new(migrations::run(&writers, dialect).await?);
+        if let Some(note) = migrated.note() {
+            tracing::warn!("{note}");
+        }
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
         migrations::begin(&mut connection, epoch).await?;
         let incarnation = Incarnation::look(dialect, &mut connection).await;
         drop(connection);
         let readers = Readers::open(url, dialect).await?;
         let writer = Writer::start(&writers, dialect, incarnation);
-        Ok(Self { dialect, readers, writers, writer })
+        Ok(Self { dialect, readers, writers, writer, migrated })
     }
 
     /// Which database it is.
     pub fn dialect(&self) -> Dialect {
         self.dialect
+    }
+
+    /// What opening it changed that operators are to be told of.
+    pub fn migrated(&self) -> &Migrated {
+        &self.migrated
     }
 
     /// Makes a change; durable when this answers.

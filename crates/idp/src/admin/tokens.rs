@@ -16,6 +16,7 @@ use crate::{
     ending,
     provider::Provider,
     secrets::Subject,
+    session,
 };
 
 /// What is told of a token that an operator revokes.
@@ -207,7 +208,13 @@ impl Admin<'_> {
         let found = self.provider.store().refresh_token(&digest).await?;
         let now = self.now();
         let alive = found.filter(|(token, owned)| owned.family.is_alive(now) && now < token.expires_at);
-        Ok(alive.map(|(token, OwnedFamily { family, user })| TokenFacts {
+        let ended = match alive.as_ref().map(|(_, owned)| &owned.family) {
+            Some(Family { sid: Some(sid), outlives_session: false, .. }) => {
+                !session::goes_on(self.provider, sid).await?
+            }
+            _ => false,
+        };
+        Ok(alive.filter(|_| !ended).map(|(token, OwnedFamily { family, user })| TokenFacts {
             kind: TokenKind::Refresh,
             jti: None,
             client_id: family.client_id,
@@ -308,7 +315,8 @@ impl Admin<'_> {
         let limit = paging::limit(list.limit)?;
         let filter = FamilyFilter { user_id: list.user.as_deref(), client_id: list.client.as_deref() };
         let after = list.after.as_deref().unwrap_or_default();
-        let families = self.provider.store().families(filter, after, limit + 1, self.now()).await?;
+        let families =
+            self.provider.store().families(filter, after, limit + 1, self.provider.sessions_at()).await?;
         let views = families.into_iter().map(FamilyView::from).collect();
         Ok(Page::cut(views, limit, |family: &FamilyView| family.id.clone()))
     }

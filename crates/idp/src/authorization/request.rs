@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Map, Value};
 
 use super::pkce::Challenge;
@@ -199,17 +200,38 @@ pub enum Refusal {
     Answer(ReturnAddress, RequestFault),
 }
 
+/// What a request object says (Core §6.1). Postern refuses these whatever they say, and reads them, verified or not, only for where that answer
+/// is waited for: at an address that is registered, in a mode that there is.
+struct RequestObject(Map<String, Value>);
+
+impl RequestObject {
+    fn of(form: &Form) -> Self {
+        let read = |object: &str| {
+            let claims = URL_SAFE_NO_PAD.decode(object.split('.').nth(1)?).ok()?;
+            serde_json::from_slice(&claims).ok()
+        };
+        Self(form.get("request").and_then(read).unwrap_or_default())
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).and_then(Value::as_str)
+    }
+}
+
 /// Reads a request of a client whose id was found right.
 pub fn read(form: &Form, rights: Rights<'_>) -> Result<AuthorizationRequest, Refusal> {
-    let asked = form.get("redirect_uri");
+    let object = RequestObject::of(form);
+    let asked = form.get("redirect_uri").or_else(|| object.text("redirect_uri"));
     let redirect_uri = redirect_uri(form, asked, rights).map_err(Refusal::Page)?;
     // Until the mode is known to be one, faults go where they go by default.
     let mode = form.get("response_mode").map(ResponseMode::from_wire);
+    let inside = || object.text("response_mode").and_then(ResponseMode::from_wire);
     let fits = |text: &&str| text.len() <= MAX_TEXT;
+    let state = form.get("state").or_else(|| object.text("state"));
     let address = ReturnAddress {
         redirect_uri: redirect_uri.into(),
-        mode: mode.flatten().unwrap_or_default(),
-        state: form.get("state").filter(fits).map(Into::into),
+        mode: mode.unwrap_or_else(inside).unwrap_or_default(),
+        state: state.filter(fits).map(Into::into),
     };
     let refuse = |fault| Refusal::Answer(address.clone(), fault);
     demand(mode != Some(None), RequestFault::ResponseMode).map_err(refuse)?;

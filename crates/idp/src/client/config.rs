@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Client, ClientDefaults, Proof, TokenFormat,
+    Client, ClientDefaults, Introspects, Proof, TokenFormat,
     secret::{SecretDigest, SecretDigests, SecretFault},
 };
 use crate::{
@@ -95,9 +95,9 @@ pub struct ClientConfig {
     /// Whether it must push its authorization requests (RFC 9126 §6).
     #[serde(skip_serializing_if = "is_false")]
     pub requires_pushed_requests: bool,
-    /// Whether it may ask about other clients' tokens (RFC 7662), as a resource server or a gateway does.
-    #[serde(skip_serializing_if = "is_false")]
-    pub introspects: bool,
+    /// Whose tokens it may ask about (RFC 7662).
+    #[serde(skip_serializing_if = "Introspects::is_own")]
+    pub introspects: Introspects,
     /// What its access tokens look like.
     pub access_token: TokenFormat,
     /// How long its access tokens live, in seconds; the provider's lifetime when absent.
@@ -136,7 +136,7 @@ impl Default for ClientConfig {
             asks_consent: true,
             requires_pkce: false,
             requires_pushed_requests: false,
-            introspects: false,
+            introspects: Introspects::Own,
             access_token: TokenFormat::Jwt,
             access_token_lifetime: None,
             id_token_algorithm: None,

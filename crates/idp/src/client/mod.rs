@@ -19,13 +19,7 @@ use store::{Store, StoreError};
 use self::{config::ClientConfig, secret::SecretDigests};
 use crate::{
     authorization::redirect::RedirectUri,
-    oauth::{
-        error::Fault,
-        form::Form,
-        grant_type::GrantType,
-        scope::ScopeSet,
-        target::{self, MAX_TARGETS},
-    },
+    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
 };
 
 /// The wire names of the methods there are, for `token_endpoint_auth_methods_supported`.
@@ -40,6 +34,40 @@ pub enum TokenFormat {
     Jwt,
     /// Random; whoever gets it asks the introspection endpoint what it is worth.
     Opaque,
+}
+
+/// Whose tokens a client may introspect (RFC 7662); of all others it hears that they are inactive (§4: a resource server learns of
+/// tokens that are meant for it, not of everybody's).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Introspects {
+    /// Those it got itself.
+    #[default]
+    Own,
+    /// Also those whose audience names its id or one of its `audiences`, as a resource server does.
+    Audience,
+    /// Everybody's, as a gateway in front of many resource servers does.
+    All,
+}
+
+impl Introspects {
+    const ALL: [(&str, Self); 3] = [("own", Self::Own), ("audience", Self::Audience), ("all", Self::All)];
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+    pub(crate) fn is_own(&self) -> bool {
+        *self == Self::Own
+    }
+}
+
+impl<'de> Deserialize<'de> for Introspects {
+    /// Whatever else stands there is told the three words, the former `true` and `false` too.
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let value = serde_json::Value::deserialize(deserializer)?;
+        let known = value.as_str().and_then(|word| Self::ALL.iter().find(|(name, _)| *name == word));
+        known.map(|(_, introspects)| *introspects).ok_or_else(|| {
+            serde::de::Error::custom(format!(r#"introspects is "own", "audience" or "all", not {value}"#))
+        })
+    }
 }
 
 /// How a client proves who it is.
@@ -84,7 +112,7 @@ pub struct Client {
     pub(crate) asks_consent: bool,
     pub(crate) requires_pkce: bool,
     pub(crate) requires_pushed_requests: bool,
-    pub(crate) introspects: bool,
+    pub(crate) introspects: Introspects,
     pub(crate) access_token: TokenFormat,
     pub(crate) access_token_algorithm: SigningAlgorithm,
     pub(crate) access_token_lifetime: Duration,
@@ -121,6 +149,11 @@ impl Client {
         self.access_token_lifetime
     }
 
+    /// Whether people may be sent to this address after signing out.
+    pub(crate) fn returns_after_logout(&self, uri: &str) -> bool {
+        self.post_logout_redirect_uris.iter().any(|registered| registered.admits(uri))
+    }
+
     /// Whether the client may use a grant.
     pub fn may_use(&self, grant: GrantType) -> bool {
         self.grants.contains(&grant)
@@ -141,23 +174,11 @@ impl Client {
     /// The audiences for a request: its `resource` (RFC 8707 §2) and `audience` parameters, each once, all of
     /// which the client must have; without any the client's first (RFC 9068 §3 asks for a default), or nothing.
     pub fn audiences_for(&self, form: &Form) -> Result<Vec<&str>, Fault> {
-        let mut targets: Vec<&str> = Vec::new();
-        let resources = form.all("resource").map(|r| (r, target::is_resource(r)));
-        let audiences = form.all("audience").map(|a| (a, target::is_audience(a)));
-        for (named, well_formed) in resources.chain(audiences) {
-            if !well_formed {
-                return Err(Fault::TargetMalformed);
-            }
-            let Some(own) = self.audiences.iter().find(|a| a.as_ref() == named) else {
-                return Err(Fault::TargetNotAllowed(named.into()));
-            };
-            if !targets.contains(&own.as_ref()) {
-                targets.push(own);
-            }
-            if targets.len() > MAX_TARGETS {
-                return Err(Fault::TargetsTooMany);
-            }
-        }
+        let own = |named: &str| {
+            let own = self.audiences.iter().find(|own| own.as_ref() == named);
+            own.map(AsRef::as_ref).ok_or_else(|| Fault::TargetNotAllowed(named.into()))
+        };
+        let mut targets: Vec<&str> = target::named(form)?.into_iter().map(own).collect::<Result<_, _>>()?;
         if targets.is_empty() {
             targets.extend(self.audiences.first().map(AsRef::as_ref));
         }
@@ -243,7 +264,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn whose_tokens_are_introspected_is_one_of_three_words() {
+        let read = |settings: &str| serde_json::from_str::<ClientConfig>(settings).map(|c| c.introspects);
+        assert_eq!(read("{}").unwrap(), Introspects::Own);
+        for (word, introspects) in Introspects::ALL {
+            let settings = format!(r#"{{"introspects":"{word}"}}"#);
+            assert_eq!(read(&settings).unwrap(), introspects);
+            let written = serde_json::to_value(introspects).unwrap();
+            assert_eq!(written, word, "as it is read");
+        }
+        for other in ["true", "false", "null", r#""everything""#] {
+            let fault = read(&format!(r#"{{"introspects":{other}}}"#)).unwrap_err().to_string();
+            let expected = format!(r#"introspects is "own", "audience" or "all", not {other}"#);
+            assert!(fault.starts_with(&expected), "{fault}");
+        }
+    }
+
+    #[test]
     fn one_request_names_a_few_targets() {
+        use crate::oauth::target::MAX_TARGETS;
+
         let audiences: Vec<String> = (0..=MAX_TARGETS).map(|i| format!("urn:{i}")).collect();
         let defaults = ClientDefaults {
             audiences: audiences.iter().map(|a| a.as_str().into()).collect(),

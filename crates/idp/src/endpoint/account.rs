@@ -17,7 +17,11 @@ use store::{
     users::{ChangeOwnPassword, User},
 };
 
-use super::{answer::only, authorize, visit::Visit};
+use super::{
+    answer::only,
+    authorize, logout as signing_out,
+    visit::{Visit, waiting},
+};
 use crate::{
     discovery, ending,
     flow::{Flow, Intent},
@@ -81,6 +85,8 @@ struct Belongings {
     sessions: Vec<Session>,
     consents: Vec<Given>,
     families: Vec<Family>,
+    /// Those that end with a session.
+    passing: Vec<Family>,
 }
 
 async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
@@ -88,10 +94,12 @@ async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
     let Some(this) = visit.browser.session().cloned() else { return Ok(None) };
     let Some(user) = store.user(&this.user_id).await? else { return Ok(None) };
     let families = store.lasting_families_of(&user.id, now, MAX_ROWS).await?;
+    let passing = store.passing_families_of(&user.id, visit.provider.sessions_at(), MAX_ROWS).await?;
     let mut sessions = store.sessions_of(&user.id, now).await?;
     // the one that looks at the page comes first, the others as they are: the newest first
     sessions.sort_by_key(|session| session.sid != this.sid);
-    Ok(Some(Belongings { sessions, consents: store.consents_of(&user.id).await?, families, user, this }))
+    let consents = store.consents_of(&user.id).await?;
+    Ok(Some(Belongings { sessions, consents, families, passing, user, this }))
 }
 
 async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<PasswordProblem>) -> Response {
@@ -138,16 +146,20 @@ async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<Pass
             since: consent.given_at,
         })
         .collect();
+    let browser_of = |sid: &str| {
+        let mut all = belongings.sessions.iter().zip(&browsers);
+        all.find(|(session, _)| session.sid == sid).map_or("", |(_, browser)| browser.as_str())
+    };
     let tokens: Vec<TokenRow<'_>> = belongings
         .families
         .iter()
-        .map(|family| TokenRow {
-            id: &family.id,
-            client: name_of(&family.client_id),
-            issued: family.created_at,
-            expires: Some(family.expires_at),
-        })
+        .map(|family| token_row(family, name_of(&family.client_id), None))
         .collect();
+    let passing = belongings.passing.iter().map(|family| {
+        let session = family.sid.as_deref().map(browser_of);
+        token_row(family, name_of(&family.client_id), session)
+    });
+    let passing: Vec<TokenRow<'_>> = passing.collect();
     let below = |form: &str| authorize::path(visit.provider, &format!("{}/{form}", discovery::ACCOUNT));
     let ends = ["logout", "end-session", "end-others"].map(&below);
     let [logout, end_session, end_others] = &ends;
@@ -155,7 +167,11 @@ async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<Pass
     let [withdraw, withdraw_all, revoke, revoke_all] = &takes_back;
     let password = &below("password");
     let proof = visit.proof();
-    visit.page(&Page::Account(Account {
+    let after = match problem {
+        Some(PasswordProblem::TooMany(after)) => Some(after),
+        _ => None,
+    };
+    let page = visit.page(&Page::Account(Account {
         user: &belongings.user.name,
         csrf: &proof,
         paths: AccountPaths {
@@ -171,16 +187,23 @@ async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<Pass
         sessions: &sessions,
         consents: &consents,
         tokens: &tokens,
+        passing: &passing,
         password: Some(PasswordForm { min_length: visit.provider.logins().min_length(), problem }),
         done,
-    }))
+    }));
+    waiting(page, after)
+}
+
+fn token_row<'r>(family: &'r Family, client: &'r str, session: Option<&'r str>) -> TokenRow<'r> {
+    TokenRow { id: &family.id, client, issued: family.created_at, expires: Some(family.expires_at), session }
 }
 
 /// Ids and names of the clients on the page; one that is gone is called by its id.
 async fn client_names(provider: &Provider, belongings: &Belongings) -> Result<Vec<(String, String)>, Fault> {
     let of_consents = belongings.consents.iter().map(|c| &c.client_id);
     let mut names: Vec<(String, String)> = Vec::new();
-    for id in of_consents.chain(belongings.families.iter().map(|f| &f.client_id)) {
+    let families = belongings.families.iter().chain(&belongings.passing);
+    for id in of_consents.chain(families.map(|f| &f.client_id)) {
         if names.iter().all(|(known, _)| known != id) {
             let client = provider.clients().find(provider.store(), id).await?;
             let name = client.map_or_else(|| id.clone(), |client| client.name().to_owned());
@@ -220,7 +243,7 @@ async fn logout(State(provider): State<Arc<Provider>>, request: Request) -> Resp
         Err(response) => return response,
     };
     match visit.browser.end(&provider, "logout").await {
-        Ok(()) => visit.page(&Page::LogoutDone(crate::pages::LogoutDone { back: None })),
+        Ok(()) => visit.redirect(&signing_out::signed_out(&provider, None)),
         Err(fault) => visit.failed(&fault),
     }
 }
@@ -391,7 +414,7 @@ async fn try_password(
     let user = match logins.verify(place, &user.name, current, caller.0, provider.now()).await {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Some(PasswordProblem::WrongCurrent)),
-        Err(LoginFault::Locked(_)) => return Ok(Some(PasswordProblem::TooMany)),
+        Err(LoginFault::Locked(after)) => return Ok(Some(PasswordProblem::TooMany(after))),
         Err(fault) => return Err(fault.into()),
     };
     let stored = match logins.hash(&new, &user.name, user.email.as_deref(), provider.now()).await {

@@ -10,6 +10,9 @@
 //!                                                          └─ a code    → the client
 //! ```
 //!
+//! A page that comes next in answer to a form is shown at an address of its own (`GET /login?flow=…`, `GET /consent?flow=…`), which does the
+//! same once more.
+//!
 //! The parameters are read anew each time: what the client may ask for may have changed since.
 
 use std::sync::Arc;
@@ -30,7 +33,10 @@ use store::{
     sessions::Session,
 };
 
-use super::{form, visit::Visit};
+use super::{
+    form,
+    visit::{Visit, waiting},
+};
 use crate::{
     access_token::origins,
     authorization::{
@@ -41,7 +47,7 @@ use crate::{
     client::Client,
     discovery,
     flow::{Flow, Intent},
-    id_token::{Authentication, read_hint},
+    id_token::{Authentication, READ_AT, read_hint},
     oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
     pages::{Consent, ErrorKind, Form as PageForm, FormTarget, Href, Link, Login, LoginProblem, Page, Scope},
     person::scope_of,
@@ -276,6 +282,11 @@ pub(super) fn login_page(
     hint: Option<&str>,
     problem: Option<LoginProblem>,
 ) -> Response {
+    if problem.is_none()
+        && let Some(way) = visit.by_address(discovery::LOGIN, flow)
+    {
+        return way;
+    }
     let Ok(sealed) = flow.seal(visit.provider, &visit.browser) else {
         return visit.failed(&Fault::EntropyFailed);
     };
@@ -288,17 +299,25 @@ pub(super) fn login_page(
     let client = asked.map(|asked| asked.client.name());
     let back = denied.as_ref().zip(client).map(|(href, name)| Link { href, name });
     let (proof, action) = (visit.proof(), path(visit.provider, discovery::LOGIN));
-    visit.page(&Page::Login(Login {
+    let after = match problem {
+        Some(LoginProblem::TooMany(after)) => Some(after),
+        _ => None,
+    };
+    let page = visit.page(&Page::Login(Login {
         form: PageForm { action: &action, csrf: &proof, hidden: &[("flow", &sealed)] },
         client,
         hint,
         problem,
         back,
         leads_to: &leads_to,
-    }))
+    }));
+    waiting(page, after)
 }
 
 async fn consent_page(visit: &Visit<'_>, flow: Flow, asked: &Asked, new: &ScopeSet) -> Response {
+    if let Some(way) = visit.by_address(discovery::CONSENT, &flow) {
+        return way;
+    }
     let Some(session) = visit.browser.session() else {
         return visit.error(ErrorKind::Server, &"consent without a session");
     };
@@ -409,19 +428,25 @@ async fn issue_code(
             |name: &str| scope_of(name).is_some_and(|scope| asked.client.scopes.contains(scope));
         claims.iter().filter(|c| about_people(&c.name)).map(|c| c.name.clone()).collect()
     };
+    // of the token, and of nobody: whoever asks for it gets it
+    let read_at =
+        request.claims.id_token.iter().any(|claim| claim.name == READ_AT).then(|| READ_AT.to_owned());
     let authentication = Authentication {
         at: session.authenticated_at.as_secs(),
         acr: session.acr.clone(),
         amr: session.methods.split_ascii_whitespace().map(str::to_owned).collect(),
-        id_token: names(&request.claims.id_token),
+        id_token: names(&request.claims.id_token).into_iter().chain(read_at).collect(),
         userinfo: names(&request.claims.userinfo),
         redirect_omitted: request.redirect_uri.is_none(),
     };
     let outlives_session = scopes.contains("offline_access");
-    // what came of the code lives for as long as the session, or as offline access does
-    let shortest = now.plus(lifetimes.code).plus(asked.client.access_token_lifetime());
-    let longest = if outlives_session { now.plus(lifetimes.grant) } else { session.expires_at };
-    let expires_at = longest.max(shortest);
+    let expires_at = if outlives_session {
+        // long enough for what follows from the code at once
+        let shortest = now.plus(lifetimes.code).plus(asked.client.access_token_lifetime());
+        now.plus(lifetimes.grant).max(shortest)
+    } else {
+        session.expires_at
+    };
     let token = provider.draw_token(Kind::Code)?;
     let family = Family {
         id: provider.draw_id()?,

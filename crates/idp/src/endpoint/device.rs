@@ -15,7 +15,13 @@ use store::{
     sessions::Session,
 };
 
-use super::{answer, authorize, authorize::path, client_request::ClientRequest, visit::Visit};
+use super::{
+    answer, authorize,
+    authorize::path,
+    client_request::ClientRequest,
+    login,
+    visit::{Visit, waiting},
+};
 use crate::{
     client::{Client, authenticate::AuthenticatedClient},
     device::{Decision, draw_user_code, read_user_code},
@@ -100,14 +106,17 @@ fn user_code_digest(provider: &Provider, code: &str) -> store::Digest {
     provider.secrets().digest_of(&["device user code", code])
 }
 
-/// `GET /device`: asks for the code that the device shows.
+/// `GET /device`: asks for the code that the device shows, or goes on from there.
 pub async fn ask(State(provider): State<Arc<Provider>>, request: Request) -> Response {
     let (mut parts, _) = request.into_parts();
-    let visit = match Visit::begin(&provider, &mut parts).await {
+    let mut visit = match Visit::begin(&provider, &mut parts).await {
         Ok(visit) => visit,
         Err(response) => return response,
     };
     let form = Form::parse(parts.uri.query().unwrap_or_default().as_bytes());
+    if let Some(sealed) = form.as_ref().ok().and_then(|form| form.get("flow")) {
+        return login::resumed(&mut visit, sealed).await;
+    }
     let code = form.as_ref().ok().and_then(|form| form.get("user_code"));
     code_page(&visit, code, None)
 }
@@ -124,7 +133,11 @@ pub async fn typed(State(provider): State<Arc<Provider>>, request: Request) -> R
 fn code_page(visit: &Visit<'_>, code: Option<&str>, problem: Option<DeviceProblem>) -> Response {
     let (proof, action) = (visit.proof(), path(visit.provider, discovery::DEVICE));
     let form = PageForm { action: &action, csrf: &proof, hidden: &[] };
-    visit.page(&Page::DeviceCode(CodePage { form, code, problem }))
+    let after = match problem {
+        Some(DeviceProblem::TooMany(after)) => Some(after),
+        _ => None,
+    };
+    waiting(visit.page(&Page::DeviceCode(CodePage { form, code, problem })), after)
 }
 
 /// Asks whether the device with this code may have what it wants; somebody must be logged in for that.
@@ -135,6 +148,10 @@ pub(super) async fn confirm_page(visit: &mut Visit<'_>, typed: &str) -> Response
     };
     match found(visit, &session, typed).await {
         Ok(Found::Waiting(user_code, code, client)) => {
+            let flow = Flow::begin(visit.provider, Intent::Device(user_code.clone()));
+            if let Some(way) = visit.by_address(discovery::DEVICE, &flow) {
+                return way;
+            }
             show_confirm(visit, &session, &user_code, &code, &client).await
         }
         Ok(Found::Nothing(problem)) => code_page(visit, Some(typed), Some(problem)),
@@ -154,7 +171,7 @@ async fn found(visit: &Visit<'_>, session: &Session, typed: &str) -> Result<Foun
     let guesses = format!("device codes of {}", session.user_id);
     match provider.logins().gate(provider.store(), &guesses, now).await {
         Ok(()) => {}
-        Err(LoginFault::Locked(_)) => return Ok(Found::Nothing(DeviceProblem::TooMany)),
+        Err(LoginFault::Locked(after)) => return Ok(Found::Nothing(DeviceProblem::TooMany(after))),
         Err(fault) => return Err(fault.into()),
     }
     if let Some(user_code) = read_user_code(typed) {
@@ -216,10 +233,24 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     };
     let allowed = form.get("decision") == Some("allow");
     match note(&provider, &session, &code, allowed).await {
-        Ok(true) => visit.page(&Page::DeviceDone(DeviceDone { client: client.name(), allowed })),
+        Ok(true) => {
+            let decided = Intent::Decided { client_id: client.id().to_owned(), allowed };
+            let way = visit.by_address(discovery::DEVICE, &Flow::begin(&provider, decided));
+            way.unwrap_or_else(|| visit.failed(&Fault::EntropyFailed))
+        }
         Ok(false) => code_page(&visit, None, Some(DeviceProblem::Expired)),
         Err(fault) => visit.failed(&fault),
     }
+}
+
+/// Says what was decided.
+pub(super) async fn done_page(visit: &Visit<'_>, client_id: &str, allowed: bool) -> Response {
+    let client = match visit.provider.clients().find(visit.provider.store(), client_id).await {
+        Ok(client) => client,
+        Err(error) => return visit.failed(&error.into()),
+    };
+    let client = client.as_deref().map_or(client_id, Client::name);
+    visit.page(&Page::DeviceDone(DeviceDone { client, allowed }))
 }
 
 async fn note(

@@ -1,7 +1,7 @@
 //! Token introspection (RFC 7662): what a token is worth, for those who may ask.
 //!
-//! A client hears about tokens of its own; one that introspects hears about all. Everything else is inactive, in the very same
-//! bytes, whatever the reason.
+//! A client hears about tokens of its own; by its `introspects` also about those meant for it, or about all. Everything else is
+//! inactive, in the very same bytes, whatever the reason.
 //!
 //! Whoever accepts signed answers (RFC 9701) better than plain ones gets them, signed to the client that asks with what the
 //! provider signs its access tokens with.
@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::{answer, client_request::ClientRequest};
 use crate::{
     access_token::{self, Presented},
-    client::authenticate::AuthenticatedClient,
+    client::{Introspects, authenticate::AuthenticatedClient},
     oauth::error::Fault,
     provider::Provider,
 };
@@ -172,8 +172,17 @@ async fn groups(provider: &Provider, token: &Presented) -> Result<Vec<String>, F
     }
 }
 
+/// Whether the client may learn what the token is worth: it got the token itself, or introspects those of its audience, or all.
 fn may_hear(client: &AuthenticatedClient, token: &Presented) -> bool {
-    client.introspects || token.client_id == client.id()
+    let is_for_it = |audience: &str| {
+        audience == client.id() || client.audiences.iter().any(|own| own.as_ref() == audience)
+    };
+    token.client_id == client.id()
+        || match client.introspects {
+            Introspects::Own => false,
+            Introspects::Audience => token.audiences.split_ascii_whitespace().any(is_for_it),
+            Introspects::All => true,
+        }
 }
 
 fn told<'a>(provider: &'a Provider, token: &'a Presented, groups: Vec<String>) -> Active<'a> {

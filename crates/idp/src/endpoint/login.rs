@@ -37,6 +37,27 @@ pub async fn login(State(provider): State<Arc<Provider>>, request: Request) -> R
     }
 }
 
+/// `GET /login` and `GET /consent` with what is under way: the page where it has got to.
+pub async fn resume(State(provider): State<Arc<Provider>>, request: Request) -> Response {
+    let (mut parts, _) = request.into_parts();
+    let mut visit = match Visit::begin(&provider, &mut parts).await {
+        Ok(visit) => visit,
+        Err(response) => return response,
+    };
+    match Form::parse(parts.uri.query().unwrap_or_default().as_bytes()) {
+        Ok(form) => resumed(&mut visit, form.get("flow").unwrap_or_default()).await,
+        Err(fault) => visit.failed(&fault.into()),
+    }
+}
+
+/// The page of a sealed flow.
+pub(super) async fn resumed(visit: &mut Visit<'_>, sealed: &str) -> Response {
+    match Flow::open(visit.provider, &visit.browser, sealed) {
+        Some(flow) => go_on(visit, flow).await,
+        None => visit.error(ErrorKind::Expired, &"the page was open for too long"),
+    }
+}
+
 /// Logs somebody in, or says what the page will.
 async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), LoginProblem>, LoginFault> {
     let provider = visit.provider;
@@ -51,7 +72,7 @@ async fn try_login(visit: &mut Visit<'_>, form: &Form) -> Result<Result<(), Logi
     let user = match verified {
         Ok(user) => user,
         Err(LoginFault::Wrong) => return Ok(Err(LoginProblem::Wrong)),
-        Err(LoginFault::Locked(_)) => return Ok(Err(LoginProblem::TooMany)),
+        Err(LoginFault::Locked(after)) => return Ok(Err(LoginProblem::TooMany(after))),
         Err(fault) => return Err(fault),
     };
     match visit.browser.begin(provider, &user).await {
@@ -67,6 +88,7 @@ async fn go_on(visit: &mut Visit<'_>, flow: Flow) -> Response {
     match flow.intent.clone() {
         Intent::Authorize(parameters) => authorize::proceed(visit, flow, &parameters, None).await,
         Intent::Device(code) => device::confirm_page(visit, &code).await,
+        Intent::Decided { client_id, allowed } => device::done_page(visit, &client_id, allowed).await,
         Intent::Account | Intent::Logout(_) => visit.redirect(&account::address(visit.provider)),
     }
 }
@@ -78,7 +100,7 @@ async fn again(visit: &mut Visit<'_>, flow: Flow, name: Option<&str>, problem: L
             Ok(asked) => Some(asked),
             Err(unfit) => return authorize::unfit_answer(visit, unfit),
         },
-        Intent::Device(_) | Intent::Account | Intent::Logout(_) => None,
+        Intent::Device(_) | Intent::Decided { .. } | Intent::Account | Intent::Logout(_) => None,
     };
     visit.speak(asked.as_ref().and_then(|asked| asked.request.ui_locales.as_deref()));
     authorize::login_page(visit, &flow, asked.as_ref(), name, Some(problem))

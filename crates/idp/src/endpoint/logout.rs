@@ -97,14 +97,16 @@ async fn read(
         None => None,
     };
     let redirect_uri = form.get("post_logout_redirect_uri").map(str::to_owned);
-    if let Some(uri) = &redirect_uri {
-        let registered = client.as_ref().is_some_and(|client| {
-            client.post_logout_redirect_uris.iter().any(|registered| registered.admits(uri))
-        });
-        if !registered {
-            let why = "post_logout_redirect_uri is not registered for this client, or no client is named";
+    match (&redirect_uri, &client) {
+        (Some(_), None) => {
+            let why = "post_logout_redirect_uri without id_token_hint: no client is named that it could be registered for";
+            return Err(Unfit::Page(ErrorKind::NoLogoutHint, why));
+        }
+        (Some(uri), Some(client)) if !client.returns_after_logout(uri) => {
+            let why = "post_logout_redirect_uri is not registered for this client";
             return Err(Unfit::Page(ErrorKind::RedirectMismatch, why));
         }
+        _ => {}
     }
     let state = form.get("state").map(str::to_owned);
     Ok((client, hint, Afterwards { client_id: id, redirect_uri, state }))
@@ -156,6 +158,16 @@ pub async fn decide(State(provider): State<Arc<Provider>>, request: Request) -> 
     done(&mut visit, client.as_deref(), &afterwards).await
 }
 
+/// Where it is said that nobody is signed in any more: the same endpoint, which has nobody to ask then.
+pub(super) fn signed_out(provider: &Provider, client: Option<&Client>) -> String {
+    let mut to = provider.issuer().endpoint(discovery::END_SESSION);
+    if let Some(client) = client {
+        to.push_str("?client_id=");
+        escape(client.id(), &mut to);
+    }
+    to
+}
+
 /// Signs out, and goes where the client said, or says so.
 async fn done(visit: &mut Visit<'_>, client: Option<&Client>, afterwards: &Afterwards) -> Response {
     if let Err(fault) = visit.browser.end(visit.provider, "logout").await {
@@ -169,6 +181,9 @@ async fn done(visit: &mut Visit<'_>, client: Option<&Client>, afterwards: &After
             escape(state, &mut to);
         }
         return visit.redirect(&to);
+    }
+    if visit.posted() {
+        return visit.redirect(&signed_out(visit.provider, client));
     }
     let first = client.and_then(|client| client.post_logout_redirect_uris.first());
     let href = first.and_then(|uri| Href::parse(uri.as_str()).ok());

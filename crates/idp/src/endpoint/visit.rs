@@ -10,7 +10,7 @@ use axum::{
     body::Body,
     extract::{FromRequestParts as _, Request},
     http::{
-        HeaderMap, HeaderValue, StatusCode,
+        HeaderMap, HeaderValue, Method, StatusCode,
         header::{ACCEPT_LANGUAGE, LOCATION, RETRY_AFTER},
         request::Parts,
     },
@@ -21,16 +21,22 @@ use super::{answer, form};
 use crate::{
     authorization::response::Response as Answer,
     client::Client,
+    flow::Flow,
     oauth::{error::Fault, form::Form},
     pages::{ErrorKind, ErrorPage, FormPost, FormTarget, Language, Page},
     provider::Provider,
     session::{Browser, Caller},
 };
 
+/// Longest address of a page of what is under way: shorter than what servers and proxies take.
+const MAX_ADDRESS: usize = 6 * 1024;
+
 /// A person in front of a browser.
 pub(super) struct Visit<'p> {
     pub(super) provider: &'p Provider,
     pub(super) browser: Browser,
+    /// It is a form that is answered: a page shown in answer could be neither gone back to nor loaded again without sending it anew.
+    posted: bool,
     language: &'p Language,
     accepts: Option<String>,
     /// What leads from an error page to the log.
@@ -46,7 +52,10 @@ impl<'p> Visit<'p> {
         let language = provider.pages().languages().choose(None, accepts.as_deref());
         let id = provider.draw_id().unwrap_or_default();
         match Browser::read(provider, (&parts.method, &parts.headers), caller).await {
-            Ok(browser) => Ok(Self { provider, browser, language, accepts, id }),
+            Ok(browser) => {
+                let posted = parts.method == Method::POST;
+                Ok(Self { provider, browser, posted, language, accepts, id })
+            }
             Err(fault) => Err(failed(provider, language, &id, &fault)),
         }
     }
@@ -66,6 +75,11 @@ impl<'p> Visit<'p> {
             return Err(visit.error(ErrorKind::FormRejected, &"the form's proof is not this browser's"));
         }
         Ok((visit, form))
+    }
+
+    /// Whether it is a form that is answered.
+    pub(super) fn posted(&self) -> bool {
+        self.posted
     }
 
     /// Speaks another language from here on, if the client asked for one there is.
@@ -95,6 +109,14 @@ impl<'p> Visit<'p> {
         response.headers_mut().insert(LOCATION, location);
         self.browser.set_cookies(response.headers_mut());
         response
+    }
+
+    /// The way to a page of what is under way that comes next in answer to a form: to an address of its own, below `at`, where the page can be
+    /// gone back to and loaded again. `None`: it is no form that is answered, or what is under way is too long for an address.
+    pub(super) fn by_address(&self, at: &str, flow: &Flow) -> Option<Response> {
+        let sealed = self.posted.then(|| flow.seal(self.provider, &self.browser).ok())??;
+        let to = format!("{}?flow={sealed}", self.provider.issuer().endpoint(at));
+        (to.len() <= MAX_ADDRESS).then(|| self.redirect(&to))
     }
 
     /// An answer to a client.
@@ -140,7 +162,7 @@ fn failed(provider: &Provider, language: &Language, id: &str, fault: &Fault) -> 
 }
 
 /// An answer that says when to try again.
-fn waiting(mut response: Response, after: Option<Duration>) -> Response {
+pub(super) fn waiting(mut response: Response, after: Option<Duration>) -> Response {
     if let Some(after) = after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(answer::retry_after(after)));
     }
@@ -152,7 +174,7 @@ fn shown(fault: &Fault) -> (ErrorKind, Option<Duration>) {
     let row = fault.row();
     let kind = match row.status {
         StatusCode::SERVICE_UNAVAILABLE => ErrorKind::Unavailable,
-        StatusCode::TOO_MANY_REQUESTS => ErrorKind::TooMany,
+        StatusCode::TOO_MANY_REQUESTS => ErrorKind::TooMany(row.retry_after.unwrap_or_default()),
         StatusCode::NOT_FOUND => ErrorKind::NotFound,
         status if status.is_server_error() => ErrorKind::Server,
         _ => ErrorKind::BadRequest,

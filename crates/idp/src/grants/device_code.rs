@@ -7,7 +7,7 @@ use store::{
     families::Family,
 };
 
-use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
+use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
 use crate::{
     access_token::origins,
     client::authenticate::AuthenticatedClient,
@@ -62,7 +62,7 @@ pub(super) async fn redeem(
         client,
         person: &person,
         scopes: &scopes,
-        audiences: words(&decision.audiences),
+        audiences: audiences_of(form, &decision.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: None,
         outlives_session: true,

@@ -32,7 +32,7 @@ use crate::{
     client::authenticate::AuthenticatedClient,
     ending,
     id_token::{self, Authentication, Login},
-    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet},
+    oauth::{error::Fault, form::Form, grant_type::GrantType, scope::ScopeSet, target},
     person::{Person, Told},
     provider::Provider,
     session::Caller,
@@ -139,7 +139,7 @@ impl Grant<'_> {
                 person: Some(self.person),
                 scopes: self.scopes,
                 audiences: self.audiences.clone(),
-                family: self.family,
+                family: self.family.map(|(id, ends)| (id, self.ends_at_rest(provider, ends))),
                 // Whoever follows what is revoked takes a token with its session.
                 sid: self.sid.filter(|_| !self.outlives_session),
                 userinfo: &self.authentication.userinfo,
@@ -177,6 +177,16 @@ impl Grant<'_> {
         Ok((Tokens { response, jti: minted.id }, successors))
     }
 
+    /// When an access token ends that is never followed by another, where its family ends at `ends`: with the session that is used now for
+    /// the last time, if it ends with that.
+    fn ends_at_rest(&self, provider: &Provider, ends: Timestamp) -> Timestamp {
+        if self.sid.is_some() && !self.outlives_session {
+            ends.min(provider.now().plus(provider.lifetimes().session_idle))
+        } else {
+            ends
+        }
+    }
+
     /// The tokens for a code or a refresh token of a family, which is redeemed in the same change that keeps what follows.
     async fn redeem(&self, provider: &Provider, what: Once, digest: Digest) -> Result<TokenResponse, Fault> {
         let (secret, twice) = match what {
@@ -186,7 +196,7 @@ impl Grant<'_> {
         let (tokens, successors) = self.mint(provider)?;
         let (family, _) = self.family.ok_or(Fault::GrantInvalid("it belongs to no family"))?;
         let on_replay = ending::family(provider, family, twice);
-        let redeem = Redeem { what, digest, successors, on_replay, now: provider.now() };
+        let redeem = Redeem { what, digest, successors, on_replay, at: provider.sessions_at() };
         tokens.handed_out(self.client, provider.store().write(redeem).await?, secret)
     }
 }
@@ -213,7 +223,17 @@ fn scopes_of(text: &str) -> ScopeSet {
     ScopeSet::parse(text).unwrap_or_default()
 }
 
-/// What a family's audiences are.
-fn words(text: &str) -> Vec<&str> {
-    text.split_ascii_whitespace().collect()
+/// Where the tokens are for: all that was granted, or as much of it as the request names (RFC 8707 §2.2). What is named beside is refused, and
+/// what was to be redeemed is good for another try.
+fn audiences_of<'g>(form: &Form, granted: &'g str) -> Result<Vec<&'g str>, Fault> {
+    let granted: Vec<&str> = granted.split_ascii_whitespace().collect();
+    let named = target::named(form)?;
+    if named.is_empty() {
+        return Ok(granted);
+    }
+    let of_granted = |named: &str| {
+        let found = granted.iter().copied().find(|granted| *granted == named);
+        found.ok_or_else(|| Fault::TargetNotAllowed(named.into()))
+    };
+    named.into_iter().map(of_granted).collect()
 }

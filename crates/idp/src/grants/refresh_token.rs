@@ -3,7 +3,7 @@
 use auth::token::opaque::Kind;
 use store::{families::OwnedFamily, redeem::Once};
 
-use super::{Grant, TokenResponse, presented, scopes_of, still_open, words};
+use super::{Grant, TokenResponse, audiences_of, presented, scopes_of, still_open};
 use crate::{
     client::authenticate::AuthenticatedClient,
     id_token::Authentication,
@@ -38,7 +38,7 @@ pub(super) async fn redeem(
         client,
         person: &person,
         scopes: &scopes,
-        audiences: words(&family.audiences),
+        audiences: audiences_of(form, &family.audiences)?,
         family: Some((&family.id, family.expires_at)),
         sid: family.sid.as_deref(),
         outlives_session: family.outlives_session,

@@ -1,7 +1,9 @@
 //! Resource indicators (RFC 8707): where a token is to be used.
 //!
-//! Owns: the grammar of an audience and of a `resource`. Does not own: which a client may name
-//! ([`crate::client`]).
+//! Owns: the grammar of an audience and of a `resource`, and which ones a request names. Does not own: which a client may name
+//! ([`crate::client`]), and which were granted ([`crate::grants`]).
+
+use super::{error::Fault, form::Form};
 
 /// Most targets one request may name.
 pub const MAX_TARGETS: usize = 8;
@@ -21,6 +23,25 @@ pub fn is_resource(text: &str) -> bool {
     let rest_good = !matches!(rest, "" | "/" | "//")
         && rest.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~:/?[]@!$&'()*+,;=%".contains(&b));
     is_audience(text) && scheme_good && rest_good
+}
+
+/// What a request names as the place of its tokens, each once: its `resource` (RFC 8707 §2) and `audience` parameters.
+pub(crate) fn named(form: &Form) -> Result<Vec<&str>, Fault> {
+    let mut targets: Vec<&str> = Vec::new();
+    let resources = form.all("resource").map(|r| (r, is_resource(r)));
+    let audiences = form.all("audience").map(|a| (a, is_audience(a)));
+    for (target, well_formed) in resources.chain(audiences) {
+        if !well_formed {
+            return Err(Fault::TargetMalformed);
+        }
+        if !targets.contains(&target) {
+            targets.push(target);
+        }
+        if targets.len() > MAX_TARGETS {
+            return Err(Fault::TargetsTooMany);
+        }
+    }
+    Ok(targets)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Owns: its view model. Does not own: sessions, consents, tokens, passwords; every button is a form of its
 //! own that is sent to one of [`AccountPaths`].
 
+use std::time::Duration;
+
 use askama::Template;
 use auth::time::Timestamp;
 use axum::http::StatusCode;
@@ -26,9 +28,9 @@ pub struct AccountPaths<'a> {
     pub withdraw: &'a str,
     /// Withdraws all consents.
     pub withdraw_all: &'a str,
-    /// Revokes lasting access (field `token`).
+    /// Revokes access, lasting or not (field `token`).
     pub revoke: &'a str,
-    /// Revokes all of it.
+    /// Revokes all that lasts.
     pub revoke_all: &'a str,
     /// Changes the password (fields `current`, `new`, `again`).
     pub password: &'a str,
@@ -62,7 +64,7 @@ pub struct ConsentRow<'a> {
     pub since: Timestamp,
 }
 
-/// Access that lasts without the user: a refresh token's family.
+/// Access that a client renews by itself: a refresh token's family.
 #[derive(Debug, Clone, Copy)]
 pub struct TokenRow<'a> {
     /// What names it in a form; not the token.
@@ -73,6 +75,8 @@ pub struct TokenRow<'a> {
     pub issued: Timestamp,
     /// Until when, if it ends by itself.
     pub expires: Option<Timestamp>,
+    /// The browser of the session that it ends with; `None`: it lasts without the user.
+    pub session: Option<&'a str>,
 }
 
 /// The form that changes a password.
@@ -97,8 +101,8 @@ pub enum PasswordProblem {
     Differ,
     /// The current one again.
     Same,
-    /// Too many attempts.
-    TooMany,
+    /// Too many attempts; and how long nothing is looked at.
+    TooMany(Duration),
 }
 
 /// What was done just now.
@@ -114,9 +118,9 @@ pub enum AccountDone {
     ConsentWithdrawn,
     /// All are.
     ConsentsWithdrawn,
-    /// Lasting access is revoked.
+    /// Access is revoked.
     TokenRevoked,
-    /// All of it is.
+    /// All that lasts is.
     TokensRevoked,
 }
 
@@ -135,6 +139,8 @@ pub struct Account<'a> {
     pub consents: &'a [ConsentRow<'a>],
     /// Lasting access.
     pub tokens: &'a [TokenRow<'a>],
+    /// Access that ends with a session.
+    pub passing: &'a [TokenRow<'a>],
     /// The password, for users who have one here.
     pub password: Option<PasswordForm>,
     /// What was done just now.
@@ -164,10 +170,10 @@ impl Account<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
         let problem = self.password.and_then(|p| Some((p.problem?, p.min_length)));
         let kind = problem.map(|(kind, _)| kind);
-        let at_current = matches!(kind, Some(PasswordProblem::WrongCurrent | PasswordProblem::TooMany));
+        let at_current = matches!(kind, Some(PasswordProblem::WrongCurrent | PasswordProblem::TooMany(_)));
         let status = match kind {
             None => StatusCode::OK,
-            Some(PasswordProblem::TooMany) => StatusCode::TOO_MANY_REQUESTS,
+            Some(PasswordProblem::TooMany(_)) => StatusCode::TOO_MANY_REQUESTS,
             Some(PasswordProblem::WrongCurrent) => StatusCode::FORBIDDEN,
             Some(_) => StatusCode::BAD_REQUEST,
         };
@@ -215,6 +221,6 @@ fn told(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
         PasswordProblem::TooCommon => a.too_common.filled(),
         PasswordProblem::Differ => a.differ.filled(),
         PasswordProblem::Same => a.same.filled(),
-        PasswordProblem::TooMany => a.too_many.filled(),
+        PasswordProblem::TooMany(after) => a.too_many.with("wait", w.wait(after)),
     }
 }

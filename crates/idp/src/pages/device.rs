@@ -2,13 +2,15 @@
 //!
 //! Owns: their view models. Does not own: the codes, or how many may be tried.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::http::StatusCode;
 
 use super::{
     Form, Frame, Link, Scope,
     text::{Shown, unfit},
-    words::{Filled, Phrase, Words},
+    words::{Filled, Words},
 };
 
 /// Asks for the code that the device shows (field `user_code`).
@@ -29,16 +31,17 @@ pub enum DeviceProblem {
     Unknown,
     /// It is too old.
     Expired,
-    /// Too many attempts.
-    TooMany,
+    /// Too many attempts; and how long nothing is looked at.
+    TooMany(Duration),
 }
 
 impl DeviceProblem {
-    fn row(self, w: &Words) -> (StatusCode, &Phrase) {
+    fn row(self, w: &Words) -> (StatusCode, Filled<'_>) {
+        let d = &w.device;
         match self {
-            Self::Unknown => (StatusCode::BAD_REQUEST, &w.device.unknown),
-            Self::Expired => (StatusCode::BAD_REQUEST, &w.device.expired),
-            Self::TooMany => (StatusCode::TOO_MANY_REQUESTS, &w.device.too_many),
+            Self::Unknown => (StatusCode::BAD_REQUEST, d.unknown.filled()),
+            Self::Expired => (StatusCode::BAD_REQUEST, d.expired.filled()),
+            Self::TooMany(after) => (StatusCode::TOO_MANY_REQUESTS, d.too_many.with("wait", w.wait(after))),
         }
     }
 }
@@ -74,7 +77,7 @@ struct CodeMarkup<'a> {
     w: &'a Words,
     v: &'a DeviceCode<'a>,
     code: &'a str,
-    problem: Option<&'a Phrase>,
+    problem: Option<Filled<'a>>,
 }
 
 #[derive(Template)]
@@ -99,15 +102,15 @@ pub(super) struct Message<'a> {
 
 impl DeviceCode<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
-        let row = self.problem.map(|problem| problem.row(w));
+        let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
         let markup = CodeMarkup {
             f: f.titled(&w.device.title),
             w,
             v: self,
             code: self.code.filter(|c| c.len() <= 32 && !c.chars().any(unfit)).unwrap_or_default(),
-            problem: row.map(|(_, phrase)| phrase),
+            problem,
         };
-        (row.map_or(StatusCode::OK, |(status, _)| status), markup.render())
+        (status.unwrap_or(StatusCode::OK), markup.render())
     }
 }
 

@@ -3,13 +3,15 @@
 //! Owns: [`ErrorKind`] and its one table of status, code and words. Does not own: the log line; the request
 //! id leads from the page to it. Nothing of the request is shown.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::http::StatusCode;
 
 use super::{
     Frame, Link,
     text::Shown,
-    words::{Phrase, Words},
+    words::{Filled, Phrase, Words},
 };
 
 /// Says that something did not work, to a user who cannot be sent back to the client.
@@ -32,6 +34,8 @@ pub enum ErrorKind {
     UnknownClient,
     /// The redirect URI is not one of the client's.
     RedirectMismatch,
+    /// Nothing says which client asks to sign somebody out and to send them on.
+    NoLogoutHint,
     /// What was begun is no longer valid.
     Expired,
     /// The CSRF token is missing, old or of another session.
@@ -40,8 +44,8 @@ pub enum ErrorKind {
     Denied,
     /// No such page.
     NotFound,
-    /// Too many attempts.
-    TooMany,
+    /// Too many attempts; and how long nothing is looked at.
+    TooMany(Duration),
     /// Ours.
     Server,
     /// Ours, and it will pass.
@@ -50,15 +54,16 @@ pub enum ErrorKind {
 
 impl ErrorKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::BadRequest,
         Self::UnknownClient,
         Self::RedirectMismatch,
+        Self::NoLogoutHint,
         Self::Expired,
         Self::FormRejected,
         Self::Denied,
         Self::NotFound,
-        Self::TooMany,
+        Self::TooMany(Duration::from_secs(10)),
         Self::Server,
         Self::Unavailable,
     ];
@@ -69,29 +74,31 @@ impl ErrorKind {
             Self::BadRequest => (StatusCode::BAD_REQUEST, "bad_request"),
             Self::UnknownClient => (StatusCode::BAD_REQUEST, "unknown_client"),
             Self::RedirectMismatch => (StatusCode::BAD_REQUEST, "redirect_mismatch"),
+            Self::NoLogoutHint => (StatusCode::BAD_REQUEST, "id_token_hint_missing"),
             Self::Expired => (StatusCode::BAD_REQUEST, "expired"),
             Self::FormRejected => (StatusCode::FORBIDDEN, "form_rejected"),
             Self::Denied => (StatusCode::FORBIDDEN, "access_denied"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::TooMany => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
+            Self::TooMany(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
             Self::Server => (StatusCode::INTERNAL_SERVER_ERROR, "server_error"),
             Self::Unavailable => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         }
     }
 
-    fn words(self, w: &Words) -> (&Phrase, &Phrase) {
+    fn words(self, w: &Words) -> (&Phrase, Filled<'_>) {
         let e = &w.error;
         match self {
-            Self::BadRequest => (&e.bad_request_title, &e.bad_request_text),
-            Self::UnknownClient => (&e.unknown_client_title, &e.unknown_client_text),
-            Self::RedirectMismatch => (&e.redirect_title, &e.redirect_text),
-            Self::Expired => (&e.expired_title, &e.expired_text),
-            Self::FormRejected => (&e.form_title, &e.form_text),
-            Self::Denied => (&e.denied_title, &e.denied_text),
-            Self::NotFound => (&e.not_found_title, &e.not_found_text),
-            Self::TooMany => (&e.too_many_title, &e.too_many_text),
-            Self::Server => (&e.server_title, &e.server_text),
-            Self::Unavailable => (&e.unavailable_title, &e.unavailable_text),
+            Self::BadRequest => (&e.bad_request_title, e.bad_request_text.filled()),
+            Self::UnknownClient => (&e.unknown_client_title, e.unknown_client_text.filled()),
+            Self::RedirectMismatch => (&e.redirect_title, e.redirect_text.filled()),
+            Self::NoLogoutHint => (&e.redirect_title, e.no_logout_hint_text.filled()),
+            Self::Expired => (&e.expired_title, e.expired_text.filled()),
+            Self::FormRejected => (&e.form_title, e.form_text.filled()),
+            Self::Denied => (&e.denied_title, e.denied_text.filled()),
+            Self::NotFound => (&e.not_found_title, e.not_found_text.filled()),
+            Self::TooMany(after) => (&e.too_many_title, e.too_many_text.with("wait", w.wait(after))),
+            Self::Server => (&e.server_title, e.server_text.filled()),
+            Self::Unavailable => (&e.unavailable_title, e.unavailable_text.filled()),
         }
     }
 }
@@ -102,7 +109,7 @@ struct Markup<'a> {
     f: Frame<'a>,
     w: &'a Words,
     v: &'a ErrorPage<'a>,
-    text: &'a Phrase,
+    text: Filled<'a>,
     code: &'static str,
     request: Shown<'a>,
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns: its view model. Does not own: checking a password, counting attempts.
 
+use std::time::Duration;
+
 use askama::Template;
 use axum::http::StatusCode;
 
@@ -9,7 +11,7 @@ use super::{
     Form, Frame, Link,
     address::FormTarget,
     text::unfit,
-    words::{Phrase, Words},
+    words::{Filled, Words},
 };
 
 /// Most characters of a user name: that of an email address (RFC 5321 §4.5.3.1).
@@ -37,8 +39,8 @@ pub struct Login<'a> {
 pub enum LoginProblem {
     /// User name or password is wrong.
     Wrong,
-    /// Too many attempts.
-    TooMany,
+    /// Too many attempts; and how long nothing is looked at.
+    TooMany(Duration),
     /// The page was open for too long.
     Expired,
     /// A field was empty.
@@ -47,12 +49,13 @@ pub enum LoginProblem {
 
 impl LoginProblem {
     /// Status and words: the table. Browsers take a success for one and offer to store the password.
-    fn row(self, w: &Words) -> (StatusCode, &Phrase) {
+    fn row(self, w: &Words) -> (StatusCode, Filled<'_>) {
+        let l = &w.login;
         match self {
-            Self::Wrong => (StatusCode::FORBIDDEN, &w.login.wrong),
-            Self::TooMany => (StatusCode::TOO_MANY_REQUESTS, &w.login.too_many),
-            Self::Expired => (StatusCode::BAD_REQUEST, &w.login.expired),
-            Self::Incomplete => (StatusCode::BAD_REQUEST, &w.login.incomplete),
+            Self::Wrong => (StatusCode::FORBIDDEN, l.wrong.filled()),
+            Self::TooMany(after) => (StatusCode::TOO_MANY_REQUESTS, l.too_many.with("wait", w.wait(after))),
+            Self::Expired => (StatusCode::BAD_REQUEST, l.expired.filled()),
+            Self::Incomplete => (StatusCode::BAD_REQUEST, l.incomplete.filled()),
         }
     }
 }
@@ -64,21 +67,17 @@ struct Markup<'a> {
     w: &'a Words,
     v: &'a Login<'a>,
     hint: &'a str,
-    problem: Option<&'a Phrase>,
+    problem: Option<Filled<'a>>,
 }
 
 impl Login<'_> {
     pub(super) fn render(&self, f: Frame<'_>, w: &Words) -> (StatusCode, askama::Result<String>) {
         // a hint that would be shown other than it is sent is no help
         let hint = self.hint.filter(|h| h.chars().count() <= MAX_HINT && !h.chars().any(unfit));
-        let row = self.problem.map(|problem| problem.row(w));
-        let markup = Markup {
-            f: f.titled(&w.login.title),
-            w,
-            v: self,
-            hint: hint.unwrap_or_default(),
-            problem: row.map(|(_, phrase)| phrase),
-        };
-        (row.map_or(StatusCode::OK, |(status, _)| status), markup.render())
+        let (status, problem) = self.problem.map(|problem| problem.row(w)).unzip();
+        let status = status.unwrap_or(StatusCode::OK);
+        let markup =
+            Markup { f: f.titled(&w.login.title), w, v: self, hint: hint.unwrap_or_default(), problem };
+        (status, markup.render())
     }
 }

@@ -65,6 +65,7 @@ pub(crate) struct Sample<'a> {
     scopes: [Scope<'a>; 5],
     sessions: [SessionRow<'a>; 3],
     tokens: [TokenRow<'a>; 2],
+    passing: [TokenRow<'a>; 1],
     targets: Vec<FormTarget>,
     href: Option<Href>,
     hidden: [(&'a str, &'a str); 1],
@@ -85,6 +86,7 @@ impl<'a> Sample<'a> {
             client,
             issued: Timestamp::from_secs(at),
             expires,
+            session: None,
         };
         Self {
             t,
@@ -104,6 +106,10 @@ impl<'a> Sample<'a> {
                 token(t.other_client, 1_781_500_000, Some(Timestamp::from_secs(1_784_000_000))),
                 token(t.client, 1_780_500_000, None),
             ],
+            passing: [TokenRow {
+                session: Some(t.browser),
+                ..token(t.client, 1_783_000_000, Some(Timestamp::from_secs(1_783_040_000)))
+            }],
             targets: FormTarget::of_redirect("https://grafana.example.com/login/generic_oauth")
                 .into_iter()
                 .collect(),
@@ -172,6 +178,7 @@ impl<'a> Sample<'a> {
             sessions: &self.sessions,
             consents,
             tokens: &self.tokens,
+            passing: &self.passing,
             password: Some(PasswordForm { min_length: 12, problem: None }),
             done: Some(AccountDone::SessionEnded),
         };
@@ -200,6 +207,7 @@ impl<'a> Sample<'a> {
                     sessions: &self.sessions[..1],
                     consents: &[],
                     tokens: &[],
+                    passing: &[],
                     done: None,
                     password: torn,
                     ..account

@@ -10,6 +10,7 @@
 use std::{
     borrow::Borrow,
     fmt::{self, Display, Write},
+    time::Duration,
 };
 
 use auth::time::Timestamp;
@@ -235,13 +236,14 @@ macro_rules! words {
 
 words! {
     language: LanguageWords { direction }
-    time: TimeWords { shown(day month year clock), jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov, dec }
+    time: TimeWords { shown(day month year clock), jan, feb, mar, apr, may, jun, jul, aug, sep, oct, nov, dec, second, seconds(count), minute,
+        minutes(count), hour, hours(count) }
     common: CommonWords { back(client), signed_in(user) }
-    login: LoginWords { title, lead(client), user, password, submit, wrong, too_many, expired, incomplete }
+    login: LoginWords { title, lead(client), user, password, submit, wrong, too_many(wait), expired, incomplete }
     consent: ConsentWords { title, lead(client), asks, new, had, allow, deny, returns(host), note }
     scope: ScopeWords { openid, profile, email, address, phone, groups, offline_access, other(scope) }
     device: DeviceWords {
-        title, lead, code, hint, next, unknown, expired, too_many, confirm_title, confirm_lead(client), compare,
+        title, lead, code, hint, next, unknown, expired, too_many(wait), confirm_title, confirm_lead(client), compare,
         warning, asks, allow, deny, done_title, done_text(client), denied_title, denied_text(client),
     }
     logout: LogoutWords { title, lead(user), lead_client(client user), submit, stay, done_title, done_text }
@@ -249,14 +251,14 @@ words! {
     account: AccountWords {
         title, sign_out, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
         consents_none, since(time), withdraw, withdraw_all, tokens, tokens_lead, tokens_none, issued(time),
-        expires(time), revoke, revoke_all, password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
-        too_common, differ, same, too_many, did_change, did_end, did_end_others, did_withdraw,
+        expires(time), revoke, revoke_all, passing, passing_lead, ends_with(browser time), password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
+        too_common, differ, same, too_many(wait), did_change, did_end, did_end_others, did_withdraw,
         did_withdraw_all, did_revoke, did_revoke_all,
     }
     error: ErrorWords {
         bad_request_title, bad_request_text, unknown_client_title, unknown_client_text, redirect_title,
-        redirect_text, expired_title, expired_text, form_title, form_text, denied_title, denied_text,
-        not_found_title, not_found_text, too_many_title, too_many_text, server_title, server_text,
+        redirect_text, no_logout_hint_text, expired_title, expired_text, form_title, form_text, denied_title, denied_text,
+        not_found_title, not_found_text, too_many_title, too_many_text(wait), server_title, server_text,
         unavailable_title, unavailable_text, code, request,
     }
 }
@@ -273,6 +275,23 @@ impl Words {
             reader.faults.push(WordsFault::Direction);
         }
         if reader.faults.is_empty() { Ok(words) } else { Err(reader.faults) }
+    }
+
+    /// How long to wait, in whole seconds, minutes or hours: never shorter than it is.
+    pub(crate) fn wait(&self, wait: Duration) -> String {
+        const MINUTE: u64 = 60;
+        const HOUR: u64 = 60 * MINUTE;
+        let t = &self.time;
+        let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1);
+        let (unit, one, many) = match seconds {
+            ..MINUTE => (1, &t.second, &t.seconds),
+            ..HOUR => (MINUTE, &t.minute, &t.minutes),
+            _ => (HOUR, &t.hour, &t.hours),
+        };
+        match seconds.div_ceil(unit) {
+            1 => one.filled().plain(),
+            count => many.with("count", count).plain(),
+        }
     }
 
     /// An instant to the minute, in UTC and saying so, the month as a word: nobody mistakes it for another
@@ -358,6 +377,26 @@ mod tests {
             "&#60;<bdi>&#60;script&#62;&#34;&#39;</bdi>&#62; &#38; <bdi>{a}</bdi> {"
         );
         assert_eq!(filled.plain(), "<<script>\"'> & {a} {");
+    }
+
+    #[test]
+    fn a_wait_is_told_in_its_own_unit_and_never_too_short() {
+        let (en, de) = (Words::parse(ENGLISH).unwrap(), Words::parse(GERMAN).unwrap());
+        let told = |words: &Words, millis| words.wait(Duration::from_millis(millis)).replace('\u{a0}', " ");
+        for (millis, english, german) in [
+            (1, "1 second", "1 Sekunde"),
+            (1001, "2 seconds", "2 Sekunden"),
+            (10_000, "10 seconds", "10 Sekunden"),
+            (59_001, "1 minute", "1 Minute"),
+            (60_000, "1 minute", "1 Minute"),
+            (60_001, "2 minutes", "2 Minuten"),
+            (15 * 60_000, "15 minutes", "15 Minuten"),
+            (60 * 60_000, "1 hour", "1 Stunde"),
+            (61 * 60_000, "2 hours", "2 Stunden"),
+            (24 * 60 * 60_000, "24 hours", "24 Stunden"),
+        ] {
+            assert_eq!((told(&en, millis), told(&de, millis)), (english.into(), german.into()), "{millis}");
+        }
     }
 
     #[test]

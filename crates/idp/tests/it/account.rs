@@ -150,3 +150,22 @@ async fn lasting_access_is_not_hidden_by_what_ends_with_sessions() {
     }
     assert_eq!(forms(&mut ada, "/account/revoke").await.len(), 1);
 }
+
+#[tokio::test]
+async fn a_locked_account_says_how_long_on_the_page() {
+    let world = World::new().await;
+    let mut ada = world.browser();
+    granted(&world, &mut ada, "app", "openid").await;
+    let form = ada.get("/account").await.form("/account/password");
+    let wrong = [
+        ("current", "wrong"),
+        ("new", "another winter in the dunes"),
+        ("again", "another winter in the dunes"),
+    ];
+    for _ in 0..5 {
+        assert_eq!(ada.submit(&form, &wrong).await.status, 403);
+    }
+    let page = ada.submit(&form, &wrong).await;
+    assert_eq!((page.status, page.field("retry-after")), (429, Some("10")));
+    assert!(page.text().contains("wait <bdi>10\u{a0}seconds</bdi>"), "{}", page.text());
+}

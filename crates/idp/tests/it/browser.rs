@@ -47,6 +47,7 @@ impl<'s> Browser<'s> {
             fields.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect();
         let cookies: String = self.cookie_line();
         let mut sent = vec![("Content-Type", FORM)];
+        sent.extend(self.language.map(|language| ("Accept-Language", language)));
         if let Some(value) = cookies.strip_prefix("Cookie: ") {
             sent.push(("Cookie", value.trim_end()));
         }
@@ -55,11 +56,34 @@ impl<'s> Browser<'s> {
         self.keep(answer)
     }
 
-    /// Sends a form of a page, with what a person does in it.
+    /// Sends a form of a page, with what a person does in it, and goes on to the page that comes next, if one does.
     pub(crate) async fn submit(&mut self, form: &Form, filled: &[(&str, &str)]) -> Answer {
+        let answer = self.send(form, filled).await;
+        // Of nodes that share an issuer, this one.
+        let path = |to: &str| Some(format!("/{}", to.split_once("://")?.1.split_once('/')?.1));
+        match answer.field("location").filter(|to| to.contains("?flow=")).and_then(path) {
+            Some(next) => self.get(&next).await,
+            None => answer,
+        }
+    }
+
+    /// Sends a form of a page, with what a person does in it.
+    pub(crate) async fn send(&mut self, form: &Form, filled: &[(&str, &str)]) -> Answer {
         let hidden = form.hidden.iter().map(|(n, v)| (n.as_str(), v.as_str()));
         let fields: Vec<(&str, &str)> = hidden.chain(filled.iter().copied()).collect();
         self.post(&form.action, &fields).await
+    }
+
+    /// Goes where a redirect leads that is to a page of the provider; any other answer is as it is.
+    pub(crate) async fn follow(&mut self, answer: Answer) -> Answer {
+        let origin = format!("http://{}/", self.server.address);
+        match answer.field("location").filter(|_| answer.status == 303) {
+            Some(to) if to.starts_with(&origin) => {
+                let to = to.to_owned();
+                self.get(&to).await
+            }
+            _ => answer,
+        }
     }
 
     /// What follows the provider's origin; a path as it is.

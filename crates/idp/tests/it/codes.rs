@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use idp::{ClientConfig, Config, GrantType};
 use serde_json::Value;
 
 use crate::{
     browser::query,
-    wire::encode,
-    world::{Ask, VERIFIER, World, challenge, redemption},
+    wire::{Answer, encode},
+    world::{Ask, VERIFIER, World, app, challenge, config, redemption},
 };
 
 #[tokio::test]
@@ -147,4 +148,82 @@ async fn a_refresh_narrows_and_never_widens() {
     assert_eq!(second["scope"], "openid");
     let third = world.call("/token", "app", &refresh(&second, "openid email")).await.json();
     assert_eq!(third["scope"], "openid email", "what was granted is not lost");
+}
+
+/// A client that names where its tokens are for gets them for there, and no others; what was not granted is refused, not overlooked.
+#[tokio::test]
+async fn a_target_that_was_not_granted_is_refused_at_the_token_endpoint() {
+    let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+    let targets = ["https://api.example.com", "reports", "invoices"];
+    let world = World::with(|issuer| {
+        let base = config(issuer);
+        let wide = ClientConfig { audiences: owned(&targets), ..app("wide") };
+        let grants = vec![GrantType::DeviceCode];
+        let clients =
+            [wide.clone(), ClientConfig { id: "wide-tv".into(), redirect_uris: vec![], grants, ..wide }];
+        Config {
+            audiences: owned(&targets),
+            clients: base.clients.iter().cloned().chain(clients).collect(),
+            ..base
+        }
+    })
+    .await;
+    let audience_of = async |answer: Answer| {
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let tokens = answer.json();
+        (world.introspect(tokens["access_token"].as_str().unwrap()).await["aud"].clone(), tokens)
+    };
+    let bad = [
+        "audience=elsewhere",
+        "resource=https%3A%2F%2Felsewhere.example",
+        "resource=reports",
+        "audience=a%20b",
+    ];
+    let ask = Ask::new("wide").with("audience", "reports").scope("openid offline_access");
+    let target = format!("{}&resource={}", ask.target(), encode(targets[0]));
+    let mut browser = world.browser();
+    let page = browser.get(&target).await;
+    let fields = world.walk(&mut browser, page, &ask).await;
+    let redeem = redemption(&fields["code"]);
+    for named in bad.iter().chain(&["audience=invoices"]) {
+        let refused = world.call("/token", "wide", &format!("{redeem}&{named}")).await;
+        refused.assert_error(400, "invalid_target");
+    }
+    let (aud, first) =
+        audience_of(world.call("/token", "wide", &format!("{redeem}&audience=reports")).await).await;
+    assert_eq!(aud, "reports");
+    let refresh = |tokens: &Value| {
+        format!("grant_type=refresh_token&refresh_token={}", tokens["refresh_token"].as_str().unwrap())
+    };
+    for named in bad.iter().chain(&["audience=invoices"]) {
+        let refused = world.call("/token", "wide", &format!("{}&{named}", refresh(&first))).await;
+        refused.assert_error(400, "invalid_target");
+    }
+    let narrowed = format!("{}&resource={}", refresh(&first), encode(targets[0]));
+    let (aud, second) = audience_of(world.call("/token", "wide", &narrowed).await).await;
+    assert_eq!(aud, targets[0]);
+    let (aud, _) = audience_of(world.call("/token", "wide", &refresh(&second)).await).await;
+    assert_eq!(aud, serde_json::json!([targets[0], "reports"]), "what was granted is not lost");
+
+    let begun =
+        world.call("/device_authorization", "wide-tv", "audience=reports&audience=invoices&scope=read").await;
+    let begun = begun.json();
+    let code = format!(
+        "grant_type={}&device_code={}",
+        encode("urn:ietf:params:oauth:grant-type:device_code"),
+        begun["device_code"].as_str().unwrap()
+    );
+    let mut page = browser.get(begun["verification_uri_complete"].as_str().unwrap()).await;
+    page =
+        browser.submit(&page.form("/device"), &[("user_code", begun["user_code"].as_str().unwrap())]).await;
+    page = browser.follow(page).await;
+    browser.submit(&page.form("/device/decision"), &[("decision", "allow")]).await;
+    for named in bad {
+        world.server.clock.advance(Duration::from_secs(6));
+        world.call("/token", "wide-tv", &format!("{code}&{named}")).await.assert_error(400, "invalid_target");
+    }
+    world.server.clock.advance(Duration::from_secs(6));
+    let (aud, _) =
+        audience_of(world.call("/token", "wide-tv", &format!("{code}&audience=invoices")).await).await;
+    assert_eq!(aud, "invoices");
 }

@@ -123,7 +123,8 @@ async fn codes_cannot_be_tried_out() {
         assert_eq!(page.status, 400);
     }
     let page = typed(&mut browser, begun["user_code"].as_str().unwrap()).await;
-    assert_eq!(page.status, 429, "not even the right one now");
+    assert_eq!((page.status, page.field("retry-after")), (429, Some("10")), "not even the right one now");
+    assert!(page.text().contains("wait <bdi>10\u{a0}seconds</bdi>"), "{}", page.text());
     world.server.clock.advance(Duration::from_secs(10));
     let page = typed(&mut browser, begun["user_code"].as_str().unwrap()).await;
     assert_eq!(page.status, 200);

@@ -46,7 +46,7 @@ fn expected_openid(issuer: &str) -> String {
         r#""claims_supported":["sub","name","family_name","given_name","middle_name","nickname","#,
         r#""preferred_username","profile","picture","website","gender","birthdate","zoneinfo","locale","#,
         r#""updated_at","address","phone_number","phone_number_verified","email","email_verified","groups","#,
-        r#""iss","aud","exp","iat","auth_time","nonce","acr","amr","sid"],"#,
+        r#""iss","aud","exp","iat","auth_time","nonce","acr","amr","sid","read_at"],"#,
         r#""claims_parameter_supported":true,"request_parameter_supported":false,"#,
         r#""request_uri_parameter_supported":false,"backchannel_logout_supported":true,"#,
         r#""backchannel_logout_session_supported":true}"#,

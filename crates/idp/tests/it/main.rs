@@ -19,6 +19,7 @@ mod passwords;
 mod races;
 mod requests;
 mod server;
+mod session_bound;
 mod signals;
 mod strictness;
 mod tokens;

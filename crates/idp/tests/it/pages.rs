@@ -97,6 +97,80 @@ async fn a_flow_is_one_browsers_and_one_pages() {
     assert!(answer.text().contains("expired"));
 }
 
+/// A page in answer to a form could not be gone back to, nor loaded again: it has an address of its own.
+#[tokio::test]
+async fn a_page_that_follows_a_form_can_be_gone_back_to() {
+    let world = World::new().await;
+    let mut browser = world.browser();
+    let ada = [("username", "ada"), ("password", PASSWORD)];
+    // with a fresh login demanded: what was begun before it goes on, and nobody is asked for it once more
+    let ask = Ask::new("app").scope("openid email").with("prompt", "login");
+    let login = browser.get(&ask.target()).await;
+    let at = browser.send(&login.form("/login"), &ada).await.location().to_owned();
+    assert!(at.starts_with(&format!("{}/consent?flow=", world.server.issuer)), "{at}");
+    for _ in 0..2 {
+        world.server.clock.advance(Duration::from_secs(1));
+        let page = browser.get(&at).await;
+        assert_eq!(page.status, 200);
+        page.form("/consent");
+    }
+    let elsewhere = world.browser().get(&at).await;
+    assert!(elsewhere.status == 400 && elsewhere.text().contains("expired"), "another browser's");
+    let consent = browser.get(&at).await.form("/consent");
+    assert!(browser.send(&consent, &[("decision", "allow")]).await.location().starts_with(CALLBACK));
+    let back = browser.get(&at).await;
+    assert!(back.location().starts_with(CALLBACK), "it is allowed: there is nothing left to ask");
+    world.server.clock.advance(Duration::from_hours(1));
+    assert_eq!(browser.get(&at).await.status, 400, "a page is open for an hour");
+
+    // nobody is logged in any more when the consent comes
+    let ask = Ask::new("other").scope("openid email");
+    let page = browser.get(&ask.target()).await;
+    let logout = browser.get("/account").await.form("/account/logout");
+    let bye = browser.send(&logout, &[]).await.location().to_owned();
+    assert_eq!(bye, format!("{}/logout", world.server.issuer));
+    for _ in 0..2 {
+        assert!(browser.get(&bye).await.text().contains("You are signed out"));
+    }
+    let at = browser.send(&page.form("/consent"), &[("decision", "allow")]).await.location().to_owned();
+    assert!(at.contains("/login?flow="), "{at}");
+    let login = browser.get(&at).await.form("/login");
+    let consent = browser.submit(&login, &ada).await;
+    consent.form("/consent");
+
+    // what is too long for an address is shown all the same
+    world.server.clock.advance(Duration::from_secs(1));
+    let long = Ask::new("opaque").with("state", &"s".repeat(6000));
+    let page = browser.get(&long.with("prompt", "login").target()).await;
+    let page = browser.send(&page.form("/login"), &ada).await;
+    assert_eq!(page.status, 200);
+    page.form("/consent");
+}
+
+#[tokio::test]
+async fn pages_of_a_device_can_be_gone_back_to() {
+    let world = World::new().await;
+    let begun = world.call_with("/device_authorization", &[], "client_id=tv&scope=openid").await.json();
+    let code = [("user_code", begun["user_code"].as_str().unwrap())];
+    let mut browser = world.browser();
+    world.code(&mut browser, &Ask::new("app")).await;
+    let page = browser.get("/device").await;
+    let confirm = browser.send(&page.form("/device"), &code).await.location().to_owned();
+    assert!(confirm.contains("/device?flow="), "{confirm}");
+    let page = browser.get(&confirm).await;
+    assert_eq!(browser.get(&confirm).await.status, 200);
+    let done = browser.send(&page.form("/device/decision"), &[("decision", "allow")]).await;
+    let done = done.location().to_owned();
+    for _ in 0..2 {
+        let page = browser.get(&done).await;
+        assert!(
+            page.text().contains("Device connected") && page.text().contains("The tv"),
+            "{}",
+            page.text()
+        );
+    }
+}
+
 #[tokio::test]
 async fn consent_counts_for_the_person_who_was_asked() {
     let world = World::new().await;

@@ -67,11 +67,21 @@ async fn an_account_is_locked_whatever_it_is_called() {
     let page = browser.get(&Ask::new("app").target()).await;
     let fields = [("username", "ada"), ("password", PASSWORD)];
     let page = browser.submit(&page.form("/login"), &fields).await;
-    assert_eq!(page.status, 429);
-    assert!(page.text().contains("Too many attempts"));
+    assert_eq!((page.status, page.field("retry-after")), (429, Some("10")));
+    assert!(
+        page.text().contains("Too many attempts. Please wait <bdi>10\u{a0}seconds</bdi>"),
+        "{}",
+        page.text()
+    );
+    world.server.clock.advance(Duration::from_millis(5500));
+    browser.language = Some("de");
+    let page = browser.submit(&page.form("/login"), &fields).await;
+    assert_eq!((page.status, page.field("retry-after")), (429, Some("5")));
+    assert!(page.text().contains("warten Sie <bdi>5\u{a0}Sekunden</bdi>"), "{}", page.text());
+    world.server.clock.advance(Duration::from_secs(4));
     let bob = right.replace("=ada", "=bob");
     assert_eq!(world.call("/token", "legacy", &bob).await.status, 200);
-    world.server.clock.advance(Duration::from_secs(10));
+    world.server.clock.advance(Duration::from_millis(500));
     assert_eq!(world.call("/token", "legacy", &right).await.status, 200, "the lock ends by itself");
 }
 

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use serde_json::json;
+
 use crate::{
     browser::query,
     wire::encode,
-    world::{Ask, World},
+    world::{Ask, CALLBACK, World},
 };
 
 #[tokio::test]
@@ -36,6 +39,48 @@ async fn request_uri_is_refused_unless_it_was_pushed() {
     assert_eq!(query(answer.location())["error"], "request_uri_not_supported");
     let made_up = Ask::new("app").with("request_uri", "urn:ietf:params:oauth:request_uri:made-up");
     assert_eq!(browser.get(&made_up.target()).await.status, 400);
+}
+
+/// A request object is refused, and the refusal goes where the object says that it is waited for.
+#[tokio::test]
+async fn a_refused_request_object_says_how_it_is_refused() {
+    let world = World::new().await;
+    let object = |claims: serde_json::Value| {
+        let part = |value: &serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+        format!("{}.{}.", part(&json!({ "alg": "none" })), part(&claims))
+    };
+    let bare = || Ask::new("app").with("state", "").with("redirect_uri", "");
+    let inside = json!({ "redirect_uri": CALLBACK, "state": "inside", "response_mode": "form_post" });
+    // everything in the object, and the mode alone
+    for ask in [
+        bare().with("request", &object(inside.clone())),
+        Ask::new("app")
+            .with("state", "inside")
+            .with("request", &object(json!({ "response_mode": "form_post" }))),
+    ] {
+        let page = world.browser().get(&ask.target()).await;
+        assert_eq!(page.status, 200, "{}", page.text());
+        let fields = page.form(CALLBACK).hidden;
+        let field = |name: &str| fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
+        assert_eq!((field("error"), field("state")), (Some("request_not_supported"), Some("inside")));
+    }
+    // what stands in the request itself comes first; what is no mode is none
+    for (mode, object) in
+        [("query", object(inside.clone())), ("", object(json!({ "response_mode": "smoke" })))]
+    {
+        let ask = Ask::new("app").with("response_mode", mode).with("request", &object);
+        let answer = world.browser().get(&ask.target()).await;
+        let fields = query(answer.location());
+        assert_eq!((&*fields["error"], &*fields["state"]), ("request_not_supported", "the-state"));
+    }
+    for nonsense in ["x", "a.b.c", "..", &"a".repeat(5000)] {
+        let answer = world.browser().get(&Ask::new("app").with("request", nonsense).target()).await;
+        assert_eq!(query(answer.location())["error"], "request_not_supported", "{nonsense}");
+    }
+    // an object leads nowhere else
+    let elsewhere = json!({ "redirect_uri": "https://evil.example/cb", "response_mode": "form_post" });
+    let page = world.browser().get(&bare().with("request", &object(elsewhere)).target()).await;
+    assert!(page.status == 400 && !page.text().contains("evil.example"), "{}", page.text());
 }
 
 #[tokio::test]

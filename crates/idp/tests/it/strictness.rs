@@ -137,7 +137,7 @@ async fn other_methods_are_405_with_allow() {
         ("/staff/token", "POST,OPTIONS", &["GET", "HEAD", "PUT", "PATCH", "DELETE", "TRACE", "BREW"][..]),
         ("/staff/introspect", "POST", &["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]),
         ("/staff/authorize", "GET,HEAD,POST", &["PUT", "DELETE", "OPTIONS"]),
-        ("/staff/login", "POST", &["GET", "PUT", "OPTIONS"]),
+        ("/staff/login", "GET,HEAD,POST", &["PUT", "DELETE", "OPTIONS"]),
         ("/staff/jwks", "GET,HEAD,OPTIONS", &["POST", "PUT", "DELETE"]),
         ("/staff/.well-known/openid-configuration", "GET,HEAD,OPTIONS", &["POST"]),
         ("/.well-known/oauth-authorization-server/staff", "GET,HEAD,OPTIONS", &["POST", "DELETE"]),

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use coherence::tags::Subject;
-use idp::SigningAlgorithm;
+use idp::{ClientConfig, Config, GrantType, Introspects, SigningAlgorithm, TokenFormat};
 use serde_json::json;
 
 use crate::{
     server::open,
     wire::{basic, encode},
-    world::{Ask, PASSWORD, SECRET, World, config},
+    world::{Ask, PASSWORD, SECRET, World, app, config},
 };
 
 #[tokio::test]
@@ -118,6 +118,65 @@ async fn introspection_tells_those_who_may_hear() {
     world.call_with("/introspect", &[], "token=x").await.assert_error(401, "invalid_client");
     let public = world.call_with("/introspect", &[], "token=x&client_id=native").await;
     public.assert_error(403, "unauthorized_client");
+}
+
+/// Who introspects by audience hears of what is meant for it, and of nobody else's.
+#[tokio::test]
+async fn introspection_of_an_audience_tells_of_no_other() {
+    let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
+    let machine = |id: &str, audiences: &[&str], introspects| ClientConfig {
+        grants: vec![GrantType::ClientCredentials],
+        audiences: owned(audiences),
+        introspects,
+        redirect_uris: vec![],
+        ..app(id)
+    };
+    let world = World::with(|issuer| {
+        let base = config(issuer);
+        let sender = machine("sender", &["reports", "invoices", "other-api", "api"], Introspects::Own);
+        let clients = [
+            sender.clone(),
+            ClientConfig { access_token: TokenFormat::Opaque, id: "opaque-sender".into(), ..sender },
+            machine("api", &["reports", "invoices"], Introspects::Audience),
+            machine("own", &["reports", "invoices"], Introspects::Own),
+        ];
+        Config {
+            audiences: owned(&["https://api.example.com", "reports", "invoices", "other-api", "api"]),
+            clients: base.clients.iter().cloned().chain(clients).collect(),
+            ..base
+        }
+    })
+    .await;
+    const UNKNOWN: &str = r#"{"active":false}"#;
+    let ask = async |client: &str, token: &str| {
+        let answer = world.call("/introspect", client, &format!("token={token}")).await;
+        answer.text().to_owned()
+    };
+    for sender in ["sender", "opaque-sender"] {
+        for (named, told) in [
+            ("audience=reports", true),
+            ("audience=invoices", true),
+            ("audience=api", true),
+            ("audience=other-api&audience=reports", true),
+            ("audience=other-api", false),
+        ] {
+            let body = format!("grant_type=client_credentials&{named}");
+            let answer = world.call("/token", sender, &body).await.json();
+            let token = answer["access_token"].as_str().unwrap();
+            let heard = ask("api", token).await;
+            assert_eq!(heard != UNKNOWN, told, "{sender} {named}: {heard}");
+            assert_eq!(ask("own", token).await, UNKNOWN, "{named}");
+            assert_ne!(ask(sender, token).await, UNKNOWN, "its own");
+            assert_ne!(ask("gateway", token).await, UNKNOWN, "one that may ask about all");
+        }
+    }
+    // what is meant for the provider itself, and what refreshes it, is none of its business
+    let tokens = world.tokens("app", "openid").await;
+    for name in ["access_token", "refresh_token"] {
+        assert_eq!(ask("api", tokens[name].as_str().unwrap()).await, UNKNOWN, "{name}");
+    }
+    let own = world.call("/token", "api", "grant_type=client_credentials").await.json();
+    assert_ne!(ask("api", own["access_token"].as_str().unwrap()).await, UNKNOWN);
 }
 
 #[tokio::test]
@@ -275,4 +334,32 @@ async fn userinfo_can_be_signed() {
     assert_eq!(header["alg"], "ES256");
     assert_eq!((&claims["aud"], &claims["email"]), (&json!("app"), &json!("ada@example.com")));
     assert_eq!(claims["iss"], world.server.issuer.as_str());
+}
+
+/// Clients that know nothing of the log's time hear nothing of it; those that go by it ask for it, once for all that follows.
+#[tokio::test]
+async fn an_id_token_tells_the_time_of_the_log_to_those_who_ask() {
+    let world = World::new().await;
+    let metadata = world.browser().get("/.well-known/openid-configuration").await.json();
+    assert!(metadata["claims_supported"].as_array().unwrap().contains(&json!("read_at")));
+    let (_, plain) = open(world.tokens("app", "openid profile").await["id_token"].as_str().unwrap());
+    assert_eq!(plain.get("read_at"), None);
+    for (claims, told) in
+        [(r#"{"id_token":{"read_at":null}}"#, true), (r#"{"userinfo":{"read_at":null}}"#, false)]
+    {
+        let mut browser = world.browser();
+        let code = world.code(&mut browser, &Ask::new("app").with("claims", claims)).await;
+        let first = world.redeem("app", &code).await.json();
+        let body =
+            format!("grant_type=refresh_token&refresh_token={}", first["refresh_token"].as_str().unwrap());
+        let second = world.call("/token", "app", &body).await.json();
+        for tokens in [&first, &second] {
+            let (_, claims) = open(tokens["id_token"].as_str().unwrap());
+            assert_eq!(claims["read_at"].is_u64(), told, "{claims}");
+            let (_, access) = open(tokens["access_token"].as_str().unwrap());
+            assert!(access["read_at"].is_u64(), "as ever");
+        }
+        let said = world.userinfo(first["access_token"].as_str().unwrap()).await.json();
+        assert_eq!(said.get("read_at"), None, "it is nothing about the person");
+    }
 }

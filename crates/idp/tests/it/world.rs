@@ -9,7 +9,8 @@ use std::{
 use aws_lc_rs::{digest, rand::SystemRandom};
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use idp::{
-    Answered, ClientConfig, Config, ConfiguredSecret, GrantType, Outbound, PasswordConfig, TokenFormat,
+    Answered, ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, Outbound, PasswordConfig,
+    TokenFormat,
     passwords::{Parameters, Password},
 };
 use serde_json::Value;
@@ -49,7 +50,7 @@ pub(crate) struct World {
 }
 
 /// A client that people log in to.
-fn app(id: &str) -> ClientConfig {
+pub(crate) fn app(id: &str) -> ClientConfig {
     let owned = |list: &[&str]| list.iter().map(|&s| s.to_owned()).collect::<Vec<_>>();
     ClientConfig {
         id: id.into(),
@@ -112,7 +113,7 @@ pub(crate) fn config(issuer: &str) -> Config {
             ClientConfig {
                 grants: vec![GrantType::ClientCredentials],
                 audiences: vec!["https://api.example.com".into()],
-                introspects: true,
+                introspects: Introspects::All,
                 redirect_uris: vec![],
                 ..app("gateway")
             },
@@ -243,14 +244,9 @@ impl World {
         mut answer: Answer,
         ask: &Ask,
     ) -> BTreeMap<String, String> {
-        for _ in 0..4 {
-            if answer.status == 303
-                && answer.location().starts_with("http://127.0.0.1:")
-                && answer.location().contains("/authorize")
-            {
-                let to = answer.location().to_owned();
-                answer = browser.get(&to).await;
-            } else if answer.status == 303 {
+        for _ in 0..6 {
+            answer = browser.follow(answer).await;
+            if answer.status == 303 {
                 return query(answer.location());
             } else {
                 let text = answer.text().to_owned();

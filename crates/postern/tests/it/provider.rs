@@ -372,7 +372,7 @@ fn a_gateway_believes_what_the_provider_signs_of_its_opaque_tokens() {
              audiences = [\"orders\"]\nissuer = \"{issuer}\"\nclient_id = \"gate\"\nclient_secret_file = \"billing.secret\"\n\
              signed = {{ issuer = \"{signer}\" }}\n\
              [[route]]\nname = \"all\"\npolicy = {{ allow = [{{ clients = [\"billing\"], issuers = [\"provider\"] }}] }}\n\
-             [[provider.client]]\nid = \"gate\"\nsecret_files = [\"billing.secret\"]\nintrospects = true\ngrants = [\"client_credentials\"]\naudiences = [\"orders\"]\n"
+             [[provider.client]]\nid = \"gate\"\nsecret_files = [\"billing.secret\"]\nintrospects = \"audience\"\ngrants = [\"client_credentials\"]\naudiences = [\"orders\"]\n"
         )
     };
     let opaque = served.text.replace("id = \"billing\"\n", "id = \"billing\"\naccess_token = \"opaque\"\n");

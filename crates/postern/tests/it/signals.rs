@@ -67,7 +67,7 @@ impl Town {
                  poll_token_file = \"bearer\"\n",
                 free(),
                 client("app", ""),
-                client("opaque", "access_token = \"opaque\"\nintrospects = true\n"),
+                client("opaque", "access_token = \"opaque\"\nintrospects = \"audience\"\n"),
             ),
         );
         let (gateways, admins) = ([pushed, fetching], [free(), free()]);

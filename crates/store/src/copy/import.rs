@@ -16,7 +16,7 @@ use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Head};
 use crate::loan::Loan;
-use crate::migrations;
+use crate::migrations::{self, Migrated};
 use crate::write::Tx;
 
 /// Rows that are written at once.
@@ -90,7 +90,7 @@ pub(crate) async fn run(
         }
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
-    let head = answer(dialect, begin_history(&mut transaction, epoch)).await?;
+    let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch)).await?;
     let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
     let entries = accept(&Copied { rows, key_ring }).map_err(CopyError::Unwanted)?;
     let mut tx = Tx {
@@ -103,7 +103,7 @@ pub(crate) async fn run(
     };
     answer(dialect, tx.write_entries()).await?;
     answer(dialect, transaction.commit()).await.map_err(at_commit)?;
-    Ok(Imported { rows, head })
+    Ok(Imported { rows, head, migrated })
 }
 
 /// Reads the tables up to the end of the copy, and writes them; how many rows each has.
@@ -151,14 +151,13 @@ async fn sections<R: BufRead>(
 }
 
 /// Gives the log of revocations a history of its own, from which it goes on.
-async fn begin_history(connection: &mut AnyConnection, epoch: Epoch) -> Result<Head, StoreError> {
+async fn begin_history(connection: &mut AnyConnection, epoch: Epoch) -> Result<(Head, Migrated), StoreError> {
     sqlx::query("UPDATE invalidation_head SET epoch = $1, incarnation = NULL WHERE id = 1")
         .bind(&epoch.0[..])
         .execute(&mut *connection)
         .await?;
-    // A copy of before there was a time of the log.
-    sqlx::query(migrations::TIME_OF_THE_LOG).execute(&mut *connection).await?;
-    invalidation::head_within(connection).await
+    let migrated = migrations::restored(connection).await?;
+    Ok((invalidation::head_within(connection).await?, migrated))
 }
 
 async fn key_ring(connection: &mut AnyConnection) -> Result<Option<Vec<u8>>, StoreError> {

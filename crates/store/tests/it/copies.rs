@@ -24,7 +24,7 @@ use store::security_events::{Acknowledge, Occurrence, Register, ShareSecret};
 use store::seen::UseOnce;
 use store::sessions::Session;
 use store::users::{AddUser, User};
-use store::{Epoch, Head, Revocation, Store, StoreError};
+use store::{Epoch, Head, Migrated, Revocation, Store, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -323,7 +323,7 @@ on_both! {
         for (changed, expected) in [
             ("no copy\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
             ("{\"format\":\"other\"}\n".to_owned(), "line 1: this is no copy of Postern's store".to_owned()),
-            (copy.replacen(r#""schema":9"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
+            (copy.replacen(r#""schema":10"#, r#""schema":77"#, 1), "line 1: the copy has version 77 of the schema".into()),
             (copy.replacen(r#"["id-ada""#, r#"["id-eva""#, 1), format!("line {}: digest", copy.lines().count())),
             (copy.replacen(r#"["id-ada""#, r#"["id-eve""#, 1), format!("lines {line} to {}: ", line + 1)),
             (copy.replacen(r#"["id-ada""#, r"[7", 1), format!("line {line}: id has a value of another kind")),
@@ -348,7 +348,7 @@ on_both! {
         let newer = ["login_sessions", "occurrences", "event_receivers", "event_acknowledgements", "event_secret"];
         let is_newer = |line: &str| newer.iter().any(|name| line.contains(&format!("\"table\":\"{name}\"")));
         let without = copy.lines().filter(|line| !is_newer(line));
-        let before = sealed(without).replacen(r#""schema":9"#, r#""schema":1"#, 1);
+        let before = sealed(without).replacen(r#""schema":10"#, r#""schema":1"#, 1);
         let before = before.replacen(r#","not_before","until""#, "", 1);
         let before = before.replacen(r#""seq","incarnation","at"]"#, r#""seq"]"#, 1);
         let before = before.replacen(",0,null,0]", ",0]", 1);
@@ -365,6 +365,29 @@ on_both! {
         assert!(store.write(IssueAccessToken(access("a", Some(&User { read_at: NOW, ..ada })))).await.unwrap());
         store.write(BeginLoginSession(login_session("l"))).await.unwrap();
         assert_eq!(store.login_session(&digest("l"), NOW).await.unwrap(), Some(login_session("l")));
+    }
+
+    async fn clients_of_a_copy_of_before_introspect_as_they_did(database: Database) {
+        let store = database.open().await;
+        let source = Database::sqlite().open().await;
+        add_introspecting(&source).await;
+        let imported = import(&store, &export(&source).await).await.unwrap();
+        assert_eq!(imported.migrated.introspecting, ["gateway"]);
+        introspect_as_before(&store).await;
+    }
+
+    async fn clients_of_a_database_of_before_introspect_as_they_did(database: Database) {
+        let before = database.open().await;
+        assert_eq!(*before.migrated(), Migrated::default(), "a new one has none");
+        add_introspecting(&before).await;
+        let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+        sqlx::query("DELETE FROM _sqlx_migrations WHERE version = 10").execute(&mut connection).await.unwrap();
+        let next = database.open().await;
+        assert_eq!(next.migrated().introspecting, ["gateway"]);
+        let note = next.migrated().note().unwrap();
+        assert!(note.contains("for gateway;") && note.contains("\"all\""), "{note}");
+        introspect_as_before(&next).await;
+        assert_eq!(*database.open().await.migrated(), Migrated::default(), "it is told once");
     }
 
     async fn a_copy_is_not_added_to_a_database(database: Database) {
@@ -412,6 +435,28 @@ on_both! {
         assert!(log.len() == 1 && log[0].entry == entry, "{log:?}");
         assert!(store.verify_audit_log().await.unwrap().is_ok_and(|(entries, _)| entries == 1));
     }
+}
+
+/// Clients as the version before wrote them.
+async fn add_introspecting(store: &Store) {
+    for (id, settings) in [
+        (
+            "gateway",
+            r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":true,"access_token":"jwt"}"#,
+        ),
+        ("shop", r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#),
+    ] {
+        store.write(AddClient { id: id.into(), settings: settings.into(), now: NOW }).await.unwrap();
+    }
+}
+
+/// What became of them.
+async fn introspect_as_before(store: &Store) {
+    let settings = async |id| store.client(id).await.unwrap().unwrap().settings;
+    let all = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"introspects":"all","access_token":"jwt"}"#;
+    assert_eq!(settings("gateway").await, all);
+    let shop = r#"{"name":"\"introspects\":true","grants":["client_credentials"],"access_token":"jwt"}"#;
+    assert_eq!(settings("shop").await, shop, "a text is left alone");
 }
 
 /// A way to the database on which a statement is the last thing that gets through, or does not get through.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _, Executor as _};
 use store::access_tokens::AccessToken;
-use store::families::{Family, FamilyFilter, Origins};
+use store::families::{Family, FamilyFilter, Origins, SessionsAt};
 use store::redeem::{BeginFamily, Successors};
 use store::refresh_tokens::RefreshToken;
 use store::users::{AddUser, StoredPassword, User};
@@ -136,10 +136,15 @@ pub(crate) async fn add_user(store: &Store, name: &str) -> User {
     user
 }
 
+/// Sessions that were used within two hours go on.
+pub(crate) fn at(now: Timestamp) -> SessionsAt {
+    SessionsAt { now, idle: std::time::Duration::from_hours(2) }
+}
+
 /// What a user granted and has not ended.
 pub(crate) async fn alive_families(store: &Store, user: &User, now: Timestamp) -> Vec<Family> {
     let of_user = FamilyFilter { user_id: Some(&user.id), ..FamilyFilter::default() };
-    store.families(of_user, "", 10, now).await.unwrap()
+    store.families(of_user, "", 10, at(now)).await.unwrap()
 }
 
 /// A family that begins with these.

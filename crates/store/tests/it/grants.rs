@@ -9,17 +9,19 @@ use store::deliveries::{Deliver, Delivered, TakeDue};
 use store::device_codes::{
     DecideDeviceCode, DeviceCode, IssueDeviceCode, PollDeviceCode, Polled, RedeemDeviceCode,
 };
-use store::families::{OwnedFamily, RevokeFamily};
+use store::families::{Family, OwnedFamily, RevokeFamily};
 use store::pushed_requests::PushRequest;
-use store::redeem::{Once, Redeem, Redeemed, Successors};
+use store::redeem::{BeginFamily, Once, Redeem, Redeemed, Successors};
 use store::refresh_tokens::RefreshToken;
 use store::seen::UseOnce;
+use store::sessions::{EndSession, Session};
 use store::users::User;
 use store::{Revocation, Store, StoreError};
 
 use crate::databases::{
-    NOW, ORIGINS, add_user, alive_families, begin_family, digest, family, on_both, revocation, tag,
+    NOW, ORIGINS, add_user, alive_families, at, begin_family, digest, family, on_both, revocation, tag,
 };
+use crate::people::{begin, session};
 
 const CODE_LIFE: Duration = Duration::from_mins(1);
 
@@ -63,7 +65,7 @@ fn redeem_code(name: &str, successor: &str, user: &User, now: Timestamp) -> Rede
         digest: digest(name),
         successors: Successors { refresh: Some(refresh), access: Some(access) },
         on_replay: revocation("family"),
-        now,
+        at: at(now),
     }
 }
 
@@ -98,7 +100,7 @@ pub(crate) fn redeem_refresh(name: &str, successor: &str, now: Timestamp) -> Red
         digest: digest(name),
         successors: Successors { refresh: Some(refresh(successor)), access: None },
         on_replay: revocation("family"),
-        now,
+        at: at(now),
     }
 }
 
@@ -155,6 +157,55 @@ on_both! {
         assert_eq!(store.refresh_token(&digest("r4")).await.unwrap(), None);
         let (_, OwnedFamily { family, .. }) = store.refresh_token(&digest("r3")).await.unwrap().unwrap();
         assert!(!family.is_alive(NOW) && family.revoked_at == Some(NOW));
+    }
+
+    async fn what_ends_with_its_session_is_not_redeemed_afterwards(database: Database) {
+        const MINUTE: Duration = Duration::from_mins(1);
+        let store = database.open().await;
+        let ada = add_user(&store, "ada").await;
+        let passing = |id: &str, sid: &str| Family { sid: Some(format!("sid-{sid}")), ..family(id, &ada) };
+        for name in ["idle", "short", "used", "swept", "closed"] {
+            let ends = if name == "short" || name == "swept" { NOW.plus(5 * MINUTE) } else { NOW.plus(Duration::from_hours(9)) };
+            store.write(begin(Session { expires_at: ends, ..session(name, &ada) }, None)).await.unwrap();
+            let lasting = Family { outlives_session: true, ..passing(&format!("lasting-{name}"), name) };
+            for (family, token) in [(passing(name, name), name.to_owned()), (lasting, format!("l-{name}"))] {
+                let successors = Successors { refresh: Some(RefreshToken { expires_at: NOW.plus(Duration::from_hours(8)), ..refresh(&token) }), access: None };
+                assert!(store.write(BeginFamily { family, origins: ORIGINS, successors }).await.unwrap());
+            }
+        }
+        let redeem = async |name: &str, next: &str, now| store.write(redeem_refresh(name, next, now)).await.unwrap();
+        let hour_later = NOW.plus(Duration::from_hours(1));
+        let shown = async |now| {
+            let mut all: Vec<_> = store.passing_families_of(&ada.id, at(now), 10).await.unwrap().into_iter().map(|f| f.id).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(shown(NOW).await, ["closed", "idle", "short", "swept", "used"]);
+        // Its lifetime.
+        assert_eq!(redeem("short", "s1", NOW.plus(5 * MINUTE).minus(Duration::from_millis(1))).await, Redeemed::Now);
+        assert_eq!(redeem("s1", "s2", NOW.plus(5 * MINUTE)).await, Redeemed::Dead);
+        // It is gone altogether.
+        store.sweep(NOW.plus(5 * MINUTE), Duration::from_hours(1)).await.unwrap();
+        assert_eq!(store.session_by_sid("sid-swept").await.unwrap(), None);
+        assert_eq!(redeem("swept", "w1", NOW.plus(MINUTE)).await, Redeemed::Dead);
+        // An end.
+        let end = EndSession { sid: "sid-closed".into(), user_id: ada.id.clone(), revocation: revocation("closed"), deliver_until: None, now: NOW };
+        assert!(store.write(end).await.unwrap());
+        assert_eq!(redeem("closed", "c1", NOW.plus(MINUTE)).await, Redeemed::Dead);
+        // Nobody used it; but whoever refreshes what ends with it does.
+        let next = Successors { refresh: Some(RefreshToken { expires_at: NOW.plus(Duration::from_hours(8)), ..refresh("u1") }), access: None };
+        assert_eq!(store.write(Redeem { successors: next, ..redeem_refresh("used", "u1", hour_later) }).await.unwrap(), Redeemed::Now);
+        assert_eq!(store.session_by_sid("sid-used").await.unwrap().unwrap().seen_at, hour_later);
+        let idle = NOW.plus(Duration::from_hours(2));
+        assert_eq!(redeem("l-idle", "li", idle.minus(Duration::from_millis(1))).await, Redeemed::Now);
+        assert_eq!(shown(idle).await, ["used"]);
+        assert_eq!(redeem("idle", "i1", idle).await, Redeemed::Dead, "what outlives it does not use it");
+        assert_eq!(redeem("u1", "u2", idle).await, Redeemed::Now);
+        let alive: Vec<_> = alive_families(&store, &ada, idle).await.into_iter().map(|f| f.id).collect();
+        assert_eq!(alive, ["lasting-closed", "lasting-idle", "lasting-short", "lasting-swept", "lasting-used", "used"]);
+        for name in ["l-short", "l-swept", "l-closed", "l-used"] {
+            assert_eq!(redeem(name, &format!("{name}1"), idle).await, Redeemed::Now, "{name}");
+        }
     }
 
     async fn of_a_thousand_attempts_one_succeeds(database: Database) {

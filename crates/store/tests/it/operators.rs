@@ -14,7 +14,7 @@ use store::key_ring::{KeyRingRow, ReplaceKeyRing};
 use store::users::{ChangeUser, DeleteUser, User};
 use store::{Revocation, StoreError};
 
-use crate::databases::{NOW, ORIGINS, add_user, begin_family, digest, family, on_both, revocation};
+use crate::databases::{NOW, ORIGINS, add_user, at, begin_family, digest, family, on_both, revocation};
 use crate::grants::{access, code, is_active};
 use crate::people::{begin, session};
 
@@ -235,10 +235,10 @@ on_both! {
             (None, Some("notes"), "", &["notes-1", "notes-2", "notes-3"]),
             (Some(&*eve.id), Some("notes"), "", &["notes-2"]),
         ] {
-            let families = store.families(FamilyFilter { user_id, client_id }, after, 3, NOW).await.unwrap();
+            let families = store.families(FamilyFilter { user_id, client_id }, after, 3, at(NOW)).await.unwrap();
             assert_eq!(families.iter().map(|f| &*f.id).collect::<Vec<_>>(), expected);
         }
-        assert_eq!(store.families(FamilyFilter::default(), "", 9, over).await.unwrap(), []);
+        assert_eq!(store.families(FamilyFilter::default(), "", 9, at(over)).await.unwrap(), []);
     }
 
     async fn what_did_not_happen_is_not_told(database: Database) {

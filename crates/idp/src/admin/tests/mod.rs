@@ -24,7 +24,8 @@ use tokio::{
 
 use super::{Admin, AdminFault};
 use crate::{
-    ClientConfig, Config, ConfiguredSecret, GrantType, PasswordConfig, Provider, Secrets, TokenFormat,
+    ClientConfig, Config, ConfiguredSecret, GrantType, Introspects, PasswordConfig, Provider, Secrets,
+    TokenFormat,
     passwords::Parameters,
     provider::{Answered, Outbound, Parts},
 };
@@ -80,7 +81,7 @@ fn configuration(issuer: &str) -> Config {
     let desk = |id: &str, access_token| ClientConfig {
         grants: vec![GrantType::Password, GrantType::RefreshToken, GrantType::ClientCredentials],
         access_token,
-        introspects: true,
+        introspects: Introspects::All,
         ..robot(id, &["openid", "postern:admin"])
     };
     Config {

@@ -55,56 +55,56 @@ async fn oidcc_rp_initiated_logout_by_post() {
     assert!(!is_logged_in(&mut browser).await);
 }
 
-/// A browser in which Ada logged in hours ago, her ID token, and what her client refreshes with.
-async fn rested(world: &World) -> (Browser<'_>, String, String) {
+/// A browser in which Ada logged in hours ago, and her ID token.
+async fn rested(world: &World) -> (Browser<'_>, String) {
     let mut browser = world.browser();
     let code = world.code(&mut browser, &Ask::new("app")).await;
     let tokens = world.redeem("app", &code).await.json();
     world.server.clock.advance(Duration::from_hours(3));
     assert!(!is_logged_in(&mut browser).await, "nobody is logged in by it");
-    let text = |name: &str| tokens[name].as_str().unwrap().to_owned();
-    (browser, text("id_token"), text("refresh_token"))
+    assert!(is_there(world).await, "but it is there");
+    (browser, tokens["id_token"].as_str().unwrap().to_owned())
 }
 
-/// Whether the client still gets tokens.
-async fn goes_on(world: &World, refresh: &str) -> bool {
-    let body = format!("grant_type=refresh_token&refresh_token={refresh}");
-    world.call("/token", "app", &body).await.status == 200
+/// Whether there is a session that nobody has ended, used or not.
+async fn is_there(world: &World) -> bool {
+    let (store, now) = (world.server.provider.store(), world.server.clock.now());
+    !store.sessions_of(&world.ada.id, now).await.unwrap().is_empty()
 }
 
 #[tokio::test]
 async fn a_session_that_rested_for_too_long_is_there_to_be_ended() {
     let world = World::new().await;
-    let (mut browser, hint, refresh) = rested(&world).await;
+    let (mut browser, hint) = rested(&world).await;
     let page = ask(&mut browser, &[("id_token_hint", &hint)]).await;
     assert!(page.text().contains("You are signed out"), "{}", page.text());
-    assert!(!goes_on(&world, &refresh).await);
+    assert!(!is_there(&world).await);
 
-    let (mut browser, _, refresh) = rested(&world).await;
+    let (mut browser, _) = rested(&world).await;
     let form = ask(&mut browser, &[]).await.form("/logout/decision");
     browser.submit(&form, &[("decision", "logout")]).await;
-    assert!(!goes_on(&world, &refresh).await);
+    assert!(!is_there(&world).await);
 
     // The account's page was open all the time.
     let mut browser = world.browser();
     let code = world.code(&mut browser, &Ask::new("app")).await;
-    let refresh = world.redeem("app", &code).await.json()["refresh_token"].as_str().unwrap().to_owned();
+    world.redeem("app", &code).await;
     let account = browser.get("/account").await;
     world.server.clock.advance(Duration::from_hours(3));
     browser.submit(&account.form("/account/logout"), &[]).await;
-    assert!(!goes_on(&world, &refresh).await);
+    assert!(!is_there(&world).await);
 }
 
 #[tokio::test]
 async fn whoever_follows_hears_of_a_rested_session_that_another_user_ends() {
     let world = World::new().await;
-    let (mut browser, _, refresh) = rested(&world).await;
+    let (mut browser, _) = rested(&world).await;
     let store = world.server.provider.store();
     let before = store.head().await.unwrap().seq;
     let login = browser.get(&Ask::new("app").target()).await.form("/login");
     browser.submit(&login, &[("username", "bob"), ("password", PASSWORD)]).await;
     assert_eq!(store.head().await.unwrap().seq, before + 1);
-    assert!(!goes_on(&world, &refresh).await);
+    assert!(!is_there(&world).await);
 }
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn a_post_from_another_site_names_no_browser() {
 }
 
 /// The person sees an error, is sent nowhere, and stays logged in.
-async fn refused(fields: &[(&str, &str)]) {
+async fn refused(fields: &[(&str, &str)]) -> String {
     let world = World::new().await;
     let (mut browser, hint) = logged_in(&world).await;
     let fields: Vec<(&str, &str)> =
@@ -129,6 +129,7 @@ async fn refused(fields: &[(&str, &str)]) {
     let answer = ask(&mut browser, &fields).await;
     assert_eq!((answer.status, answer.field("location")), (400, None), "{}", answer.text());
     assert!(is_logged_in(&mut browser).await);
+    answer.text().to_owned()
 }
 
 #[tokio::test]
@@ -173,7 +174,7 @@ async fn asked(fields: &[(&str, &str)], afterwards: Option<&str>) {
     let answer = browser.submit(&form, &[("decision", "logout")]).await;
     match afterwards {
         Some(uri) => assert_eq!(answer.location(), uri),
-        None => assert!(answer.text().contains("You are signed out"), "{}", answer.text()),
+        None => assert!(browser.follow(answer).await.text().contains("You are signed out")),
     }
     assert!(!is_logged_in(&mut browser).await);
 }
@@ -183,8 +184,10 @@ async fn oidcc_rp_initiated_logout_no_id_token_hint() {
     let to = format!("{GOODBYE}?state=s");
     let fields = [("client_id", "app"), ("post_logout_redirect_uri", GOODBYE), ("state", "s")];
     asked(&fields, Some(&to)).await;
-    // and without anybody named, nobody's address is known
-    refused(&[("post_logout_redirect_uri", GOODBYE), ("state", "s")]).await;
+    // and without anybody named, nobody's address is known, and the page says why
+    let page = refused(&[("post_logout_redirect_uri", GOODBYE), ("state", "s")]).await;
+    assert!(page.contains("(id_token_hint) is missing") && page.contains("id_token_hint_missing"), "{page}");
+    assert!(!page.contains("named an address that is not registered"), "{page}");
 }
 
 #[tokio::test]

@@ -66,6 +66,7 @@ impl Desk {
         output: Output,
     ) -> Result<Self, Failure> {
         let Opened { checked, store, secrets, .. } = provider::open(config).await?;
+        super::copies::note_migrated(store.migrated());
         let shared = provider::shared(config, &secrets)?;
         let parts = Parts {
             store,

@@ -49,7 +49,8 @@ impl<'c> Visitor<'c> {
             ("code_challenge_method", "S256"),
         ]);
         let login = self.ask(Method::GET, &format!("/authorize?{request}"), "").await?;
-        let consent = self.submit(&login, "/login", &[("username", name), ("password", password)]).await?;
+        let next = self.submit(&login, "/login", &[("username", name), ("password", password)]).await?;
+        let consent = self.follow(next).await?;
         let answer = self.submit(&consent, "/consent", &[("decision", "allow")]).await?;
         let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
         let code = location.and_then(|to| to.split(['?', '&']).find_map(|field| field.strip_prefix("code=")));
@@ -71,6 +72,18 @@ impl<'c> Visitor<'c> {
         let page = self.ask(Method::GET, path, "").await?;
         let text = String::from_utf8_lossy(&page.body);
         Ok(between(&text, "<h1>", "</h1>").unwrap_or("no page").to_owned())
+    }
+
+    /// Goes to the provider's own page that a redirect leads to; any other answer is as it is.
+    async fn follow(&mut self, answer: Reply) -> Result<Reply, Failure> {
+        let location = answer.headers.get("location").and_then(|value| value.to_str().ok());
+        match location.and_then(|to| to.strip_prefix(&self.issuer)) {
+            Some(target) => {
+                let target = target.to_owned();
+                self.ask(Method::GET, &target, "").await
+            }
+            None => Ok(answer),
+        }
     }
 
     /// Sends the form of a page that goes to `action`, with what a person fills in.

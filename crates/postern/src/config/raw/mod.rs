@@ -38,8 +38,8 @@ pub use listener::{
 };
 pub use login::{Login, LoginKind, LoginProvider};
 pub use provider::{
-    Brand, Client, Grant, Lifetimes, Lockout, Passwords, Provider, ProviderTls, RememberVerified,
-    SigningAlgorithm, Strength, TokenFormat,
+    Brand, Client, Grant, Introspects, Lifetimes, Lockout, Passwords, Provider, ProviderTls,
+    RememberVerified, SigningAlgorithm, Strength, TokenFormat,
 };
 pub use route::{
     Choice, Credential, HeaderValue, OnExpiry, Path, Policy, PolicyChoice, Present, ReplacePrefix, Route,

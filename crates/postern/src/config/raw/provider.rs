@@ -343,9 +343,9 @@ pub struct Client {
     /// Whether it must push its authorization requests (RFC 9126).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requires_pushed_requests: bool,
-    /// Whether it may ask about other clients' tokens (RFC 7662), as a resource server does.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub introspects: bool,
+    /// Whose tokens it may ask about (RFC 7662). Of all others it hears that they are inactive.
+    #[serde(default)]
+    pub introspects: Introspects,
     /// What its access tokens look like.
     #[serde(default)]
     pub access_token: TokenFormat,
@@ -377,6 +377,19 @@ pub enum Grant {
     DeviceCode,
     /// The client sends the person's password (RFC 6749 section 4.3): for old programs only.
     Password,
+}
+
+/// Whose tokens a client may introspect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Introspects {
+    /// Those it got itself.
+    #[default]
+    Own,
+    /// Also those whose audience names its id or one of its `audiences`: what a resource server needs.
+    Audience,
+    /// Everybody's: what a gateway needs that stands in front of services with audiences of their own.
+    All,
 }
 
 /// What an access token looks like.

@@ -119,7 +119,7 @@ impl Town {
                  grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"3h\"\n\
                  [[provider.client]]\nid = \"opaque\"\nsecret_files = [\"app.secret\"]\naccess_token = \"opaque\"\n\
                  grants = [\"client_credentials\"]\naudiences = [\"orders\"]\naccess_token_lifetime = \"1h\"\n\
-                 introspects = true\n\
+                 introspects = \"audience\"\n\
                  [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
                  [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
                  jwks_uri = \"http://{provider}/jwks\"\n{}\

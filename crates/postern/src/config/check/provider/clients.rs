@@ -123,7 +123,11 @@ fn one(raw: &raw::Client, path: KeyPath, context: &mut Context<'_>) -> (ClientCo
         asks_consent: raw.asks_consent,
         requires_pkce: raw.requires_pkce.unwrap_or(raw.public),
         requires_pushed_requests: raw.requires_pushed_requests,
-        introspects: raw.introspects,
+        introspects: match raw.introspects {
+            raw::Introspects::Own => idp::Introspects::Own,
+            raw::Introspects::Audience => idp::Introspects::Audience,
+            raw::Introspects::All => idp::Introspects::All,
+        },
         access_token: match raw.access_token {
             raw::TokenFormat::Jwt => idp::TokenFormat::Jwt,
             raw::TokenFormat::Opaque => idp::TokenFormat::Opaque,

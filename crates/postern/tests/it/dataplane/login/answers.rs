@@ -95,3 +95,50 @@ fn who_is_refused_is_told_apart_from_a_provider_that_cannot_answer() {
     }
     assert_eq!((stage.status().login_refused, stage.status().login_failed), (1, 2));
 }
+
+#[test]
+fn a_session_that_no_cookie_holds_is_told_with_its_remedy() {
+    let stage = Stage::carried();
+    stage.provider.state().groups = (0..400).map(|n| format!("a-group-with-a-long-name-{n:03}")).collect();
+    let mut browser = stage.browser();
+    let location = browser.go_to_provider("/");
+    let back = browser.back(&stage.provider.approve(&location));
+    assert_eq!(back.status, 403, "{}", back.text());
+    assert!(back.text().contains("<h1>"), "{}", back.text());
+    assert!(
+        back.text().contains("login.database") && back.text().contains("fewer groups"),
+        "{}",
+        back.text()
+    );
+    assert!(browser.session().is_none());
+    // whoever fits is let in
+    stage.provider.state().groups = vec!["dev".into()];
+    let location = browser.go_to_provider("/");
+    assert_eq!(browser.back(&stage.provider.approve(&location)).status, 303);
+}
+
+/// The time of the provider's log is asked for where there is one: beside whatever else is asked for by name.
+#[test]
+fn the_time_of_the_log_is_asked_of_who_tells_it() {
+    let claims_of = |stage: &Stage| {
+        let location = stage.browser().go_to_provider("/");
+        let query = location.split_once('?').unwrap().1.to_owned();
+        let claims = query.split('&').find_map(|pair| pair.strip_prefix("claims="));
+        claims.map(|text| {
+            text.replace("%22", "\"")
+                .replace("%7B", "{")
+                .replace("%7D", "}")
+                .replace("%3A", ":")
+                .replace("%2C", ",")
+        })
+    };
+    let stage = Stage::carried();
+    assert_eq!(claims_of(&stage), None, "most know of no such thing");
+    let stage = Stage::carried();
+    stage.provider.state().metadata = json!({"claims_supported": ["sub", "read_at"]});
+    assert_eq!(claims_of(&stage), None, "and it may not take the parameter");
+    let stage = Stage::carried();
+    stage.provider.state().metadata =
+        json!({"claims_supported": ["sub", "read_at"], "claims_parameter_supported": true});
+    assert_eq!(claims_of(&stage).as_deref(), Some(r#"{"id_token":{"read_at":null}}"#));
+}
