@@ -294,8 +294,8 @@ pub(crate) fn account_subject(user_id: &str) -> String {
 
 /// What failures are counted under where there is no such account. Its name is kept as a digest: people type passwords there.
 fn nobody_subject(secrets: &Secrets, name: &str) -> String {
-    // As names are compared: they are one that differ in case alone.
-    let digest = secrets.digest_of(&["login name", &name.to_lowercase()]);
+    // As names are compared: another spelling is no other try.
+    let digest = secrets.digest_of(&["login name", &store::names::folded(name)]);
     format!("nobody {}", URL_SAFE_NO_PAD.encode(digest.0))
 }
 

@@ -7,6 +7,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
 use crate::error::StoreError;
+use crate::names;
 use crate::store::Store;
 use crate::told::Revocation;
 use crate::users::{self, User};
@@ -64,7 +65,7 @@ impl Store {
             users::COLUMNS
         )))
         .bind(group)
-        .bind(users::key(after))
+        .bind(names::lower(after))
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
         rows.iter().map(User::read).collect()

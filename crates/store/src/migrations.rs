@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::OPENING;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 10] = [
+const VERSIONS: [(&str, &str); 11] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
@@ -38,6 +38,7 @@ const VERSIONS: [(&str, &str); 10] = [
         "whose tokens a client introspects",
         concat!(include_str!("../schema/0010_introspects.sql"), include_str!("../schema/introspects.sql")),
     ),
+    ("folded names", include_str!("../schema/0011_folded_names.sql")),
 ];
 /// The last version in which `introspects` of a client is a truth value.
 const BEFORE_INTROSPECTS: usize = 9;

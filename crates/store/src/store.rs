@@ -14,6 +14,7 @@ use crate::dialect::{Dialect, Incarnation};
 use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
 use crate::migrations::{self, Migrated, MigrationFailed};
+use crate::name_conflicts;
 use crate::readers::Readers;
 use crate::storing::Storing;
 use crate::value::timestamp;
@@ -74,6 +75,7 @@ impl Store {
         }
         let mut connection = writers.acquire().await.map_err(StoreError::from)?;
         migrations::begin(&mut connection, epoch).await?;
+        name_conflicts::fill(&mut connection).await?;
         let incarnation = Incarnation::look(dialect, &mut connection).await;
         drop(connection);
         let readers = Readers::open(url, dialect).await?;

@@ -6,6 +6,7 @@ use sqlx::any::AnyRow;
 
 use crate::deliveries::Ends;
 use crate::error::StoreError;
+use crate::names::{folded, lower};
 use crate::sessions::Session;
 use crate::store::Store;
 use crate::told::Revocation;
@@ -92,57 +93,14 @@ impl User {
 /// In `tokens_not_before` while a transaction is under way that voids them: no time is later.
 pub(crate) const NOTHING_COUNTS: i64 = i64::MAX;
 
-/// Names that differ in case alone are one.
-pub(crate) fn key(name: &str) -> String {
-    name.to_lowercase()
-}
-
 impl Store {
     /// A user by id.
     ///
     /// # Errors
     /// [`StoreError`]
     pub async fn user(&self, id: &str) -> Result<Option<User>, StoreError> {
-        Ok(self.user_where("id = $1", id).await?.map(|(user, _)| user))
-    }
-
-    /// A user by name; an address is none.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn user_by_name(&self, name: &str) -> Result<Option<User>, StoreError> {
-        Ok(self.user_where("name_key = $1", &key(name)).await?.map(|(user, _)| user))
-    }
-
-    /// Who logs in by this name or address, with the password they must know. An address counts only when it is known
-    /// to be theirs, and a name comes first.
-    ///
-    /// # Errors
-    /// [`StoreError`]
-    pub async fn user_by_login(
-        &self,
-        login: &str,
-    ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
-        // One question, whichever it is: how long it takes tells nobody.
-        let condition = "name_key = $1 OR (email_key = $1 AND email_verified_at IS NOT NULL) \
-             ORDER BY CASE WHEN name_key = $1 THEN 0 ELSE 1 END LIMIT 1";
-        self.user_where(condition, &key(login)).await
-    }
-
-    async fn user_where(
-        &self,
-        condition: &'static str,
-        value: &str,
-    ) -> Result<Option<(User, Option<StoredPassword>)>, StoreError> {
-        let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS}, u.password, u.password_changed_at FROM users u WHERE {condition}"
-        )))
-        .bind(value);
-        let row = self.readers().optional(ask).await?;
-        let Some(row) = row else { return Ok(None) };
-        let phc: Option<String> = row.try_get(COLUMN_COUNT)?;
-        let changed_at = timestamp(row.try_get::<Option<i64>, _>(COLUMN_COUNT + 1)?.unwrap_or(0));
-        Ok(Some((User::read(&row)?, phc.map(|phc| StoredPassword { phc, changed_at }))))
+        let ask = sqlx::query(sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM users u WHERE u.id = $1")));
+        self.readers().optional(ask.bind(id)).await?.as_ref().map(User::read).transpose()
     }
 
     /// Users in the order of their names, those after `after`, at most `limit`.
@@ -153,7 +111,7 @@ impl Store {
         let ask = sqlx::query(sqlx::AssertSqlSafe(format!(
             "SELECT {COLUMNS} FROM users u WHERE u.name_key > $1 ORDER BY u.name_key LIMIT $2"
         )))
-        .bind(key(after))
+        .bind(lower(after))
         .bind(i64::from(limit));
         let rows = self.readers().all(ask).await?;
         rows.iter().map(User::read).collect()
@@ -222,16 +180,18 @@ impl Change for AddUser {
     /// [`StoreError::Taken`] when somebody has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         let (user, password) = (&self.user, self.password.as_ref());
+        let names: Vec<&str> = [Some(&*user.name), user.email.as_deref()].into_iter().flatten().collect();
+        tx.give_names(&user.id, &names).await?;
         sqlx::query(
             "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, password, \
-             password_changed_at, created_at, updated_at, disabled_at, tokens_not_before) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0)",
+             password_changed_at, created_at, updated_at, disabled_at, tokens_not_before, name_fold, email_fold) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, 0, $13, $14)",
         )
         .bind(&user.id)
         .bind(&user.name)
-        .bind(key(&user.name))
+        .bind(lower(&user.name))
         .bind(&user.email)
-        .bind(user.email.as_deref().map(key))
+        .bind(user.email.as_deref().map(lower))
         .bind(user.email_verified_at.map(millis))
         .bind(&user.claims)
         .bind(password.map(|p| &p.phc))
@@ -239,6 +199,8 @@ impl Change for AddUser {
         .bind(millis(user.created_at))
         .bind(millis(user.updated_at))
         .bind(user.disabled_at.map(millis))
+        .bind(folded(&user.name))
+        .bind(user.email.as_deref().map(folded))
         .execute(&mut *tx.connection)
         .await
         .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;
@@ -430,16 +392,21 @@ impl Change for ChangeUser {
     /// # Errors
     /// [`StoreError::Taken`] when somebody else has the name or the address.
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<bool, StoreError> {
+        // What is not changed is not judged anew: accounts of before may share a name.
+        let name = Some(&*self.name).filter(|name| *name != self.from.name);
+        let email = self.email.as_deref().filter(|_| self.email != self.from.email);
+        let names: Vec<&str> = [name, email].into_iter().flatten().collect();
+        tx.give_names(&self.from.id, &names).await?;
         let changed = sqlx::query(
             "UPDATE users SET name = $2, name_key = $3, email = $4, email_key = $5, email_verified_at = $6, \
-             claims = $7, updated_at = $8 WHERE id = $1 AND name = $9 AND email IS NOT DISTINCT FROM $10 \
+             claims = $7, updated_at = $8, name_fold = $13, email_fold = $14 WHERE id = $1 AND name = $9 AND email IS NOT DISTINCT FROM $10 \
              AND email_verified_at IS NOT DISTINCT FROM $11 AND claims = $12",
         )
         .bind(&self.from.id)
         .bind(&self.name)
-        .bind(key(&self.name))
+        .bind(lower(&self.name))
         .bind(&self.email)
-        .bind(self.email.as_deref().map(key))
+        .bind(self.email.as_deref().map(lower))
         .bind(self.email_verified_at.map(millis))
         .bind(&self.claims)
         .bind(millis(self.now))
@@ -447,6 +414,8 @@ impl Change for ChangeUser {
         .bind(&self.from.email)
         .bind(self.from.email_verified_at.map(millis))
         .bind(&self.from.claims)
+        .bind(folded(&self.name))
+        .bind(self.email.as_deref().map(folded))
         .execute(&mut *tx.connection)
         .await
         .map_err(|error| StoreError::from(error).naming("the user's name or address"))?;

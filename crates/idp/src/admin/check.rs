@@ -1,6 +1,7 @@
 //! What names, addresses and claims may be.
 
 use serde_json::{Map, Value};
+use store::names::{self, NameFault};
 
 use super::Refused;
 use crate::person;
@@ -10,14 +11,28 @@ pub const MAX_NAME: usize = 254;
 /// Most bytes of a person's claims, as JSON.
 pub const MAX_CLAIMS: usize = 16 * 1024;
 
-/// The name of a user or group.
-pub(super) fn name(path: &str, name: &str, faults: &mut Vec<Refused>) {
+/// The name of a user, as it is to be kept.
+pub(super) fn user_name(name: &str, faults: &mut Vec<Refused>) -> String {
+    kept(name, names::user_name, faults)
+}
+
+/// The name of a group, as it is to be kept.
+pub(super) fn group_name(name: &str, faults: &mut Vec<Refused>) -> String {
+    kept(name, names::group_name, faults)
+}
+
+fn kept(name: &str, form: impl Fn(&str) -> Result<String, NameFault>, faults: &mut Vec<Refused>) -> String {
     let fits = (1..=MAX_NAME).contains(&name.chars().count());
     if !fits || name.chars().any(char::is_control) || name.trim() != name {
         let reason =
             format!("a name has 1 to {MAX_NAME} characters, no control characters, and no space around it");
-        faults.push(Refused::new(path, reason));
+        faults.push(Refused::new("name", reason));
+        return name.to_owned();
     }
+    form(name).unwrap_or_else(|fault| {
+        faults.push(Refused::new("name", fault.to_string()));
+        name.to_owned()
+    })
 }
 
 /// An address.
@@ -30,6 +45,8 @@ pub(super) fn email(email: Option<&str>, faults: &mut Vec<Refused>) {
             "an address has something before and after exactly one @, at most {MAX_NAME} bytes, no space"
         );
         faults.push(Refused::new("email", reason));
+    } else if let Err(fault) = names::address(email) {
+        faults.push(Refused::new("email", fault.to_string()));
     }
 }
 
@@ -41,8 +58,23 @@ pub(super) fn claims(claims: &Map<String, Value>, faults: &mut Vec<Refused>) {
             format!("{name:?} is no claim that is recorded of people: take some of {}", known.join(", "));
         faults.push(Refused::new("claims", reason));
     }
+    for (name, _) in claims.iter().filter(|(_, value)| has_nul(value)) {
+        let reason =
+            format!("{name:?} has a NUL character, which no text has that is kept here: leave it out");
+        faults.push(Refused::new("claims", reason));
+    }
     if serde_json::to_vec(claims).map_or(usize::MAX, |text| text.len()) > MAX_CLAIMS {
         faults.push(Refused::new("claims", format!("claims have at most {MAX_CLAIMS} bytes as JSON")));
+    }
+}
+
+/// Whether a text in it has a NUL.
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(members) => members.iter().any(|(name, value)| name.contains('\0') || has_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }
 
@@ -59,11 +91,20 @@ mod tests {
     #[test]
     fn names_are_short_and_plain() {
         for good in ["a", "Ada Lovelace", "ada@example.com", &"ä".repeat(MAX_NAME)] {
-            assert_eq!(faults(|f| name("name", good, f)), 0, "{good}");
+            for check in [user_name, group_name] {
+                let mut faults = Vec::new();
+                assert_eq!((check(good, &mut faults).as_str(), faults.len()), (good, 0), "{good}");
+            }
         }
-        for bad in ["", " ada", "ada ", "a\nb", "a\u{7f}", &"a".repeat(MAX_NAME + 1)] {
-            assert_eq!(faults(|f| name("name", bad, f)), 1, "{bad:?}");
+        for bad in ["", " ada", "ada ", "a\nb", "a\u{7f}", "a\0", "no\u{200b}ra", &"a".repeat(MAX_NAME + 1)] {
+            for check in [user_name, group_name] {
+                assert_eq!(faults(|f| _ = check(bad, f)), 1, "{bad:?}");
+            }
         }
+        let mut faults = Vec::new();
+        assert_eq!(user_name("\u{ff2e}ora", &mut faults), "Nora");
+        assert_eq!(group_name("Zu\u{308}rich", &mut faults), "Z\u{fc}rich");
+        assert_eq!(faults, []);
     }
 
     #[test]
@@ -71,8 +112,18 @@ mod tests {
         for good in [None, Some("a@b"), Some("ada.l@example.com")] {
             assert_eq!(faults(|f| email(good, f)), 0, "{good:?}");
         }
-        for bad in ["", "ada", "@", "a@", "@b", "a@b@c", "a b@c", "a@b\n", &format!("{}@b", "a".repeat(253))]
-        {
+        for bad in [
+            "",
+            "ada",
+            "@",
+            "a@",
+            "@b",
+            "a@b@c",
+            "a b@c",
+            "a@b\n",
+            "a\u{200b}@b",
+            &format!("{}@b", "a".repeat(253)),
+        ] {
             assert_eq!(faults(|f| email(Some(bad), f)), 1, "{bad:?}");
         }
     }
@@ -86,5 +137,6 @@ mod tests {
         assert_eq!(of(r#"{"name":"Ada","phone_number":"+44"}"#), 0);
         assert_eq!(of(r#"{"sub":"x","email":"a@b","groups":[],"updated_at":1,"admin":true}"#), 5);
         assert_eq!(of(&format!(r#"{{"name":"{}"}}"#, "a".repeat(MAX_CLAIMS))), 1);
+        assert_eq!(of(r#"{"name":"a\u0000","address":{"country":"\u0000"},"nickname":"a"}"#), 2);
     }
 }

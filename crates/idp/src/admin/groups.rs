@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use store::groups::{self as rows, AddMember, DeleteGroup, Deleted, RemoveMember};
+use store::names;
 
 use super::{Admin, AdminFault, Page, TRIES, check, paging, seconds, users::UserView};
 use crate::{ending, secrets::Subject};
@@ -60,18 +61,18 @@ impl Admin<'_> {
     /// Makes a group.
     pub async fn add_group(&self, add: AddGroup) -> Result<GroupView, AdminFault> {
         let mut faults = Vec::new();
-        check::name("name", &add.name, &mut faults);
+        let name = check::group_name(&add.name, &mut faults);
         AdminFault::unless_none(faults)?;
         let now = self.now();
-        let change = rows::AddGroup { id: self.provider.draw_id()?, name: add.name.clone(), now };
-        self.write(change, self.entry("group.add", target(&add.name), &Value::Null)).await?;
-        Ok(GroupView { name: add.name, created_at: seconds(now) })
+        let change = rows::AddGroup { id: self.provider.draw_id()?, name: name.clone(), now };
+        self.write(change, self.entry("group.add", target(&name), &Value::Null)).await?;
+        Ok(GroupView { name, created_at: seconds(now) })
     }
 
     /// Who is in a group, in the order of their names.
     pub async fn members(&self, group: &str, list: &ListNames) -> Result<Page<UserView>, AdminFault> {
         let limit = paging::limit(list.limit)?;
-        self.group_row(group).await?;
+        let group = &self.group_row(group).await?.name;
         let after = list.after.as_deref().unwrap_or_default();
         let users = self.provider.store().members_of(group, after, limit + 1).await?;
         let views = users.into_iter().map(UserView::from).collect();
@@ -80,7 +81,7 @@ impl Admin<'_> {
 
     /// Puts a user into a group; who is in it already stays. Tokens say so from the next one on.
     pub async fn add_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
-        self.group_row(group).await?;
+        let group = &self.group_row(group).await?.name;
         self.user_row(user_id).await?;
         let change = AddMember { group: group.to_owned(), user_id: user_id.to_owned() };
         self.write(change, self.entry("group.add_member", target(group), &json!({ "user": user_id })))
@@ -90,7 +91,7 @@ impl Admin<'_> {
 
     /// Takes a user out of a group: their tokens, which may tell of it, are void.
     pub async fn remove_member(&self, group: &str, user_id: &str) -> Result<(), AdminFault> {
-        self.group_row(group).await?;
+        let group = &self.group_row(group).await?.name;
         self.user_row(user_id).await?;
         let now = self.now();
         let change = RemoveMember {
@@ -105,6 +106,7 @@ impl Admin<'_> {
 
     /// Deletes a group: its members' tokens are void.
     pub async fn delete_group(&self, group: &str) -> Result<(), AdminFault> {
+        let group = &self.group_row(group).await?.name;
         for _ in 0..TRIES {
             match self.try_delete_group(group).await? {
                 Deleted::Now => return Ok(()),
@@ -116,7 +118,6 @@ impl Admin<'_> {
     }
 
     async fn try_delete_group(&self, group: &str) -> Result<Deleted, AdminFault> {
-        self.group_row(group).await?;
         let (mut all, mut after) = (BTreeSet::new(), String::new());
         loop {
             let members = self.provider.store().members_of(group, &after, BATCH).await?;
@@ -138,8 +139,17 @@ impl Admin<'_> {
         self.write(change, entry).await
     }
 
+    /// The group that is kept under this name, or under the form of it.
     async fn group_row(&self, name: &str) -> Result<rows::Group, AdminFault> {
-        self.provider.store().group(name).await?.ok_or_else(|| AdminFault::no("group", name))
+        let store = self.provider.store();
+        if let Some(group) = store.group(name).await? {
+            return Ok(group);
+        }
+        let found = match names::group_name(name) {
+            Ok(form) if form != name => store.group(&form).await?,
+            Ok(_) | Err(_) => None,
+        };
+        found.ok_or_else(|| AdminFault::no("group", name))
     }
 }
 

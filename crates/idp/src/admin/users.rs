@@ -71,9 +71,10 @@ pub struct UserDetails {
 #[derive(Debug, Clone, Default, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AddUser {
-    /// What they type to log in; names that differ in case alone are one.
+    /// What they type to log in: kept in the form of RFC 8265 (`UsernameCasePreserved`), and nobody else's name or address in whatever
+    /// case or spelling.
     pub name: String,
-    /// Their address.
+    /// Their address; nobody else's, and nobody else's name.
     #[serde(default)]
     pub email: Option<String>,
     /// Whether it is known to be theirs.
@@ -105,7 +106,7 @@ pub struct UserAdded {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UserChange {
-    /// Another name.
+    /// Another name: as for a new account.
     pub name: Option<String>,
     /// Another address, or `null` for none. It counts as unverified unless `email_verified` says otherwise.
     #[serde(deserialize_with = "given")]
@@ -151,7 +152,7 @@ pub struct ListUsers {
     pub after: Option<String>,
     /// At most so many: 1 to 500, 100 when absent.
     pub limit: Option<u32>,
-    /// Only the one of this name.
+    /// Only the one of this name, in whatever spelling.
     pub name: Option<String>,
 }
 
@@ -189,10 +190,16 @@ impl Admin<'_> {
         found.map(|user| user.id).ok_or_else(|| AdminFault::no("user", name))
     }
 
+    /// Names and addresses that were given before they had forms, and could not be given so now; each in one line, with a remedy.
+    pub async fn name_conflicts(&self) -> Result<Vec<String>, AdminFault> {
+        let conflicts = self.provider.store().name_conflicts().await?;
+        Ok(conflicts.iter().map(ToString::to_string).collect())
+    }
+
     /// Makes an account.
     pub async fn add_user(&self, add: AddUser) -> Result<UserAdded, AdminFault> {
         let mut faults = Vec::new();
-        check::name("name", &add.name, &mut faults);
+        let name = check::user_name(&add.name, &mut faults);
         check::email(add.email.as_deref(), &mut faults);
         check::claims(&add.claims, &mut faults);
         if add.email.is_none() && add.email_verified {
@@ -201,13 +208,13 @@ impl Admin<'_> {
         AdminFault::unless_none(faults)?;
         let wanted = self.wanted(add.password, add.generate_password)?;
         let stored = match &wanted {
-            Some((password, _)) => Some(self.hashed(password, &add.name, add.email.as_deref()).await?),
+            Some((password, _)) => Some(self.hashed(password, &name, add.email.as_deref()).await?),
             None => None,
         };
         let now = self.now();
         let user = User {
             id: self.provider.draw_id()?,
-            name: add.name,
+            name,
             email: add.email,
             email_verified_at: add.email_verified.then_some(now),
             claims: Value::Object(add.claims).to_string(),
@@ -242,10 +249,13 @@ impl Admin<'_> {
     /// What a change makes of an account as it is.
     fn user_change(&self, user: User, change: &UserChange) -> Result<ChangeUser, AdminFault> {
         let mut faults = Vec::new();
-        if let Some(name) = &change.name {
-            check::name("name", name, &mut faults);
-        }
-        check::email(change.email.as_ref().and_then(Option::as_deref), &mut faults);
+        // What stays as it is need not be what may be given now.
+        let name = match change.name.as_deref().filter(|name| *name != user.name) {
+            Some(name) => check::user_name(name, &mut faults),
+            None => user.name.clone(),
+        };
+        let given = change.email.as_ref().filter(|email| **email != user.email);
+        check::email(given.and_then(Option::as_deref), &mut faults);
         if let Some(claims) = &change.claims {
             check::claims(claims, &mut faults);
         }
@@ -263,7 +273,7 @@ impl Admin<'_> {
         };
         let claims = change.claims.clone().map(|claims| Value::Object(claims).to_string());
         Ok(ChangeUser {
-            name: change.name.clone().unwrap_or_else(|| user.name.clone()),
+            name,
             email,
             email_verified_at: verified,
             claims: claims.unwrap_or_else(|| user.claims.clone()),

@@ -398,16 +398,15 @@ async fn try_password(
 ) -> Result<Option<PasswordProblem>, Fault> {
     let provider = visit.provider;
     let [current, new, again] = ["current", "new", "again"].map(|name| form.get(name).unwrap_or_default());
-    if new != again {
+    let [current, new, again] = [current, new, again].map(|text| Password::new(text.to_owned()));
+    let Ok(current) = current else { return Ok(Some(PasswordProblem::WrongCurrent)) };
+    let (Ok(new), Ok(again)) = (new, again) else { return Ok(Some(PasswordProblem::TooCommon)) };
+    if !new.is(&again) {
         return Ok(Some(PasswordProblem::Differ));
     }
-    if new == current {
+    if new.is(&current) {
         return Ok(Some(PasswordProblem::Same));
     }
-    let Ok(current) = Password::new(current.to_owned()) else {
-        return Ok(Some(PasswordProblem::WrongCurrent));
-    };
-    let Ok(new) = Password::new(new.to_owned()) else { return Ok(Some(PasswordProblem::TooCommon)) };
     let user = provider.store().user(&session.user_id).await?.ok_or(Fault::LoginFailed)?;
     let (logins, caller) = (provider.logins(), visit.browser.caller());
     let place = (provider.store(), provider.secrets());
@@ -420,6 +419,7 @@ async fn try_password(
     let stored = match logins.hash(&new, &user.name, user.email.as_deref(), provider.now()).await {
         Ok(stored) => stored,
         Err(SetFault::Refused(Refusal::TooShort { .. })) => return Ok(Some(PasswordProblem::TooShort)),
+        Err(SetFault::Refused(Refusal::Characters)) => return Ok(Some(PasswordProblem::Characters)),
         Err(SetFault::Refused(_) | SetFault::TooLong(_)) => return Ok(Some(PasswordProblem::TooCommon)),
         Err(SetFault::Pool(error)) => return Err(error.into()),
         Err(SetFault::Store(error)) => return Err(error.into()),

@@ -95,6 +95,8 @@ pub enum PasswordProblem {
     WrongCurrent,
     /// Under the fewest characters.
     TooShort,
+    /// A character that a password may not have.
+    Characters,
     /// Known from lists.
     TooCommon,
     /// Not twice the same.
@@ -218,6 +220,7 @@ fn told(problem: PasswordProblem, min: usize, w: &Words) -> Filled<'_> {
     match problem {
         PasswordProblem::WrongCurrent => a.wrong_current.filled(),
         PasswordProblem::TooShort => a.too_short.with("min", min),
+        PasswordProblem::Characters => a.characters.filled(),
         PasswordProblem::TooCommon => a.too_common.filled(),
         PasswordProblem::Differ => a.differ.filled(),
         PasswordProblem::Same => a.same.filled(),

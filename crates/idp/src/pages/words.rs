@@ -252,7 +252,7 @@ words! {
         title, sign_out, sessions, sessions_none, this_session, last_seen(time), end, end_others, consents,
         consents_none, since(time), withdraw, withdraw_all, tokens, tokens_lead, tokens_none, issued(time),
         expires(time), revoke, revoke_all, passing, passing_lead, ends_with(browser time), password, current, fresh, fresh_hint(min), again, change, wrong_current, too_short(min),
-        too_common, differ, same, too_many(wait), did_change, did_end, did_end_others, did_withdraw,
+        characters, too_common, differ, same, too_many(wait), did_change, did_end, did_end_others, did_withdraw,
         did_withdraw_all, did_revoke, did_revoke_all,
     }
     error: ErrorWords {

@@ -43,7 +43,7 @@ pub enum HashFault {
 pub enum Verdict {
     /// It is the password.
     Right {
-        /// The stored hash is weaker than new ones are: hash the password again and store that.
+        /// The stored hash is weaker than new ones are, or made of another form: hash the password again and store that.
         outdated: bool,
     },
     /// It is not, or there is no such account.
@@ -117,12 +117,13 @@ impl Hasher {
         let mut salt = vec![0; SALT];
         entropy.fill(&mut salt)?;
         let mut digest = vec![0; DIGEST];
-        compute(password, self.parameters, &salt, &mut digest, memory)?;
+        compute(password.form(), self.parameters, &salt, &mut digest, memory)?;
         Ok(Phc { parameters: self.parameters, salt, digest })
     }
 
-    /// Compares `password` with a stored hash. `None`, for an unknown user or one without a password, costs the
-    /// same and is always [`Verdict::Wrong`]; a hash that cannot be used is an error, never a verdict.
+    /// Compares `password` with a stored hash: in its form and, where that differs, as it was typed. `None`, for an unknown user or one
+    /// without a password, costs the same and is always [`Verdict::Wrong`]; a hash that cannot be used is an error, never a verdict. What it
+    /// costs depends on what was typed alone, so that nobody learns which of the two was right.
     pub fn verify(
         &self,
         password: &Password,
@@ -131,11 +132,15 @@ impl Hasher {
     ) -> Result<Verdict, HashFault> {
         let phc = Phc::parse(stored.unwrap_or(&self.decoy))?;
         let mut digest = vec![0; phc.digest.len()];
-        compute(password, phc.parameters, &phc.salt, &mut digest, memory)?;
-        let same = constant_time::verify_slices_are_equal(&digest, &phc.digest).is_ok();
+        let (mut by_form, mut as_typed) = (false, false);
+        for (at, text) in password.candidates().enumerate() {
+            compute(text, phc.parameters, &phc.salt, &mut digest, memory)?;
+            let same = constant_time::verify_slices_are_equal(&digest, &phc.digest).is_ok();
+            *(if at == 0 { &mut by_form } else { &mut as_typed }) = same;
+        }
         digest.zeroize();
-        if same && stored.is_some() {
-            Ok(Verdict::Right { outdated: phc.outdated(self.parameters) })
+        if stored.is_some() && (by_form || as_typed) {
+            Ok(Verdict::Right { outdated: !by_form || phc.outdated(self.parameters) })
         } else {
             Ok(Verdict::Wrong)
         }
@@ -143,7 +148,7 @@ impl Hasher {
 }
 
 fn compute(
-    password: &Password,
+    text: &str,
     parameters: Parameters,
     salt: &[u8],
     digest: &mut [u8],
@@ -158,7 +163,7 @@ fn compute(
     .map_err(|_| HashFault::Refused)?;
     let blocks = memory.blocks(params.block_count())?;
     let done = Argon2::new(Algorithm::Argon2id, Version::V0x13, params)
-        .hash_password_into_with_memory(password.expose().as_bytes(), salt, digest, &mut *blocks)
+        .hash_password_into_with_memory(text.as_bytes(), salt, digest, &mut *blocks)
         .map_err(|_| HashFault::Refused);
     blocks.iter_mut().for_each(zeroize::Zeroize::zeroize);
     done
@@ -207,6 +212,37 @@ mod tests {
         for wrong in ["", "correct hors", "correct horse ", "Correct horse", "correct horse\0"] {
             assert_eq!(verdict(wrong), Verdict::Wrong, "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_password_is_right_however_it_is_typed_and_a_hash_of_what_was_typed_is_outdated() {
+        let (composed, apart) = ("caf\u{e9} au lait", "cafe\u{301} au lait");
+        let hasher = tiny();
+        let mut memory = Memory::new();
+        let mut verdict =
+            |stored: &str, text: &str| hasher.verify(&password(text), Some(stored), &mut memory).unwrap();
+        let stored = hashed(&hasher, apart);
+        for typed in [composed, apart] {
+            assert_eq!(verdict(&stored, typed), Verdict::Right { outdated: false }, "{typed:?}");
+        }
+        assert_eq!(verdict(&stored, "cafe au lait"), Verdict::Wrong);
+        let mut digest = vec![0; DIGEST];
+        let salt = vec![7; SALT];
+        compute(apart, Parameters::TINY, &salt, &mut digest, &mut Memory::new()).unwrap();
+        let raw = Phc { parameters: Parameters::TINY, salt, digest }.encode();
+        assert_eq!(
+            verdict(&raw, apart),
+            Verdict::Right { outdated: true },
+            "as it was when the hash was made"
+        );
+        assert_eq!(verdict(&raw, composed), Verdict::Wrong, "nobody knows what else it was made of");
+        let odd = hashed(&hasher, "zero\u{200b}width");
+        assert_eq!(
+            verdict(&odd, "zero\u{200b}width"),
+            Verdict::Right { outdated: false },
+            "made anew for nothing"
+        );
+        assert_eq!(verdict(&odd, "zerowidth"), Verdict::Wrong);
     }
 
     #[test]

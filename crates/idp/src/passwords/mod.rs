@@ -15,14 +15,14 @@
 //!   → verified::Verified::holds          only where switched on: right a moment ago, nothing to compute
 //!   → pool::Pool::verify    the account's hash, or none: an unknown user costs the same → Verdict
 //!        Right                → the account's record is deleted; Verified::remember
-//!        Right and outdated   → pool::Pool::hash with today's parameters, kept by the store
+//!        Right and outdated   → pool::Pool::hash of its form with today's parameters, kept by the store
 //!        Wrong                → lockout::Policy::after_failure for both records
 //! ```
 //!
 //! Flow of a new password: `pool::Pool::judge` by the [`rules`] → `pool::Pool::hash` → the store → `Verified::forget`.
 //!
-//! Passwords are taken as they are typed, byte for byte: hashes that come from elsewhere were made so, and a
-//! normalisation added here would lock their owners out.
+//! A password is one however it was typed: hashes are made of its form (RFC 8265), and compared with it. Hashes of before, and those that
+//! come from elsewhere, were made of what was typed, byte for byte; so that is compared as well, and the hash is made anew.
 
 pub mod hash;
 pub mod lockout;

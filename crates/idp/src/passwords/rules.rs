@@ -61,6 +61,8 @@ pub enum Refusal {
         /// Fewest characters.
         least: usize,
     },
+    /// Invisible or control characters, or such as are not known everywhere: another keyboard may not have them.
+    Characters,
     /// A name of the person or of this service is in it.
     Personal,
     /// Others have it too.
@@ -81,6 +83,9 @@ impl fmt::Display for Refusal {
                     f,
                     "Please use at least {least} characters. A few words in a row are easy to remember."
                 );
+            }
+            Self::Characters => {
+                "There is a character in it that cannot be typed everywhere or cannot be seen. Please leave it out."
             }
             Self::Personal => {
                 "Please leave out your user name, your e-mail address and the name of this service: they are tried first."
@@ -140,7 +145,10 @@ impl Rules {
 
     /// Whether `person` may set `password`. Not to be called on a thread that others wait for: see the module.
     pub fn check(&self, password: &Password, person: Person<'_>) -> Result<(), Refusal> {
-        let text = password.expose();
+        if password.has_no_form() {
+            return Err(Refusal::Characters);
+        }
+        let text = password.form();
         if text.chars().count() < self.least {
             return Err(Refusal::TooShort { least: self.least });
         }
@@ -238,6 +246,19 @@ mod tests {
     }
 
     #[test]
+    fn what_no_password_may_have_is_refused_and_what_is_typed_otherwise_is_not() {
+        for text in ["vq7Rk2mZ\u{200b}", "vq7Rk2mZ\0", "vq7Rk2mZ\n", "\u{200f}vq7Rk2mZ"] {
+            assert_eq!(judged(text), Err(Refusal::Characters), "{text:?}");
+        }
+        assert_eq!(judged("\u{fc}\u{3b1} vq7Rk2mZ \u{2603}"), Ok(()));
+        assert_eq!(
+            judged("u\u{308}u\u{308}u\u{308}u\u{308}"),
+            Err(Refusal::TooShort { least: 8 }),
+            "four letters"
+        );
+    }
+
+    #[test]
     fn what_others_choose_too_is_refused() {
         for text in ["password", "Password1", "iloveyou", "p@ssw0rd", "drowssap", "trustno1", "PASSWORD"] {
             assert_eq!(judged(text), Err(Refusal::Common), "{text}");
@@ -321,6 +342,7 @@ mod tests {
     fn each_refusal_helps_and_repeats_nothing_of_the_password() {
         let all = [
             Refusal::TooShort { least: 12 },
+            Refusal::Characters,
             Refusal::Personal,
             Refusal::Common,
             Refusal::Pattern,

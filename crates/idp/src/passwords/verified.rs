@@ -169,7 +169,7 @@ impl Verified {
     /// The digest: each part after its length, so that no two triples are one.
     fn proof(&self, account: &str, stored: &str, password: &Password) -> [u8; 32] {
         let mut context = hmac::Context::with_key(&self.key);
-        for part in [account, stored, password.expose()] {
+        for part in [account, stored, password.typed()] {
             context.update(&(part.len() as u64).to_be_bytes());
             context.update(part.as_bytes());
         }

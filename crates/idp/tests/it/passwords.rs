@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use idp::{Config, Provider, passwords::Password};
 use serde_json::json;
 use store::attempts::{Attempts, RecordAttempt};
@@ -175,6 +176,67 @@ async fn an_old_hash_is_upgraded_at_login() {
 
 async fn stored_row(world: &World) -> store::users::StoredPassword {
     world.server.provider.store().user_by_login("ada").await.unwrap().unwrap().1.unwrap()
+}
+
+/// A hash as one was made when passwords were taken byte for byte.
+fn hashed_as_typed(text: &str) -> String {
+    let parameters = idp::passwords::Parameters::KEYCLOAK;
+    let (salt, mut digest) = (vec![7_u8; 16], vec![0_u8; 32]);
+    let params = argon2::Params::new(
+        parameters.memory_kib(),
+        parameters.iterations(),
+        parameters.parallelism(),
+        Some(digest.len()),
+    )
+    .unwrap();
+    argon2::Argon2::new(argon2::Algorithm::Argon2id, argon2::Version::V0x13, params)
+        .hash_password_into(text.as_bytes(), &salt, &mut digest)
+        .unwrap();
+    let [salt, digest] = [&salt, &digest].map(|bytes| STANDARD_NO_PAD.encode(bytes));
+    let (m, t, p) = (parameters.memory_kib(), parameters.iterations(), parameters.parallelism());
+    format!("$argon2id$v=19$m={m},t={t},p={p}${salt}${digest}")
+}
+
+#[tokio::test]
+async fn a_password_opens_however_it_is_typed_and_one_of_before_as_it_was_typed() {
+    const COMPOSED: &str = "caf\u{e9} cr\u{e8}me und \u{fc}bermut";
+    const APART: &str = "cafe\u{301} cre\u{300}me und u\u{308}bermut";
+    let world = World::new().await;
+    let from = stored_row(&world).await;
+    let to_phc = hashed_as_typed(APART);
+    let change = store::users::UpgradePassword { user_id: "ada-id".into(), from, to_phc: to_phc.clone() };
+    assert!(world.server.provider.store().write(change).await.unwrap());
+    let ask = |text: &'static str| {
+        let body = format!("grant_type=password&username=ada&password={}", encode(text));
+        let world = &world;
+        async move { world.call("/token", "legacy", &body).await.status }
+    };
+    assert_eq!(ask(COMPOSED).await, 400, "what it was made of is not known");
+    assert_eq!(ask(APART).await, 200, "as it was typed");
+    assert_ne!(stored_row(&world).await.phc, to_phc, "and it is made anew");
+    for text in [COMPOSED, APART] {
+        assert_eq!(ask(text).await, 200, "{text:?}");
+    }
+    assert_eq!(ask("cafe creme und ubermut").await, 400);
+}
+
+#[tokio::test]
+async fn another_spelling_of_a_name_is_no_other_try() {
+    const WIDE: [&str; 2] = ["\u{ff41}\u{ff44}\u{ff41}", "\u{ff41}\u{ff44}\u{ff42}"];
+    let world = World::new().await;
+    for (name, wide) in ["ada", "adb"].into_iter().zip(WIDE) {
+        for spelling in [wide, name, &name.to_uppercase(), wide, &format!(" {name}")] {
+            let body = format!("grant_type=password&username={}&password=wrong", encode(spelling));
+            world.call("/token", "legacy", &body).await.assert_error(400, "invalid_grant");
+        }
+        for spelling in [wide, name] {
+            let body = format!("grant_type=password&username={}&password=wrong", encode(spelling));
+            world.call("/token", "legacy", &body).await.assert_error(429, "invalid_grant");
+        }
+    }
+    world.server.clock.advance(Duration::from_secs(10));
+    let body = format!("grant_type=password&username={}&password={}", encode(WIDE[0]), encode(PASSWORD));
+    assert_eq!(world.call("/token", "legacy", &body).await.status, 200, "and it is her name");
 }
 
 #[tokio::test]

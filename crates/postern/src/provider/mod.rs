@@ -48,6 +48,8 @@ use server::Live;
 
 /// How often the database is looked at for `/readyz`.
 const LOOK: Duration = Duration::from_secs(2);
+/// Conflicts of names that the log is told of one by one.
+const TOLD_CONFLICTS: usize = 20;
 /// What is left on the provider's threads at the end may take this long.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -171,6 +173,7 @@ impl Running {
         let provider = Arc::new(RwLock::new(provider));
         let unready = Arc::new(Mutex::new(None));
         runtime.spawn(look(store.clone(), unready.clone()));
+        runtime.spawn(tell_name_conflicts(store.clone()));
         drop(guard);
         let secret = text;
         Ok(Self {
@@ -292,6 +295,24 @@ async fn tend(provider: Arc<idp::Provider>, following: Arc<Following>) {
         }
     };
     tokio::join!(idp::tend(provider.clone()), heed);
+}
+
+/// Tells of names that were given before there were forms of them and need somebody's decision. Nothing else is done about them.
+async fn tell_name_conflicts(store: Store) {
+    match store.name_conflicts().await {
+        Ok(conflicts) => {
+            for conflict in conflicts.iter().take(TOLD_CONFLICTS) {
+                tracing::warn!(%conflict, "a name needs a decision");
+            }
+            if conflicts.len() > TOLD_CONFLICTS {
+                let more = conflicts.len() - TOLD_CONFLICTS;
+                tracing::warn!(more, "more names need a decision: `postern admin user conflicts` lists them");
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "names could not be compared: `postern admin user conflicts` does it again")
+        }
+    }
 }
 
 /// What takes over next.

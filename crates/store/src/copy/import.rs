@@ -17,6 +17,7 @@ use crate::error::StoreError;
 use crate::invalidation::{self, Epoch, Head};
 use crate::loan::Loan;
 use crate::migrations::{self, Migrated};
+use crate::name_conflicts;
 use crate::write::Tx;
 
 /// Rows that are written at once.
@@ -91,6 +92,8 @@ pub(crate) async fn run(
     }
     let rows = counts.values().filter_map(Value::as_u64).sum();
     let (head, migrated) = answer(dialect, begin_history(&mut transaction, epoch)).await?;
+    // And one of before there were forms of names.
+    answer(dialect, name_conflicts::fill(&mut transaction)).await?;
     let key_ring = answer(dialect, key_ring(&mut transaction)).await?;
     let entries = accept(&Copied { rows, key_ring }).map_err(CopyError::Unwanted)?;
     let mut tx = Tx {

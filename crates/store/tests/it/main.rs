@@ -12,6 +12,7 @@ mod followers;
 mod grants;
 mod log;
 mod login_sessions;
+mod names;
 mod operators;
 mod people;
 mod security_events;

@@ -50,6 +50,63 @@ async fn an_account_is_made_looked_at_changed_and_deleted() {
 }
 
 #[tokio::test]
+async fn a_name_is_one_however_it_is_spelt() {
+    let bench = Bench::start().await;
+    let admin = bench.admin();
+    let named = |name: &str| AddUser { name: name.into(), ..AddUser::default() };
+    let zoe = admin.add_user(named("Zoe\u{308}")).await.unwrap().user;
+    assert_eq!(zoe.name, "Zo\u{eb}", "kept in its form");
+    let wide = admin.add_user(named("\u{ff2e}ora")).await.unwrap().user;
+    assert_eq!(wide.name, "Nora");
+    for spelling in ["nora", "NORA", "\u{ff4e}\u{ff4f}\u{ff52}\u{ff41}", "zo\u{eb}", "ZOE\u{308}"] {
+        let taken = admin.add_user(named(spelling)).await;
+        assert!(matches!(taken, Err(AdminFault::Taken(_))), "{spelling:?}: {taken:?}");
+    }
+    for refused_name in ["no\u{200b}ra", "\u{200f}Nora", "Nora\u{202c}", "no\0ra"] {
+        assert_eq!(refused(admin.add_user(named(refused_name)).await), ["name"], "{refused_name:?}");
+        let change = change(json!({ "name": refused_name }));
+        assert_eq!(refused(admin.change_user(&zoe.id, change).await), ["name"], "{refused_name:?}");
+    }
+    let nora = |email: &str| AddUser { email: Some(email.into()), ..named("eve") };
+    assert!(matches!(admin.add_user(nora("n@x.example")).await, Ok(_)));
+    for name in ["N@x.example", "n\u{ff20}x.example"] {
+        let taken = admin.add_user(named(name)).await;
+        assert!(matches!(taken, Err(AdminFault::Taken(_))), "{name}: {taken:?}");
+    }
+    admin.add_user(named("bob@x.example")).await.unwrap();
+    let taken = admin.change_user(&zoe.id, change(json!({ "email": "Bob@X.example" }))).await;
+    assert!(matches!(taken, Err(AdminFault::Taken(_))), "{taken:?}");
+    assert_eq!(admin.user_id("\u{ff3a}oe\u{308}").await.unwrap(), zoe.id);
+    let claims = change(json!({ "claims": { "nickname": "a\0" } }));
+    assert_eq!(refused(admin.change_user(&zoe.id, claims).await), ["claims"]);
+}
+
+#[tokio::test]
+async fn a_group_is_found_by_any_spelling_and_kept_in_one() {
+    let bench = Bench::start().await;
+    let (admin, id) = (bench.admin(), bench.user("ada").await);
+    let group = admin.add_group(AddGroup { name: "Zu\u{308}rich \u{2013} R&D".into() }).await.unwrap();
+    assert_eq!(group.name, "Z\u{fc}rich \u{2013} R&D");
+    let again = admin.add_group(AddGroup { name: group.name.clone() }).await;
+    assert!(matches!(again, Err(AdminFault::Taken(_))));
+    admin.add_member("Zu\u{308}rich \u{2013} R&D", &id).await.unwrap();
+    assert_eq!(admin.user(&id).await.unwrap().groups, [group.name.as_str()]);
+    assert_eq!(refused(admin.add_group(AddGroup { name: "st\u{200b}aff".into() }).await), ["name"]);
+    admin.remove_member("Zu\u{308}rich \u{2013} R&D", &id).await.unwrap();
+    admin.delete_group("Zu\u{308}rich \u{2013} R&D").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_that_is_set_has_characters_that_can_be_typed() {
+    let bench = Bench::start().await;
+    let (admin, id) = (bench.admin(), bench.user("ada").await);
+    for text in ["wolken kratzen\0", "wolken\u{200b} kratzen", "wolken\nkratzen"] {
+        let set = SetPassword { password: Some(Secret::new(text.to_owned())), generate: false };
+        assert_eq!(refused(admin.set_password(&id, set).await), ["password"], "{text:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_may_not_be_is_refused_with_every_fault() {
     let bench = Bench::start().await;
     let admin = bench.admin();

@@ -47,7 +47,8 @@ impl Call {
         let actor = access::admit(provider, &parts.headers, right).await?;
         let path = RawPathParams::from_request_parts(&mut parts, &()).await;
         let path = path.map_err(|_| AdminFault::refused("path", "it is not percent-encoded utf-8"))?;
-        let path = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let path: Vec<_> = path.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        without_nul(&path, parts.uri.query().unwrap_or_default())?;
         if takes != Takes::Query && parts.uri.query().is_some() {
             return Err(AdminFault::refused("query", "this operation has no parameters in the url"));
         }
@@ -85,6 +86,18 @@ impl Call {
             Category::Data => AdminFault::refused("body", error.to_string()),
             _ => AdminFault::NoJson(error.to_string()),
         })
+    }
+}
+
+/// No text that is stored has a NUL, and PostgreSQL takes none in a question either.
+fn without_nul(path: &[(String, String)], query: &str) -> Result<(), AdminFault> {
+    let in_path = path.iter().find(|(_, value)| value.contains('\0')).map(|(name, _)| name.as_str());
+    let escaped = query.split('&').find(|pair| pair.contains("%00"));
+    match in_path.or(escaped.map(|pair| pair.split('=').next().unwrap_or_default())) {
+        Some(name) => {
+            Err(AdminFault::refused(name, "it has a NUL character, which no text has that is kept here"))
+        }
+        None => Ok(()),
     }
 }
 

@@ -299,3 +299,33 @@ fn resolves(document: &Value, part: &Value) {
         _ => {}
     }
 }
+
+#[tokio::test]
+async fn a_nul_is_refused_by_the_name_of_what_it_stands_in() {
+    let bench = Bench::start().await;
+    let ada = bench.user("ada").await;
+    for (method, path, named) in [
+        ("GET", "/users/a%00".to_owned(), "id"),
+        ("GET", "/users?name=a%00b".into(), "name"),
+        ("GET", "/users?limit=1&after=%00".into(), "after"),
+        ("DELETE", "/groups/%00".into(), "name"),
+        ("GET", "/groups/%00/members".into(), "name"),
+        ("PUT", format!("/groups/staff%00/members/{ada}"), "name"),
+        ("GET", "/sessions/%00".into(), "sid"),
+        ("GET", "/clients/%00".into(), "id"),
+    ] {
+        let answer = call(&bench, "robot", method, &path, None).await;
+        assert_eq!(answer.status, 422, "{method} {path}: {answer:?}");
+        assert_eq!(answer.body["faults"][0]["path"], named, "{method} {path}: {answer:?}");
+    }
+    for (body, named) in [
+        (json!({ "name": "a\0b" }), "name"),
+        (json!({ "name": "b", "email": "a\0@b" }), "email"),
+        (json!({ "name": "b", "claims": { "name": "\0" } }), "claims"),
+        (json!({ "name": "b", "password": "wolken kratzen am\0" }), "password"),
+    ] {
+        let answer = call(&bench, "robot", "POST", "/users", Some(&body)).await;
+        assert_eq!(answer.status, 422, "{body}: {answer:?}");
+        assert_eq!(answer.body["faults"][0]["path"], named, "{body}: {answer:?}");
+    }
+}

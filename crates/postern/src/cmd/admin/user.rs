@@ -35,6 +35,8 @@ pub(super) enum Verb {
     },
     /// Show all accounts
     List,
+    /// Show names and addresses from before spellings were compared that could not be given now, and what to do
+    Conflicts,
     /// Change name, address or claims; what they hold goes on
     #[command(group(clap::ArgGroup::new("changes").required(true).multiple(true)))]
     Change {
@@ -124,6 +126,13 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
                 async |after| admin.users(&ListUsers { after, limit: PAGE, ..ListUsers::default() }).await;
             Ok(desk.show(&all(page).await?, |all| table(all))?)
         }
+        Verb::Conflicts => {
+            let lines = |all: &Vec<String>| match all.is_empty() {
+                true => "none\n".into(),
+                false => all.iter().map(|line| format!("{line}\n")).collect::<String>(),
+            };
+            Ok(desk.show(&admin.name_conflicts().await?, lines)?)
+        }
         Verb::Change { user, name, email, no_email, verified, claims } => {
             let change = UserChange {
                 name,
@@ -175,9 +184,12 @@ async fn end(desk: &Desk, verb: Verb) -> Done {
             Ok(desk.did(&(), &format!("user {user} is deleted"))?)
         }
         // taken care of before
-        Verb::Add { .. } | Verb::Show { .. } | Verb::List | Verb::Change { .. } | Verb::Password { .. } => {
-            Ok(Outcome::No)
-        }
+        Verb::Add { .. }
+        | Verb::Show { .. }
+        | Verb::List
+        | Verb::Conflicts
+        | Verb::Change { .. }
+        | Verb::Password { .. } => Ok(Outcome::No),
     }
 }
 

@@ -1,0 +1,13 @@
+-- Names and addresses as they are compared (RFC 8265). Absent in a row of before, where it is what `name_key` or `email_key` says unless
+-- whoever opens the database finds otherwise. Two rows of before may be one name by it: nothing is changed of them.
+ALTER TABLE users ADD COLUMN name_fold TEXT;
+ALTER TABLE users ADD COLUMN email_fold TEXT;
+CREATE INDEX users_name_fold ON users (name_fold);
+CREATE INDEX users_email_fold ON users (email_fold);
+
+-- One row: its lock lets one name or address at a time be given, so that no two nodes give the same one.
+CREATE TABLE names_given (
+    id BIGINT PRIMARY KEY CHECK (id = 1),
+    times BIGINT NOT NULL
+);
+INSERT INTO names_given (id, times) VALUES (1, 0);

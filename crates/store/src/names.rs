@@ -1,0 +1,204 @@
+//! Forms of names: which spellings are one name (RFC 8265), and which names may be given.
+//!
+//! Owns: the form in which names of users and groups are kept, the form in which names and addresses are compared, why a name is
+//! refused. Does not own: the rows ([`crate::users`]), finding those that were written before there were such forms
+//! ([`crate::name_conflicts`]).
+//!
+//! A name consists of words with one space between them (RFC 8265 §3.1). Each word is a `UsernameCasePreserved` when it is kept, and a
+//! `UsernameCaseMapped` when it is compared: full-width letters are the usual ones, letters and their accents are composed, invisible
+//! characters are refused. An address may have characters that no name has; it is compared as RFC 8266 compares display names, which
+//! is the same for all that a name may have.
+
+use precis_profiles::precis_core::profile::PrecisFastInvocation as _;
+use precis_profiles::precis_core::{Error, UnexpectedError};
+use precis_profiles::{Nickname, OpaqueString, UsernameCaseMapped, UsernameCasePreserved};
+
+/// Why a name may not be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameFault {
+    /// An invisible or control character, a symbol, or one that has another form which is to be used instead.
+    #[error("{} may not be in it (RFC 8264): leave it out", shown(*.0))]
+    Character(char),
+    /// Letters of both directions of writing in one word.
+    #[error(
+        "a word mixes directions of writing in a way that cannot be told apart (RFC 5893 section 2): use one direction"
+    )]
+    Direction,
+    /// No character.
+    #[error("it is empty")]
+    Empty,
+}
+
+fn shown(character: char) -> String {
+    let number = u32::from(character);
+    // What is refused is often not to be seen.
+    if character.is_ascii_graphic() {
+        format!("{character:?}")
+    } else {
+        format!("the character U+{number:04X}")
+    }
+}
+
+impl NameFault {
+    fn of(error: &Error) -> Self {
+        let number = match error {
+            Error::BadCodepoint(at)
+            | Error::Unexpected(
+                UnexpectedError::ContextRuleNotApplicable(at) | UnexpectedError::MissingContextRule(at),
+            ) => at.cp,
+            Error::Invalid | Error::Unexpected(_) => return Self::Direction,
+        };
+        char::from_u32(number).map_or(Self::Direction, Self::Character)
+    }
+}
+
+/// A user's name as it is kept.
+///
+/// # Errors
+/// [`NameFault`]
+pub fn user_name(name: &str) -> Result<String, NameFault> {
+    words(name, |word| UsernameCasePreserved::enforce(word).map(Into::into))
+}
+
+/// A group's name as it is kept: `OpaqueString`, so that symbols may be in it and case counts, as it does in rules.
+///
+/// # Errors
+/// [`NameFault`]
+pub fn group_name(name: &str) -> Result<String, NameFault> {
+    if name.is_empty() {
+        return Err(NameFault::Empty);
+    }
+    OpaqueString::enforce(name).map(Into::into).map_err(|error| NameFault::of(&error))
+}
+
+/// An address that may be given: it is kept as it is, for mail goes by it.
+///
+/// # Errors
+/// [`NameFault`]
+pub fn address(address: &str) -> Result<(), NameFault> {
+    if address.is_empty() {
+        return Err(NameFault::Empty);
+    }
+    Nickname::prepare(address).map(|_| ()).map_err(|error| NameFault::of(&error))
+}
+
+/// The form in which names and addresses are compared. What may not be given (any more) is compared as it is, but for case.
+pub fn folded(text: &str) -> String {
+    let lower = lower(text);
+    let name = words(&lower, |word| UsernameCaseMapped::enforce(word).map(Into::into));
+    name.or_else(|_| compared_as_shown(&lower)).unwrap_or(lower)
+}
+
+/// Names that differ in case alone are one, and were before there were other forms.
+pub(crate) fn lower(name: &str) -> String {
+    name.to_lowercase()
+}
+
+/// RFC 8266 §2.4.
+fn compared_as_shown(lower: &str) -> Result<String, NameFault> {
+    let of = |error: Error| NameFault::of(&error);
+    // The library keeps this form to itself, but not its parts; what is normalised may have other capitals.
+    let once: String = Nickname::enforce(lower).map_err(of)?.to_lowercase();
+    Ok(Nickname::enforce(once).map_err(of)?.into())
+}
+
+fn words(text: &str, form: impl Fn(&str) -> Result<String, Error>) -> Result<String, NameFault> {
+    let words = text.split(' ').filter(|word| !word.is_empty());
+    let words: Vec<String> =
+        words.map(form).collect::<Result<_, _>>().map_err(|error| NameFault::of(&error))?;
+    if words.is_empty() { Err(NameFault::Empty) } else { Ok(words.join(" ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_name_has_one_form_however_it_is_spelt() {
+        for (spelt, kept, compared) in [
+            ("nora", "nora", "nora"),
+            ("NoRa", "NoRa", "nora"),
+            ("\u{ff2e}\u{ff4f}\u{ff52}\u{ff41}", "Nora", "nora"),
+            ("Zoe\u{308}", "Zo\u{eb}", "zo\u{eb}"),
+            ("Zo\u{eb}", "Zo\u{eb}", "zo\u{eb}"),
+            ("Ada  Lovelace", "Ada Lovelace", "ada lovelace"),
+            ("Ada@Example.com", "Ada@Example.com", "ada@example.com"),
+            ("Ada\u{ff20}example.com", "Ada@example.com", "ada@example.com"),
+            // A final sigma is the letter it ends with.
+            ("\u{39f}\u{394}\u{39f}\u{3a3}", "\u{39f}\u{394}\u{39f}\u{3a3}", "\u{3bf}\u{3b4}\u{3bf}\u{3c2}"),
+            ("\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}", "\u{5e0}\u{5d5}\u{5e8}\u{5d4}"),
+        ] {
+            assert_eq!(user_name(spelt).as_deref(), Ok(kept), "{spelt:?}");
+            assert_eq!(folded(spelt), compared, "{spelt:?}");
+            assert_eq!(folded(compared), compared, "{spelt:?}: the form has itself for a form");
+        }
+    }
+
+    #[test]
+    fn invisible_characters_and_mixed_directions_are_refused_by_their_names() {
+        for (name, fault) in [
+            ("no\u{200b}ra", NameFault::Character('\u{200b}')),
+            ("no\u{ad}ra", NameFault::Character('\u{ad}')),
+            ("\u{200f}nora", NameFault::Character('\u{200f}')),
+            ("\u{202e}nora", NameFault::Character('\u{202e}')),
+            ("no\0ra", NameFault::Character('\0')),
+            ("no\tra", NameFault::Character('\t')),
+            ("no\u{200d}ra", NameFault::Character('\u{200d}')),
+            ("\u{2603}", NameFault::Character('\u{2603}')),
+            ("\u{5e0}nora", NameFault::Direction),
+            ("", NameFault::Empty),
+            (" ", NameFault::Empty),
+        ] {
+            assert_eq!(user_name(name), Err(fault), "{name:?}");
+        }
+        let refused = NameFault::Character('\u{200b}').to_string();
+        assert_eq!(refused, "the character U+200B may not be in it (RFC 8264): leave it out");
+        assert_eq!(folded("No\u{200b}Ra"), "no\u{200b}ra", "found as it is kept");
+    }
+
+    #[test]
+    fn groups_keep_case_and_symbols() {
+        assert_eq!(group_name("R&D \u{2013} Zu\u{308}rich").as_deref(), Ok("R&D \u{2013} Z\u{fc}rich"));
+        assert_eq!(group_name("no\u{200b}ra"), Err(NameFault::Character('\u{200b}')));
+        assert_eq!(group_name("a\0b"), Err(NameFault::Character('\0')));
+        assert_eq!(group_name(""), Err(NameFault::Empty));
+    }
+
+    #[test]
+    fn addresses_are_compared_with_names() {
+        for (spelt, compared) in [
+            ("Nora@Example.com", "nora@example.com"),
+            ("nora\u{ff20}example.com", "nora@example.com"),
+            // Both directions, which no name has, and an address may have.
+            ("\u{5e0}\u{5d5}@example.com", "\u{5e0}\u{5d5}@example.com"),
+            ("\u{2603}@Example.com", "\u{2603}@example.com"),
+        ] {
+            assert_eq!((address(spelt), folded(spelt)), (Ok(()), compared.to_owned()), "{spelt:?}");
+        }
+        assert_eq!(address("no\u{200b}ra@example.com"), Err(NameFault::Character('\u{200b}')));
+        assert_eq!(address("a\0@b"), Err(NameFault::Character('\0')));
+    }
+
+    #[test]
+    fn what_may_be_a_name_is_compared_alike_as_a_name_and_as_an_address() {
+        let letters = [
+            'a', 'Z', '\u{ff21}', 'e', '\u{301}', '\u{130}', '\u{df}', '\u{1e9e}', '\u{4e00}', '.', '@', ' ',
+        ];
+        let mut number = 1_u32;
+        for _ in 0..2000 {
+            let mut name = String::new();
+            for _ in 0..5 {
+                number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                name.push(letters[(number >> 16) as usize % letters.len()]);
+            }
+            if let Ok(kept) = user_name(&name) {
+                assert_eq!(compared_as_shown(&lower(&name)), Ok(folded(&name)), "{name:?}");
+                assert_eq!(
+                    (folded(&kept), folded(&folded(&name))),
+                    (folded(&name), folded(&name)),
+                    "{name:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Names and addresses: one is given once, however it is spelt; and what was given before there were forms of them goes on.
+
+use sqlx::{AnyConnection, Connection as _, Executor as _};
+use store::groups::AddGroup;
+use store::name_conflicts::NameConflict;
+use store::users::{AddUser, ChangeUser, User};
+use store::{Store, StoreError};
+
+use crate::databases::{Database, NOW, add_user, on_both, revocation, user};
+
+/// Nora in full-width letters.
+const WIDE: &str = "\u{ff2e}\u{ff4f}\u{ff52}\u{ff41}";
+
+fn addressed(id: &str, name: &str, email: &str) -> User {
+    User { id: id.into(), email: Some(email.into()), email_verified_at: Some(NOW), ..user(name) }
+}
+
+async fn add(store: &Store, user: User) -> Result<(), StoreError> {
+    store.write(AddUser { user, password: None }).await
+}
+
+fn change(from: &User, name: &str, email: Option<&str>) -> ChangeUser {
+    ChangeUser {
+        from: from.clone(),
+        name: name.into(),
+        email: email.map(Into::into),
+        email_verified_at: from.email_verified_at,
+        claims: r#"{"nickname":"changed"}"#.into(),
+        revocation: revocation("changed"),
+        now: NOW,
+    }
+}
+
+fn is_taken<T: std::fmt::Debug>(answer: &Result<T, StoreError>) -> bool {
+    matches!(answer, Err(StoreError::Taken("the user's name or address")))
+}
+
+async fn who(store: &Store, login: &str) -> Option<String> {
+    store.user_by_login(login).await.unwrap().map(|(user, _)| user.id)
+}
+
+/// Rows as a program wrote them that knew nothing of forms.
+async fn written_before(database: &Database, rows: &[(&str, &str, Option<&str>)]) {
+    let mut connection = AnyConnection::connect(&database.url).await.unwrap();
+    for (id, name, email) in rows {
+        let insert = "INSERT INTO users (id, name, name_key, email, email_key, email_verified_at, claims, created_at, \
+                      updated_at, tokens_not_before) VALUES ($1, $2, $3, $4, $5, 1, '{}', 1, 1, 0)";
+        let insert = sqlx::query(insert).bind(*id).bind(*name).bind(name.to_lowercase());
+        let insert = insert.bind(email.map(str::to_owned)).bind(email.map(str::to_lowercase));
+        connection.execute(insert).await.unwrap();
+    }
+    connection.close().await.unwrap();
+}
+
+on_both! {
+    async fn a_name_is_given_once_however_it_is_spelt(database: Database) {
+        let store = database.open().await;
+        add_user(&store, "Nora").await;
+        add_user(&store, "Zo\u{eb}").await;
+        let bob = add_user(&store, "bob").await;
+        for spelling in ["nORA", WIDE, "Zoe\u{308}", "ZOE\u{308}"] {
+            let added = add(&store, User { id: "2".into(), ..user(spelling) }).await;
+            assert!(is_taken(&added), "{spelling:?}: {added:?}");
+            let renamed = store.write(change(&bob, spelling, None)).await;
+            assert!(is_taken(&renamed), "{spelling:?}: {renamed:?}");
+        }
+        assert_eq!(who(&store, "Zoe\u{308}").await.as_deref(), Some("id-Zo\u{eb}"));
+        assert_eq!(who(&store, WIDE).await.as_deref(), Some("id-Nora"));
+        assert_eq!(store.user_by_name(WIDE).await.unwrap().unwrap().name, "Nora");
+        assert_eq!(who(&store, "no\u{200b}ra").await, None, "what is refused is nobody's");
+        assert_eq!(store.name_conflicts().await.unwrap(), []);
+    }
+
+    async fn a_name_is_no_others_address(database: Database) {
+        let store = database.open().await;
+        add(&store, addressed("1", "nora", "Nora@Example.com")).await.unwrap();
+        let bob = add_user(&store, "bob@example.com").await;
+        for (name, email) in [
+            ("nora@example.com", None),
+            ("NORA\u{ff20}example.com", None),
+            ("eve", Some("Bob@Example.com")),
+            ("eve", Some("bob\u{ff20}example.com")),
+        ] {
+            let added = add(&store, User { email: email.map(Into::into), ..user(name) }).await;
+            assert!(is_taken(&added), "{name} {email:?}: {added:?}");
+        }
+        let renamed = store.write(change(&bob, "nora@example.com", None)).await;
+        assert!(is_taken(&renamed), "{renamed:?}");
+        let nora = store.user("1").await.unwrap().unwrap();
+        let moved = store.write(change(&nora, "nora", Some("bob@example.com"))).await;
+        assert!(is_taken(&moved), "{moved:?}");
+        assert!(store.write(change(&nora, "nora@example.com", Some("nora@example.com"))).await.unwrap(), "both may be one's own");
+    }
+
+    async fn nodes_that_give_one_name_at_once_give_it_to_one(database: Database) {
+        let stores = database.open_all().await;
+        for round in 0..20 {
+            let text = format!("n{round}@example.com");
+            let mut nodes = tokio::task::JoinSet::new();
+            for n in 0..4 {
+                let store = stores[n % stores.len()].clone();
+                let id = format!("{round}-{n}");
+                let user = if n < 2 { User { id, ..user(&text) } } else { addressed(&id, &format!("p{round}-{n}"), &text) };
+                nodes.spawn(async move { add(&store, user).await });
+            }
+            let added = nodes.join_all().await;
+            assert_eq!(added.iter().filter(|added| added.is_ok()).count(), 1, "{added:?}");
+            assert_eq!(added.iter().filter(|added| is_taken(added)).count(), 3, "{added:?}");
+        }
+    }
+
+    async fn what_was_given_before_is_told_of_and_goes_on(database: Database) {
+        database.open().await.close().await;
+        let rows = [
+            ("1", "nora", None),
+            ("2", WIDE, None),
+            ("3", "no\u{200b}ra", Some("zoe\u{308}@example.com")),
+            ("4", "ada", Some("ada@example.com")),
+            ("5", "Ada@example.com", None),
+            ("6", "zoe\u{308}", None),
+        ];
+        written_before(&database, &rows).await;
+        let store = database.open().await;
+        store.write(AddGroup { id: "g".into(), name: "st\u{200b}aff".into(), now: NOW }).await.unwrap();
+        let told: Vec<String> = store.name_conflicts().await.unwrap().iter().map(NameConflict::to_string).collect();
+        assert_eq!(told, [
+            "users \"nora\" (1) and \"\\u{ff2e}\\u{ff4f}\\u{ff52}\\u{ff41}\" (2) have one name: each logs in by the exact \
+             spelling only; rename one of them",
+            "the name of user \"Ada@example.com\" (5) is the address of user \"ada@example.com\" (4), who cannot log in by it: \
+             rename the first",
+            "the name of user \"no\\u{200b}ra\" (3) would be refused now: the character U+200B may not be in it (RFC 8264): leave \
+             it out; rename it",
+            "the name of group \"st\\u{200b}aff\" would be refused now: the character U+200B may not be in it (RFC 8264): leave it \
+             out; make another group",
+        ]);
+        for (id, name, _) in rows {
+            let kept = store.user(id).await.unwrap().unwrap();
+            assert_eq!(kept.name, name, "nothing is changed");
+            assert_eq!(who(&store, name).await.as_deref(), Some(id), "{name:?}");
+            assert!(store.write(change(&kept, name, kept.email.as_deref())).await.unwrap(), "{name:?} can be changed otherwise");
+            assert_eq!(who(&store, name).await.as_deref(), Some(id), "{name:?}");
+        }
+        assert_eq!(who(&store, "Zo\u{eb}").await.as_deref(), Some("6"), "a spelling that only one has");
+        assert_eq!(who(&store, "zo\u{eb}@example.com").await.as_deref(), Some("3"));
+        assert!(is_taken(&add(&store, User { id: "7".into(), ..user("Zo\u{eb}") }).await));
+        let wide = store.user("2").await.unwrap().unwrap();
+        assert!(store.write(change(&wide, "nora.wide", None)).await.unwrap());
+        assert_eq!(store.name_conflicts().await.unwrap().len(), 3);
+    }
+
+    async fn a_copy_brings_names_of_before(database: Database) {
+        let source = Database::sqlite();
+        source.open().await.close().await;
+        written_before(&source, &[("1", "zoe\u{308}", None), ("2", "zo\u{eb}", None)]).await;
+        let mut copy = Vec::new();
+        // Read before anybody has looked at the names.
+        let from = source.open().await;
+        from.export(&mut copy).await.unwrap();
+        let copy = String::from_utf8(copy).unwrap();
+        let (bare, folded) = (",0,null,null]", ",0,\"zo\u{eb}\",null]");
+        assert_eq!(copy.matches(folded).count(), 2, "{copy}");
+        let copy = crate::copies::sealed(copy.replace(folded, bare).lines());
+        let store = database.open().await;
+        store.import(&mut copy.as_bytes(), crate::databases::EPOCH, |_| Ok(Vec::new())).await.unwrap();
+        assert_eq!(store.name_conflicts().await.unwrap().len(), 1);
+        assert!(is_taken(&add(&store, User { id: "3".into(), ..user("ZO\u{cb}") }).await));
+    }
+}
