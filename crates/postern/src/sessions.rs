@@ -7,9 +7,11 @@
 //! runtime it was made in, and workers' runtimes have requests to serve, and end before the database is closed: so a question
 //! is put in the runtime that is named to [`Sessions::new`], as every change is made in the one where the database was opened.
 
+use std::time::Duration;
+
 use auth::time::Timestamp;
 use aws_lc_rs::rand::SystemRandom;
-use gateway::login::store::{Answer, Digest, Kept, Once, SessionStore, StoreFault, Whose};
+use gateway::login::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
 use idp::Entropy as _;
 use store::login_sessions::{
     BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, EndLoginSessionsOnce,
@@ -146,6 +148,14 @@ impl SessionStore for Sessions {
         Box::pin(async move { Ok(ended.await?.map(|ended| ended.into_iter().map(|id| id.0).collect())) })
     }
 
+    fn endings(&self, after: u64, within: Duration) -> Answer<'_, Endings> {
+        self.ask(async move |store: Store| {
+            let store::login_endings::Endings { upto, sessions, more } =
+                store.login_endings(after, within).await?;
+            Ok(Endings { upto, sessions: sessions.into_iter().map(|id| id.0).collect(), more })
+        })
+    }
+
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
         self.ask(async move |store: Store| store.sweep_login_sessions(now).await)
     }
@@ -153,8 +163,6 @@ impl SessionStore for Sessions {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_secs(1_800_000_000);
@@ -220,6 +228,9 @@ mod tests {
         assert_eq!(ended, [[3; 32], [4; 32], [5; 32]]);
         let ended = sessions.remove_of(Whose::Subject([b't'; 32]), NOW, once(3)).await.unwrap();
         assert_eq!(ended, Some(vec![[2; 32]]));
+        let Endings { upto, sessions: told, more } = sessions.endings(0, MINUTE).await.unwrap();
+        assert_eq!((upto, told.len(), told[0], told[4], more), (5, 5, [1; 32], [2; 32], false));
+        assert_eq!(sessions.endings(4, MINUTE).await.unwrap().sessions, [[2; 32]]);
         sessions.insert(kept(6)).await.unwrap();
         assert_eq!(sessions.sweep(NOW).await.unwrap(), 0);
         assert_eq!(sessions.sweep(NOW.plus(MINUTE)).await.unwrap(), 3, "names that nobody can use again");

@@ -40,6 +40,7 @@ pub mod groups;
 pub mod invalidation;
 pub mod key_ring;
 mod loan;
+pub mod login_endings;
 pub mod login_sessions;
 mod logins;
 mod migrations;

@@ -9,7 +9,8 @@
 //! the answer.
 //!
 //! The log of revocations is not told of their end. It is for those who go on without asking the database, and who serves a
-//! session asks for it here: it is gone from the moment its end is durable.
+//! session asks for it here: it is gone from the moment its end is durable. Those who have asked a moment ago read it in a list
+//! ([`crate::login_endings`]).
 
 use std::fmt;
 
@@ -98,6 +99,7 @@ impl Store {
     /// # Errors
     /// [`StoreError`]; what was deleted until then stays deleted.
     pub async fn sweep_login_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
+        sweep::login_endings(self.writers(), self.dialect(), now).await?;
         let mut swept = 0;
         for table in sweep::OF_LOGINS {
             swept += sweep::steps(self.writers(), self.dialect(), table, millis(now)).await?;
@@ -261,6 +263,9 @@ impl Change for EndLoginSession {
             .bind(self.id.as_slice())
             .fetch_optional(&mut *tx.connection)
             .await?;
+        if ended.is_some() {
+            tx.end_login(self.id);
+        }
         Ok(ended.map(|row| row.try_get(0)).transpose()?)
     }
 
@@ -304,7 +309,11 @@ impl Change for EndLoginSessions {
             .bind(millis(self.began))
             .fetch_all(&mut *tx.connection)
             .await?;
-        rows.iter().map(|row| Digest::read(row, 0)).collect()
+        let ended = rows.iter().map(|row| Digest::read(row, 0)).collect::<Result<Vec<_>, _>>()?;
+        for session in &ended {
+            tx.end_login(*session);
+        }
+        Ok(ended)
     }
 
     fn happened(output: &Self::Output) -> bool {

@@ -39,6 +39,7 @@ const VERSIONS: [(&str, &str); 11] = [
         concat!(include_str!("../schema/0010_introspects.sql"), include_str!("../schema/introspects.sql")),
     ),
     ("folded names", include_str!("../schema/0011_folded_names.sql")),
+    ("login endings", include_str!("../schema/0012_login_endings.sql")),
 ];
 /// The last version in which `introspects` of a client is a truth value.
 const BEFORE_INTROSPECTS: usize = 9;

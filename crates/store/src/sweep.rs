@@ -78,6 +78,7 @@ pub(crate) async fn run(
     for table in TABLES {
         swept.expired += steps(pool, dialect, table, millis(now)).await?;
     }
+    swept.expired += login_endings(pool, dialect, now).await?;
     let denials = ("denials", "tag", "expires_at", ALWAYS);
     swept.expired += steps(pool, dialect, denials, millis(now.minus(coherence::denials::KEPT))).await?;
     let occurrences = ("occurrences", "seq", "at", ALWAYS);
@@ -85,6 +86,16 @@ pub(crate) async fn run(
     let log = ("invalidation_log", "seq", "at", ALWAYS);
     swept.events += steps(pool, dialect, log, millis(now.minus(log_kept))).await?;
     Ok(swept)
+}
+
+/// Deletes what nobody needs to hear any more of login sessions that ended.
+pub(crate) async fn login_endings(
+    pool: &AnyPool,
+    dialect: Dialect,
+    now: Timestamp,
+) -> Result<u64, StoreError> {
+    let endings = ("login_endings", "seq", "at", ALWAYS);
+    steps(pool, dialect, endings, millis(now.minus(crate::login_endings::KEPT))).await
 }
 
 /// Deletes from one table what is of no use from `before` on, and says how many rows that were.

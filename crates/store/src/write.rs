@@ -27,6 +27,7 @@ use crate::error::StoreError;
 use crate::loan::{Loan, lost};
 use crate::storing::Storing;
 use crate::told::{Appended, Entry, Unnumbered};
+use crate::value::Digest;
 
 /// Changes waiting at most; more are refused at once.
 const QUEUE: usize = 4096;
@@ -52,6 +53,8 @@ pub struct Tx<'t> {
     pub(crate) entries: Vec<Entry>,
     /// Users of whom nothing counts that was read before the log's time at the end of this.
     pub(crate) voided: BTreeSet<String>,
+    /// Login sessions that others hear the end of.
+    pub(crate) ended: Vec<Digest>,
 }
 
 /// A change of what is stored.
@@ -275,13 +278,15 @@ async fn transact(
     let mut transaction = connection.begin_with(dialect.begin()).await?;
     // Dropping the transaction rolls it back.
     let (events, entries, voided) = (Vec::new(), Vec::new(), BTreeSet::new());
-    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries, voided };
+    let ended = Vec::new();
+    let mut tx = Tx { connection: &mut transaction, dialect, incarnation, events, entries, voided, ended };
     for job in jobs {
         job.apply(&mut tx).await?;
     }
     // In this order: changes that lock the head have locked it already.
     let appended = tx.write_events().await?;
     tx.write_entries().await?;
+    tx.write_ended().await?;
     transaction.commit().await.map_err(|error| StoreError::from(error).at_commit())?;
     for event in appended {
         // An error says that nobody follows.

@@ -1,7 +1,7 @@
 //! Sessions that have ended before their time, for as long as somebody here may still believe in them.
 //!
-//! Owns: the list, its bound, and what happens when it is full. Does not own: who says so, or what other processes know: where
-//! sessions are kept in a database, that is what they ask.
+//! Owns: the list, its bound, and what happens when it is full. Does not own: who says so, or what other processes ended: where
+//! sessions are kept in a database, that is read there ([`super::endings`]).
 //!
 //! A session's fact is looked at here on every hit, so that an end is an end with the next request, not when the cache forgets.
 //! The list has a bound, and never forgets in favour of somebody: when it is full, every session that began before that moment
@@ -23,6 +23,8 @@ const MOST: usize = 100_000;
 pub(crate) struct Marks {
     /// Its own name.
     pub(crate) id: Digest,
+    /// Its name in the store, where it was found there.
+    pub(crate) kept: Option<Digest>,
     /// Of whom it is.
     pub(crate) subject: Digest,
     /// The provider's session.
@@ -75,7 +77,8 @@ impl Logout {
 impl List {
     /// Whether one of the ends that bear a name of this session means it.
     fn meant(&self, marks: &Marks, means: impl Fn(Logout) -> bool) -> bool {
-        let mut names = [Some(&marks.id), Some(&marks.subject), marks.sid.as_ref()].into_iter().flatten();
+        let names = [Some(&marks.id), marks.kept.as_ref(), Some(&marks.subject), marks.sid.as_ref()];
+        let mut names = names.into_iter().flatten();
         names.any(|name| self.entries.get(name).is_some_and(|entry| means(entry.logout)))
     }
 }
@@ -108,7 +111,7 @@ impl Ended {
         self.holds(marks) || self.list.read().meant(marks, on_its_way)
     }
 
-    /// One session is over. Nobody can believe in it from `until` on.
+    /// One session is over, by either of its names. Nobody can believe in it from `until` on.
     pub(crate) fn end(&self, id: Digest, now: Timestamp, until: Timestamp) {
         self.put(id, Entry { logout: Logout::WHOLE, until }, now);
     }
@@ -166,6 +169,7 @@ mod tests {
         let digest = |n: u8| [n; 32];
         Marks {
             id: digest(id),
+            kept: None,
             subject: digest(subject),
             sid: sid.map(digest),
             began: Timestamp::from_secs(began),
@@ -180,6 +184,9 @@ mod tests {
         ended.end([1; 32], NOW, LATER);
         assert!(ended.holds(&session));
         assert!(!ended.holds(&marks(4, 2, Some(3), 900)), "another of the same person");
+        ended.end([7; 32], NOW, LATER);
+        let kept = Marks { kept: Some([7; 32]), ..marks(4, 2, Some(3), 900) };
+        assert!(ended.holds(&kept), "by its name in the store");
         ended.end_of(Whose::Sid([3; 32]), until(NOW), NOW, LATER);
         assert!(ended.holds(&marks(4, 2, Some(3), 1000)));
         assert!(!ended.holds(&marks(4, 2, Some(3), 1001)), "began after the logout");

@@ -49,6 +49,7 @@ impl Login {
             return Err(Rejected::Over);
         }
         let id = kept_as(cookie);
+        self.note_search(now);
         let kept = store.find(id, now).await.map_err(|fault| self.silent(&fault))?.ok_or(Rejected::Over)?;
         let session = Session::of_content(keys, place, &id, &kept.content).ok_or(Rejected::Over)?;
         Ok(Found { session, kept: Some((id, kept.version)), succeeded: false })

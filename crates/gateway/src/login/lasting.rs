@@ -11,7 +11,7 @@ use std::time::Duration;
 use auth::time::Timestamp;
 
 use super::ended::{Ended, Marks};
-use super::store::{Digest, SessionStore};
+use super::store::SessionStore;
 use crate::clock::Clock;
 
 /// Where it shows that a session is over.
@@ -29,8 +29,6 @@ pub(crate) struct Lasting {
     pub(super) marks: Marks,
     /// When it is over, whatever happens.
     pub(super) ends: Timestamp,
-    /// Its name in the store.
-    pub(super) kept: Option<Digest>,
     pub(super) signs: Arc<Signs>,
 }
 
@@ -47,12 +45,12 @@ impl Lasting {
 
     /// How often the store has to be asked; `None`: it does not have it.
     pub(crate) fn ask_every(&self) -> Option<Duration> {
-        self.kept.and(self.signs.store.as_ref()).map(|_| self.signs.ttl)
+        self.marks.kept.and(self.signs.store.as_ref()).map(|_| self.signs.ttl)
     }
 
     /// Whether the store says that it is over. One that gives no answer does not say so: it is asked again.
     pub(crate) async fn gone(self) -> bool {
-        let (Some(store), Some(id)) = (&self.signs.store, self.kept) else { return false };
+        let (Some(store), Some(id)) = (&self.signs.store, self.marks.kept) else { return false };
         matches!(store.find(id, self.signs.clock.now().wall).await, Ok(None))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns: whose session a cookie is ([`Login::lookup`], `find`, `recognise`), what is served below the login's path (`endpoints`,
 //! `backchannel`, `pages`), what providers say (`provider`), what is sealed and by what ([`keys`], `session`, `attempt`), where
-//! sessions can be kept ([`store`]), which of them ended (`ended`), also while something lasts (`lasting`). Does not own: the
+//! sessions can be kept ([`store`]), which of them ended (`ended`), also elsewhere (`endings`) and while something lasts (`lasting`). Does not own: the
 //! decision (a session is a credential like a token, and its facts go the same way), the database, the provider's side of it.
 //!
 //! Flow of a login: `a page without a session → 303 start → the provider → callback: code for tokens, tokens for facts → a session
@@ -17,6 +17,7 @@ mod backchannel;
 pub(crate) mod call;
 pub(crate) mod cookies;
 pub(crate) mod ended;
+mod endings;
 mod endpoints;
 mod find;
 pub mod keys;
@@ -107,6 +108,7 @@ pub struct Login {
     /// Calls that are answered at once, at most: whoever makes them has shown nothing yet.
     places: Arc<Semaphore>,
     sweeper: std::sync::OnceLock<AbortHandle>,
+    follower: std::sync::OnceLock<AbortHandle>,
 }
 
 /// What outlives a configuration.
@@ -120,6 +122,8 @@ struct Shared {
     renewals: Renewals,
     counts: Counts,
     told: Told,
+    /// When a session was last looked for in the store, in milliseconds since 1970.
+    searched: AtomicU64,
 }
 
 /// When what anybody can bring about was last said: a log must not be theirs to fill.
@@ -221,6 +225,7 @@ impl Login {
             random: SystemRandom::new(),
             places: Arc::new(Semaphore::new(CALLS)),
             sweeper: std::sync::OnceLock::new(),
+            follower: std::sync::OnceLock::new(),
             config: login,
         });
         let weak = Arc::downgrade(&this);
@@ -232,6 +237,10 @@ impl Login {
             }
         });
         let _ = this.sweeper.set(sweeper.abort_handle());
+        if this.store.is_some() {
+            let follower = control.spawn(endings::follow(Arc::downgrade(&this)));
+            let _ = this.follower.set(follower.abort_handle());
+        }
         Some(this)
     }
 
@@ -312,8 +321,8 @@ impl Login {
 
 impl Drop for Login {
     fn drop(&mut self) {
-        if let Some(sweeper) = self.sweeper.get() {
-            sweeper.abort();
+        for task in [&self.sweeper, &self.follower].into_iter().filter_map(std::sync::OnceLock::get) {
+            task.abort();
         }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use auth::identity::Facts;
 use auth::time::Timestamp;
 
+use super::ended::Marks;
 use super::find::{Found, sealed};
 use super::lasting::Lasting;
 use super::provider::Provider;
@@ -160,7 +161,8 @@ impl Login {
     fn verified(&self, origin: usize, good: Good, began: Now) -> Result<(Arc<Verified>, Lifetime), Rejected> {
         let Good { found, claims, until, revocable } = good;
         let session = &found.session;
-        let marks = session.marks();
+        let kept = found.kept.map(|(id, _)| id);
+        let marks = Marks { kept, ..session.marks() };
         if self.shared.ended.holds(&marks) {
             return Err(Rejected::Over);
         }
@@ -183,8 +185,7 @@ impl Login {
             _ => None,
         };
         let access_token = session.access_token.clone().filter(|_| self.passes_tokens);
-        let kept = found.kept.map(|(id, _)| id);
-        let lasting = Lasting { marks, ends: session.ends(&self.config), kept, signs: self.signs.clone() };
+        let lasting = Lasting { marks, ends: session.ends(&self.config), signs: self.signs.clone() };
         let of_session = OfSession { lasting, renewed: renewed.map(Into::into), access_token };
         let lasts = match (&found.kept, found.succeeded) {
             (None, true) => SUCCESSION,

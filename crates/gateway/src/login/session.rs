@@ -151,6 +151,7 @@ impl Session {
     pub(crate) fn marks(&self) -> Marks {
         Marks {
             id: named(&["session", &self.id]),
+            kept: None,
             subject: subject_of(&self.provider, &self.subject),
             sid: self.sid.as_deref().map(|sid| sid_of(&self.provider, sid)),
             began: Timestamp::from_millis(self.began),

@@ -66,6 +66,17 @@ pub struct Once {
     pub until: Timestamp,
 }
 
+/// Sessions that were ended before their time, by whomever, the oldest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endings {
+    /// From where to read on.
+    pub upto: u64,
+    /// Their names.
+    pub sessions: Vec<Digest>,
+    /// Whether there are more at once.
+    pub more: bool,
+}
+
 /// Keeps sessions. Every change is durable when it has been answered.
 pub trait SessionStore: Send + Sync {
     /// Keeps a new one. Its `id` is random: there is none of that name yet.
@@ -91,6 +102,10 @@ pub trait SessionStore: Send + Sync {
     /// Ends all of somebody that began at this time or before, and says which. `None`: that was done before under this name, and is not done
     /// again. Nothing is ended without the name being noted, nor noted without the end.
     fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>>;
+
+    /// Which were ended, by this process or another, since `after` was read (0 at first), and not longer ago than `within`. An answer
+    /// misses none whose end was durable when it was asked for.
+    fn endings(&self, after: u64, within: Duration) -> Answer<'_, Endings>;
 
     /// Forgets, some at a time, sessions that have ended by themselves, and what cannot be done again anyway; returns how many.
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64>;
@@ -135,6 +150,10 @@ impl SessionStore for Bounded {
         within(CHANGED, self.0.remove_of(whose, began, once))
     }
 
+    fn endings(&self, after: u64, longest: Duration) -> Answer<'_, Endings> {
+        within(ASKED, self.0.endings(after, longest))
+    }
+
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
         within(super::SWEEP, self.0.sweep(now))
     }
@@ -175,6 +194,9 @@ mod tests {
         fn remove_of(&self, _: Whose, _: Timestamp, _: Once) -> Answer<'_, Option<Vec<Digest>>> {
             never()
         }
+        fn endings(&self, _: u64, _: Duration) -> Answer<'_, Endings> {
+            never()
+        }
         fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
             never()
         }
@@ -188,7 +210,8 @@ mod tests {
         let began = Instant::now();
         assert!(store.find(id, now).await.is_err());
         assert!(store.claim(id, 0, now, now).await.is_err());
-        assert_eq!(began.elapsed(), 2 * ASKED, "what requests wait for");
+        assert!(store.endings(0, ASKED).await.is_err());
+        assert_eq!(began.elapsed(), 3 * ASKED, "what requests wait for");
         assert!(store.insert(kept).await.is_err());
         assert!(store.replace(id, 0, vec![]).await.is_err());
         assert!(store.release(id, 0).await.is_err());

@@ -103,6 +103,7 @@ pub(crate) async fn run(
         events: Vec::new(),
         entries,
         voided: BTreeSet::new(),
+        ended: Vec::new(),
     };
     answer(dialect, tx.write_entries()).await?;
     answer(dialect, transaction.commit()).await.map_err(at_commit)?;

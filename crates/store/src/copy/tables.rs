@@ -5,8 +5,8 @@
 
 use crate::migrations;
 
-/// Who follows now follows this database, and no copy of it; and a row that is locked is there in every database.
-const NOT_COPIED: [&str; 2] = ["followers", "names_given"];
+/// Who follows now, or reads on in a list, follows this database, and no copy of it; and a row that is locked is there in every database.
+const NOT_COPIED: [&str; 4] = ["followers", "names_given", "login_endings", "login_endings_head"];
 
 /// What stands in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use auth::time::Timestamp;
 use sqlx::{AnyConnection, Connection as _};
+use store::login_endings::Endings;
 use store::login_sessions::{
     BeginLoginSession, ClaimLoginSession, EndLoginSession, EndLoginSessions, LoginSession, LoginSessionsOf,
     ReleaseLoginSession, ReplaceLoginSession,
@@ -96,6 +97,47 @@ async fn keep_ended(database: &Database, count: u32) {
 }
 
 on_both! {
+    async fn whoever_shares_a_database_reads_what_ended_in_the_order_in_which_it_did(database: Database) {
+        let stores = database.open_all().await;
+        let (one, other) = (&stores[0], stores.last().unwrap());
+        let within = Duration::from_mins(1);
+        let read = async |store: &Store, after| store.login_endings(after, within).await.unwrap();
+        assert_eq!(read(other, 0).await, Endings { upto: 0, sessions: Vec::new(), more: false });
+        for name in ["a", "b", "c"] {
+            one.write(BeginLoginSession(login_session(name))).await.unwrap();
+        }
+        assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_some());
+        assert!(one.write(EndLoginSession { id: digest("b") }).await.unwrap().is_none());
+        assert_eq!(read(other, 0).await, Endings { upto: 1, sessions: vec![digest("b")], more: false });
+        let of = LoginSessionsOf::Subject(login_session("a").subject);
+        assert_eq!(other.write(EndLoginSessions { of, began: NOW }).await.unwrap().len(), 2);
+        let Endings { upto, sessions, .. } = read(one, 1).await;
+        let told: BTreeSet<_> = sessions.iter().map(|id| id.0).collect();
+        assert_eq!((upto, told), (3, BTreeSet::from([digest("a").0, digest("c").0])));
+        assert_eq!(read(one, 3).await, Endings { upto: 3, sessions: Vec::new(), more: false });
+        assert_eq!(read(one, 77).await.upto, 3, "of another database: from the beginning");
+        assert_eq!(one.login_endings(0, Duration::ZERO).await.unwrap().sessions, [], "too long ago to matter");
+
+        // Ends of many nodes are in one order, and have no holes.
+        let mut nodes = JoinSet::new();
+        for n in 0..40 {
+            let store = stores[n % stores.len()].clone();
+            nodes.spawn(async move {
+                let name = format!("s{n}");
+                store.write(BeginLoginSession(login_session(&name))).await.unwrap();
+                assert!(store.write(EndLoginSession { id: digest(&name) }).await.unwrap().is_some());
+            });
+        }
+        let (mut after, mut heard) = (3, 0);
+        while heard < 40 {
+            let Endings { upto, sessions, .. } = read(one, after).await;
+            assert_eq!(upto - after, sessions.len() as u64, "nothing is left out");
+            (after, heard) = (upto, heard + sessions.len());
+        }
+        nodes.join_all().await;
+        assert_eq!(read(other, 43).await.upto, 43);
+    }
+
     async fn a_login_session_is_found_until_it_ends(database: Database) {
         let store = database.open().await;
         let one = login_session("one");

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use auth::time::Timestamp;
-use gateway::login::store::{Answer, Digest, Kept, Once, SessionStore, StoreFault, Whose};
+use gateway::login::store::{Answer, Digest, Endings, Kept, Once, SessionStore, StoreFault, Whose};
 use serde_json::json;
 
 use super::stage::{FORM, Stage, database};
@@ -50,6 +50,9 @@ impl SessionStore for Broken {
     fn remove_of(&self, _: Whose, _: Timestamp, _: Once) -> Answer<'_, Option<Vec<Digest>>> {
         self.answer()
     }
+    fn endings(&self, _: u64, _: Duration) -> Answer<'_, Endings> {
+        self.answer()
+    }
     fn sweep(&self, _: Timestamp) -> Answer<'_, u64> {
         self.answer()
     }
@@ -82,6 +85,9 @@ impl SessionStore for Blinking {
     }
     fn remove_of(&self, whose: Whose, began: Timestamp, once: Once) -> Answer<'_, Option<Vec<Digest>>> {
         self.0.remove_of(whose, began, once)
+    }
+    fn endings(&self, after: u64, within: Duration) -> Answer<'_, Endings> {
+        self.0.endings(after, within)
     }
     fn sweep(&self, now: Timestamp) -> Answer<'_, u64> {
         self.0.sweep(now)

@@ -1,7 +1,7 @@
 //! What lasts longer than the session that it was begun with: a tunnel, which an upstream and a client keep open for hours.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
 use gateway::clock::ManualClock;
@@ -9,7 +9,7 @@ use gateway::login::store::SessionStore;
 use serde_json::json;
 
 use super::provider::{Browser, Played};
-use super::stage::{FORM, Stage, database, gateway, keyed, setup};
+use super::stage::{FORM, Stage, database, gateway, keyed, setup, shared};
 use crate::dataplane::harness::{Client, Fixture, PATIENCE, Setup, now};
 use crate::dataplane::upgrade::{UPGRADE, shouting};
 
@@ -97,14 +97,36 @@ fn a_tunnel_ends_with_its_session() {
 
 #[test]
 fn a_tunnel_ends_when_its_session_was_ended_elsewhere() {
-    let sessions = database();
-    let stage = Stage::talking("", Some(sessions.clone()));
-    let other = gateway(&stage.provider, &stage.clock, "", Some(sessions));
-    let (mut browser, his) = (stage.logged_in(), stage.logged_in());
-    let (mut open, mut kept) = (tunnel(&browser), tunnel(&his));
-    assert!(!stage.is_cut_within(&mut open, 15), "the database knows it");
-    assert_eq!(browser.at(other.address).visit("/oauth2/sign_out").status, 303);
-    assert!(stage.is_cut_within(&mut open, 60), "it knows it no more");
-    assert!(is_open(&mut kept));
-    assert_eq!(browser.visit("/").status, 302);
+    for [here, elsewhere] in shared("lasting") {
+        let stage = Stage::talking("", Some(here));
+        let other = gateway(&stage.provider, &stage.clock, "", Some(elsewhere));
+        let (mut browser, his) = (stage.logged_in(), stage.logged_in());
+        let (mut open, mut kept) = (tunnel(&browser), tunnel(&his));
+        assert!(!stage.is_cut_within(&mut open, 15), "the database knows it");
+        assert_eq!(browser.at(other.address).visit("/oauth2/sign_out").status, 303);
+        // The database is asked about what lasts after 10 s and 20 s: in between somebody has to tell.
+        assert!(stage.is_cut_within(&mut open, 4), "it is told");
+        assert_eq!(browser.visit("/").status, 302, "and so are requests");
+        assert!(is_open(&mut kept));
+    }
 }
+
+#[test]
+fn a_session_that_was_ended_elsewhere_is_refused_soon() {
+    for [here, elsewhere] in shared("refused") {
+        let stage = Stage::new("", Some(here));
+        let other = gateway(&stage.provider, &stage.clock, "", Some(elsewhere));
+        let (mut hers, mut his) = (stage.logged_in(), stage.logged_in());
+        assert_eq!((hers.visit("/").status, his.visit("/").status), (200, 200));
+        // The gateway's clock stands still: what is believed for `ttl` is believed for ever.
+        let since = Instant::now();
+        assert_eq!(hers.at(other.address).visit("/oauth2/sign_out").status, 303);
+        while hers.visit("/").status != 302 {
+            assert!(since.elapsed() < SOON, "still believed after {:?}", since.elapsed());
+        }
+        assert_eq!(his.visit("/").status, 200);
+    }
+}
+
+/// Longer than the second that is promised, as machines are that run other tests; and shorter than `ttl`, after which the store is asked.
+const SOON: Duration = Duration::from_secs(5);

@@ -75,7 +75,7 @@ fn processes_that_share_a_database_share_sessions_and_renew_them_once() {
     });
     assert!(statuses.iter().all(|status| *status == 200), "{statuses:?}");
     assert_eq!(stage.provider.state().asked["refresh_token"], 1);
-    // Ended here, it is over here at once, and there as soon as what was believed has to be looked up.
+    // Ended here, it is over here at once, and there when it is heard, or what was believed has to be looked up.
     let mut stolen = browser.at(other.address);
     assert_eq!(stolen.visit("/").status, 200);
     browser.clone().visit("/oauth2/sign_out");

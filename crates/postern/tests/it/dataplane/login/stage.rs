@@ -11,6 +11,7 @@ use postern::sessions::{self, Sessions};
 
 use super::provider::{Browser, Played};
 use crate::dataplane::harness::{CONTROL, Fixture, Setup, Upstream, now};
+use crate::support::database_of_its_own;
 
 pub(super) const KEY: &str = "sPf6+jr9AWqgv7caKskT3PFDwsi8v5jOk96uPwMQOHQ=";
 pub(super) const OTHER_KEY: &str = "gipyI5XLtt5oaj7WjZmOAnup/CViDw/rdYUXP6vES48=";
@@ -120,6 +121,19 @@ pub(super) fn database() -> Arc<dyn SessionStore> {
     let database = postern::config::Database::of_file(&dir.join("sessions.db"));
     let store = CONTROL.block_on(sessions::open(&database)).unwrap();
     Arc::new(Sessions::new(store, CONTROL.handle().clone()))
+}
+
+/// Sessions of two processes that share a database: a file, and one on a server.
+pub(super) fn shared(kind: &str) -> [[Arc<dyn SessionStore>; 2]; 2] {
+    let file = postern::config::Database::of_file(&tempfile::tempdir().unwrap().keep().join("sessions.db"));
+    let mut server = file.clone();
+    (server.url, server.file) = (database_of_its_own(kind).0, None);
+    [file, server].map(|database| {
+        [(); 2].map(|()| {
+            let store = CONTROL.block_on(sessions::open(&database)).unwrap();
+            Arc::new(Sessions::new(store, CONTROL.handle().clone())) as Arc<dyn SessionStore>
+        })
+    })
 }
 
 /// For what has to hold wherever sessions are kept.
