@@ -1,16 +1,24 @@
 //! Asking an authority whether something was taken back, when what is known here does not say.
 //!
-//! Owns: the questions that wait, and putting them together. Does not own: how the authority is reached ([`Confirm`]).
+//! Owns: the questions that wait, and putting them together; that nobody waits for an authority that is silent. Does not own: how the
+//! authority is reached ([`Confirm`]), when it is silent ([`Silence`]).
 //!
 //! That is how a node goes on while it has no lease, or has no room for all that is denied: each credential is asked about. One
 //! question is under way at a time; whatever comes meanwhile goes with the next one. So the load on an authority does not
 //! grow with that on the node, and nobody waits for longer than two answers take.
+//!
+//! Where nothing was answered for half a lease an empty question is asked now and then: it may take the only way that is open. It goes on
+//! while the authority is silent, as the one question that may take its time; nobody else's is asked then.
 
+use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 
 use crate::denials::Denial;
+use crate::silence::{Hearing, Silence};
 use crate::words::{Head, Tag};
 
 /// Credentials that are asked about in one question: with all that can take them back some 200 KB, over HTTP.
@@ -19,6 +27,10 @@ const TOGETHER: usize = 1000;
 const WAITING: usize = 4096;
 /// Whoever has no answer by then gets none.
 pub const PATIENCE: Duration = Duration::from_secs(2);
+/// An empty question may take longer: nobody waits for it.
+const LONG: Duration = Duration::from_secs(5);
+/// Between two of them.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// How an authority is asked.
 pub trait Confirm: Send + Sync + 'static {
@@ -44,13 +56,26 @@ struct Question {
 
 /// Where questions are handed in. Clones are one.
 #[derive(Debug, Clone)]
-pub struct Desk(mpsc::Sender<Question>);
+pub struct Desk {
+    questions: mpsc::Sender<Question>,
+    silence: Arc<Silence>,
+}
 
 impl Desk {
-    /// A desk, and what has to run for it to answer.
-    pub fn new(authority: impl Confirm) -> (Self, impl Future<Output = ()> + Send) {
+    /// A desk, and what has to run for it to answer. `silence` is where it is noted whether the authority answers.
+    pub fn new(authority: impl Confirm, silence: Arc<Silence>) -> (Self, impl Future<Output = ()> + Send) {
         let (questions, waiting) = mpsc::channel(WAITING);
-        (Self(questions), attend(authority, waiting))
+        (Self { questions, silence: silence.clone() }, attend(authority, waiting, silence))
+    }
+
+    /// Whether the authority answers nothing, so that whoever asks is told so at once.
+    pub fn is_silent(&self) -> bool {
+        self.silence.is_silent()
+    }
+
+    /// Waits until it answers nothing; at once if it does not.
+    pub async fn silent(&self) {
+        self.silence.until(Hearing::Silent).await;
     }
 
     /// Whether a credential is denied that carries these tags and was issued then, in milliseconds since 1970. `None`: nobody
@@ -61,22 +86,39 @@ impl Desk {
         // Room is waited for like the answer: when a lease is lost everything that is open asks at once, and nobody is to be turned away
         // who can be answered in time.
         let told = async {
-            self.0.send(question).await.ok()?;
+            self.questions.send(question).await.ok()?;
             answered.await.ok()
         };
-        tokio::time::timeout(PATIENCE, told).await.ok()?
+        tokio::select! {
+            biased;
+            () = self.silent() => None,
+            told = timeout(PATIENCE, told) => told.ok()?,
+        }
     }
 }
 
-async fn attend(authority: impl Confirm, mut waiting: mpsc::Receiver<Question>) {
+async fn attend(authority: impl Confirm, mut waiting: mpsc::Receiver<Question>, silence: Arc<Silence>) {
     let mut questions = Vec::with_capacity(TOGETHER);
-    while waiting.recv_many(&mut questions, TOGETHER).await > 0 {
+    loop {
+        tokio::select! {
+            biased;
+            taken = waiting.recv_many(&mut questions, TOGETHER) => if taken == 0 { return },
+            // Dropped where somebody asks, whose answer shows as much.
+            never = knock(&authority, &silence) => match never {},
+        }
         // Who asked first may have gone meanwhile.
         questions.retain(|question| !question.answer.is_closed());
         let mut tags: Vec<Tag> = questions.iter().flat_map(|question| &question.tags).copied().collect();
         tags.sort_unstable();
         tags.dedup();
-        let denied = tokio::time::timeout(PATIENCE, authority.denied(tags)).await.ok().flatten();
+        let denied = tokio::select! {
+            biased;
+            () = silence.until(Hearing::Silent) => None,
+            answered = timeout(PATIENCE, authority.denied(tags)) => answered.ok().flatten(),
+        };
+        if denied.is_some() {
+            silence.heard();
+        }
         for question in questions.drain(..) {
             let Some((as_of, denied)) = &denied else { continue };
             let concerns = |(tag, denial): &&(Tag, Denial)| {
@@ -89,12 +131,24 @@ async fn attend(authority: impl Confirm, mut waiting: mpsc::Receiver<Question>) 
     }
 }
 
+/// Asks nothing in particular, as long as nothing is answered.
+async fn knock(authority: &impl Confirm, silence: &Silence) -> Infallible {
+    loop {
+        silence.until(Hearing::Doubtful).await;
+        if matches!(timeout(LONG, authority.denied(Vec::new())).await, Ok(Some(_))) {
+            silence.heard();
+        } else {
+            sleep(AGAIN).await;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::time::Boot;
     use crate::words::Epoch;
 
     const HEAD: Head = Head { epoch: Epoch([1; 16]), seq: 7 };
@@ -120,10 +174,19 @@ mod tests {
 
     fn desk(takes: Duration) -> (Desk, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
-        let (desk, attended) = Desk::new(Slow { asked: asked.clone(), takes });
+        let (desk, attended) = Desk::new(Slow { asked: asked.clone(), takes }, Arc::default());
         tokio::spawn(attended);
         (desk, asked)
     }
+
+    /// Has everything be unanswered for so long.
+    fn unanswered(silence: &Silence, time: Duration) {
+        silence.heard();
+        silence.asked(Boot(0));
+        silence.look(Boot(0).plus(time), time, LEASE);
+    }
+
+    const LEASE: Duration = Duration::from_secs(5);
 
     #[tokio::test(start_paused = true)]
     async fn each_hears_of_its_own_and_all_are_asked_about_together() {
@@ -164,5 +227,41 @@ mod tests {
         let began = tokio::time::Instant::now();
         assert_eq!(desk.ask(&[tag(1)], 0).await, None);
         assert_eq!(began.elapsed(), PATIENCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_who_is_silent() {
+        let (desk, asked) = desk(Duration::from_mins(1));
+        let waits = tokio::spawn({
+            let desk = desk.clone();
+            async move { desk.ask(&[tag(1)], 0).await }
+        });
+        sleep(Duration::from_millis(500)).await;
+        unanswered(&desk.silence, LEASE);
+        let began = tokio::time::Instant::now();
+        assert_eq!(waits.await.expect("no panic"), None);
+        for _ in 0..1000 {
+            assert_eq!(desk.ask(&[tag(1)], 0).await, None);
+        }
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        let before = asked.load(Ordering::Relaxed);
+        sleep(Duration::from_mins(1)).await;
+        // One empty question at a time, and a pause after it.
+        let most = 60 / (LONG + AGAIN).as_secs() + 1;
+        let empty = asked.load(Ordering::Relaxed) - before;
+        assert!(empty > 1 && empty as u64 <= most, "{empty} questions");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn any_answer_ends_the_silence() {
+        for time in [LEASE / 2, LEASE] {
+            let (desk, asked) = desk(Duration::from_millis(100));
+            unanswered(&desk.silence, time);
+            assert_eq!(asked.load(Ordering::Relaxed), 0);
+            sleep(Duration::from_millis(200)).await;
+            assert_eq!(asked.load(Ordering::Relaxed), 1, "asked although nobody asks");
+            assert_eq!(desk.silence.hearing(), Hearing::Answers);
+            assert!(desk.ask(&[tag(2)], 0).await.is_some());
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Follows the log of one authority, on behalf of the caches of a node.
 //!
-//! Owns: what of the log is applied, the questions that renew the lease, holes, flushes. Does not own: sockets, timers, randomness
+//! Owns: what of the log is applied, the questions that renew the lease and when they are repeated, holes, flushes. Does not own: sockets, timers, randomness
 //! and the clock, which whoever drives it brings along; what caches see of it is the [`View`].
 //!
 //! It is driven by [`Consumer::message`] for whatever comes, and [`Consumer::tick`] no later than [`Consumer::wakes_at`] says. Both
@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mutation::{self, Mutation};
+use crate::silence::Hearing;
 use crate::time::Boot;
 use crate::view::View;
 use crate::wire::Body;
@@ -38,8 +39,10 @@ const LOAD_AGAIN: Duration = Duration::from_secs(1);
 const LOADING: Duration = Duration::from_mins(2);
 /// Between two looks at whether there is room for it again.
 const ROOM_AGAIN: Duration = Duration::from_mins(1);
-/// Between two probes that something other than time gives rise to.
+/// Between two probes that something other than time gives rise to, and between those to an authority that is silent.
 const HURRY: Duration = Duration::from_millis(100);
+/// Between two probes of which the first has no answer: a hundredth of the lease, within these.
+const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(50));
 
 /// How a consumer goes about it.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +106,30 @@ struct Probe {
     contiguous: u64,
 }
 
+/// How long answers take (RFC 6298 section 2): whoever asks again before that asks in vain.
+#[derive(Debug, Default)]
+struct RoundTrip {
+    /// The smoothed time and its variation; `None` before the first.
+    known: Option<(Duration, Duration)>,
+}
+
+impl RoundTrip {
+    /// Before anything is known.
+    const UNKNOWN: Duration = Duration::from_millis(100);
+
+    fn took(&mut self, time: Duration) {
+        self.known = Some(match self.known {
+            None => (time, time / 2),
+            Some((smooth, varies)) => ((smooth * 7 + time) / 8, (varies * 3 + smooth.abs_diff(time)) / 4),
+        });
+    }
+
+    /// What hardly any answer takes longer than.
+    fn patience(&self) -> Duration {
+        self.known.map_or(Self::UNKNOWN, |(smooth, varies)| smooth + 4 * varies)
+    }
+}
+
 /// The machine.
 #[derive(Debug)]
 pub struct Consumer {
@@ -122,7 +149,10 @@ pub struct Consumer {
     generation: u64,
     probes: VecDeque<Probe>,
     probe_at: Boot,
+    /// When one is to be sent in any case, whatever is answered to those before.
+    hurry_at: Option<Boot>,
     probed: Option<Boot>,
+    round_trip: RoundTrip,
     /// Since when something is missing.
     gap: Option<Boot>,
     asked: Option<(Nonce, Boot)>,
@@ -156,7 +186,9 @@ impl Consumer {
             flushing: true,
             probes: VecDeque::new(),
             probe_at: Boot(0),
+            hurry_at: None,
             probed: None,
+            round_trip: RoundTrip::default(),
             gap: None,
             asked: None,
             load_at: Boot(0),
@@ -184,11 +216,16 @@ impl Consumer {
         let ask = self.gap.and(self.asked).map(|(_, at)| at.plus(ASK_AGAIN));
         let tell = (self.told.0 != self.contiguous && !self.flushing).then(|| self.told.1.plus(APPLIED));
         let load = (self.view.denials().is_some() && !self.flushing).then_some(self.load_at);
-        [Some(self.probe_at), gap, ask, tell, load].into_iter().flatten().min().unwrap_or(self.probe_at)
+        [Some(self.probe_at), self.hurry_at, gap, ask, tell, load]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(self.probe_at)
     }
 
     /// Does what is due.
     pub fn tick(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
+        self.view.silence().look(now, self.settings.period, self.settings.lease);
         if self.generation != self.view.generation() {
             self.flush(Cause::Epoch, now, actions);
         } else if self.gap.is_some_and(|since| now >= since.plus(self.settings.patience)) {
@@ -197,9 +234,7 @@ impl Consumer {
         if self.gap.is_some() {
             self.ask(now, nonce, actions);
         }
-        if now >= self.probe_at {
-            self.probe(now, nonce(), actions);
-        }
+        self.probe_when_due(now, nonce, actions);
         self.load_when_due(now, actions);
         self.tell(now, actions);
     }
@@ -243,9 +278,7 @@ impl Consumer {
         if self.gap.is_some() {
             self.ask(now, nonce, actions);
         }
-        if now >= self.probe_at {
-            self.probe(now, nonce(), actions);
-        }
+        self.probe_when_due(now, nonce, actions);
         self.tell(now, actions);
     }
 
@@ -272,6 +305,10 @@ impl Consumer {
     fn echo(&mut self, now: Boot, nonce: Nonce, head: Head, actions: &mut Vec<Action>) {
         let Some(at) = self.probes.iter().position(|probe| probe.nonce == nonce) else { return };
         let Some(probe) = self.probes.remove(at) else { return };
+        if self.view.silence().hearing() == Hearing::Answers {
+            self.round_trip.took(now.since(probe.at).min(self.settings.period));
+        }
+        self.view.silence().heard();
         if probe.generation != self.view.generation() {
             // Asked before a flush: it says nothing of what was missed since.
             return;
@@ -306,6 +343,9 @@ impl Consumer {
         self.pay();
         if self.contiguous < head.seq {
             self.gap.get_or_insert(now);
+        }
+        if let Some(probed) = self.probed {
+            self.probe_at = probed.plus(self.settings.period);
         }
     }
 
@@ -374,8 +414,29 @@ impl Consumer {
 
     /// Has a probe sent soon, but not one for each of many reasons.
     fn hurry(&mut self, now: Boot) {
-        let earliest = self.probed.map_or(now, |probed| probed.plus(HURRY));
-        self.probe_at = self.probe_at.min(earliest.max(now));
+        let earliest = self.probed.map_or(now, |probed| probed.plus(HURRY)).max(now);
+        self.hurry_at = Some(self.hurry_at.map_or(earliest, |at| at.min(earliest)));
+    }
+
+    fn probe_when_due(&mut self, now: Boot, nonce: &mut dyn FnMut() -> Nonce, actions: &mut Vec<Action>) {
+        if now >= self.probe_at || self.hurry_at.is_some_and(|at| now >= at) {
+            self.probe(now, nonce(), actions);
+        }
+    }
+
+    /// How long after a probe the next one goes, if that one has no answer: the sooner, the less is left of the lease. Messages may be
+    /// lost, and most of those may be that are sent.
+    fn retry(&self, now: Boot) -> Duration {
+        let Settings { lease, period, .. } = self.settings;
+        if mutation::is(Mutation::NoRetry) {
+            return period;
+        }
+        if self.view.silence().is_silent() {
+            return HURRY.min(period);
+        }
+        let least = (lease / 100).clamp(RETRY.0, RETRY.1);
+        let left = self.view.lease().since(now);
+        (left / 100).max(least).max(self.round_trip.patience()).min(period)
     }
 
     fn probe(&mut self, now: Boot, nonce: Nonce, actions: &mut Vec<Action>) {
@@ -385,7 +446,8 @@ impl Consumer {
         }
         let generation = self.view.generation();
         self.probes.push_back(Probe { nonce, at: now, generation, contiguous: self.contiguous });
-        (self.probe_at, self.probed) = (now.plus(self.settings.period), Some(now));
+        self.view.silence().asked(now);
+        (self.probe_at, self.hurry_at, self.probed) = (now.plus(self.retry(now)), None, Some(now));
         let Settings { lease, .. } = self.settings;
         let (called, applied) = (self.called.clone(), self.applied());
         actions.push(Action::Send(Body::Probe { consumer: self.id, called, lease, nonce, applied }));

@@ -39,6 +39,12 @@ pub(crate) enum Mutation {
     Unlisted,
     /// An entry as new as the tombstone is refused.
     VersionCompare,
+    /// A probe that has no answer is not repeated before the next is due.
+    NoRetry,
+    /// Who is silent stays so, whatever is answered.
+    EndlessSilence,
+    /// Who has not answered for a tenth of a lease is taken for silent.
+    HastySilence,
 }
 
 #[cfg(test)]

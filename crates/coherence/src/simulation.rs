@@ -45,6 +45,8 @@ enum Broken {
     Refused,
     /// Not believed again although all is well.
     Stuck,
+    /// Taken for silent although it was heard of within a lease.
+    Hasty,
 }
 
 /// Numbers that look random: `SplitMix64`.
@@ -588,6 +590,7 @@ impl World {
         let now = self.caches[at].now(self.tick);
         let token = self.tokens[&flight.token];
         let view = self.caches[at].machine.view().clone();
+        view.silence().heard();
         if !good {
             view.denied(as_of, token.tags()[0]);
             if !mutation::is(Mutation::DenialNotApplied) {
@@ -669,6 +672,9 @@ impl World {
                 Verdict::Ask => {}
             }
         }
+        if view.silence().is_silent() {
+            return false;
+        }
         let cache = &mut self.caches[at];
         let joins = cache.flights.values().any(|f| f.token == number && view.may_join(&f.ticket, now));
         if !joins && cache.flights.len() < 30 {
@@ -744,6 +750,10 @@ impl World {
             let now = self.caches[at].now(self.tick);
             if now >= self.caches[at].machine.wakes_at() {
                 self.consumer(at, |machine, now, nonce, actions| machine.tick(now, nonce, actions));
+            }
+            let view = self.caches[at].machine.view();
+            if view.silence().is_silent() && now < view.lease() {
+                self.broken.push((Broken::Hasty, self.tick, 0));
             }
             for _ in 0..2 {
                 let number = self.random.between(self.issued.saturating_sub(LATEST), self.issued - 1);
@@ -871,6 +881,8 @@ fn every_line_of_the_protocol_is_needed() {
         M::OldCopy,
         M::VersionCompare,
         M::Unlisted,
+        M::EndlessSilence,
+        M::HastySilence,
     ];
     let unnoticed: Vec<_> = all.into_iter().filter(|m| first_broken(0..1_000, Some(*m)).is_none()).collect();
     assert_eq!(unnoticed, [], "the simulation does not notice these faults");

@@ -1,6 +1,6 @@
 //! What caches ask before they believe an entry.
 //!
-//! Owns: the lease, the generation, the floor and the tombstones of one authority, as seen by every thread of a node. Does
+//! Owns: the lease, the generation, the floor and the tombstones of one authority, and whether it answers at all, as seen by every thread of a node. Does
 //! not own: when any of it changes (that is the [consumer](crate::consumer)'s), nor the entries.
 //!
 //! A cache uses it at three places:
@@ -17,6 +17,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::denials::{Denial, Denials};
 use crate::mutation::{self, Mutation};
+use crate::silence::Silence;
 use crate::time::Boot;
 use crate::words::{Epoch, Event, OwnBytes, Tag};
 
@@ -60,6 +62,7 @@ pub struct View {
     limit: usize,
     /// What is denied of credentials that are verified here, if any are.
     denials: Option<Denials>,
+    silence: Arc<Silence>,
 }
 
 #[derive(Debug, Default)]
@@ -146,6 +149,7 @@ impl View {
             order: Mutex::default(),
             limit,
             denials: None,
+            silence: Arc::default(),
         }
     }
 
@@ -159,6 +163,11 @@ impl View {
     /// What is denied, if credentials are verified here.
     pub fn denials(&self) -> Option<&Denials> {
         self.denials.as_ref()
+    }
+
+    /// Whether the authority answers at all.
+    pub fn silence(&self) -> &Arc<Silence> {
+        &self.silence
     }
 
     /// Until when entries may be believed.
@@ -205,6 +214,11 @@ impl View {
     pub fn may_join(&self, ticket: &Ticket, now: Boot) -> bool {
         let young = now.since(ticket.began) < MAX_FLIGHT || mutation::is(Mutation::OldFlight);
         young && ticket.generation == self.generation()
+    }
+
+    /// Whether a flush is under way: no answer may be kept, whatever it knows.
+    pub fn is_shut(&self) -> bool {
+        self.floor.load(Ordering::Acquire) == SHUT
     }
 
     /// With the answer: `as_of` is the last event of `epoch` that it knew of, and `tags` all that can revoke it.
@@ -296,7 +310,7 @@ impl View {
         if order.elsewhere.len() > HISTORIES {
             order.elsewhere.pop_front();
         }
-        if self.floor.load(Ordering::Acquire) != SHUT {
+        if !self.is_shut() {
             self.shut();
         }
     }

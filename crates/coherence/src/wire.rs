@@ -97,7 +97,7 @@ pub enum Body {
 }
 
 /// Whether this calls itself a [`Body::Probe`]. Nobody has vouched for it yet.
-pub(crate) fn is_probe(bytes: &[u8]) -> bool {
+pub fn is_probe(bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&PROBE)
 }
 

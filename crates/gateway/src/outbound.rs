@@ -192,6 +192,8 @@ impl Outbound {
         tcp.set_connect_timeout(Some(server.timeout));
         // A watch may be silent for long; HTTP/2 has pings of its own.
         tcp.set_keepalive(Some(Duration::from_secs(20)));
+        // What was sent and never taken shows that the connection is dead: the next question would wait on it as well, for minutes.
+        tcp.set_tcp_user_timeout(Some(server.timeout));
         let client = Client::builder(TokioExecutor::new())
             .timer(TokioTimer::new())
             .pool_timer(TokioTimer::new())

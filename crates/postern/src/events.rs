@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::Failure;
 use crate::config::{Database, SecurityEvents};
-use crate::following::{Following, Source, Ways, beside, together};
+use crate::following::{Following, Source, Ways, beside, together, view};
 
 /// What the log is called among those that are followed.
 const NAME: &str = "security-events";
@@ -63,6 +63,7 @@ impl Told {
             lease: ways.lease,
             facts: store.clone(),
             called: ways.called.clone(),
+            view: view(),
         };
         let mut following = Following::start(source, on)?;
         following.answer(&store, on);

@@ -106,6 +106,10 @@ enum Silent {
     Unsigned(String),
     #[error("there are no keys to check its signed answers with; see their source and the log")]
     NoKeys,
+    #[error(
+        "its issuer answers nothing any more, and has to say first that the token was not revoked; see whether it can be reached"
+    )]
+    Issuer,
 }
 
 impl Authority {
@@ -185,7 +189,15 @@ impl Authority {
     /// Asks about a token; it is `asked` now, and `now` reads the clock. `None`: nobody knows; that was logged.
     pub(super) async fn ask(&self, token: &[u8], asked: Now, now: &impl Fn() -> Now) -> Option<Said> {
         let began = Instant::now();
-        let verdict = self.try_ask(token, asked, now).await;
+        let verdict = match &self.followed {
+            None => self.try_ask(token, asked, now).await,
+            // Whatever was said of a token, nobody would be let in by it.
+            Some(followed) => tokio::select! {
+                biased;
+                () = followed.desk.silent() => Err(Silent::Issuer),
+                verdict = self.try_ask(token, asked, now) => verdict,
+            },
+        };
         let counts = &self.counts;
         counts.nanos.fetch_add(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX), Relaxed);
         match &verdict {

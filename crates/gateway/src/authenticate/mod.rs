@@ -397,6 +397,10 @@ impl Authenticator {
                 Obstacle::Unheard(unheard) => return self.confirm(*unheard, now).await,
                 Obstacle::Keys { issuer, seen, why } => (&self.issuers[issuer], seen, why),
             };
+            if issuer.followed.as_ref().is_some_and(|followed| followed.desk.is_silent()) {
+                // Its keys may lie elsewhere; whether it has revoked the token it would have to say itself.
+                return Err(Rejection::Silent { authority: issuer.name.clone() });
+            }
             let retry_after = match issuer.keys.renew(seen, now()).await {
                 Renewal::Newer => {
                     refused = why;
@@ -479,7 +483,7 @@ impl Authenticator {
         now: &impl Fn() -> Now,
     ) -> Result<(Arc<Verified>, Lifetime), Rejection> {
         let Unheard { issuer, facts, until, revocable } = unheard;
-        let hold = match revocable.ask().await {
+        let hold = match revocable.told().await {
             Told::Good(hold) => hold,
             Told::Denied => return Err(Rejection::Invalid(TokenError::Revoked)),
             Told::Silent => {

@@ -157,10 +157,18 @@ impl Revocable {
 
     /// What is known of it, or else what the issuer says.
     pub(crate) async fn told(&self) -> Told {
-        match self.known() {
-            Known::Good(hold) => Told::Good(Some(hold)),
-            Known::Denied => Told::Denied,
-            Known::Nothing => self.ask().await,
+        let known = || match self.known() {
+            Known::Good(hold) => Some(Told::Good(Some(hold))),
+            Known::Denied => Some(Told::Denied),
+            Known::Nothing => None,
+        };
+        if let Some(told) = known() {
+            return told;
+        }
+        match self.ask().await {
+            // It may have been heard of meanwhile, by another way.
+            Told::Silent => known().unwrap_or(Told::Silent),
+            told => told,
         }
     }
 

@@ -71,9 +71,9 @@ impl Issuer {
 
     fn with_key(key: u8) -> Self {
         let asked = Asked(Arc::new(Mutex::new(Says::Unreachable)), Arc::default());
-        let (desk, attended) = Desk::new(asked.clone());
-        tokio::spawn(attended);
         let view = Arc::new(View::new(100).with_denials(100));
+        let (desk, attended) = Desk::new(asked.clone(), view.silence().clone());
+        tokio::spawn(attended);
         let name = Name::new("issuer").unwrap();
         let settings = Settings { lease: LEASE, ..Settings::default() };
         let consumer = Consumer::new((ConsumerId([1; 16]), name.clone()), settings, view.clone());
@@ -266,4 +266,38 @@ fn an_issuer_whose_clock_is_ahead_makes_what_is_older_than_it_says() {
     assert_eq!(ahead.corrected(at(1002), now), at(942));
     assert_eq!(ahead.corrected(at(1002), at(1100)), at(942), "also when its time has come");
     assert_eq!(ahead.corrected(at(900), now), at(840), "and all the others");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_comes_back_while_a_question_waits_is_as_good_as_its_answer() {
+    let mut issuer = Issuer::heard(EPOCH, 3).await;
+    tokio::time::advance(LEASE).await;
+    issuer.says(Says::Nothing);
+    let token = issuer.token("a");
+    let waits = tokio::spawn(async move { matches!(token.told().await, Told::Good(Some(_))) });
+    while issuer.asked() == 0 {
+        tokio::task::yield_now().await;
+    }
+    issuer.echo(EPOCH, 3).await;
+    assert!(waits.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_an_issuer_that_answers_nothing() {
+    let mut issuer = Issuer::heard(EPOCH, 3).await;
+    issuer.says(Says::Nothing);
+    let began = tokio::time::Instant::now();
+    while !issuer.followed.desk.is_silent() {
+        assert!(began.elapsed() < 2 * LEASE);
+        tokio::time::advance(Duration::from_millis(100)).await;
+        issuer.drive(|consumer, now, nonce| consumer.tick(now, nonce, &mut Vec::new()));
+    }
+    assert!(began.elapsed() >= LEASE && issuer.followed.clock.now() >= issuer.followed.view.lease());
+    let (silent, asked) = (tokio::time::Instant::now(), issuer.asked());
+    for _ in 0..100 {
+        assert!(matches!(issuer.token("a").told().await, Told::Silent));
+    }
+    assert_eq!((silent.elapsed(), issuer.asked()), (Duration::ZERO, asked));
+    issuer.echo(EPOCH, 3).await;
+    assert!(matches!(issuer.token("a").told().await, Told::Good(_)));
 }

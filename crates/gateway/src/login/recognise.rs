@@ -217,6 +217,10 @@ impl Login {
                 return Err(Rejected::Over);
             }
             let provider = self.provider_of(session).ok_or(Rejected::Over)?;
+            if self.followed_of(provider).is_some_and(|followed| followed.desk.is_silent()) {
+                // Whatever is found, nobody could say whether it was taken back.
+                return Err(Rejected::Silent);
+            }
             let outdated = self.is_outdated(session).await?;
             if !outdated && !session.is_due(now()) {
                 let until = Timestamp::from_millis(session.fresh);

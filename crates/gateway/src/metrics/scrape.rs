@@ -431,6 +431,11 @@ fn follows(e: &mut Encoder, sources: &Sources) {
         "For how long what is known of an issuer's revocations may be believed; 0: each token is asked about.",
         |follow| follow.lease.map_or(0.0, |left| left.as_secs_f64()),
     );
+    gauge(
+        "postern_coherence_silent",
+        "Whether an issuer has answered nothing for a lease: all that would have to be asked about is refused at once.",
+        |follow| f64::from(u8::from(follow.unanswered)),
+    );
     gauge("postern_coherence_up", "Whether the way for an issuer's messages is up.", |follow| {
         f64::from(u8::from(follow.up))
     });

@@ -55,6 +55,8 @@ pub struct FollowSample {
     pub issuer: Box<str>,
     /// For how long what is known may be believed; `None`: not any more.
     pub lease: Option<Duration>,
+    /// Whether nothing was answered for a lease, so that nobody is asked about any more.
+    pub unanswered: bool,
     /// Whether the way for messages is up, as far as anybody knows.
     pub up: bool,
     /// Number of the last event that is applied with all before it.

@@ -94,7 +94,8 @@ impl Copies for Facts {
 impl Confirm for Facts {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
         let mut state = self.0.lock();
-        state.asked += 1;
+        // An empty question is nobody's.
+        state.asked += usize::from(!tags.is_empty());
         let denied = state.denied().into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
         (!state.silent).then(|| (state.head(), denied))
     }
@@ -134,7 +135,7 @@ impl Town {
             drawn += 1;
             Nonce(drawn.to_le_bytes())
         };
-        let (desk, attended) = Desk::new(facts.clone());
+        let (desk, attended) = Desk::new(facts.clone(), view.silence().clone());
         tokio::spawn(attended);
         tokio::spawn(Answers::new(end.clone(), facts.clone()).run(appended));
         tokio::spawn(drive::follow(end.clone(), consumer, facts.clone(), nonce, |_| {}));

@@ -79,6 +79,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
     let follow = FollowSample {
         issuer: "https://id.example".into(),
         lease: Some(Duration::from_millis(4_500)),
+        unanswered: true,
         up: true,
         contiguous: 12,
         lag: 1,
@@ -110,6 +111,7 @@ fn what_is_known_of_an_issuer_that_is_followed_has_the_names_that_are_promised()
         };
         for (name, value) in [
             ("lease_seconds", 4.5),
+            ("silent", 1.0),
             ("up", 1.0),
             ("sequence", 12.0),
             ("lag_events", 1.0),

@@ -3,13 +3,19 @@
 //! Owns: questions, each of which is a request whose answer carries the messages that answer it; and an event stream
 //! (`GET …/coherence/events`), over which the provider tells at once what it takes back. The stream may break, and may be none: then
 //! what was taken back is heard with the next question, half a second later. Does not own: the exchanges ([`Remote`]).
+//!
+//! A question is never kept from being sent by those before it that hang: where there is no place for it, one of those is given up. The
+//! first of them is not, unless the provider is silent: it may only be slow. While it is silent one question is under way at a time, each until
+//! the next comes, a tenth of a second later, over another connection: what swallowed the ones before may be gone.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use coherence::silence::Silence;
 use coherence::transport::{QUEUE, State, Subscription, Topic, Transport};
 use coherence::wire;
 use gateway::outbound::Streamed;
@@ -17,7 +23,7 @@ use http::{Method, StatusCode};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
@@ -26,6 +32,8 @@ use super::remote::Remote;
 
 /// Questions that are under way at once.
 const UNDER_WAY: usize = 8;
+/// The same, to a provider that is silent.
+const TO_SILENT: usize = 1;
 /// How often the event stream says something, though there be nothing to say.
 pub const STIR: Duration = Duration::from_secs(2);
 /// A stream over which nothing comes for so long is given up.
@@ -57,12 +65,13 @@ pub struct Asked {
 type Subscribers = Mutex<Vec<mpsc::Sender<Bytes>>>;
 
 impl Asked {
-    /// To this provider; what it takes runs on this runtime, and ends with it.
-    pub fn new(remote: Remote, on: &Handle) -> Self {
+    /// To this provider, which may be silent; what it takes runs on this runtime, and ends with it.
+    pub fn new(remote: Remote, silence: Arc<Silence>, on: &Handle) -> Self {
         let (questions, waiting) = mpsc::channel(QUEUE);
         let (tell, state) = watch::channel(State::Starting);
         let subscribers = Arc::<Subscribers>::default();
-        on.spawn(asking(remote.clone(), waiting, subscribers.clone(), tell));
+        let asking = Asking { remote: remote.clone(), silence, subscribers: subscribers.clone(), tell };
+        on.spawn(asking.run(waiting));
         let listening = on.spawn(listening(remote, subscribers.clone())).abort_handle();
         Self { questions, subscribers, state, listening }
     }
@@ -74,28 +83,64 @@ impl Drop for Asked {
     }
 }
 
-async fn asking(
+/// What carries the questions.
+struct Asking {
     remote: Remote,
-    mut waiting: mpsc::Receiver<(Topic, Bytes)>,
+    silence: Arc<Silence>,
     subscribers: Arc<Subscribers>,
     tell: watch::Sender<State>,
-) {
-    let places = Arc::new(Semaphore::new(UNDER_WAY));
-    while let Some((_, question)) = waiting.recv().await {
-        // Who would wait for longer asks anew anyway.
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        let (remote, subscribers, tell) = (remote.clone(), subscribers.clone(), tell.clone());
-        tokio::spawn(async move {
-            let answered = exchange(&remote, question).await;
-            drop(place);
-            match answered {
-                Ok(messages) => {
-                    said(&tell, State::Up);
-                    deliver(&subscribers, &messages);
-                }
-                Err(why) => said(&tell, State::Down(why.into())),
+}
+
+impl Asking {
+    async fn run(self, mut waiting: mpsc::Receiver<(Topic, Bytes)>) {
+        let asking = Arc::new(self);
+        let mut under_way = UnderWay::default();
+        while let Some((_, question)) = waiting.recv().await {
+            let silent = asking.silence.is_silent();
+            // Whether it answers at all is found out first.
+            if silent && !wire::is_probe(&question) {
+                continue;
             }
-        });
+            let given_up = under_way.make_room(if silent { TO_SILENT } else { UNDER_WAY });
+            if silent && given_up {
+                said(&asking.tell, State::Down(asking.remote.unanswered().into()));
+            }
+            under_way.0.push_back(tokio::spawn(asking.clone().exchange(question)).abort_handle());
+        }
+    }
+
+    async fn exchange(self: Arc<Self>, question: Bytes) {
+        match exchange(&self.remote, question).await {
+            Ok(messages) => {
+                said(&self.tell, State::Up);
+                deliver(&self.subscribers, &messages);
+            }
+            Err(why) => said(&self.tell, State::Down(why.into())),
+        }
+    }
+}
+
+/// Exchanges under way, in the order in which they began.
+#[derive(Default)]
+struct UnderWay(VecDeque<AbortHandle>);
+
+impl UnderWay {
+    /// Gives up as many as are one too many where `most` may be; whether there were any. The first one stays where another one can go.
+    fn make_room(&mut self, most: usize) -> bool {
+        self.0.retain(|exchange| !exchange.is_finished());
+        let given_up = self.0.len() >= most;
+        while self.0.len() >= most {
+            let oldest = usize::from(most > 1);
+            let Some(exchange) = self.0.remove(oldest) else { break };
+            exchange.abort();
+        }
+        given_up
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.iter().for_each(AbortHandle::abort);
     }
 }
 
@@ -229,6 +274,26 @@ mod tests {
             let read: Vec<_> = stream.chunks(length).flat_map(|piece| lines.take(piece).unwrap()).collect();
             assert_eq!(read, ["one", "two", "three"], "in pieces of {length}");
         }
+    }
+
+    #[tokio::test]
+    async fn who_hangs_makes_room_for_the_next_and_the_first_is_waited_for() {
+        let hang = || tokio::spawn(std::future::pending::<()>());
+        let mut under_way = UnderWay::default();
+        let hanging: Vec<_> = (0..20)
+            .map(|_| {
+                under_way.make_room(UNDER_WAY);
+                let hanging = hang();
+                under_way.0.push_back(hanging.abort_handle());
+                hanging
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        let left: Vec<_> = (0..20).filter(|at| !hanging[*at].is_finished()).collect();
+        assert_eq!(left, [0, 13, 14, 15, 16, 17, 18, 19]);
+        assert!(under_way.make_room(TO_SILENT), "nobody is waited for who is silent");
+        tokio::task::yield_now().await;
+        assert!(hanging.iter().all(tokio::task::JoinHandle::is_finished) && !under_way.make_room(TO_SILENT));
     }
 
     #[test]

@@ -79,6 +79,13 @@ pub struct Source<S> {
     pub facts: S,
     /// What this process is called there.
     pub called: Name,
+    /// What is known of it: nothing yet.
+    pub view: Arc<View>,
+}
+
+/// Where it is noted what is known of an issuer.
+pub fn view() -> Arc<View> {
+    Arc::new(View::new(TOMBSTONES).with_denials(DENIALS))
 }
 
 /// An issuer that is followed. What runs for it ends when this is dropped.
@@ -154,16 +161,15 @@ impl Following {
     where
         S: Copies + Confirm,
     {
-        let Source { issuer, tags, keys, transport, lease, facts, called } = source;
+        let Source { issuer, tags, keys, transport, lease, facts, called, view } = source;
         let name = name_of(&issuer);
         let clock = Arc::new(BootClock);
         let counts = Arc::<Counts>::default();
         let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
-        let view = Arc::new(View::new(TOMBSTONES).with_denials(DENIALS));
         let (id, nonce) = ((ConsumerId(random()?), called), nonces()?);
         let settings = consumer::Settings { lease, ..consumer::Settings::default() };
         let consumer = Consumer::new(id, settings, view.clone());
-        let (desk, attended) = Desk::new(facts.clone());
+        let (desk, attended) = Desk::new(facts.clone(), view.silence().clone());
         let told = Arc::<Heard>::default();
         let followed = Arc::new(Followed {
             issuer,
@@ -225,8 +231,9 @@ impl Following {
     /// As [`Following::start`].
     pub fn remote(follow: &Follow, ways: &Ways, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
-        let remote = Remote::new(follow, on);
-        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(Asked::new(remote.clone(), on))];
+        let (remote, view) = (Remote::new(follow, on), view());
+        let asked = Asked::new(remote.clone(), view.silence().clone(), on);
+        let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
         let source = Source {
             issuer: follow.issuer.clone(),
@@ -236,6 +243,7 @@ impl Following {
             lease: ways.lease,
             facts: remote,
             called: ways.called.clone(),
+            view,
         };
         Self::start(source, on)
     }
@@ -289,7 +297,7 @@ impl Following {
     pub fn notes(&self) -> Vec<String> {
         let issuer = &self.followed.issuer;
         let mut notes: Vec<String> =
-            heard(issuer, self.lease_left(), self.followed.lease, &self.end.transport.state().borrow())
+            heard(issuer, self.lease_known(), self.followed.lease, &self.end.transport.state().borrow())
                 .into_iter()
                 .collect();
         if self.followed.view.denials().is_some_and(Denials::is_full) {
@@ -298,6 +306,18 @@ impl Following {
             ));
         }
         notes
+    }
+
+    fn is_silent(&self) -> bool {
+        self.followed.desk.is_silent()
+    }
+
+    fn lease_known(&self) -> Lease {
+        match self.lease_left() {
+            Some(left) => Lease::Left(left),
+            None if self.is_silent() => Lease::Silent,
+            None => Lease::Over,
+        }
     }
 
     fn lease_left(&self) -> Option<Duration> {
@@ -337,6 +357,7 @@ impl Following {
         FollowSample {
             issuer: self.followed.issuer.clone(),
             lease: self.lease_left(),
+            unanswered: self.is_silent(),
             up: *self.end.transport.state().borrow() == State::Up,
             contiguous: view.contiguous(),
             lag: view.lag(),
@@ -358,23 +379,36 @@ impl Following {
     }
 }
 
-/// How an issuer is heard, where that is not as it should be. `left` of its `lease`: it is renewed twice a second while the issuer
+/// What is left of the lease of an issuer.
+#[derive(Debug, Clone, Copy)]
+enum Lease {
+    Left(Duration),
+    /// Nothing; the issuer is asked about each token.
+    Over,
+    /// Nothing, and the issuer answers no questions either.
+    Silent,
+}
+
+/// How an issuer is heard, where that is not as it should be. `known` of its `lease`: it is renewed twice a second while the issuer
 /// is heard in any way.
-fn heard(issuer: &str, left: Option<Duration>, lease: Duration, way: &State) -> Option<String> {
+fn heard(issuer: &str, known: Lease, lease: Duration, way: &State) -> Option<String> {
     let way = match way {
         State::Down(why) => format!("the way for messages is down: {why}"),
         State::Starting => "the way for messages is not up yet".into(),
         State::Up => String::new(),
     };
     let and = if way.is_empty() { "" } else { "; " };
-    match left {
-        Some(left) if left < lease / 2 => Some(format!(
+    match known {
+        Lease::Left(left) if left < lease / 2 => Some(format!(
             "issuer {issuer} is silent: what is known of it is believed for {:.1} s more{and}{way}",
             left.as_secs_f64()
         )),
-        Some(_) if way.is_empty() => None,
-        Some(_) => Some(format!("issuer {issuer} is heard, though not in every way{and}{way}")),
-        None => Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}")),
+        Lease::Left(_) if way.is_empty() => None,
+        Lease::Left(_) => Some(format!("issuer {issuer} is heard, though not in every way{and}{way}")),
+        Lease::Over => Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}")),
+        Lease::Silent => Some(format!(
+            "issuer {issuer} is not heard of, and answers nothing: its tokens are answered 503 until it does{and}{way}"
+        )),
     }
 }
 
@@ -619,29 +653,33 @@ mod tests {
     #[test]
     fn what_is_told_of_an_issuer_is_true() {
         let (lease, down) = (Duration::from_secs(10), State::Down("NATS at b:1: gone".into()));
-        let seconds = Duration::from_secs_f64;
-        let told = |left: Option<f64>, way: &State| heard("https://a", left.map(seconds), lease, way);
-        assert_eq!(told(Some(9.8), &State::Up), None);
-        for (left, way, text) in [
+        let left = |seconds| Lease::Left(Duration::from_secs_f64(seconds));
+        assert_eq!(heard("https://a", left(9.8), lease, &State::Up), None);
+        for (known, way, text) in [
             // A broker is down, and the lease is renewed over HTTP all the same.
             (
-                Some(9.8),
+                left(9.8),
                 &down,
                 "issuer https://a is heard, though not in every way; the way for messages is down: NATS at b:1: gone",
             ),
             (
-                Some(3.2),
+                left(3.2),
                 &down,
                 "issuer https://a is silent: what is known of it is believed for 3.2 s more; the way for messages is down: NATS at b:1: gone",
             ),
             (
-                Some(3.2),
+                left(3.2),
                 &State::Up,
                 "issuer https://a is silent: what is known of it is believed for 3.2 s more",
             ),
-            (None, &State::Up, "issuer https://a is not heard of: it is asked about each token"),
+            (Lease::Over, &State::Up, "issuer https://a is not heard of: it is asked about each token"),
+            (
+                Lease::Silent,
+                &down,
+                "issuer https://a is not heard of, and answers nothing: its tokens are answered 503 until it does; the way for messages is down: NATS at b:1: gone",
+            ),
         ] {
-            assert_eq!(told(left, way).as_deref(), Some(text));
+            assert_eq!(heard("https://a", known, lease, way).as_deref(), Some(text));
         }
     }
 

@@ -96,6 +96,11 @@ impl Remote {
         }
     }
 
+    /// Why there is no answer to a question that was given up.
+    pub(super) fn unanswered(&self) -> String {
+        format!("{}: no answer for as long as it is believed", self.0.url)
+    }
+
     /// The stream of what is taken back, and the status of the answer. On the runtime that connections live on.
     pub(super) async fn events(&self) -> Result<(StatusCode, Streamed), String> {
         let Place { outbound, url, bearer } = &*self.0;

@@ -42,7 +42,7 @@ use zeroize::Zeroizing;
 
 use crate::cli::Failure;
 use crate::config;
-use crate::following::{Following, Source, Ways, beside, together};
+use crate::following::{Following, Source, Ways, beside, together, view};
 use outbound::Https;
 use server::Live;
 
@@ -346,6 +346,7 @@ fn follow(
         lease: ways.lease,
         facts: store.clone(),
         called: ways.called.clone(),
+        view: view(),
     };
     let mut following = Following::start(source, on)?;
     let answers = following.answer(store, on);

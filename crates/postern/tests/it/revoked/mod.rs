@@ -3,7 +3,9 @@
 mod asked;
 mod everywhere;
 mod failover;
+mod hole;
 mod sieve;
+mod silent;
 mod town;
 mod waiting;
 

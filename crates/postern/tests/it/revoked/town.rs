@@ -67,8 +67,12 @@ fn serve(mut stream: TcpStream) {
 
 /// Whoever has an opaque token is asked about at the provider.
 pub(super) fn authority(issuer: &str) -> String {
+    authority_at(&format!("http://{issuer}"), issuer)
+}
+
+fn authority_at(url: &str, issuer: &str) -> String {
     format!(
-        "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"http://{issuer}/introspect\"\n\
+        "[[authority]]\nname = \"opaque\"\nkind = \"introspection\"\nurl = \"{url}/introspect\"\n\
          prefixes = [\"ptn_at_\"]\naudiences = [\"orders\"]\nissuer = \"http://{issuer}\"\n\
          client_id = \"opaque\"\nclient_secret_file = \"app.secret\"\n"
     )
@@ -262,8 +266,9 @@ impl Town {
     /// Starts one whose wall clock is what a file says, such as `+1h`.
     pub(super) fn elsewhere_with_clock(&self, clock: &Path) -> Node {
         self.tell_the_secret();
+        let authority = authority(&self.nodes[0].provider);
         let mut elsewhere =
-            self.start_elsewhere_by("", "", |arguments| Running::start_with_clock(clock, arguments));
+            self.start_elsewhere_by(&authority, "", |arguments| Running::start_with_clock(clock, arguments));
         elsewhere.begun();
         elsewhere
     }
@@ -271,8 +276,17 @@ impl Town {
     /// Starts one that asks at this URL what is revoked.
     pub(super) fn elsewhere_by_way_of(&self, url: &str, more: &str) -> Node {
         self.tell_the_secret();
-        let follow = format!("follow_url = \"{url}\"\n");
-        let mut elsewhere = self.start_elsewhere_by(more, &follow, Running::start);
+        let follow = format!("follow_url = \"{url}\"\n{}", authority(&self.nodes[0].provider));
+        let mut elsewhere = self.start_elsewhere_by(&follow, more, Running::start);
+        elsewhere.begun();
+        elsewhere
+    }
+
+    /// Starts one that asks everything at this URL.
+    pub(super) fn elsewhere_behind(&self, url: &str) -> Node {
+        self.tell_the_secret();
+        let follow = format!("follow_url = \"{url}\"\n{}", authority_at(url, &self.nodes[0].provider));
+        let mut elsewhere = self.start_elsewhere_by(&follow, "", Running::start);
         elsewhere.begun();
         elsewhere
     }
@@ -285,10 +299,11 @@ impl Town {
     }
 
     pub(super) fn start_elsewhere(&self, more: &str) -> Node {
-        self.start_elsewhere_by(more, "", Running::start)
+        self.start_elsewhere_by(&authority(&self.nodes[0].provider), more, Running::start)
     }
 
-    fn start_elsewhere_by(&self, more: &str, follow: &str, start: impl Fn(&[&str]) -> Running) -> Node {
+    /// `follow` ends the table of the issuer.
+    fn start_elsewhere_by(&self, follow: &str, more: &str, start: impl Fn(&[&str]) -> Running) -> Node {
         let (issuer, service) = (&self.nodes[0].provider, service());
         let (gateway, admin) = (free(), free());
         let secret = self.folder.0.join("follow.secret");
@@ -298,11 +313,10 @@ impl Town {
              [access_log]\nformat = \"off\"\n{more}\n\
              [[listener]]\nname = \"main\"\naddress = \"{gateway}\"\n\
              [[issuer]]\nname = \"own\"\nissuer = \"http://{issuer}\"\naudiences = [\"orders\"]\n\
-             follow_secret_file = \"follow.secret\"\n{follow}{}\
+             follow_secret_file = \"follow.secret\"\n{follow}\
              [[upstream]]\nname = \"service\"\nendpoints = [\"http://{service}\"]\n\
              [[route]]\nname = \"all\"\npath = {{ prefix = \"/\" }}\nupstream = \"service\"\n\
-             policy = {{ allow = [{{ authenticated = true }}] }}\n",
-            authority(issuer)
+             policy = {{ allow = [{{ authenticated = true }}] }}\n"
         );
         let file = format!("elsewhere-{gateway}.toml");
         let process = start(&["serve", "--config", self.folder.write(&file, text).to_str().unwrap()]);

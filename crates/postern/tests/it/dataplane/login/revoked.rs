@@ -7,7 +7,7 @@ use auth::time::Timestamp;
 use coherence::secret::SharedSecret;
 use coherence::tags::Subject;
 use coherence::transport::memory::Memory;
-use postern::following::{Following, Source};
+use postern::following::{Following, Source, view};
 use store::access_tokens::Revoke;
 use store::{Epoch, Reach, Revocation, Store};
 
@@ -36,6 +36,7 @@ impl Log {
             lease,
             facts: store.clone(),
             called: coherence::Name::new("gateway").unwrap(),
+            view: view(),
         };
         let mut following = Following::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());

@@ -1,0 +1,112 @@
+//! A proxy before a provider's node that swallows requests, or passes them on late, and counts those that wait for ever.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The proxy. Each connection is for one request.
+pub(super) struct Hole {
+    pub(super) url: String,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// How much later requests are passed on whose path begins so; `None`: never.
+    late: BTreeMap<&'static str, Option<Duration>>,
+    /// Requests that were swallowed, by the path that they begin with.
+    swallowed: BTreeMap<&'static str, Swallowed>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Swallowed {
+    all: usize,
+    waiting: usize,
+    most: usize,
+}
+
+impl Hole {
+    pub(super) fn before(provider: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (provider, state) = (provider.to_owned(), Arc::<Mutex<State>>::default());
+        let hole = Self { url, state: state.clone() };
+        std::thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let (provider, state) = (provider.clone(), state.clone());
+                std::thread::spawn(move || carry(client, &provider, &state));
+            }
+        });
+        hole
+    }
+
+    /// From here on requests for these paths are not answered.
+    pub(super) fn swallow(&self, paths: &[&'static str]) {
+        self.state.lock().unwrap().late.extend(paths.iter().map(|path| (*path, None)));
+    }
+
+    /// From here on requests for these paths are passed on so much later.
+    pub(super) fn delay(&self, paths: &[&'static str], by: Duration) {
+        self.state.lock().unwrap().late.extend(paths.iter().map(|path| (*path, Some(by))));
+    }
+
+    /// From here on everything is passed on.
+    pub(super) fn close(&self) {
+        self.state.lock().unwrap().late.clear();
+    }
+
+    /// Requests for this path that were swallowed.
+    pub(super) fn swallowed(&self, path: &'static str) -> usize {
+        self.state.lock().unwrap().swallowed.get(path).map_or(0, |swallowed| swallowed.all)
+    }
+
+    /// How many of them were waiting at the same time, at most, since this was last asked.
+    pub(super) fn most(&self, path: &'static str) -> usize {
+        let mut state = self.state.lock().unwrap();
+        let swallowed = state.swallowed.entry(path).or_default();
+        std::mem::replace(&mut swallowed.most, swallowed.waiting)
+    }
+}
+
+fn carry(mut client: TcpStream, provider: &str, state: &Mutex<State>) {
+    let (mut read, mut piece) = (Vec::new(), [0; 16 << 10]);
+    while !read.windows(4).any(|four| four == b"\r\n\r\n") {
+        match client.read(&mut piece) {
+            Ok(length @ 1..) => read.extend_from_slice(&piece[..length]),
+            _ => return,
+        }
+    }
+    let text = String::from_utf8_lossy(&read).into_owned();
+    let path = text.split(' ').nth(1).unwrap_or_default();
+    let late =
+        state.lock().unwrap().late.iter().find(|(of, _)| path.starts_with(**of)).map(|(of, by)| (*of, *by));
+    match late {
+        None => {}
+        Some((_, Some(by))) => std::thread::sleep(by),
+        Some((of, None)) => {
+            let count = |by: isize| {
+                let mut state = state.lock().unwrap();
+                let swallowed = state.swallowed.entry(of).or_default();
+                swallowed.all += usize::from(by > 0);
+                swallowed.waiting = swallowed.waiting.saturating_add_signed(by);
+                swallowed.most = swallowed.most.max(swallowed.waiting);
+            };
+            count(1);
+            // Until whoever asked gives up.
+            let _ = std::io::copy(&mut client, &mut std::io::sink());
+            count(-1);
+            return;
+        }
+    }
+    let Ok(mut to) = TcpStream::connect(provider) else { return };
+    let head = text.split_once("\r\n\r\n").map_or(0, |(head, _)| head.len());
+    let _ = to.write_all(&read[..head]).and_then(|()| to.write_all(b"\r\nConnection: close"));
+    let _ = to.write_all(&read[head..]);
+    let (mut from, mut up) = (client.try_clone().unwrap(), to.try_clone().unwrap());
+    // The rest of the request, if it has one.
+    std::thread::spawn(move || std::io::copy(&mut from, &mut up));
+    let _ = std::io::copy(&mut to, &mut client);
+    let _ = client.shutdown(std::net::Shutdown::Both);
+}

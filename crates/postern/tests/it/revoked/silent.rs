@@ -1,0 +1,110 @@
+//! An issuer that answers nothing: whoever would have to be asked about is refused at once, and let in again with its first answer.
+
+use std::time::{Duration, Instant};
+
+use super::hole::Hole;
+use super::town::{Node, Town, call, until};
+use crate::support::get;
+
+fn is_silent(gateway: &Node) -> bool {
+    gateway.metric(&format!("postern_coherence_silent{{issuer=\"http://{}\"}}", gateway.provider)) > 0.5
+}
+
+/// Has each of these be refused so many times, by several at once.
+fn all_refused(gateway: &Node, tokens: &[&str], times: usize) {
+    let address = &gateway.gateway;
+    let refused = |token: &str| {
+        let answer = call(address, "/", token);
+        let said = answer.to_lowercase();
+        assert!(said.starts_with("http/1.1 503 ") && said.contains("retry-after: "), "{answer}");
+    };
+    std::thread::scope(|scope| {
+        for token in tokens {
+            scope.spawn(move || (0..times).for_each(|_| refused(token)));
+        }
+    });
+}
+
+#[test]
+fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_is_back() {
+    let town = Town::new("hole", 1, "sqlite://postern.db?mode=rwc");
+    let hole = Hole::before(&town.nodes[0].provider);
+    let elsewhere = town.elsewhere_behind(&hole.url);
+    let node = &town.nodes[0];
+    let (token, other) = (node.token(), node.token());
+    let (opaque, unknown) = (node.token_of("opaque"), node.token_of("opaque"));
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
+    let paths = ["/coherence/messages", "/coherence/confirm", "/introspect"];
+    hole.swallow(&paths);
+    until(|| is_silent(&elsewhere), "silent");
+    let ready = get(&elsewhere.admin, "/readyz");
+    assert!(ready.contains("is not heard of, and answers nothing"), "{ready}");
+
+    paths.iter().for_each(|path| assert!(hole.most(path) < 10));
+    let (asked, began) = (paths.map(|path| hole.swallowed(path)), Instant::now());
+    all_refused(&elsewhere, &[&token, &other, &opaque, &unknown], 100);
+    let (asked_since, took) = (paths.map(|path| hole.swallowed(path)), began.elapsed());
+    let [messages, confirm, introspect] = [0, 1, 2].map(|at| asked_since[at] - asked[at]);
+    assert_eq!(introspect, 0, "of {messages}, {confirm}");
+    // Whatever is asked is asked by time, and not for a request.
+    let seconds = usize::try_from(took.as_secs()).unwrap() + 1;
+    assert!(messages <= 11 * seconds && confirm <= 1 + seconds, "{messages}, {confirm} in {took:?}");
+    std::thread::sleep(Duration::from_secs(1));
+    // The one that is given up may be counted still.
+    let [messages, confirm, introspect] = paths.map(|path| hole.most(path));
+    assert!(messages <= 2 && confirm <= 1 && introspect == 0, "{messages}, {confirm}, {introspect} at once");
+    assert!(is_silent(&elsewhere));
+
+    hole.close();
+    for token in [&token, &other, &opaque, &unknown] {
+        until(|| elsewhere.status(token) == 200, "admitted again");
+    }
+    assert!(!is_silent(&elsewhere));
+}
+
+#[test]
+fn who_stands_still_is_not_waited_for() {
+    let town = Town::new("frozen", 1, "sqlite://postern.db?mode=rwc");
+    let elsewhere = town.elsewhere("");
+    let node = &town.nodes[0];
+    let (token, opaque, unknown) = (node.token(), node.token_of("opaque"), node.token_of("opaque"));
+    assert_eq!([elsewhere.status(&token), elsewhere.status(&opaque)], [200; 2]);
+    for _ in 0..2 {
+        node.process.signal("-STOP");
+        until(|| is_silent(&elsewhere), "silent");
+        all_refused(&elsewhere, &[&token, &opaque, &unknown], 100);
+        node.process.signal("-CONT");
+        for token in [&token, &opaque, &unknown] {
+            until(|| elsewhere.status(token) == 200, "admitted again");
+        }
+    }
+}
+
+#[test]
+fn who_is_slow_is_not_silent() {
+    let town = Town::new("slow", 1, "sqlite://postern.db?mode=rwc");
+    let hole = Hole::before(&town.nodes[0].provider);
+    let elsewhere = town.elsewhere_behind(&hole.url);
+    let token = town.nodes[0].token();
+    assert_eq!(elsewhere.status(&token), 200);
+    hole.delay(&["/coherence/messages", "/coherence/confirm"], Duration::from_millis(1500));
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(8) {
+        assert_eq!(elsewhere.status(&token), 200);
+        assert!(!is_silent(&elsewhere));
+    }
+}
+
+#[test]
+fn who_can_be_asked_in_one_way_is_not_silent_though_nobody_asks() {
+    let town = Town::new("one-way", 1, "sqlite://postern.db?mode=rwc");
+    let hole = Hole::before(&town.nodes[0].provider);
+    let elsewhere = town.elsewhere_by_way_of(&hole.url, "");
+    let token = town.nodes[0].token();
+    assert_eq!(elsewhere.status(&token), 200);
+    hole.swallow(&["/coherence/messages"]);
+    until(|| get(&elsewhere.admin, "/readyz").contains("asked about each token"), "without a lease");
+    std::thread::sleep(Duration::from_secs(7));
+    assert!(!is_silent(&elsewhere));
+    assert_eq!(elsewhere.status(&token), 200);
+}
