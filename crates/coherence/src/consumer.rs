@@ -303,7 +303,8 @@ impl Consumer {
     }
 
     fn echo(&mut self, now: Boot, nonce: Nonce, head: Head, actions: &mut Vec<Action>) {
-        let Some(at) = self.probes.iter().position(|probe| probe.nonce == nonce) else { return };
+        let asked = |probe: &Probe| probe.nonce == nonce || mutation::is(Mutation::EchoNonce);
+        let Some(at) = self.probes.iter().rposition(asked) else { return };
         let Some(probe) = self.probes.remove(at) else { return };
         if self.view.silence().hearing() == Hearing::Answers {
             self.round_trip.took(now.since(probe.at).min(self.settings.period));

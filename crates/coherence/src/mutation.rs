@@ -45,6 +45,24 @@ pub(crate) enum Mutation {
     EndlessSilence,
     /// Who has not answered for a tenth of a lease is taken for silent.
     HastySilence,
+    /// A copy counts as knowing what its first page knew.
+    OldPage,
+    /// Messages are believed whoever made them.
+    MessageMac,
+    /// An echo is one of the last probe, whatever probe it names.
+    EchoNonce,
+    /// Answers are believed whoever made them.
+    AnswerMac,
+    /// The MAC of an answer does not cover the nonce of its question.
+    AnswerNonce,
+    /// It does not cover what was asked.
+    AnswerQuestion,
+    /// It does not cover the head.
+    AnswerHead,
+    /// It does not cover whether there is more.
+    AnswerMore,
+    /// It does not cover what is denied.
+    AnswerDenied,
 }
 
 #[cfg(test)]

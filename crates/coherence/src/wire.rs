@@ -18,6 +18,7 @@ use std::time::Duration;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::hmac;
 
+use crate::mutation::{self, Mutation};
 use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 
 /// Version of the format, which is its first byte.
@@ -27,7 +28,8 @@ pub const MAX: usize = 16 * 1024;
 /// Tags of one event at most: what concerns more is told in several, by whoever appends to the log.
 pub const MAX_TAGS: usize = 64;
 
-const MAC: usize = 16;
+/// Bytes of a MAC.
+pub(crate) const MAC: usize = 16;
 /// Version, kind, number of the key.
 const PREFIX: usize = 3;
 /// Kinds that are told apart before anybody has vouched for them.
@@ -126,7 +128,7 @@ pub enum WireError {
     Malformed,
 }
 
-/// The keys of a cluster: one makes messages, all are believed.
+/// The keys of a cluster: one makes messages, all are believed. Each use has a context of its own, which no other begins with.
 #[derive(Clone)]
 pub struct Keys(Arc<[(u8, hmac::Key)]>);
 
@@ -152,12 +154,27 @@ impl Keys {
         Some(Self(secrets.iter().map(key).collect()))
     }
 
-    fn mac(key: &hmac::Key, bytes: &[u8]) -> hmac::Tag {
-        let mut context = hmac::Context::with_key(key);
-        context.update(CONTEXT);
-        context.update(&bytes[..PREFIX]);
-        context.update(&bytes[PREFIX + MAC..]);
-        context.sign()
+    /// The number of the key that signs.
+    pub(crate) fn number(&self) -> u8 {
+        self.0[0].0
+    }
+
+    /// The MAC of these parts, one after the other, by the key that signs.
+    pub(crate) fn sign(&self, context: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
+        mac(&self.0[0].1, context, parts)
+    }
+
+    /// Whether somebody with the key of this number made the MAC of these parts, in constant time.
+    pub(crate) fn verify(
+        &self,
+        number: u8,
+        context: &[u8],
+        parts: &[&[u8]],
+        given: &[u8],
+    ) -> Result<(), WireError> {
+        let known = self.0.iter().find(|(known, _)| *known == number);
+        let (_, key) = known.ok_or(WireError::Key(number))?;
+        verify_slices_are_equal(&mac(key, context, parts), given).map_err(|_| WireError::Mac)
     }
 
     /// A message as bytes; `None` of an event with more than [`MAX_TAGS`], which must not be told in part: whoever misses it
@@ -166,14 +183,13 @@ impl Keys {
         if matches!(&message.body, Body::Event { event, .. } if event.tags.len() > MAX_TAGS) {
             return None;
         }
-        let (number, key) = &self.0[0];
         let mut to = Vec::with_capacity(192);
-        to.extend([VERSION, message.body.kind(), *number]);
+        to.extend([VERSION, message.body.kind(), self.number()]);
         to.extend([0; MAC]);
         put_name(&mut to, &message.authority);
         message.body.write(&mut to);
-        let mac = Self::mac(key, &to);
-        to[PREFIX..PREFIX + MAC].copy_from_slice(&mac.as_ref()[..MAC]);
+        let mac = self.sign(CONTEXT, &[&to[..PREFIX], &to[PREFIX + MAC..]]);
+        to[PREFIX..PREFIX + MAC].copy_from_slice(&mac);
         Some(to)
     }
 
@@ -186,15 +202,25 @@ impl Keys {
         if version != VERSION {
             return Err(WireError::Version(version));
         }
-        let given = bytes.get(PREFIX..PREFIX + MAC).ok_or(WireError::Malformed)?;
-        let known = self.0.iter().find(|(known, _)| *known == number);
-        let (_, key) = known.ok_or(WireError::Key(number))?;
-        let made = Self::mac(key, bytes);
-        verify_slices_are_equal(&made.as_ref()[..MAC], given).map_err(|_| WireError::Mac)?;
-        let mut from = Reader(&bytes[PREFIX + MAC..]);
+        let (given, body) = bytes[PREFIX..].split_at_checked(MAC).ok_or(WireError::Malformed)?;
+        if !mutation::is(Mutation::MessageMac) {
+            self.verify(number, CONTEXT, &[&bytes[..PREFIX], body], given)?;
+        }
+        let mut from = Reader(body);
         let message = from.message(kind).ok_or(WireError::Malformed)?;
         if from.0.is_empty() { Ok(message) } else { Err(WireError::Malformed) }
     }
+}
+
+fn mac(key: &hmac::Key, context: &[u8], parts: &[&[u8]]) -> [u8; MAC] {
+    let mut hash = hmac::Context::with_key(key);
+    hash.update(context);
+    for part in parts {
+        hash.update(part);
+    }
+    let mut mac = [0; MAC];
+    mac.copy_from_slice(&hash.sign().as_ref()[..MAC]);
+    mac
 }
 
 impl Body {
@@ -240,31 +266,31 @@ impl Body {
     }
 }
 
-fn put_name(to: &mut Vec<u8>, name: &Name) {
+pub(crate) fn put_name(to: &mut Vec<u8>, name: &Name) {
     to.push(u8::try_from(name.as_str().len()).unwrap_or(u8::MAX));
     to.extend(name.as_str().as_bytes());
 }
 
-fn put_head(to: &mut Vec<u8>, head: Head) {
+pub(crate) fn put_head(to: &mut Vec<u8>, head: Head) {
     to.extend(head.epoch.0);
     to.extend(head.seq.to_be_bytes());
 }
 
 /// What is left to be read.
-struct Reader<'a>(&'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl Reader<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, left) = self.0.split_first_chunk::<N>()?;
         self.0 = left;
         Some(*taken)
     }
 
-    fn byte(&mut self) -> Option<u8> {
+    pub(crate) fn byte(&mut self) -> Option<u8> {
         self.take().map(|[byte]| byte)
     }
 
-    fn flag(&mut self) -> Option<bool> {
+    pub(crate) fn flag(&mut self) -> Option<bool> {
         match self.byte()? {
             0 => Some(false),
             1 => Some(true),
@@ -272,12 +298,18 @@ impl Reader<'_> {
         }
     }
 
-    fn head(&mut self) -> Option<Head> {
+    pub(crate) fn head(&mut self) -> Option<Head> {
         Some(Head { epoch: Epoch(self.take()?), seq: u64::from_be_bytes(self.take()?) })
     }
 
-    fn millis(&mut self) -> Option<i64> {
+    pub(crate) fn millis(&mut self) -> Option<i64> {
         self.take().map(i64::from_be_bytes)
+    }
+
+    /// A count of what takes so many bytes each; no more than are left.
+    pub(crate) fn count(&mut self, each: usize) -> Option<usize> {
+        let count = usize::try_from(u32::from_be_bytes(self.take()?)).ok()?;
+        (count.checked_mul(each)? <= self.0.len()).then_some(count)
     }
 
     fn name(&mut self) -> Option<Name> {

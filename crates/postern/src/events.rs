@@ -64,6 +64,7 @@ impl Told {
             facts: store.clone(),
             called: ways.called.clone(),
             view: view(),
+            counts: Arc::default(),
         };
         let mut following = Following::start(source, on)?;
         following.answer(&store, on);

@@ -53,6 +53,11 @@ pub struct Messages {
     pub messages: Vec<String>,
 }
 
+/// Bytes as these texts have them.
+pub fn text_of(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
 /// The way.
 pub struct Asked {
     questions: mpsc::Sender<(Topic, Bytes)>,

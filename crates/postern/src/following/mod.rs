@@ -79,6 +79,8 @@ pub struct Source<S> {
     pub facts: S,
     /// What this process is called there.
     pub called: Name,
+    /// What is counted of what it says.
+    pub counts: Arc<Counts>,
     /// What is known of it: nothing yet.
     pub view: Arc<View>,
 }
@@ -161,10 +163,9 @@ impl Following {
     where
         S: Copies + Confirm,
     {
-        let Source { issuer, tags, keys, transport, lease, facts, called, view } = source;
+        let Source { issuer, tags, keys, transport, lease, facts, called, view, counts } = source;
         let name = name_of(&issuer);
         let clock = Arc::new(BootClock);
-        let counts = Arc::<Counts>::default();
         let end = End { authority: name.clone(), transport, keys, clock: clock.clone(), counts };
         let (id, nonce) = ((ConsumerId(random()?), called), nonces()?);
         let settings = consumer::Settings { lease, ..consumer::Settings::default() };
@@ -231,7 +232,8 @@ impl Following {
     /// As [`Following::start`].
     pub fn remote(follow: &Follow, ways: &Ways, on: &Handle) -> Result<Self, Failure> {
         let _runtime = on.enter();
-        let (remote, view) = (Remote::new(follow, on), view());
+        let (counts, view) = (Arc::<Counts>::default(), view());
+        let remote = Remote::new(follow, counts.clone(), on);
         let asked = Asked::new(remote.clone(), view.silence().clone(), on);
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
@@ -244,6 +246,7 @@ impl Following {
             facts: remote,
             called: ways.called.clone(),
             view,
+            counts,
         };
         Self::start(source, on)
     }

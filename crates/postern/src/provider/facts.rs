@@ -1,8 +1,9 @@
 //! What those hear over HTTP who follow the provider from elsewhere.
 //!
-//! Owns: four endpoints below the issuer's path: `GET coherence/denials`, all that is denied, page by page; `POST coherence/confirm`,
+//! Owns: four endpoints below the issuer's path: `POST coherence/denials`, all that is denied, page by page; `POST coherence/confirm`,
 //! what of some tags is; `POST coherence/messages`, the answer to one message of the protocol; `GET coherence/events`, an event stream of
-//! what is taken back from now on. Whoever asks shows that they have the secret. Does not own: the protocol (`coherence`), the facts (`store`).
+//! what is taken back from now on. Whoever asks shows that they have the secret; each answer carries a MAC that binds it to its question.
+//! Does not own: the protocol and the form of questions and answers (`coherence`), the facts (`store`).
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -11,24 +12,22 @@ use std::task::{Context, Poll};
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{DefaultBodyLimit, Extension, RawQuery, State};
+use axum::extract::{DefaultBodyLimit, Extension, State};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 use coherence::confirm::Confirm;
 use coherence::drive::Answers;
+use coherence::query::{Answer, Query, Question};
 use coherence::secret::SharedSecret;
-use coherence::{Head, Tag};
 use hyper::body::Frame;
-use serde::Serialize;
 use store::Store;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, mpsc};
 
 use super::server::Stop;
-use crate::following::asked::{DATA, Messages, STIR};
-use crate::following::remote::{Page, Tags, bytes_of, text_of};
+use crate::following::asked::{DATA, Messages, STIR, text_of};
 
 /// Tags of one page.
 const PAGE: u32 = 5000;
@@ -50,7 +49,7 @@ struct Facts {
 pub(super) fn router(path: &str, secret: SharedSecret, answers: Answers<Store>) -> Router {
     let facts = Arc::new(Facts { secret, answers });
     Router::new()
-        .route(&format!("{path}/coherence/denials"), get(denials))
+        .route(&format!("{path}/coherence/denials"), post(denials))
         .route(&format!("{path}/coherence/confirm"), post(confirm))
         .route(&format!("{path}/coherence/messages"), post(messages))
         .route(&format!("{path}/coherence/events"), get(events))
@@ -71,38 +70,42 @@ impl Facts {
                 .into_response(),
         )
     }
+
+    fn query(&self, body: &[u8]) -> Option<Query> {
+        Query::read(&self.answers.end.authority, body).ok()
+    }
+
+    fn sealed(&self, query: &Query, to: &Answer) -> Response {
+        answer("application/octet-stream", query.seal(to, &self.answers.end.keys))
+    }
 }
 
-async fn denials(State(facts): State<Arc<Facts>>, RawQuery(query): RawQuery, headers: HeaderMap) -> Response {
+async fn denials(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Bytes) -> Response {
     if let Some(refused) = facts.refuse(&headers) {
         return refused;
     }
-    let query = query.unwrap_or_default().replace("%2B", "+").replace("%3D", "=");
-    let after = match query.strip_prefix("after=").unwrap_or_default() {
-        "" => None,
-        text => match bytes_of(text) {
-            Some(tag) => Some(Tag(tag)),
-            None => return malformed("after is no tag"),
-        },
-    };
+    let Some(query) = facts.query(&body) else { return malformed() };
+    let Question::Denials { after } = *query.question() else { return malformed() };
     // The head first: whoever follows it from there misses nothing.
-    let Some(head) = facts.answers.log.head().await.ok() else { return unavailable() };
+    let Ok(head) = facts.answers.log.head().await else { return unavailable() };
     let Ok(denied) = facts.answers.log.denied(after, PAGE).await else { return unavailable() };
+    // What a restore in between has put there is of another history.
+    if !facts.answers.log.head().await.is_ok_and(|now| now.epoch == head.epoch) {
+        return unavailable();
+    }
     let more = denied.len() >= PAGE as usize;
-    let denied = denied.into_iter().map(|denied| (denied.tag, denied.into()));
-    page(head, denied, more)
+    let denied = denied.into_iter().map(|denied| (denied.tag, denied.into())).collect();
+    facts.sealed(&query, &Answer { head, denied, more })
 }
 
 async fn confirm(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Bytes) -> Response {
     if let Some(refused) = facts.refuse(&headers) {
         return refused;
     }
-    let asked = serde_json::from_slice(&body).ok();
-    let tags = asked
-        .and_then(|Tags { tags }| tags.iter().map(|tag| bytes_of(tag).map(Tag)).collect::<Option<Vec<_>>>());
-    let Some(tags) = tags else { return malformed("the body is no list of tags") };
-    match Confirm::denied(&facts.answers.log, tags).await {
-        Some((head, denied)) => page(head, denied.into_iter(), false),
+    let Some(query) = facts.query(&body) else { return malformed() };
+    let Question::Confirm(tags) = query.question() else { return malformed() };
+    match Confirm::denied(&facts.answers.log, tags.clone()).await {
+        Some((head, denied)) => facts.sealed(&query, &Answer { head, denied, more: false }),
         None => unavailable(),
     }
 }
@@ -112,7 +115,11 @@ async fn messages(State(facts): State<Arc<Facts>>, headers: HeaderMap, body: Byt
         return refused;
     }
     let answers = facts.answers.once(&body).await;
-    json(&Messages { messages: answers.iter().map(|answer| text_of(answer)).collect() })
+    let messages = Messages { messages: answers.iter().map(|answer| text_of(answer)).collect() };
+    match serde_json::to_vec(&messages) {
+        Ok(body) => answer("application/json", body),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
 }
 
 /// Server-sent events (WHATWG HTML section 9.2), a message of the protocol in each.
@@ -179,23 +186,12 @@ impl HttpBody for Pieces {
     }
 }
 
-fn page(head: Head, denied: impl Iterator<Item = (Tag, coherence::denials::Denial)>, more: bool) -> Response {
-    let denied = denied.map(|(tag, denial)| (text_of(&tag.0), denial.not_before, denial.until)).collect();
-    json(&Page { epoch: text_of(&head.epoch.0), seq: head.seq, denied, more })
+fn answer(kind: &'static str, body: Vec<u8>) -> Response {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], body).into_response()
 }
 
-fn json(value: &impl Serialize) -> Response {
-    match serde_json::to_vec(value) {
-        Ok(body) => {
-            let fields = [(CONTENT_TYPE, "application/json"), (CACHE_CONTROL, "no-store")];
-            (fields, body).into_response()
-        }
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
-fn malformed(why: &'static str) -> Response {
-    (StatusCode::BAD_REQUEST, why).into_response()
+fn malformed() -> Response {
+    (StatusCode::BAD_REQUEST, "the body is no question of this kind and version\n").into_response()
 }
 
 fn unavailable() -> Response {

@@ -347,6 +347,7 @@ fn follow(
         facts: store.clone(),
         called: ways.called.clone(),
         view: view(),
+        counts: Arc::default(),
     };
     let mut following = Following::start(source, on)?;
     let answers = following.answer(store, on);

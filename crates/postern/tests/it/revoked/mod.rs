@@ -4,6 +4,7 @@ mod asked;
 mod everywhere;
 mod failover;
 mod hole;
+mod replayed;
 mod sieve;
 mod silent;
 mod town;
@@ -283,9 +284,12 @@ fn without_a_broker_gateways_elsewhere_are_told_at_once() {
 fn what_is_told_is_told_to_whoever_has_the_secret() {
     let town = Town::new("listeners", 1, "sqlite://postern.db?mode=rwc");
     let address = &town.nodes[0].provider;
-    for path in ["events", "denials"] {
-        let answer = get(address, &format!("/coherence/{path}"));
-        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    let answer = get(address, "/coherence/events");
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    for path in ["denials", "confirm", "messages"] {
+        let request = format!("POST /coherence/{path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        let answer = exchange(address, &(request + "Content-Length: 0\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{path}: {answer}");
     }
     let config = town.folder.0.join("node-0.toml");
     let printed = postern(&["admin", "--config", config.to_str().unwrap(), "follow-secret"]);
@@ -303,11 +307,15 @@ fn what_is_told_is_told_to_whoever_has_the_secret() {
             ),
         )
     };
-    assert!(ask("GET /coherence/denials", "").starts_with("HTTP/1.1 200 "));
     for (request, body) in [
-        ("GET /coherence/denials?after=nothing", ""),
-        ("POST /coherence/confirm", "{"),
-        ("POST /coherence/confirm", "{\"tags\":[\"short\"]}"),
+        ("POST /coherence/denials", ""),
+        ("POST /coherence/denials", "{}"),
+        // A question of the other kind.
+        ("POST /coherence/denials", "\u{1}\u{1}0123456789abcdef\0\0\0\0"),
+        ("POST /coherence/confirm", "\u{1}\u{2}0123456789abcdef\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+        ("POST /coherence/confirm", "{\"tags\":[]}"),
+        // Fewer tags than it says.
+        ("POST /coherence/confirm", "\u{1}\u{1}0123456789abcdef\0\0\0\u{9}"),
     ] {
         let answer = ask(request, body);
         assert!(answer.starts_with("HTTP/1.1 400 "), "{request}: {answer}");

@@ -1,7 +1,8 @@
-//! A proxy before a provider's node that lets some of its endpoints through and others not.
+//! A proxy before a provider's node that lets some of its endpoints through and others not, records answers and repeats them, and changes
+//! what goes through it.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,83 +10,162 @@ use std::sync::{Arc, Mutex};
 /// The proxy. Each connection is for one request.
 pub(super) struct Sieve {
     pub(super) url: String,
-    shut: Arc<Mutex<Shut>>,
+    rules: Arc<Mutex<Rules>>,
     kept: Arc<AtomicUsize>,
 }
 
-/// The paths that do not come through, and whether that is said.
-type Shut = BTreeMap<&'static str, bool>;
+/// What becomes of requests for a path, and of their answers.
+#[derive(Clone)]
+enum Rule {
+    /// They are answered with 404.
+    Shut,
+    /// They are not answered at all.
+    Swallow,
+    /// They go through, and the last answer is remembered.
+    Record(Arc<Mutex<Vec<u8>>>),
+    /// They are answered with this.
+    Replay(Arc<Mutex<Vec<u8>>>),
+    /// Bodies are changed on their way: that of the request, and that of the answer.
+    Change(fn(&mut Vec<u8>), fn(&mut Vec<u8>)),
+}
+
+type Rules = BTreeMap<&'static str, Rule>;
 
 impl Sieve {
     pub(super) fn before(provider: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let sieve = Self {
             url: format!("http://{}", listener.local_addr().unwrap()),
-            shut: Arc::default(),
+            rules: Arc::default(),
             kept: Arc::default(),
         };
-        let (provider, shut, kept) = (provider.to_owned(), sieve.shut.clone(), sieve.kept.clone());
+        let (provider, rules, kept) = (provider.to_owned(), sieve.rules.clone(), sieve.kept.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
-                let (provider, shut, kept) = (provider.clone(), shut.clone(), kept.clone());
-                std::thread::spawn(move || carry(client, &provider, &shut, &kept));
+                let (provider, rules, kept) = (provider.clone(), rules.clone(), kept.clone());
+                std::thread::spawn(move || carry(client, &provider, &rules, &kept));
             }
         });
         sieve
     }
 
+    fn rule(&self, path: &'static str, rule: Rule) {
+        self.rules.lock().unwrap().insert(path, rule);
+    }
+
     /// From here on requests for this path are answered with 404.
     pub(super) fn shut(&self, path: &'static str) {
-        self.shut.lock().unwrap().insert(path, true);
+        self.rule(path, Rule::Shut);
     }
 
     /// From here on requests for this path are not answered at all.
     pub(super) fn swallow(&self, path: &'static str) {
-        self.shut.lock().unwrap().insert(path, false);
+        self.rule(path, Rule::Swallow);
     }
 
-    /// Requests that did not come through.
+    /// From here on the last answer for this path is remembered.
+    pub(super) fn record(&self, path: &'static str) {
+        self.rule(path, Rule::Record(Arc::default()));
+    }
+
+    /// From here on what was remembered answers all requests for this path.
+    pub(super) fn replay(&self, path: &'static str) {
+        let mut rules = self.rules.lock().unwrap();
+        let Some(Rule::Record(recorded)) = rules.get(path).cloned() else { panic!("not recorded") };
+        assert!(!recorded.lock().unwrap().is_empty(), "nothing was recorded of {path}");
+        rules.insert(path, Rule::Replay(recorded));
+    }
+
+    /// From here on these change the bodies of requests for this path, and of their answers.
+    pub(super) fn change(&self, path: &'static str, request: fn(&mut Vec<u8>), answer: fn(&mut Vec<u8>)) {
+        self.rule(path, Rule::Change(request, answer));
+    }
+
+    /// Requests for this path go through again.
+    pub(super) fn open(&self, path: &'static str) {
+        self.rules.lock().unwrap().remove(path);
+    }
+
+    /// Requests that were answered here, or not at all.
     pub(super) fn kept(&self) -> usize {
         self.kept.load(Ordering::Relaxed)
     }
 }
 
-fn carry(mut client: TcpStream, provider: &str, shut: &Mutex<Shut>, kept: &AtomicUsize) {
-    let mut from = BufReader::new(client.try_clone().unwrap());
+/// A message: the lines of its head but the empty one, and its body.
+fn read(from: &mut impl BufRead) -> Option<(Vec<String>, Vec<u8>)> {
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
         if from.read_line(&mut line).unwrap_or(0) == 0 {
-            return;
+            return None;
         }
         if line == "\r\n" {
             break;
         }
         lines.push(line);
     }
-    let path = lines[0].split(' ').nth(1).unwrap_or_default();
-    let said = shut.lock().unwrap().iter().find(|(shut, _)| path.starts_with(**shut)).map(|(_, said)| *said);
-    if let Some(said) = said {
-        kept.fetch_add(1, Ordering::Relaxed);
-        if !said {
-            // Until whoever asked gives up.
-            let _ = std::io::copy(&mut from, &mut std::io::sink());
-            return;
-        }
-        let _ = client.write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-        return;
-    }
     let length = lines
         .iter()
         .find_map(|line| line.to_lowercase().strip_prefix("content-length:")?.trim().parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
-    let _ = from.read_exact(&mut body);
+    from.read_exact(&mut body).ok()?;
+    Some((lines, body))
+}
+
+fn written((lines, body): (Vec<String>, Vec<u8>)) -> Vec<u8> {
+    let others = lines.into_iter().filter(|line| !line.to_lowercase().starts_with("content-length:"));
+    let head = others.collect::<String>() + &format!("Content-Length: {}\r\n\r\n", body.len());
+    [head.as_bytes(), &body].concat()
+}
+
+fn carry(mut client: TcpStream, provider: &str, rules: &Mutex<Rules>, kept: &AtomicUsize) {
+    let mut from = BufReader::new(client.try_clone().unwrap());
+    let Some((mut lines, mut body)) = read(&mut from) else { return };
+    let path = lines[0].split(' ').nth(1).unwrap_or_default();
+    let rule =
+        rules.lock().unwrap().iter().find(|(of, _)| path.starts_with(**of)).map(|(_, rule)| rule.clone());
+    let mut keep = |answer: &[u8]| {
+        kept.fetch_add(1, Ordering::Relaxed);
+        let _ = client.write_all(answer);
+    };
+    match &rule {
+        Some(Rule::Shut) => {
+            return keep(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+        Some(Rule::Swallow) => {
+            keep(b"");
+            // Until whoever asked gives up.
+            let _ = std::io::copy(&mut from, &mut std::io::sink());
+            return;
+        }
+        Some(Rule::Replay(recorded)) => return keep(&recorded.lock().unwrap()),
+        Some(Rule::Change(request, _)) => request(&mut body),
+        Some(Rule::Record(_)) | None => {}
+    }
     let Ok(mut to) = TcpStream::connect(provider) else { return };
-    let head = lines.concat() + "Connection: close\r\n\r\n";
-    let _ = to.write_all(head.as_bytes()).and_then(|()| to.write_all(&body));
+    lines.push("Connection: close\r\n".into());
+    let _ = to.write_all(&written((lines, body)));
+    match rule {
+        Some(Rule::Record(recorded)) => {
+            let Some(answer) = read(&mut BufReader::new(to)).map(written) else { return };
+            recorded.lock().unwrap().clone_from(&answer);
+            let _ = client.write_all(&answer);
+        }
+        Some(Rule::Change(_, change)) => {
+            let Some((lines, mut body)) = read(&mut BufReader::new(to)) else { return };
+            change(&mut body);
+            let _ = client.write_all(&written((lines, body)));
+        }
+        _ => pass(&mut to, &mut client),
+    }
+}
+
+/// Piece by piece, as it comes.
+fn pass(from: &mut TcpStream, to: &mut TcpStream) {
     let mut piece = [0; 16 << 10];
-    while let Ok(length @ 1..) = to.read(&mut piece) {
-        if client.write_all(&piece[..length]).is_err() {
+    while let Ok(length @ 1..) = from.read(&mut piece) {
+        if to.write_all(&piece[..length]).is_err() {
             return;
         }
     }

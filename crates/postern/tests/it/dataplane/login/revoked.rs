@@ -37,6 +37,7 @@ impl Log {
             facts: store.clone(),
             called: coherence::Name::new("gateway").unwrap(),
             view: view(),
+            counts: Arc::default(),
         };
         let mut following = Following::start(source, CONTROL.handle()).unwrap();
         following.answer(&store, CONTROL.handle());

@@ -1,23 +1,30 @@
 //! A world that is as bad as it may be, run from a seed.
 //!
-//! Owns: two nodes of an authority on one database, three consumers with caches, a network that loses, repeats, delays and
+//! Owns: two nodes of an authority on one database, three consumers with caches ([`asking`]), a network that loses, repeats, delays and
 //! reorders, partitions of one direction, pauses, crashes, failovers that lose what was durable, answers of replicas that lag
-//! behind; and the promises that must hold in it. Does not own: any line of the protocol.
+//! behind, somebody on the network who repeats, changes and makes up messages and answers ([`adversary`]); and the promises that must hold
+//! in it. Does not own: any line of the protocol.
 //!
 //! Time goes in ticks of 100 ms. At the end of each run the world is healed, and everything has to work again.
+
+mod adversary;
+mod asking;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use self::adversary::{About, Adversary};
+use self::asking::{Flight, Load};
 use crate::authority::{self, Authority};
 use crate::consumer::{self, Consumer, Settings};
-use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
 use crate::roster::{self, Follower, Roster};
 use crate::time::Boot;
-use crate::view::{Stamp, Standing, Ticket, Verdict, View};
-use crate::wire::Body;
+use crate::view::{Stamp, View};
+use crate::wire::{Body, Keys, Message};
 use crate::words::{ConsumerId, Epoch, Event, Head, Name, Nonce, Tag};
 
 const TICK: u64 = 100_000_000;
@@ -121,12 +128,13 @@ impl Token {
 }
 
 enum Packet {
-    ToNode(usize, Body),
-    ToConsumer(usize, Body),
+    ToNode(usize, Bytes),
+    ToConsumer(usize, Bytes),
     /// What a node had read, with its start: another life of it does not get the answer.
     HeadRead(Process, Option<Head>),
     RangeRead(Process, Nonce, Head, Option<(Epoch, Vec<Event>)>),
-    Question {
+    /// To whatever server: what is to be read of a token?
+    Read {
         from: usize,
         flight: u64,
         token: u64,
@@ -136,17 +144,22 @@ enum Packet {
         flight: u64,
         good: bool,
         as_of: (Epoch, u64),
-        replica: bool,
     },
-    Commit(Event, Vec<u64>),
-    /// A copy of what is denied, asked for by a life of a consumer.
-    Copy {
+    /// To a node, by a life of a consumer and the number of what it is for.
+    Query {
+        node: usize,
+        about: About,
+        from: (usize, u64, u64),
+        bytes: Bytes,
+    },
+    /// What answers that, or is meant to look like it.
+    Sealed {
         to: usize,
         life: u64,
-        ticket: u64,
-        head: Head,
-        denied: Vec<(Tag, Denial)>,
+        number: u64,
+        bytes: Bytes,
     },
+    Commit(Event, Vec<u64>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,17 +168,12 @@ struct Process {
     started: u64,
 }
 
-struct Flight {
-    token: u64,
-    ticket: Ticket,
-    began: u64,
-}
-
 struct Cache {
     machine: Consumer,
     life: u64,
     entries: HashMap<u64, Stamp>,
     flights: BTreeMap<u64, Flight>,
+    load: Option<Load>,
     denied: HashMap<u64, Boot>,
     /// Of this node, however often it was started.
     refused: HashSet<u64>,
@@ -215,6 +223,12 @@ struct World {
     /// How long a denial is remembered.
     denial: Duration,
     broken: Vec<(Broken, u64, u64)>,
+    adversary: Adversary,
+    keys: Keys,
+}
+
+fn name() -> Name {
+    Name::new("main").expect("a name")
 }
 
 fn epoch(number: u64) -> Epoch {
@@ -232,6 +246,7 @@ impl World {
             life: 0,
             entries: HashMap::new(),
             flights: BTreeMap::new(),
+            load: None,
             denied: HashMap::new(),
             refused: HashSet::new(),
             rate,
@@ -267,6 +282,8 @@ impl World {
             // Denials are in a table of bounded size: they may be forgotten at once.
             denial: Duration::from_secs(random.one_of(&[0, 2])),
             broken: Vec::new(),
+            adversary: Adversary::new(random.one_of(&[0, 100, 500])),
+            keys: Keys::one(1, &[1; 32]),
             random,
         };
         (0..LATEST).for_each(|_| world.issue());
@@ -286,16 +303,6 @@ impl World {
             Token { number, subject, revoked: None, issued, local, lost: false, confirmed: false },
         );
         number
-    }
-
-    /// All that is denied, as a server knows it that may lag behind.
-    fn copy(&mut self) -> (Head, Vec<(Tag, Denial)>) {
-        let (of, as_of, _) = self.known();
-        let denials = self.log.range(..=as_of).flat_map(|(_, event)| {
-            let denial = Denial { not_before: event.not_before, until: event.until };
-            event.tags.iter().map(move |tag| (*tag, denial))
-        });
-        (Head { epoch: epoch(of), seq: as_of }, denials.collect())
     }
 
     fn at(&mut self, tick: u64, packet: Packet) {
@@ -419,11 +426,20 @@ impl World {
     }
 
     fn push(&mut self, event: &Event) {
-        let epoch = epoch(self.epoch);
+        self.publish(Body::Event { epoch: epoch(self.epoch), event: event.clone() });
+    }
+
+    /// Sends a message to all consumers.
+    fn publish(&mut self, body: Body) {
+        let bytes = self.write(body);
+        self.overhears(&bytes);
         for to in 0..CONSUMERS {
-            let event = event.clone();
-            self.send(to, true, || Packet::ToConsumer(to, Body::Event { epoch, event: event.clone() }));
+            self.send(to, true, || Packet::ToConsumer(to, bytes.clone()));
         }
+    }
+
+    fn write(&self, body: Body) -> Bytes {
+        self.keys.write(&Message { authority: name(), body }).expect("few tags").into()
     }
 
     /// The last of the log is lost, and another history begins.
@@ -445,26 +461,26 @@ impl World {
         Head { epoch: epoch(self.epoch), seq }
     }
 
-    /// What a server knows: the history, the last event of it, and whether it lags behind.
-    fn known(&mut self) -> (u64, u64, bool) {
+    /// What a server knows that may lag behind: the history, and the last event of it.
+    fn known(&mut self) -> (u64, u64) {
         let behind = if self.healed { 0 } else { self.random.between(0, self.lag) };
         let then = usize::try_from(self.tick.saturating_sub(behind)).expect("few");
         let head = self.head();
         match self.heads.get(then) {
-            Some((of, seq)) if behind > 0 => (*of, *seq, true),
-            _ => (self.epoch, head.seq, false),
+            Some((of, seq)) if behind > 0 => (*of, *seq),
+            _ => (self.epoch, head.seq),
         }
     }
 
-    /// What a server says of a token, as of which event, and whether it lags behind.
-    fn answer(&mut self, token: u64) -> (bool, (Epoch, u64), bool) {
-        let (of, as_of, lags) = self.known();
+    /// What a server says of a token, and as of which event.
+    fn answer(&mut self, token: u64) -> (bool, (Epoch, u64)) {
+        let (of, as_of) = self.known();
         let revoked = self.tokens.get(&token).and_then(|token| token.revoked);
         // With numbers drawn early, what is counted need not be visible.
         let visible = revoked.is_some_and(|revoked| {
             revoked.epoch <= of && revoked.seq <= as_of && self.log.contains_key(&revoked.seq)
         });
-        (!visible, (epoch(of), as_of), lags)
+        (!visible, (epoch(of), as_of))
     }
 
     // The nodes of the authority.
@@ -475,11 +491,7 @@ impl World {
         let process = Process { node: at, started: self.started[at] };
         for action in actions {
             match action {
-                authority::Action::Send(body) => {
-                    for to in 0..CONSUMERS {
-                        self.send(to, true, || Packet::ToConsumer(to, body.clone()));
-                    }
-                }
+                authority::Action::Send(body) => self.publish(body),
                 authority::Action::ReadHead => {
                     let now = Boot(self.tick * TICK);
                     let due = self.rosters[at].due(now);
@@ -517,20 +529,13 @@ impl World {
         for action in actions {
             match action {
                 consumer::Action::Send(body) => {
+                    let bytes = self.write(body.clone());
+                    self.overhears_consumer(at, &body, &bytes);
                     for node in 0..NODES {
-                        self.send(at, false, || Packet::ToNode(node, body.clone()));
+                        self.send(at, false, || Packet::ToNode(node, bytes.clone()));
                     }
                 }
-                consumer::Action::Load { ticket } => {
-                    let ((head, denied), life) = (self.copy(), self.caches[at].life);
-                    self.send(at, true, || Packet::Copy {
-                        to: at,
-                        life,
-                        ticket,
-                        head,
-                        denied: denied.clone(),
-                    });
-                }
+                consumer::Action::Load { ticket } => self.load(at, ticket),
                 consumer::Action::Revoked(_) | consumer::Action::Flushed(_) => {}
             }
         }
@@ -538,8 +543,10 @@ impl World {
 
     fn deliver(&mut self, packet: Packet) {
         match packet {
-            Packet::ToNode(at, body) => {
-                if self.down_until[at] <= self.tick {
+            Packet::ToNode(at, bytes) => {
+                if self.down_until[at] <= self.tick
+                    && let Ok(Message { body, .. }) = self.keys.read(&bytes)
+                {
                     let (now, roster) = (Boot(self.tick * TICK), &self.rosters[at]);
                     if !roster.heard(now, &body) {
                         return;
@@ -556,138 +563,32 @@ impl World {
                 self.node(by.node, |node, actions| node.range(nonce, after, read, actions));
             }
             Packet::Commit(event, concerned) => self.commit(event, &concerned),
-            Packet::Question { from, flight, token } => {
-                let (good, as_of, replica) = self.answer(token);
-                self.send(from, true, || Packet::Answer { to: from, flight, good, as_of, replica });
+            Packet::Read { from, flight, token } => {
+                let (good, as_of) = self.answer(token);
+                let (good, as_of) = self.recalls(token, good, as_of);
+                self.send(from, true, || Packet::Answer { to: from, flight, good, as_of });
             }
-            Packet::ToConsumer(at, _) | Packet::Answer { to: at, .. } | Packet::Copy { to: at, .. }
+            Packet::Query { node, about, from, bytes } => self.queried(node, about, &bytes, from),
+            Packet::ToConsumer(at, _) | Packet::Answer { to: at, .. } | Packet::Sealed { to: at, .. }
                 if self.caches[at].paused_until > self.tick =>
             {
                 let wakes = self.caches[at].paused_until;
                 self.at(wakes, packet);
             }
-            Packet::Copy { to, life, ticket, head, denied } => {
-                if self.caches[to].life == life {
-                    let view = self.caches[to].machine.view().clone();
-                    let denials = view.denials().expect("it has them");
-                    for (tag, denial) in denied {
-                        denials.add(tag, denial);
-                    }
-                    self.consumer(to, |machine, now, _, _| machine.loaded(now, ticket, Some(head)));
+            Packet::ToConsumer(at, bytes) => {
+                if let Ok(Message { body, .. }) = self.keys.read(&bytes) {
+                    self.consumer(at, |machine, now, nonce, actions| {
+                        machine.message(now, &body, nonce, actions)
+                    });
                 }
             }
-            Packet::ToConsumer(at, body) => {
-                self.consumer(at, |machine, now, nonce, actions| machine.message(now, &body, nonce, actions));
-            }
-            Packet::Answer { to, flight, good, as_of, replica } => {
-                self.answered(to, flight, good, as_of, replica);
-            }
+            Packet::Answer { to, flight, good, as_of } => self.answered(to, flight, good, as_of),
+            Packet::Sealed { to, life, number, bytes } => self.sealed(to, life, number, &bytes),
         }
-    }
-
-    fn answered(&mut self, at: usize, flight: u64, good: bool, as_of: (Epoch, u64), replica: bool) {
-        let Some(flight) = self.caches[at].flights.remove(&flight) else { return };
-        let now = self.caches[at].now(self.tick);
-        let token = self.tokens[&flight.token];
-        let view = self.caches[at].machine.view().clone();
-        view.silence().heard();
-        if !good {
-            view.denied(as_of, token.tags()[0]);
-            if !mutation::is(Mutation::DenialNotApplied) {
-                self.caches[at].entries.remove(&token.number);
-            }
-            self.caches[at].denied.insert(token.number, now.plus(self.denial));
-            return self.refuse(at, token);
-        }
-        let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) else { return };
-        // What a server said itself was true after it was asked. A replica's word needs the lease.
-        if !replica || view.standing(&stamp, &token.tags(), now) == Standing::Good {
-            self.admit(at, token);
-        }
-        self.caches[at].entries.insert(token.number, stamp);
-    }
-
-    fn admit(&mut self, at: usize, token: Token) {
-        if token.lost {
-            return;
-        }
-        if let Some(Revoked { replied, .. }) = token.revoked {
-            let bound = 50.0 * (1.0 + 2.0 * RHO);
-            if (self.tick - replied) as f64 >= bound {
-                self.broken.push((Broken::Bounded, self.tick, token.number));
-            }
-            if token.confirmed {
-                self.broken.push((Broken::Confirmed, self.tick, token.number));
-            }
-            if self.caches[at].refused.contains(&token.number) {
-                self.broken.push((Broken::Monotone, self.tick, token.number));
-            }
-        }
-    }
-
-    fn refuse(&mut self, at: usize, token: Token) {
-        if token.revoked.is_none() && !token.lost {
-            self.broken.push((Broken::Refused, self.tick, token.number));
-        }
-        self.caches[at].refused.insert(token.number);
-    }
-
-    /// A request; whether it was answered from the cache.
-    fn request(&mut self, at: usize, number: u64) -> bool {
-        let (tick, token) = (self.tick, self.tokens[&number]);
-        let cache = &mut self.caches[at];
-        let (now, view) = (cache.now(tick), cache.machine.view().clone());
-        if cache.denied.get(&number).is_some_and(|until| now < *until) {
-            self.refuse(at, token);
-            return false;
-        }
-        if let Some(stamp) = cache.entries.get(&number) {
-            match view.standing(stamp, &token.tags(), now) {
-                Standing::Good => {
-                    self.admit(at, token);
-                    return true;
-                }
-                Standing::Void => {
-                    cache.entries.remove(&number);
-                    if token.revoked.is_some() && view.is_buried(&token.tags()[0]) {
-                        cache.refused.insert(number);
-                    }
-                }
-                Standing::NoLease => {}
-            }
-        }
-        if token.local {
-            match view.verify(&token.tags(), token.issued) {
-                Verdict::Good(stamp) => {
-                    if view.standing(&stamp, &token.tags(), now) == Standing::Good {
-                        self.admit(at, token);
-                    }
-                    self.caches[at].entries.insert(number, stamp);
-                    return false;
-                }
-                Verdict::Denied => {
-                    self.refuse(at, token);
-                    return false;
-                }
-                Verdict::Ask => {}
-            }
-        }
-        if view.silence().is_silent() {
-            return false;
-        }
-        let cache = &mut self.caches[at];
-        let joins = cache.flights.values().any(|f| f.token == number && view.may_join(&f.ticket, now));
-        if !joins && cache.flights.len() < 30 {
-            let ticket = view.depart(now);
-            self.next += 1;
-            let flight = self.next;
-            cache.flights.insert(flight, Flight { token: number, ticket, began: tick });
-            self.send(at, false, || Packet::Question { from: at, flight, token: number });
-        }
-        false
     }
 
     fn mischief(&mut self) {
+        self.repeats();
         if self.random.chance(50) {
             self.revoke();
         }
@@ -723,6 +624,7 @@ impl World {
                 self.caches[at].life = started;
                 self.caches[at].entries.clear();
                 self.caches[at].flights.clear();
+                self.caches[at].load = None;
                 self.caches[at].denied.clear();
             }
             if self.random.chance(self.forget) {
@@ -755,6 +657,7 @@ impl World {
             if view.silence().is_silent() && now < view.lease() {
                 self.broken.push((Broken::Hasty, self.tick, 0));
             }
+            self.page_again(at);
             for _ in 0..2 {
                 let number = self.random.between(self.issued.saturating_sub(LATEST), self.issued - 1);
                 self.request(at, number);
@@ -883,6 +786,15 @@ fn every_line_of_the_protocol_is_needed() {
         M::Unlisted,
         M::EndlessSilence,
         M::HastySilence,
+        M::OldPage,
+        M::MessageMac,
+        M::EchoNonce,
+        M::AnswerMac,
+        M::AnswerNonce,
+        M::AnswerQuestion,
+        M::AnswerHead,
+        M::AnswerMore,
+        M::AnswerDenied,
     ];
     let unnoticed: Vec<_> = all.into_iter().filter(|m| first_broken(0..1_000, Some(*m)).is_none()).collect();
     assert_eq!(unnoticed, [], "the simulation does not notice these faults");

@@ -1,0 +1,428 @@
+//! Queries: what one node of an authority is asked directly, and the answer that belongs to that question alone.
+//!
+//! A follower admits requests on the strength of these answers. So nobody between it and the authority may make one, keep one for later,
+//! hand it to another question, or leave something out of it: what does not verify is no answer.
+//!
+//! Owns: the two questions, their form and that of their answers, the MAC that binds an answer to its question, and a copy of the denylist
+//! that is taken page by page ([`Copying`]). Does not own: the way they take (HTTP, in the binary), who may ask, or what becomes of an
+//! answer ([`crate::confirm`], [`crate::denials`]).
+//!
+//! ```text
+//! query:  version 1 | kind 1 | nonce 16 | kind 1, which of these are denied: count 4, tags 16 each
+//!                                       | kind 2, what is denied after a tag: flag 1, tag 16
+//! answer: version 1 | kind 1 | key 1 | MAC 16 | head: epoch 16, seq 8 | more 1 | count 4,
+//!         of each: tag 16, flag 1, not before 8, until 8
+//! ```
+//!
+//! Numbers are big-endian. The MAC is one of [`Keys`] in a context of its own, over: the authority's name after its length, the query, and
+//! the answer without the MAC. Each part has a fixed length or says its own, so no two questions and answers have one encoding. The nonce
+//! is drawn at random for each query: an answer that was recorded fits no other.
+
+use crate::denials::{Denial, Denials};
+use crate::mutation::{self, Mutation};
+use crate::wire::{Keys, MAC, Reader, VERSION, WireError, put_head, put_name};
+use crate::words::{Head, Name, Nonce, Tag};
+
+/// Sets this use of a key apart from every other.
+const CONTEXT: &[u8] = b"postern coherence answer\0";
+/// Version and kind.
+const PREFIX: usize = 2;
+const NONCE: usize = 16;
+/// Epoch and sequence.
+const HEAD: usize = 24;
+/// Bytes of one denial.
+const DENIED: usize = Tag::LENGTH + 1 + 8 + 8;
+
+/// What is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Question {
+    /// Which of these are denied?
+    Confirm(Vec<Tag>),
+    /// What is denied, by tag, beginning after this one? One page of it.
+    Denials {
+        /// `None`: from the beginning.
+        after: Option<Tag>,
+    },
+}
+
+/// A question to one node, with what makes the answer belong to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Whose log it is about, after its length.
+    authority: Vec<u8>,
+    question: Question,
+    bytes: Vec<u8>,
+}
+
+/// What a node says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// How far the log had got before the rest was read.
+    pub head: Head,
+    /// What is denied of what was asked about.
+    pub denied: Vec<(Tag, Denial)>,
+    /// Whether there is more after the last of them.
+    pub more: bool,
+}
+
+impl Query {
+    /// A question about the log of this authority. The nonce is random: whoever could guess it could have the answer made in advance.
+    pub fn new(authority: &Name, nonce: Nonce, question: Question) -> Self {
+        let mut bytes = vec![VERSION, question.kind()];
+        bytes.extend(nonce.0);
+        question.write(&mut bytes);
+        Self { authority: Self::of(authority), question, bytes }
+    }
+
+    /// What somebody asks about the log of this authority.
+    ///
+    /// # Errors
+    /// [`WireError::Version`] and [`WireError::Malformed`]
+    pub fn read(authority: &Name, bytes: &[u8]) -> Result<Self, WireError> {
+        let mut from = Reader(bytes);
+        let version = from.byte().ok_or(WireError::Malformed)?;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        let question = Question::read(&mut from).filter(|_| from.0.is_empty());
+        let question = question.ok_or(WireError::Malformed)?;
+        Ok(Self { authority: Self::of(authority), question, bytes: bytes.to_vec() })
+    }
+
+    fn of(authority: &Name) -> Vec<u8> {
+        let mut name = Vec::new();
+        put_name(&mut name, authority);
+        name
+    }
+
+    /// What is asked.
+    pub fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// As bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The answer as bytes, which only this query takes.
+    pub fn seal(&self, answer: &Answer, keys: &Keys) -> Vec<u8> {
+        let body = answer.write();
+        let prefix = [VERSION, self.question.kind(), keys.number()];
+        let mac = keys.sign(CONTEXT, &self.covered(&prefix, &body));
+        [&prefix[..], &mac, &body].concat()
+    }
+
+    /// What bytes say in answer to this query.
+    ///
+    /// # Errors
+    /// [`WireError`]; then nothing was answered.
+    pub fn open(&self, bytes: &[u8], keys: &Keys) -> Result<Answer, WireError> {
+        let mut from = Reader(bytes);
+        let prefix: [u8; 3] = from.take().ok_or(WireError::Malformed)?;
+        let [version, kind, number] = prefix;
+        if version != VERSION {
+            return Err(WireError::Version(version));
+        }
+        if kind != self.question.kind() {
+            return Err(WireError::Malformed);
+        }
+        let mac: [u8; MAC] = from.take().ok_or(WireError::Malformed)?;
+        if from.0.len() <= HEAD {
+            return Err(WireError::Malformed);
+        }
+        if !mutation::is(Mutation::AnswerMac) {
+            keys.verify(number, CONTEXT, &self.covered(&prefix, from.0), &mac)?;
+        }
+        Answer::read(&mut from).filter(|_| from.0.is_empty()).ok_or(WireError::Malformed)
+    }
+
+    /// What the MAC covers; `answer` is longer than a head.
+    fn covered<'a>(&'a self, prefix: &'a [u8; 3], answer: &'a [u8]) -> [&'a [u8]; 8] {
+        let (kind, asked) = self.bytes.split_at(PREFIX);
+        let (nonce, question) = asked.split_at(NONCE);
+        let (head, rest) = answer.split_at(HEAD);
+        let (more, denied) = rest.split_at(1);
+        [
+            &self.authority,
+            kind,
+            unless(Mutation::AnswerNonce, nonce),
+            unless(Mutation::AnswerQuestion, question),
+            prefix,
+            unless(Mutation::AnswerHead, head),
+            unless(Mutation::AnswerMore, more),
+            unless(Mutation::AnswerDenied, denied),
+        ]
+    }
+}
+
+/// Nothing is left out of the shipped program.
+fn unless(mutation: Mutation, part: &[u8]) -> &[u8] {
+    if mutation::is(mutation) { &[] } else { part }
+}
+
+impl Question {
+    fn kind(&self) -> u8 {
+        match self {
+            Self::Confirm(_) => 1,
+            Self::Denials { .. } => 2,
+        }
+    }
+
+    fn write(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Confirm(tags) => {
+                put_count(to, tags.len());
+                to.extend(tags.iter().flat_map(|tag| tag.0));
+            }
+            Self::Denials { after } => {
+                to.push(u8::from(after.is_some()));
+                to.extend(after.map_or([0; Tag::LENGTH], |tag| tag.0));
+            }
+        }
+    }
+
+    /// Of a whole query, after its version.
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let (kind, _nonce): (_, [u8; NONCE]) = (from.byte()?, from.take()?);
+        match kind {
+            1 => {
+                let count = from.count(Tag::LENGTH)?;
+                (0..count).map(|_| from.take().map(Tag)).collect::<Option<_>>().map(Self::Confirm)
+            }
+            2 => {
+                let (begun, tag) = (from.flag()?, from.take()?);
+                Some(Self::Denials { after: begun.then_some(Tag(tag)) })
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Answer {
+    fn write(&self) -> Vec<u8> {
+        let mut to = Vec::with_capacity(HEAD + 5 + self.denied.len() * DENIED);
+        put_head(&mut to, self.head);
+        to.push(u8::from(self.more));
+        put_count(&mut to, self.denied.len());
+        for (tag, Denial { not_before, until }) in &self.denied {
+            to.extend(tag.0);
+            to.push(u8::from(not_before.is_some()));
+            to.extend(not_before.unwrap_or_default().to_be_bytes());
+            to.extend(until.to_be_bytes());
+        }
+        to
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let (head, more) = (from.head()?, from.flag()?);
+        let count = from.count(DENIED)?;
+        let denied = (0..count).map(|_| {
+            let (tag, limited, not_before, until) =
+                (from.take()?, from.flag()?, from.millis()?, from.millis()?);
+            Some((Tag(tag), Denial { not_before: limited.then_some(not_before), until }))
+        });
+        let denied = denied.collect::<Option<_>>()?;
+        Some(Self { head, denied, more })
+    }
+}
+
+fn put_count(to: &mut Vec<u8>, count: usize) {
+    // What does not fit is nowhere near what anybody asks or answers.
+    to.extend(u32::try_from(count).unwrap_or(u32::MAX).to_be_bytes());
+}
+
+/// A copy of all that is denied, taken page by page. It goes on where it was when an answer failed.
+#[derive(Debug, Default)]
+pub struct Copying {
+    /// The least of the pages' heads: what the whole copy knows at least.
+    head: Option<Head>,
+    after: Option<Tag>,
+}
+
+/// What a page brings a copy to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// There is more.
+    More,
+    /// It is whole, as of this head at least.
+    Whole(Head),
+    /// The log is another one meanwhile, or the page makes no sense: it has to be begun anew.
+    Void,
+}
+
+impl Copying {
+    /// What has to be asked next.
+    pub fn question(&self) -> Question {
+        Question::Denials { after: self.after }
+    }
+
+    /// Takes the answer to that.
+    pub fn take(&mut self, answer: Answer, denials: &Denials) -> Progress {
+        let Answer { head, denied, more } = answer;
+        let known = self.head.unwrap_or(head);
+        let last = denied.last().map(|(tag, _)| *tag);
+        if known.epoch != head.epoch || more && last <= self.after {
+            return Progress::Void;
+        }
+        // Nodes that answer different pages need not have read the same.
+        let seq = if mutation::is(Mutation::OldPage) { known.seq } else { known.seq.min(head.seq) };
+        let known = *self.head.insert(Head { seq, ..head });
+        for (tag, denial) in denied {
+            denials.add(tag, denial);
+        }
+        self.after = last.or(self.after);
+        if more { Progress::More } else { Progress::Whole(known) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Message;
+    use crate::words::Epoch;
+
+    fn keys() -> Keys {
+        Keys::one(1, &[1; 32])
+    }
+
+    fn name() -> Name {
+        Name::new("main").expect("a name")
+    }
+
+    fn tag() -> impl Strategy<Value = Tag> {
+        any::<[u8; 16]>().prop_map(Tag)
+    }
+
+    fn question() -> impl Strategy<Value = Question> {
+        prop_oneof![
+            prop::collection::vec(tag(), 0..20).prop_map(Question::Confirm),
+            prop::option::of(tag()).prop_map(|after| Question::Denials { after }),
+        ]
+    }
+
+    fn query() -> impl Strategy<Value = Query> {
+        (any::<[u8; 16]>(), question())
+            .prop_map(|(nonce, question)| Query::new(&name(), Nonce(nonce), question))
+    }
+
+    fn answer() -> impl Strategy<Value = Answer> {
+        let denied = (tag(), any::<Option<i64>>(), any::<i64>())
+            .prop_map(|(tag, not_before, until)| (tag, Denial { not_before, until }));
+        (any::<[u8; 16]>(), any::<u64>(), prop::collection::vec(denied, 0..20), any::<bool>()).prop_map(
+            |(epoch, seq, denied, more)| Answer { head: Head { epoch: Epoch(epoch), seq }, denied, more },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_and_answered_is_read(query in query(), answer in answer()) {
+            prop_assert_eq!(Query::read(&name(), query.bytes()), Ok(query.clone()));
+            prop_assert_eq!(query.open(&query.seal(&answer, &keys()), &keys()), Ok(answer));
+        }
+
+        #[test]
+        fn an_answer_fits_no_other_question(one in query(), other in query(), answer in answer()) {
+            prop_assume!(one != other);
+            prop_assert!(other.open(&one.seal(&answer, &keys()), &keys()).is_err());
+            let elsewhere = Query { authority: Query::of(&Name::new("other").expect("a name")), ..one.clone() };
+            prop_assert!(elsewhere.open(&one.seal(&answer, &keys()), &keys()).is_err());
+        }
+
+        #[test]
+        fn no_bit_of_an_answer_may_differ(
+            query in query(), answer in answer(), at in any::<prop::sample::Index>(), bit in 0..8,
+        ) {
+            let mut bytes = query.seal(&answer, &keys());
+            let at = at.index(bytes.len());
+            bytes[at] ^= 1u8 << bit;
+            prop_assert!(query.open(&bytes, &keys()).is_err());
+        }
+
+        #[test]
+        fn nothing_may_be_cut_off_an_answer_or_added(
+            query in query(), answer in answer(), cut in any::<prop::sample::Index>(),
+        ) {
+            let mut bytes = query.seal(&answer, &keys());
+            prop_assert!(query.open(&bytes[..cut.index(bytes.len())], &keys()).is_err());
+            bytes.push(0);
+            prop_assert!(query.open(&bytes, &keys()).is_err());
+        }
+
+        #[test]
+        fn other_bytes_ask_and_answer_nothing(query in query(), bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(query.open(&bytes, &keys()).is_err());
+            if let Ok(read) = Query::read(&name(), &bytes) {
+                prop_assert_eq!(read.bytes(), &bytes[..]);
+            }
+        }
+    }
+
+    const HEAD: Head = Head { epoch: Epoch([1; 16]), seq: 7 };
+
+    fn numbered(number: u8) -> Tag {
+        Tag([number; Tag::LENGTH])
+    }
+
+    fn page(head: Head, numbers: std::ops::Range<u8>, more: bool) -> Answer {
+        let denied =
+            numbers.map(|number| (numbered(number), Denial { not_before: None, until: 1 })).collect();
+        Answer { head, denied, more }
+    }
+
+    #[test]
+    fn the_secrets_generations_are_exchanged_one_after_the_other() {
+        let (old, new) = ((1, [1; 32]), (2, [2; 32]));
+        let stages = [vec![old], vec![old, new], vec![new, old], vec![new]];
+        let stages: Vec<_> = stages.iter().map(|stage| Keys::new(stage).expect("keys")).collect();
+        let query = Query::new(&name(), Nonce([1; 16]), Question::Confirm(Vec::new()));
+        let answer = page(HEAD, 0..2, false);
+        for neighbours in stages.windows(2) {
+            for (one, other) in [(0, 1), (1, 0)] {
+                let sealed = query.seal(&answer, &neighbours[one]);
+                assert_eq!(query.open(&sealed, &neighbours[other]), Ok(answer.clone()));
+            }
+        }
+        assert_eq!(query.open(&query.seal(&answer, &stages[0]), &stages[3]), Err(WireError::Key(1)));
+    }
+
+    #[test]
+    fn a_message_is_no_answer() {
+        let query = Query::new(&name(), Nonce([1; 16]), Question::Confirm(Vec::new()));
+        let body = crate::wire::Body::Echo { nonce: Nonce([1; 16]), head: HEAD };
+        let message = keys().write(&Message { authority: name(), body }).expect("it fits");
+        assert!(query.open(&message, &keys()).is_err());
+        assert!(keys().read(&query.seal(&page(HEAD, 0..2, false), &keys())).is_err());
+    }
+
+    #[test]
+    fn a_copy_is_whole_after_its_last_page_and_as_of_the_oldest() {
+        let (mut copying, denials) = (Copying::default(), Denials::new(100));
+        assert_eq!(copying.question(), Question::Denials { after: None });
+        assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), Progress::More);
+        assert_eq!(copying.question(), Question::Denials { after: Some(numbered(3)) });
+        let later = Head { seq: 9, ..HEAD };
+        assert_eq!(copying.take(page(later, 4..6, true), &denials), Progress::More);
+        let older = Head { seq: 5, ..HEAD };
+        assert_eq!(copying.take(page(older, 6..8, true), &denials), Progress::More);
+        assert_eq!(copying.take(page(later, 8..9, false), &denials), Progress::Whole(older));
+        assert_eq!(denials.len(), 8);
+        assert_eq!(Copying::default().take(page(HEAD, 0..0, false), &denials), Progress::Whole(HEAD));
+    }
+
+    #[test]
+    fn a_copy_of_two_histories_or_without_an_end_is_none() {
+        let denials = Denials::new(100);
+        let begun = || {
+            let mut copying = Copying::default();
+            assert_eq!(copying.take(page(HEAD, 1..4, true), &denials), Progress::More);
+            copying
+        };
+        let another = Head { epoch: Epoch([2; 16]), seq: 9 };
+        assert_eq!(begun().take(page(another, 4..6, false), &denials), Progress::Void);
+        assert_eq!(begun().take(page(HEAD, 0..0, true), &denials), Progress::Void, "it would be asked again");
+        assert_eq!(begun().take(page(HEAD, 1..4, true), &denials), Progress::Void);
+    }
+}

@@ -1,0 +1,310 @@
+//! The consumers' side: requests with tokens, what is asked about them, copies of what is denied.
+//!
+//! A token is asked about in one of two ways. What a server has only read ([`Packet::Read`]), perhaps one that lags behind, admits under the lease
+//! alone. A query ([`crate::query`]) is answered by a server that is in force, and its answer admits by itself.
+
+use bytes::Bytes;
+
+use super::adversary::About;
+use super::{Broken, NODES, Packet, Revoked, Token, World, name};
+use crate::denials::Denial;
+use crate::mutation::{self, Mutation};
+use crate::query::{Answer, Copying, Progress, Query, Question};
+use crate::view::{Standing, Ticket, Verdict};
+use crate::words::{Epoch, Head, Tag};
+
+/// Denials of one page.
+const PAGE: usize = 4;
+/// Ticks after which a page is asked for again, and how often.
+const PAGE_AGAIN: u64 = 30;
+const TRIES: u32 = 3;
+
+/// A question about a token that is under way.
+pub(super) struct Flight {
+    pub(super) token: u64,
+    pub(super) ticket: Ticket,
+    pub(super) began: u64,
+    /// Absent of what is only read.
+    query: Option<Query>,
+}
+
+/// A copy of what is denied that is under way.
+pub(super) struct Load {
+    ticket: u64,
+    copying: Copying,
+    query: Query,
+    /// Of the page.
+    number: u64,
+    asked: u64,
+    tries: u32,
+}
+
+impl World {
+    /// All that is denied after a tag, as a server knows it that may lag behind.
+    fn page(&mut self, after: Option<Tag>) -> Answer {
+        let (of, as_of) = self.known();
+        let mut denied: Vec<_> =
+            self.denied(as_of).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
+        denied.sort_by_key(|(tag, _)| *tag);
+        denied.dedup_by(|later, first| {
+            let same = later.0 == first.0;
+            if same {
+                first.1 = first.1.and(later.1);
+            }
+            same
+        });
+        let more = denied.len() > PAGE;
+        denied.truncate(PAGE);
+        Answer { head: Head { epoch: super::epoch(of), seq: as_of }, denied, more }
+    }
+
+    fn denied(&self, as_of: u64) -> Vec<(Tag, Denial)> {
+        let denials = self.log.range(..=as_of).flat_map(|(_, event)| {
+            let denial = Denial { not_before: event.not_before, until: event.until };
+            event.tags.iter().map(move |tag| (*tag, denial))
+        });
+        denials.collect()
+    }
+
+    /// Which of these are denied, by a server that is in force.
+    fn confirm(&self, tags: &[Tag]) -> Answer {
+        let head = self.head();
+        let denied = self.denied(head.seq).into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
+        Answer { head, denied, more: false }
+    }
+
+    /// A node gets a query, if it is there.
+    pub(super) fn queried(&mut self, node: usize, about: About, bytes: &Bytes, to: (usize, u64, u64)) {
+        if self.down_until[node] > self.tick {
+            return;
+        }
+        let Ok(query) = Query::read(&name(), bytes) else { return };
+        let answer = match query.question() {
+            Question::Confirm(tags) => self.confirm(tags),
+            Question::Denials { after } => self.page(*after),
+        };
+        let sealed = Bytes::from(query.seal(&answer, &self.keys));
+        let (sealed, late) = self.tampers(about, sealed);
+        let (at, life, number) = to;
+        let packet = || Packet::Sealed { to: at, life, number, bytes: sealed.clone() };
+        if late > 0 {
+            self.at(self.tick + late, packet());
+        } else {
+            self.send(at, true, packet);
+        }
+    }
+
+    /// Sends a query to some node, or to whoever sits between.
+    fn ask(&mut self, at: usize, about: About, number: u64, query: &Query) {
+        let (life, bytes) = (self.caches[at].life, Bytes::copy_from_slice(query.bytes()));
+        let answered = |bytes| Packet::Sealed { to: at, life, number, bytes };
+        if let Some(bytes) = self.intercepts(about, &bytes, answered) {
+            let node = self.random.index(NODES);
+            self.send(at, false, || Packet::Query {
+                node,
+                about,
+                from: (at, life, number),
+                bytes: bytes.clone(),
+            });
+        }
+    }
+
+    /// An answer to a query comes, or what somebody takes for one. One that is refused is none.
+    pub(super) fn sealed(&mut self, at: usize, life: u64, number: u64, bytes: &Bytes) {
+        if self.caches[at].life != life {
+            return;
+        }
+        if self.caches[at].load.as_ref().is_some_and(|load| load.number == number) {
+            return self.paged(at, bytes);
+        }
+        let Some(flight) = self.caches[at].flights.remove(&number) else { return };
+        let Some(Ok(answer)) = flight.query.as_ref().map(|query| query.open(bytes, &self.keys)) else {
+            return;
+        };
+        let now = self.caches[at].now(self.tick);
+        let token = self.tokens[&flight.token];
+        let view = self.caches[at].machine.view().clone();
+        view.silence().heard();
+        let as_of = (answer.head.epoch, answer.head.seq);
+        let concerns = |(tag, denial): &&(Tag, Denial)| {
+            token.tags().contains(tag) && denial.not_before.is_none_or(|then| token.issued < then)
+        };
+        if let Some((tag, _)) = answer.denied.iter().find(concerns) {
+            return self.denies(at, token, as_of, *tag);
+        }
+        let known = view.denials().expect("it has them").denies(&token.tags(), token.issued);
+        if known {
+            return self.refuse(at, token);
+        }
+        if let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) {
+            self.admit(at, token);
+            self.caches[at].entries.insert(token.number, stamp);
+        }
+    }
+
+    /// A server says what it has read of a token.
+    pub(super) fn answered(&mut self, at: usize, flight: u64, good: bool, as_of: (Epoch, u64)) {
+        let Some(flight) = self.caches[at].flights.remove(&flight) else { return };
+        let now = self.caches[at].now(self.tick);
+        let token = self.tokens[&flight.token];
+        let view = self.caches[at].machine.view().clone();
+        if !good {
+            return self.denies(at, token, as_of, token.tags()[0]);
+        }
+        let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) else { return };
+        if view.standing(&stamp, &token.tags(), now) == Standing::Good {
+            self.admit(at, token);
+        }
+        self.caches[at].entries.insert(token.number, stamp);
+    }
+
+    fn denies(&mut self, at: usize, token: Token, as_of: (Epoch, u64), tag: Tag) {
+        let now = self.caches[at].now(self.tick);
+        self.caches[at].machine.view().denied(as_of, tag);
+        if !mutation::is(Mutation::DenialNotApplied) {
+            self.caches[at].entries.remove(&token.number);
+        }
+        self.caches[at].denied.insert(token.number, now.plus(self.denial));
+        self.refuse(at, token);
+    }
+
+    // Copies of what is denied.
+
+    /// Begins a copy.
+    pub(super) fn load(&mut self, at: usize, ticket: u64) {
+        self.next_page(at, (ticket, Copying::default()));
+    }
+
+    fn next_page(&mut self, at: usize, (ticket, copying): (u64, Copying)) {
+        let query = Query::new(&name(), self.nonce(), copying.question());
+        self.next += 1;
+        let load = Load { ticket, copying, query, number: self.next, asked: self.tick, tries: 1 };
+        self.caches[at].load = Some(load);
+        self.ask_page(at);
+    }
+
+    fn ask_page(&mut self, at: usize) {
+        let Some(load) = &self.caches[at].load else { return };
+        let (number, query) = (load.number, load.query.clone());
+        self.ask(at, About::Page, number, &query);
+    }
+
+    /// Asks again for a page that did not come, each time with a query of its own, and gives up after some.
+    pub(super) fn page_again(&mut self, at: usize) {
+        let tick = self.tick;
+        if self.caches[at].load.as_ref().is_none_or(|load| tick - load.asked < PAGE_AGAIN) {
+            return;
+        }
+        let Some(Load { ticket, copying, tries, .. }) = self.caches[at].load.take() else { return };
+        if tries >= TRIES {
+            return self.consumer(at, |machine, now, _, _| machine.loaded(now, ticket, None));
+        }
+        self.next_page(at, (ticket, copying));
+        if let Some(load) = &mut self.caches[at].load {
+            load.tries = tries + 1;
+        }
+    }
+
+    fn paged(&mut self, at: usize, bytes: &Bytes) {
+        let Some(Load { ticket, mut copying, query, .. }) = self.caches[at].load.take() else { return };
+        let view = self.caches[at].machine.view().clone();
+        let denials = view.denials().expect("it has them");
+        let head = match query.open(bytes, &self.keys).map(|page| copying.take(page, denials)) {
+            Ok(Progress::More) => return self.next_page(at, (ticket, copying)),
+            Ok(Progress::Whole(head)) => Some(head),
+            Ok(Progress::Void) | Err(_) => None,
+        };
+        self.consumer(at, |machine, now, _, _| machine.loaded(now, ticket, head));
+    }
+
+    // Requests.
+
+    pub(super) fn admit(&mut self, at: usize, token: Token) {
+        if token.lost {
+            return;
+        }
+        if let Some(Revoked { replied, .. }) = token.revoked {
+            let bound = 50.0 * (1.0 + 2.0 * super::RHO);
+            if (self.tick - replied) as f64 >= bound {
+                self.broken.push((Broken::Bounded, self.tick, token.number));
+            }
+            if token.confirmed {
+                self.broken.push((Broken::Confirmed, self.tick, token.number));
+            }
+            if self.caches[at].refused.contains(&token.number) {
+                self.broken.push((Broken::Monotone, self.tick, token.number));
+            }
+        }
+    }
+
+    fn refuse(&mut self, at: usize, token: Token) {
+        if token.revoked.is_none() && !token.lost {
+            self.broken.push((Broken::Refused, self.tick, token.number));
+        }
+        self.caches[at].refused.insert(token.number);
+    }
+
+    /// A request; whether it was answered from the cache.
+    pub(super) fn request(&mut self, at: usize, number: u64) -> bool {
+        let (tick, token) = (self.tick, self.tokens[&number]);
+        let cache = &mut self.caches[at];
+        let (now, view) = (cache.now(tick), cache.machine.view().clone());
+        if cache.denied.get(&number).is_some_and(|until| now < *until) {
+            self.refuse(at, token);
+            return false;
+        }
+        if let Some(stamp) = cache.entries.get(&number) {
+            match view.standing(stamp, &token.tags(), now) {
+                Standing::Good => {
+                    self.admit(at, token);
+                    return true;
+                }
+                Standing::Void => {
+                    cache.entries.remove(&number);
+                    if token.revoked.is_some() && view.is_buried(&token.tags()[0]) {
+                        cache.refused.insert(number);
+                    }
+                }
+                Standing::NoLease => {}
+            }
+        }
+        if token.local {
+            match view.verify(&token.tags(), token.issued) {
+                Verdict::Good(stamp) if view.standing(&stamp, &token.tags(), now) == Standing::Good => {
+                    self.admit(at, token);
+                    self.caches[at].entries.insert(number, stamp);
+                    return false;
+                }
+                Verdict::Denied => {
+                    self.refuse(at, token);
+                    return false;
+                }
+                Verdict::Good(_) | Verdict::Ask => {}
+            }
+        }
+        self.ask_about(at, token);
+        false
+    }
+
+    /// Has a token asked about, unless that is under way.
+    fn ask_about(&mut self, at: usize, token: Token) {
+        let (number, tick) = (token.number, self.tick);
+        let cache = &self.caches[at];
+        let (now, view) = (cache.now(tick), cache.machine.view().clone());
+        let joins = cache.flights.values().any(|f| f.token == number && view.may_join(&f.ticket, now));
+        if joins || cache.flights.len() >= 30 || view.silence().is_silent() {
+            return;
+        }
+        let ticket = view.depart(now);
+        let proven = token.local || self.random.chance(500);
+        let tags = token.tags().to_vec();
+        let query = proven.then(|| Query::new(&name(), self.nonce(), Question::Confirm(tags)));
+        self.next += 1;
+        let flight = self.next;
+        match &query {
+            Some(query) => self.ask(at, About::Token(number), flight, query),
+            None => self.send(at, false, || Packet::Read { from: at, flight, token: number }),
+        }
+        self.caches[at].flights.insert(flight, Flight { token: number, ticket, began: tick, query });
+    }
+}

@@ -1,0 +1,87 @@
+//! Somebody between a gateway and the provider that it follows, who records answers and repeats them, and changes what is asked and answered.
+
+use std::time::{Duration, Instant};
+
+use super::sieve::Sieve;
+use super::town::{BOUND, Node, Town, until};
+
+/// Messages that are no answer, or not the answer to what was asked.
+fn refused(gateway: &Node) -> f64 {
+    let issuer = &gateway.provider;
+    gateway
+        .metric(&format!("postern_coherence_messages_total{{issuer=\"http://{issuer}\",kind=\"refused\"}}"))
+}
+
+#[test]
+fn an_answer_that_was_recorded_lets_nobody_in_later() {
+    let town = Town::new("replayed", 1, "sqlite://postern.db?mode=rwc");
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    sieve.shut("/coherence/events");
+    let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
+    let (token, other) = (town.nodes[0].token(), town.nodes[0].token());
+    assert_eq!(elsewhere.status(&token), 200);
+    // Without a lease it asks about each token.
+    sieve.swallow("/coherence/messages");
+    sieve.record("/coherence/confirm");
+    let issuer = &town.nodes[0].provider;
+    let asked = format!("postern_coherence_questions_total{{issuer=\"http://{issuer}\",result=\"good\"}}");
+    until(|| elsewhere.status(&token) == 200 && elsewhere.metric(&asked) >= 1.0, "asked about");
+    sieve.replay("/coherence/confirm");
+    town.nodes[0].revoke(&token);
+    let revoked = Instant::now();
+    let mut last = 503;
+    while revoked.elapsed() < BOUND + Duration::from_secs(2) {
+        let began = Instant::now();
+        last = elsewhere.status(&token);
+        assert!([200, 503].contains(&last), "{last}");
+        assert!(
+            last == 503 || began - revoked < BOUND,
+            "admitted {:?} after it was revoked",
+            began - revoked
+        );
+    }
+    assert_eq!((last, elsewhere.status(&other)), (503, 503), "what is no answer says nothing of anybody");
+    assert!(sieve.kept() > 0 && refused(&elsewhere) >= 1.0, "it is counted");
+    sieve.open("/coherence/confirm");
+    until(|| elsewhere.status(&token) == 401, "refused");
+    assert_eq!(elsewhere.status(&other), 200);
+}
+
+/// Asks for what is denied after the last tag that there may be: a true answer to another question.
+fn ask_for_the_end(query: &mut Vec<u8>) {
+    query.truncate(18);
+    query.push(1);
+    query.extend([255; 16]);
+}
+
+/// Leaves the head and says that nothing else is denied.
+fn cut(answer: &mut Vec<u8>) {
+    answer.truncate(3 + 16 + 24);
+    answer.extend([0; 5]);
+}
+
+fn as_it_is(_: &mut Vec<u8>) {}
+
+#[test]
+fn a_copy_of_what_is_denied_that_is_not_whole_is_none() {
+    let town = Town::new("cut-short", 1, "sqlite://postern.db?mode=rwc");
+    let (revoked, other) = (town.nodes[0].token(), town.nodes[0].token());
+    town.nodes[0].revoke(&revoked);
+    let sieve = Sieve::before(&town.nodes[0].provider);
+    for (request, answer) in
+        [(as_it_is as fn(&mut Vec<u8>), cut as fn(&mut Vec<u8>)), (ask_for_the_end, as_it_is)]
+    {
+        sieve.change("/coherence/denials", request, answer);
+        let elsewhere = town.elsewhere_by_way_of(&sieve.url, "");
+        until(|| refused(&elsewhere) >= 1.0, "refused");
+        let issuer = &town.nodes[0].provider;
+        let whole = format!("postern_coherence_denials_whole{{issuer=\"http://{issuer}\"}}");
+        for _ in 0..20 {
+            assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200], "it asks");
+            assert!(elsewhere.metric(&whole) < 0.5);
+        }
+        sieve.open("/coherence/denials");
+        until(|| elsewhere.metric(&whole) > 0.5, "whole");
+        assert_eq!([elsewhere.status(&revoked), elsewhere.status(&other)], [401, 200]);
+    }
+}
