@@ -1,6 +1,6 @@
 //! Answers for one log, on a node that reaches its database.
 //!
-//! Owns: whose questions an answer of the database may serve, what is told again. Does not own: the database, sockets, and who
+//! Owns: whose questions an answer of the database may serve, what is told again, that a query that is repeated is answered once at a time. Does not own: the database, sockets, and who
 //! follows ([`crate::roster`]).
 //!
 //! One reading of the head serves every probe that came *before the reading began*, and none that came later: whoever asks is
@@ -17,6 +17,8 @@ use crate::words::{Epoch, Event, Head, Nonce};
 const MAX_WAITING: usize = 10_000;
 /// Stretches that are being read at once.
 const MAX_READING: usize = 16;
+/// Queries that are being answered at once.
+const MAX_ANSWERING: usize = 64;
 /// Questions that are known again, so that they are answered once.
 const MAX_TOLD: usize = 1024;
 
@@ -36,6 +38,8 @@ pub enum Action {
         /// How many, one more than may be told.
         limit: usize,
     },
+    /// Answer this query by what is true from now on, then call [`Authority::answer`].
+    Answer(Vec<u8>),
 }
 
 /// The machine.
@@ -48,6 +52,8 @@ pub struct Authority {
     /// Who was told what had been missed, lately. Whoever asks again asks anew; what comes a second time was repeated by the network, or
     /// by somebody on it, whom a short question must not get a long answer each time.
     told: VecDeque<Nonce>,
+    /// Queries that are being answered: a copy that comes meanwhile has the same answer.
+    answering: Vec<Vec<u8>>,
     /// What was last read: only for the fault of answering with it.
     remembered: Option<Head>,
 }
@@ -85,12 +91,18 @@ impl Authority {
                 let limit = MAX_RANGE + 1;
                 actions.push(Action::ReadRange { nonce: *nonce, after: *after, limit });
             }
+            Body::Query(query) if self.answering.len() < MAX_ANSWERING && !self.answering.contains(query) => {
+                self.answering.push(query.clone());
+                actions.push(Action::Answer(query.clone()));
+            }
             // Told again by whoever asks again, of no concern here, or said by an authority.
             Body::Ask { .. }
+            | Body::Query(_)
             | Body::Applied { .. }
             | Body::Event { .. }
             | Body::Echo { .. }
-            | Body::Gone { .. } => {}
+            | Body::Gone { .. }
+            | Body::Answer { .. } => {}
         }
     }
 
@@ -123,6 +135,13 @@ impl Authority {
         } else {
             actions.extend(events.into_iter().map(|event| Action::Send(Body::Event { epoch, event })));
         }
+    }
+
+    /// A query was answered, by its nonce; `None` when it could not be.
+    pub fn answer(&mut self, query: &[u8], answered: Option<(Nonce, Vec<u8>)>, actions: &mut Vec<Action>) {
+        self.answering.retain(|one| one != query);
+        let answer = answered.map(|(nonce, sealed)| Action::Send(Body::Answer { nonce, sealed }));
+        actions.extend(answer);
     }
 
     /// Begins to read the head for whoever waits, unless that is under way: who came since waits for the next.

@@ -182,6 +182,7 @@ mod tests {
     /// Has everything be unanswered for so long.
     fn unanswered(silence: &Silence, time: Duration) {
         silence.heard();
+        silence.look(Boot(0), time, LEASE);
         silence.asked(Boot(0));
         silence.look(Boot(0).plus(time), time, LEASE);
     }

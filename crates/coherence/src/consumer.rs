@@ -216,7 +216,8 @@ impl Consumer {
         let ask = self.gap.and(self.asked).map(|(_, at)| at.plus(ASK_AGAIN));
         let tell = (self.told.0 != self.contiguous && !self.flushing).then(|| self.told.1.plus(APPLIED));
         let load = (self.view.denials().is_some() && !self.flushing).then_some(self.load_at);
-        [Some(self.probe_at), self.hurry_at, gap, ask, tell, load]
+        let silence = self.view.silence().turns_at();
+        [Some(self.probe_at), self.hurry_at, gap, ask, tell, load, silence]
             .into_iter()
             .flatten()
             .min()
@@ -271,8 +272,13 @@ impl Consumer {
             Body::Gone { nonce } if self.asked.is_some_and(|(asked, _)| asked == *nonce) => {
                 self.flush(Cause::Gone, now, actions);
             }
-            // The rest is for authorities, or an answer to nobody's question.
-            Body::Gone { .. } | Body::Probe { .. } | Body::Ask { .. } | Body::Applied { .. } => return,
+            // The rest is for authorities, for whoever asks about credentials, or an answer to nobody's question.
+            Body::Gone { .. }
+            | Body::Probe { .. }
+            | Body::Ask { .. }
+            | Body::Applied { .. }
+            | Body::Query(_)
+            | Body::Answer { .. } => return,
         }
         self.view.set_wanted(self.wanted);
         if self.gap.is_some() {

@@ -7,7 +7,7 @@
 //! Each loop is one future that never ends by itself; whoever runs it drops it. The machine is moved into it, so nobody else
 //! can bring it out of step.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +16,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::authority::{self, Authority};
+use crate::confirm::Confirm;
 use crate::consumer::{self, Cause, Consumer};
 use crate::denials::Denials;
 use crate::end::End;
+use crate::query::{Answer, Query, Question};
 use crate::relay::Relay;
 use crate::roster::{Follower, Roster};
 use crate::time::Boot;
@@ -134,10 +136,11 @@ pub struct Answers<L> {
 enum Done {
     Head(Option<Head>),
     Range(Nonce, Head, Option<(Epoch, Vec<Event>)>),
+    Answer(Vec<u8>, Option<(Nonce, Vec<u8>)>),
     Noted,
 }
 
-impl<L: Log> Answers<L> {
+impl<L: Log + Confirm> Answers<L> {
     /// On this end, for this log; nobody is known to follow.
     pub fn new(end: End, log: L) -> Self {
         Self { end, log, roster: Arc::default(), relay: Relay::default() }
@@ -154,6 +157,14 @@ impl<L: Log> Answers<L> {
         let now = self.end.clock.now();
         self.note(now, self.roster.due(now)).await.then_some(())?;
         self.log.head().await
+    }
+
+    /// The sealed answer to a query that came as a message, and its nonce. Only single tags are told about so: a copy of all is had over HTTP.
+    async fn answer(&self, query: &[u8]) -> Option<(Nonce, Vec<u8>)> {
+        let query = Query::read(&self.end.authority, query).ok()?;
+        let Question::Confirm(tags) = query.question() else { return None };
+        let (head, denied) = self.log.denied(tags.clone()).await?;
+        Some((query.nonce(), query.seal(&Answer { head, denied, more: false }, &self.end.keys)))
     }
 
     /// Writes down how far followers have got, for those who wait for it.
@@ -188,6 +199,9 @@ impl<L: Log> Answers<L> {
                 authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
                 authority::Action::Send(body) => answers.extend(self.end.write(body)),
                 authority::Action::ReadHead => authority.head(self.head().await, &mut next),
+                authority::Action::Answer(query) => {
+                    authority.answer(&query, self.answer(&query).await, &mut next);
+                }
                 authority::Action::ReadRange { nonce, after, limit } => {
                     let read = self.log.range(after.seq, limit).await;
                     authority.range(nonce, after, read, &mut next);
@@ -207,6 +221,7 @@ impl<L: Log> Answers<L> {
         let (mut progressed, mut noting) = (false, false);
         // One at a time.
         let mut reading = None;
+        let mut answering: HashMap<_, Vec<u8>> = HashMap::new();
         let mut actions = Vec::new();
         // Whoever appends may end first; those who ask are answered all the same.
         let mut appends = true;
@@ -223,16 +238,23 @@ impl<L: Log> Answers<L> {
                     }
                     None => appends = false,
                 },
-                Some(done) = tasks.join_next() => match done {
-                    Ok(Done::Head(read)) => authority.head(read, &mut actions),
-                    Ok(Done::Range(nonce, after, read)) => authority.range(nonce, after, read, &mut actions),
-                    Ok(Done::Noted) => noting = false,
+                Some(done) = tasks.join_next_with_id() => match done {
+                    Ok((_, Done::Head(read))) => authority.head(read, &mut actions),
+                    Ok((_, Done::Range(nonce, after, read))) => authority.range(nonce, after, read, &mut actions),
+                    Ok((id, Done::Answer(query, answered))) => {
+                        answering.remove(&id);
+                        authority.answer(&query, answered, &mut actions);
+                    }
+                    Ok((_, Done::Noted)) => noting = false,
                     // What panicked has said so; who asked asks again, and a head is read anew. Not while one is being read: that one
                     // would answer who asked after it was begun.
                     Err(failed) => {
                         noting = false;
                         if reading == Some(failed.id()) {
                             authority.head(None, &mut actions);
+                        }
+                        if let Some(query) = answering.remove(&failed.id()) {
+                            authority.answer(&query, None, &mut actions);
                         }
                     }
                 },
@@ -245,6 +267,14 @@ impl<L: Log> Answers<L> {
                     authority::Action::ReadHead => {
                         let task = tasks.spawn(async move { Done::Head(answers.head().await) });
                         reading = Some(task.id());
+                    }
+                    authority::Action::Answer(query) => {
+                        let asked = query.clone();
+                        let task = tasks.spawn(async move {
+                            let answered = answers.answer(&asked).await;
+                            Done::Answer(asked, answered)
+                        });
+                        answering.insert(task.id(), query);
                     }
                     authority::Action::ReadRange { nonce, after, limit } => {
                         tasks.spawn(async move {
@@ -269,7 +299,6 @@ impl<L: Log> Answers<L> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
     use std::sync::atomic::Ordering;
 
     use parking_lot::Mutex;
@@ -279,6 +308,7 @@ mod tests {
     use crate::consumer::Settings;
     use crate::denials::Denial;
     use crate::end::Counts;
+    use crate::repeat::ByMessage;
     use crate::time::Clock;
     use crate::transport::memory::Memory;
     use crate::transport::{State, Subscription, Transport};
@@ -365,6 +395,16 @@ mod tests {
         async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
             let events = self.0.lock().iter().filter(|e| e.seq > after).take(limit).cloned().collect();
             Some((EPOCH, events))
+        }
+    }
+
+    impl Confirm for Facts {
+        async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+            let head = Log::head(self).await?;
+            let log = self.0.lock();
+            let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
+            let denial = Denial { not_before: None, until: i64::MAX };
+            Some((head, tags.into_iter().filter(is_denied).map(|tag| (tag, denial)).collect()))
         }
     }
 
@@ -601,5 +641,30 @@ mod tests {
         assert!(town.views.iter().all(|view| view.tombstones() <= 1000));
         let later = town.fill(1);
         assert_eq!(town.standing(&later, 1), GOOD);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_asked_by_message_is_answered_although_most_messages_are_lost() {
+        let town = town().await;
+        town.revoke(1);
+        let mut drawn = 0_u128;
+        let (asking, hearing) = ByMessage::new(town.end(), move || {
+            drawn += 1;
+            Nonce((drawn << 64).to_le_bytes())
+        });
+        tokio::spawn(hearing);
+        // More than one message holds.
+        let tags: Vec<_> = (0..1000).map(tag).collect();
+        let denied =
+            async || asking.denied(tags.clone()).await.map(|(head, denied)| (head.seq, denied.len()));
+        assert_eq!(denied().await, Some((1, 1)));
+        let asked = tokio::time::Instant::now();
+        town.valve.close();
+        let open = async {
+            after(Duration::from_millis(700)).await;
+            town.valve.open(false);
+        };
+        assert_eq!(tokio::join!(denied(), open).0, Some((1, 1)));
+        assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
     }
 }

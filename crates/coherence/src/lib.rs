@@ -2,8 +2,8 @@
 //!
 //! Owns: the two machines of the protocol ([`consumer`], [`authority`]) and what runs them ([`drive`]), who
 //! follows ([`roster`]), what caches ask of it
-//! ([`view`], [`denials`]), what is done where that does not help ([`confirm`], with [`query`] as what goes over the network), whether
-//! anything is answered at all ([`silence`]), what an answer
+//! ([`view`], [`denials`]), what is done where that does not help ([`confirm`], with [`query`] as what goes over the network and [`repeat`]
+//! where that loses messages), whether anything is answered at all ([`silence`]), what an answer
 //! about a credential says beside ([`statement`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
 //! messages between them ([`wire`], [`end`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
 //! caches themselves.
@@ -32,6 +32,7 @@ pub mod end;
 mod mutation;
 pub mod query;
 pub mod relay;
+pub mod repeat;
 pub mod roster;
 pub mod secret;
 pub mod silence;

@@ -41,6 +41,8 @@ pub(crate) enum Mutation {
     VersionCompare,
     /// A probe that has no answer is not repeated before the next is due.
     NoRetry,
+    /// A query that has no answer is not repeated.
+    AskedOnce,
     /// Who is silent stays so, whatever is answered.
     EndlessSilence,
     /// Who has not answered for a tenth of a lease is taken for silent.

@@ -100,6 +100,13 @@ impl Query {
         &self.question
     }
 
+    /// What names it: nobody else's has that.
+    pub fn nonce(&self) -> Nonce {
+        let mut nonce = [0; 16];
+        nonce.copy_from_slice(&self.bytes[PREFIX..PREFIX + NONCE]);
+        Nonce(nonce)
+    }
+
     /// As bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -100,7 +100,12 @@ impl Roster {
                     (known.follower.applied, known.heard) = (Some(*head), now);
                 }
             }
-            Body::Event { .. } | Body::Echo { .. } | Body::Ask { .. } | Body::Gone { .. } => {}
+            Body::Event { .. }
+            | Body::Echo { .. }
+            | Body::Ask { .. }
+            | Body::Gone { .. }
+            | Body::Query(_)
+            | Body::Answer { .. } => {}
         }
         true
     }

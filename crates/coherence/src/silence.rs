@@ -3,9 +3,9 @@
 //! Owns: since when nothing that it was asked was answered, over whatever way, and what follows from that ([`Hearing`]). Does not own:
 //! the questions, and what becomes of those who would have to ask.
 //!
-//! An authority is *silent* when something was asked a whole lease ago, and nothing was answered since. Then no lease is left either, and
-//! whoever would have to ask could only wait in vain: they are refused at once, and only probes go on, until one thing is answered. An
-//! authority that is slow is not silent, since its answers come.
+//! An authority is *silent* when it was asked and has answered nothing for a whole lease. Then no lease is left either: each began when a
+//! question went out that was answered since. Whoever would have to ask could only wait in vain: they are refused at once, and only probes go
+//! on, until one thing is answered. An authority that is slow is not silent, since its answers come.
 //!
 //! What counts is an answer to a question of this node. Events do not: they may be repeated by anybody, and say nothing of whether
 //! questions arrive.
@@ -41,8 +41,14 @@ pub struct Silence {
 struct State {
     /// When the oldest question went out that nothing was answered since.
     asked: Option<Boot>,
-    /// When this was last looked at.
+    /// When something was last answered, as far as was looked.
+    heard: Option<Boot>,
+    /// Something was answered since it was last looked.
+    answered: bool,
+    /// When it was last looked.
     looked: Option<Boot>,
+    /// When there is something new to see, if nothing is answered by then.
+    turns_at: Option<Boot>,
 }
 
 impl Silence {
@@ -57,25 +63,36 @@ impl Silence {
             return;
         }
         let mut state = self.state.lock();
-        state.asked = None;
+        (state.asked, state.answered) = (None, true);
         self.turn(Hearing::Answers);
     }
 
-    /// Has time pass, by the clock of this node. Whoever looks does so each `often`, or more often: if they have not, the node stood
-    /// still, and an answer may be there that nobody has read. Then it is waited for anew.
+    /// Has time pass, by the clock of this node. Whoever looks does so each `often`, or more often, and asks as often: if they have not, the
+    /// node stood still, and an answer may be there that nobody has read. Then it is waited for anew.
     pub(crate) fn look(&self, now: Boot, often: Duration, lease: Duration) {
         let mut state = self.state.lock();
         let stood_still = state.looked.replace(now).is_some_and(|last| now.since(last) > 2 * often);
-        if stood_still && *self.hearing.borrow() != Hearing::Silent {
-            state.asked = state.asked.map(|_| now);
+        if std::mem::take(&mut state.answered) || stood_still && *self.hearing.borrow() != Hearing::Silent {
+            state.heard = Some(now);
         }
         let lease = if mutation::is(Mutation::HastySilence) { lease / 10 } else { lease };
-        let hearing = match state.asked {
-            Some(asked) if now.since(asked) >= lease => Hearing::Silent,
-            Some(asked) if now.since(asked) >= lease / 2 => Hearing::Doubtful,
-            _ => Hearing::Answers,
+        let since = state.asked.map(|asked| state.heard.map_or(asked, |heard| heard.max(asked.minus(often))));
+        let of = |share: Duration| since.map(|since| since.plus(share));
+        let is_over = |share| of(share).is_some_and(|over| now >= over);
+        let (hearing, turns_at) = if is_over(lease) {
+            (Hearing::Silent, None)
+        } else if is_over(lease / 2) {
+            (Hearing::Doubtful, of(lease))
+        } else {
+            (Hearing::Answers, of(lease / 2))
         };
+        state.turns_at = turns_at;
         self.turn(hearing);
+    }
+
+    /// When it is to be looked at the latest.
+    pub(crate) fn turns_at(&self) -> Option<Boot> {
+        self.state.lock().turns_at
     }
 
     /// How it is heard.
@@ -129,6 +146,23 @@ mod tests {
         silence.heard();
         assert_eq!(silence.hearing(), Hearing::Answers, "at once");
         assert_eq!(pass(&silence, 90_000..99_000), Hearing::Answers, "and nothing is asked");
+    }
+
+    #[test]
+    fn it_begins_when_the_lease_ends_that_the_last_answer_gave() {
+        let silence = Silence::default();
+        silence.asked(at(0));
+        silence.look(at(0), OFTEN, LEASE);
+        silence.heard();
+        // The answer came after a hundredth of a second.
+        silence.look(at(10), OFTEN, LEASE);
+        silence.asked(at(500));
+        assert_eq!(pass(&silence, 500..5_000), Hearing::Doubtful);
+        assert_eq!(silence.turns_at(), Some(at(5_010)));
+        silence.look(at(5_009), OFTEN, LEASE);
+        assert_eq!(silence.hearing(), Hearing::Doubtful);
+        silence.look(at(5_010), OFTEN, LEASE);
+        assert!(silence.is_silent());
     }
 
     #[test]

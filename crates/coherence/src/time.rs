@@ -19,6 +19,12 @@ impl Boot {
         Self(self.0.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
     }
 
+    /// Earlier by `time`; at the beginning of time it stays there.
+    #[must_use]
+    pub fn minus(self, time: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)))
+    }
+
     /// How long ago `earlier` was; zero when it was not.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

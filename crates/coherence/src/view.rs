@@ -216,11 +216,6 @@ impl View {
         young && ticket.generation == self.generation()
     }
 
-    /// Whether a flush is under way: no answer may be kept, whatever it knows.
-    pub fn is_shut(&self) -> bool {
-        self.floor.load(Ordering::Acquire) == SHUT
-    }
-
     /// With the answer: `as_of` is the last event of `epoch` that it knew of, and `tags` all that can revoke it.
     pub fn fill(
         &self,
@@ -310,7 +305,7 @@ impl View {
         if order.elsewhere.len() > HISTORIES {
             order.elsewhere.pop_front();
         }
-        if !self.is_shut() {
+        if self.floor.load(Ordering::Acquire) != SHUT {
             self.shut();
         }
     }

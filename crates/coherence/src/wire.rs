@@ -35,6 +35,7 @@ const PREFIX: usize = 3;
 /// Kinds that are told apart before anybody has vouched for them.
 const PROBE: u8 = 2;
 const ECHO: u8 = 3;
+const ANSWER: u8 = 8;
 /// Sets this use of a key apart from every other.
 const CONTEXT: &[u8] = b"postern coherence message\0";
 
@@ -96,6 +97,15 @@ pub enum Body {
         /// How far.
         head: Head,
     },
+    /// To the authority: a [query](crate::query), as its bytes.
+    Query(Vec<u8>),
+    /// To the consumer that asked: what answers its query, and nobody else's.
+    Answer {
+        /// The query's.
+        nonce: Nonce,
+        /// The sealed answer.
+        sealed: Vec<u8>,
+    },
 }
 
 /// Whether this calls itself a [`Body::Probe`]. Nobody has vouched for it yet.
@@ -106,6 +116,11 @@ pub fn is_probe(bytes: &[u8]) -> bool {
 /// Whether this calls itself a [`Body::Echo`]. Nobody has vouched for it yet.
 pub(crate) fn is_echo(bytes: &[u8]) -> bool {
     bytes.get(1) == Some(&ECHO)
+}
+
+/// Whether this calls itself a [`Body::Answer`]. Nobody has vouched for it yet.
+pub(crate) fn is_answer(bytes: &[u8]) -> bool {
+    bytes.get(1) == Some(&ANSWER)
 }
 
 /// Why bytes are no message.
@@ -232,6 +247,8 @@ impl Body {
             Self::Ask { .. } => 4,
             Self::Gone { .. } => 5,
             Self::Applied { .. } => 6,
+            Self::Query(_) => 7,
+            Self::Answer { .. } => ANSWER,
         }
     }
 
@@ -261,6 +278,11 @@ impl Body {
             Self::Applied { consumer, head } => {
                 to.extend(consumer.0);
                 put_head(to, *head);
+            }
+            Self::Query(bytes) => to.extend(bytes),
+            Self::Answer { nonce, sealed } => {
+                to.extend(nonce.0);
+                to.extend(sealed);
             }
         }
     }
@@ -312,6 +334,10 @@ impl Reader<'_> {
         (count.checked_mul(each)? <= self.0.len()).then_some(count)
     }
 
+    fn rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.0).to_vec()
+    }
+
     fn name(&mut self) -> Option<Name> {
         let length = usize::from(self.byte()?);
         let (name, left) = self.0.split_at_checked(length)?;
@@ -343,6 +369,8 @@ impl Reader<'_> {
             4 => Body::Ask { nonce: Nonce(self.take()?), after: self.head()? },
             5 => Body::Gone { nonce: Nonce(self.take()?) },
             6 => Body::Applied { consumer: ConsumerId(self.take()?), head: self.head()? },
+            7 => Body::Query(self.rest()),
+            ANSWER => Body::Answer { nonce: Nonce(self.take()?), sealed: self.rest() },
             _ => return None,
         };
         Some(Message { authority, body })
@@ -388,6 +416,9 @@ mod tests {
             (nonce(), head()).prop_map(|(nonce, after)| Body::Ask { nonce, after }),
             nonce().prop_map(|nonce| Body::Gone { nonce }),
             (consumer(), head()).prop_map(|(consumer, head)| Body::Applied { consumer, head }),
+            prop::collection::vec(any::<u8>(), 0..100).prop_map(Body::Query),
+            (nonce(), prop::collection::vec(any::<u8>(), 0..100))
+                .prop_map(|(nonce, sealed)| Body::Answer { nonce, sealed }),
         ]
     }
 

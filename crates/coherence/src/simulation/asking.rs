@@ -10,7 +10,7 @@ use super::{Broken, NODES, Packet, Revoked, Token, World, name};
 use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
 use crate::query::{Answer, Copying, Progress, Query, Question};
-use crate::view::{Standing, Ticket, Verdict};
+use crate::view::{Standing, Ticket, Verdict, Voided};
 use crate::words::{Epoch, Head, Tag};
 
 /// Denials of one page.
@@ -136,9 +136,16 @@ impl World {
         if known {
             return self.refuse(at, token);
         }
-        if let Ok(stamp) = view.fill(flight.ticket, as_of, &token.tags(), now) {
-            self.admit(at, token);
-            self.caches[at].entries.insert(token.number, stamp);
+        match view.fill(flight.ticket, as_of, &token.tags(), now) {
+            Ok(stamp) => {
+                self.admit(at, token);
+                self.caches[at].entries.insert(token.number, stamp);
+            }
+            // Asked while a flush was under way: it was read after whatever was forgotten, and admits once.
+            Err(Voided::Old) if now >= view.lease() && !view.has_flushed(&flight.ticket) => {
+                self.admit(at, token)
+            }
+            Err(_) => {}
         }
     }
 

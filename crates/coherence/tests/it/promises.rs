@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use coherence::confirm::Confirm;
 use coherence::consumer::{Consumer, Settings};
 use coherence::denials::{Denial, Denials};
 use coherence::drive::{Answers, Copies, Log, follow};
@@ -151,6 +152,15 @@ impl Log for Facts {
     async fn range(&self, after: u64, limit: usize) -> Option<(Epoch, Vec<Event>)> {
         let after = usize::try_from(after).unwrap();
         Some((EPOCH, self.0.lock().iter().skip(after).take(limit).cloned().collect()))
+    }
+}
+
+impl Confirm for Facts {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        let denial = Denial { not_before: None, until: i64::MAX };
+        let (head, log) = (Log::head(self).await?, self.0.lock());
+        let is_denied = |tag: &Tag| log.iter().any(|event| event.tags.contains(tag));
+        Some((head, tags.into_iter().filter(is_denied).map(|tag| (tag, denial)).collect()))
     }
 }
 

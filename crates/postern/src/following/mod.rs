@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use coherence::confirm::{Confirm, Desk};
 use coherence::consumer::{self, Cause, Consumer};
-use coherence::denials::Denials;
+use coherence::denials::{Denial, Denials};
 use coherence::drive::{self, Answers, Copies, Told};
 use coherence::end::{Counts, End};
+use coherence::repeat::{ByMessage, EveryWay};
 use coherence::roster::{GONE, Roster};
 use coherence::tags::TagKey;
 use coherence::time::BootClock;
@@ -32,7 +33,7 @@ use coherence::transport::several::Several;
 use coherence::transport::{State, Transport};
 use coherence::view::View;
 use coherence::wire::Keys;
-use coherence::{ConsumerId, Name, Nonce, Tag};
+use coherence::{ConsumerId, Head, Name, Nonce, Tag};
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::config::ListenAddress;
 use gateway::followed::{self, Ahead, Followed, Successor};
@@ -237,18 +238,34 @@ impl Following {
         let asked = Asked::new(remote.clone(), view.silence().clone(), on);
         let mut transports: Vec<Arc<dyn Transport>> = vec![Arc::new(asked)];
         transports.extend(ways.broker.clone());
+        let asking = ways.broker.clone().map(|broker| {
+            let end = End {
+                authority: name_of(&follow.issuer),
+                transport: broker,
+                keys: follow.secret.message_keys(),
+                clock: Arc::new(BootClock),
+                counts: counts.clone(),
+            };
+            Ok::<_, Failure>(ByMessage::new(end, nonces()?))
+        });
+        let (by_message, hearing) = asking.transpose()?.unzip();
         let source = Source {
             issuer: follow.issuer.clone(),
             tags: follow.secret.tag_key(),
             keys: follow.secret.message_keys(),
             transport: together(transports),
             lease: ways.lease,
-            facts: remote,
+            facts: Elsewhere {
+                remote: remote.clone(),
+                questions: Arc::new(EveryWay::new(remote, by_message)),
+            },
             called: ways.called.clone(),
             view,
             counts,
         };
-        Self::start(source, on)
+        let mut following = Self::start(source, on)?;
+        following.tasks.extend(hearing.map(|hearing| on.spawn(hearing).abort_handle()));
+        Ok(following)
     }
 
     /// Waits until something was revoked since this was last called, as far as this process hears. For one task.
@@ -408,10 +425,31 @@ fn heard(issuer: &str, known: Lease, lease: Duration, way: &State) -> Option<Str
         )),
         Lease::Left(_) if way.is_empty() => None,
         Lease::Left(_) => Some(format!("issuer {issuer} is heard, though not in every way{and}{way}")),
-        Lease::Over => Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}")),
+        Lease::Over => {
+            Some(format!("issuer {issuer} is not heard of: it is asked about each token{and}{way}"))
+        }
         Lease::Silent => Some(format!(
             "issuer {issuer} is not heard of, and answers nothing: its tokens are answered 503 until it does{and}{way}"
         )),
+    }
+}
+
+/// A provider elsewhere: copies are had over HTTP, questions over every way.
+#[derive(Clone)]
+struct Elsewhere {
+    remote: Remote,
+    questions: Arc<EveryWay<Remote>>,
+}
+
+impl Copies for Elsewhere {
+    async fn load(&self, denials: &Denials) -> Option<Head> {
+        self.remote.load(denials).await
+    }
+}
+
+impl Confirm for Elsewhere {
+    async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        self.questions.ask(tags).await
     }
 }
 

@@ -5,6 +5,7 @@ mod everywhere;
 mod failover;
 mod hole;
 mod replayed;
+mod rough;
 mod sieve;
 mod silent;
 mod town;

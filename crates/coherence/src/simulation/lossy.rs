@@ -1,0 +1,252 @@
+//! A world in which one way works and loses most of what is said: whoever follows keeps its lease all the same, and has its questions answered.
+//!
+//! Owns: a consumer, a node of the authority, the way between them, and events that may be lost like the rest. Nothing can be copied: HTTP
+//! is dead. Time goes in ticks of 5 ms, since what is repeated is so after tens of milliseconds.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::{Random, epoch, tag};
+use crate::authority::{self, Authority};
+use crate::consumer::{self, Consumer};
+use crate::mutation::{self, Mutation};
+use crate::query::{Answer, Query};
+use crate::repeat::Repeated;
+use crate::time::Boot;
+use crate::wire::{Body, Keys};
+use crate::words::{Epoch, Event, Head, Name, Nonce};
+
+const TICK: u64 = 5_000_000;
+/// A minute.
+const STEPS: u64 = 12_000;
+/// Ticks for which there may be no lease: in the beginning, and when what was missed had to be flushed. Whoever asks meanwhile has an answer.
+const FLUSHED: u64 = 1000;
+/// Ticks that a request waits for the answer to its question.
+const PATIENCE: u64 = 400;
+/// Of a thousand messages in each direction.
+const MOST_LOSS: u64 = 600;
+
+/// What went wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Broken {
+    /// There was no lease for too long.
+    Lease,
+    /// A question was not answered in time.
+    Question,
+}
+
+enum Packet {
+    ToNode(Body),
+    ToConsumer(Body),
+    Head,
+    Range(Nonce, Head),
+    Answer(Vec<u8>),
+}
+
+struct World {
+    random: Random,
+    loss: u64,
+    tick: u64,
+    /// The last tick in which there was a lease.
+    leased: u64,
+    next: u64,
+    packets: BTreeMap<(u64, u64), Packet>,
+    node: Authority,
+    consumer: Consumer,
+    /// What is asked, and when that began.
+    asked: Option<(Repeated, u64)>,
+    log: Vec<Event>,
+    name: Name,
+    keys: Keys,
+}
+
+impl World {
+    fn new(seed: u64, loss: u64) -> Self {
+        Self {
+            random: Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d)),
+            loss,
+            tick: 0,
+            leased: 0,
+            next: 0,
+            packets: BTreeMap::new(),
+            node: Authority::new(),
+            consumer: super::consumer(1, 1000),
+            asked: None,
+            log: Vec::new(),
+            name: Name::new("main").expect("a name"),
+            keys: Keys::one(1, &[1; 32]),
+        }
+    }
+
+    fn now(&self) -> Boot {
+        Boot(self.tick * TICK)
+    }
+
+    fn head(&self) -> Head {
+        Head { epoch: self.epoch(), seq: self.log.len() as u64 }
+    }
+
+    fn epoch(&self) -> Epoch {
+        epoch(1)
+    }
+
+    fn at(&mut self, tick: u64, packet: Packet) {
+        self.next += 1;
+        self.packets.insert((tick, self.next), packet);
+    }
+
+    fn send(&mut self, packet: Packet) {
+        if !self.random.chance(self.loss) {
+            let after = self.random.between(1, 2);
+            self.at(self.tick + after, packet);
+        }
+    }
+
+    fn node(&mut self, act: impl FnOnce(&mut Authority, &mut Vec<authority::Action>)) {
+        let mut actions = Vec::new();
+        act(&mut self.node, &mut actions);
+        for action in actions {
+            match action {
+                authority::Action::Send(body) => self.send(Packet::ToConsumer(body)),
+                // The database answers in the next tick.
+                authority::Action::ReadHead => self.at(self.tick + 1, Packet::Head),
+                authority::Action::ReadRange { nonce, after, .. } => {
+                    self.at(self.tick + 1, Packet::Range(nonce, after));
+                }
+                authority::Action::Answer(query) => self.at(self.tick + 1, Packet::Answer(query)),
+            }
+        }
+    }
+
+    fn consumer(
+        &mut self,
+        act: impl FnOnce(&mut Consumer, Boot, &mut dyn FnMut() -> Nonce, &mut Vec<consumer::Action>),
+    ) {
+        let (now, mut actions, mut drawn) = (self.now(), Vec::new(), self.next);
+        let mut nonce = || {
+            drawn += 1;
+            Nonce(tag(3, drawn).0)
+        };
+        act(&mut self.consumer, now, &mut nonce, &mut actions);
+        self.next = drawn;
+        for action in actions {
+            if let consumer::Action::Send(body) = action {
+                self.send(Packet::ToNode(body));
+            }
+        }
+    }
+
+    fn deliver(&mut self, packet: Packet) {
+        match packet {
+            Packet::ToNode(body) => self.node(|node, actions| node.message(&body, actions)),
+            Packet::ToConsumer(body) => {
+                if let Some((asked, _)) = &mut self.asked {
+                    asked.message(&body, &self.keys);
+                }
+                self.consumer(|consumer, now, nonce, actions| consumer.message(now, &body, nonce, actions));
+            }
+            Packet::Head => {
+                let head = self.head();
+                self.node(|node, actions| node.head(Some(head), actions));
+            }
+            Packet::Range(nonce, after) => {
+                let events = self.log.iter().filter(|event| event.seq > after.seq).cloned().collect();
+                let read = Some((self.epoch(), events));
+                self.node(|node, actions| node.range(nonce, after, read, actions));
+            }
+            Packet::Answer(bytes) => {
+                let query = Query::read(&self.name, &bytes).expect("it was made here");
+                let answer = Answer { head: self.head(), denied: Vec::new(), more: false };
+                let sealed = query.seal(&answer, &self.keys);
+                self.node(|node, actions| node.answer(&bytes, Some((query.nonce(), sealed)), actions));
+            }
+        }
+    }
+
+    fn revoke(&mut self) {
+        let seq = self.log.len() as u64 + 1;
+        let event = Event { seq, tags: vec![tag(1, seq)], not_before: None, until: i64::MAX };
+        self.log.push(event.clone());
+        let epoch = self.epoch();
+        self.node(|_, actions| Authority::appended(epoch, event, actions));
+    }
+
+    fn ask(&mut self) -> Result<(), Broken> {
+        if self.asked.is_none() && self.random.chance(50) {
+            let tags: Vec<_> = (0..self.random.one_of(&[1, 7, 700])).map(|number| tag(1, number)).collect();
+            let (mut drawn, tick) = (self.next, self.tick);
+            let mut nonce = || {
+                drawn += 1;
+                Nonce(tag_of(drawn))
+            };
+            self.asked = Some((Repeated::new(&self.name, &tags, &mut nonce), tick));
+            self.next = drawn;
+        }
+        let (now, mut bodies) = (self.now(), Vec::new());
+        let Some((asked, began)) = &mut self.asked else { return Ok(()) };
+        if asked.answer().is_some() {
+            self.asked = None;
+            return Ok(());
+        }
+        if self.tick - *began >= PATIENCE {
+            return Err(Broken::Question);
+        }
+        asked.tick(now, &mut bodies);
+        bodies.into_iter().for_each(|body| self.send(Packet::ToNode(body)));
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), Broken> {
+        while let Some(entry) = self.packets.first_entry() {
+            if entry.key().0 > self.tick {
+                break;
+            }
+            let packet = entry.remove();
+            self.deliver(packet);
+        }
+        if self.random.chance(5) {
+            self.revoke();
+        }
+        if self.now() >= self.consumer.wakes_at() {
+            self.consumer(|consumer, now, nonce, actions| consumer.tick(now, nonce, actions));
+        }
+        self.ask()?;
+        if self.now() < self.consumer.view().lease() {
+            self.leased = self.tick;
+        }
+        self.tick += 1;
+        if self.tick - self.leased < FLUSHED { Ok(()) } else { Err(Broken::Lease) }
+    }
+
+    fn run(seed: u64, loss: u64) -> Option<(Broken, Duration)> {
+        let mut world = Self::new(seed, loss);
+        let broken = (0..STEPS).find_map(|_| world.step().err());
+        broken.map(|broken| (broken, Duration::from_nanos(world.now().0)))
+    }
+}
+
+fn tag_of(number: u64) -> [u8; 16] {
+    tag(5, number).0
+}
+
+/// The first seed that breaks something.
+fn first_broken(seeds: std::ops::Range<u64>, loss: u64) -> Option<(u64, (Broken, Duration))> {
+    seeds.into_iter().find_map(|seed| World::run(seed, loss).map(|broken| (seed, broken)))
+}
+
+#[test]
+fn whoever_can_be_reached_in_some_way_is() {
+    for loss in [0, 300, MOST_LOSS] {
+        assert_eq!(first_broken(0..100, loss), None, "with a loss of {loss} in a thousand");
+    }
+}
+
+#[test]
+fn what_is_not_repeated_is_noticed() {
+    for (mutation, broken) in [(Mutation::NoRetry, Broken::Lease), (Mutation::AskedOnce, Broken::Question)] {
+        mutation::choose(Some(mutation));
+        let found = first_broken(0..20, MOST_LOSS);
+        mutation::choose(None);
+        assert_eq!(found.map(|(_, (what, _))| what), Some(broken), "{mutation:?}");
+    }
+}
