@@ -2,7 +2,7 @@
 //!
 //! Owns: the load driver ([`load`]), whole transactions with an OpenID provider ([`provider`]), connections that do nothing or almost nothing ([`hold`]), the
 //! watch over processes ([`observe`]) and the reports of them all ([`report`]); programs that run together ([`topology`], limited by
-//! [`cgroup`]), what is measured on them ([`scenario`]), how long revoked credentials live meanwhile ([`revoke`]), and measuring it ([`run`]); the record of a whole run ([`record`]), what follows
+//! [`cgroup`]), with a bad network between them where that is wanted ([`relay`]), what is measured on them ([`scenario`]), how long revoked credentials live meanwhile ([`revoke`]), and measuring it ([`run`]); the record of a whole run ([`record`]), what follows
 //! from it ([`analyse`]) and why it is so ([`diagnose`]), and work on runs that are measured already ([`desk`], as commands [`cli`]). Does not own: the servers it measures; a peer is
 //! loaded and watched exactly as Postern is, so this crate depends on no other crate of the project.
 //!
@@ -24,6 +24,7 @@ pub mod load;
 pub mod observe;
 pub mod provider;
 pub mod record;
+pub mod relay;
 pub mod report;
 pub mod revoke;
 pub mod run;

@@ -193,6 +193,7 @@ pub(crate) fn figure(kind: &Figure, value: f64) -> String {
         | Figure::HeldLongest
         | Figure::Revoking(_)
         | Figure::Flood
+        | Figure::Healing
         | Figure::Lateness
         | Figure::CpuTogether(_)
         | Figure::CpuPerRequest(_) => time(value),

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use super::CpuUse;
-use crate::record::{Class, Component, Distribution, Iteration, Outcome, Variant};
+use crate::record::{Class, Component, Distribution, Iteration, Outcome, Slice, Variant};
 use crate::units::whole;
 
 /// A figure of an iteration.
@@ -47,6 +47,8 @@ pub enum Figure {
     Flood,
     /// How often one of those was still accepted when the bound was over, of some that were tried.
     FloodAdmitted,
+    /// From the last thing that was done to a component until the end of the last slice in which not every request ended well, µs.
+    Healing,
     /// 99th percentile of how much later than due and possible the lab sent requests, µs.
     Lateness,
     /// By how much a counter that a component has of itself grew: the component, and the counter's name.
@@ -77,6 +79,7 @@ impl Figure {
                 | Self::HeldLongest
                 | Self::Revoking(_)
                 | Self::Flood
+                | Self::Healing
                 | Self::Lateness
         )
     }
@@ -160,6 +163,14 @@ impl Figure {
                 let flood = iteration.revocations.as_ref()?.flood.as_ref()?;
                 (flood.unclear == 0 && flood.refused + flood.admitted > 0).then_some(flood.admitted as f64)
             }
+            Self::Healing => {
+                let last = iteration.events.last()?.at_ms;
+                let ends = |slice: &Slice| slice.at_ms + slice.ms;
+                // What is not seen to be well again in the end is not.
+                iteration.timeline.last().filter(|slice| slice.bad == 0 && slice.at_ms > last)?;
+                let bad = iteration.timeline.iter().filter(|slice| slice.bad > 0).map(ends).max();
+                Some(bad.map_or(0, |end| end.saturating_sub(last)) as f64 * 1e3)
+            }
             Self::Lateness => iteration.generator.as_ref()?.lag_p99_us,
             Self::Counter(component, name) => {
                 let component = iteration.watched(component)?;
@@ -189,6 +200,7 @@ impl fmt::Display for Figure {
             Self::Revoking(share) => write!(f, "P{} of answers to revocations", f64::from(*share) / 1e3),
             Self::Flood => write!(f, "time of the flood"),
             Self::FloodAdmitted => write!(f, "accepted of the flood"),
+            Self::Healing => write!(f, "time until all was well"),
             Self::Lateness => write!(f, "P99 of lateness"),
             Self::Counter(component, name) => write!(f, "{name}, {component}"),
         }

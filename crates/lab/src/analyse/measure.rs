@@ -166,6 +166,7 @@ pub(crate) fn figure(variant: &Variant, measure: &Measure) -> Option<Figure> {
         Measure::RevocationP99 => Figure::Revoking(99_000),
         Measure::Flood => Figure::Flood,
         Measure::FloodAdmitted => Figure::FloodAdmitted,
+        Measure::Healing => Figure::Healing,
         Measure::Lateness => Figure::Lateness,
     })
 }

@@ -21,6 +21,7 @@ use crate::desk::report::write;
 use crate::desk::warnings::warnings;
 use crate::diagnose;
 use crate::record::{Doubt, Record, RecordError, read_bounded};
+use crate::relay::{self, RelayError};
 use crate::run::RunError;
 use crate::topology::{Programs, TopologyError};
 
@@ -61,6 +62,8 @@ enum Command {
     Gate(Gate),
     /// Recompute published tables and list what does not follow
     Audit(Audit),
+    /// Pass connections on and lose what is to be lost, between components of a topology
+    Relay(relay::Arguments),
     /// Print the JSON schema of report.json
     Schema,
 }
@@ -222,6 +225,9 @@ pub enum CliError {
     /// Tables cannot be audited.
     #[error(transparent)]
     Audit(#[from] AuditError),
+    /// Nothing can be passed on.
+    #[error(transparent)]
+    Relay(#[from] RelayError),
     /// A file is no text.
     #[error("`{0}` is not text in UTF-8")]
     NotText(String),
@@ -256,6 +262,10 @@ pub fn run(arguments: &Arguments, programs: &Programs, out: &mut dyn Write) -> R
         Command::Merge(merge) => run_merge(merge, out),
         Command::Gate(gate) => run_gate(gate, out),
         Command::Audit(audit) => run_audit(audit, out),
+        Command::Relay(arguments) => {
+            relay::run(arguments)?;
+            Ok(Ending::Good)
+        }
         Command::Schema => {
             writeln!(out, "{:#}", Record::schema())?;
             Ok(Ending::Good)

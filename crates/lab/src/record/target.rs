@@ -75,6 +75,8 @@ pub enum Measure {
     Flood,
     /// How often one of those was still accepted when the bound was over, of some that were tried.
     FloodAdmitted,
+    /// From the last event of a load until every request ends well again, µs.
+    Healing,
     /// 99th percentile of how much later than due and possible the lab sent requests, µs.
     Lateness,
 }
@@ -115,6 +117,7 @@ impl Measure {
             | Self::StalenessMax
             | Self::RevocationP99
             | Self::Flood
+            | Self::Healing
             | Self::Lateness => Unit::Time,
         }
     }
@@ -169,6 +172,7 @@ impl fmt::Display for Measure {
             Self::RevocationP99 => f.write_str("P99 of answers to revocations"),
             Self::Flood => f.write_str("time of the flood"),
             Self::FloodAdmitted => f.write_str("accepted of the flood"),
+            Self::Healing => f.write_str("time until all is well"),
             Self::Lateness => f.write_str("P99 of lateness"),
         }
     }

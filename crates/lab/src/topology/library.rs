@@ -29,7 +29,7 @@ const TOPOLOGIES: Texts = texts!("topologies":
 const PARTS: Texts = texts!("topologies/parts":
     "backend.toml", "provider.toml", "postgres.toml", "idp-a.toml", "idp-b.toml", "idp-front.toml", "idp-gateway-a.toml",
     "idp-gateway-b.toml", "connector-off.toml", "connector-postgres.toml", "connector-nats.toml", "connector-artemis.toml",
-    "connector-ibm-mq-profile.toml", "connector-activemq.toml", "connector-rabbitmq.toml", "artemis.toml",
+    "connector-ibm-mq-profile.toml", "connector-activemq.toml", "connector-rabbitmq.toml", "connector-rough.toml", "artemis.toml",
     "signed.toml", "provider-people.toml", "provider-on-sqlite.toml", "provider-on-postgres.toml",
     "provider-on-sqlite-full.toml", "provider-on-postgres-full.toml", "keycloak-on-h2.toml", "keycloak-on-postgres.toml",
 );
@@ -37,7 +37,7 @@ const TEMPLATES: Texts = texts!("topologies/files":
     "provider.toml", "common.toml", "tokens.toml", "rules.toml", "rules-of-checks.toml", "checks.toml", "fused.toml",
     "behind-edge.toml", "split-edge.toml", "split-authentication.toml", "split-authorization.toml", "haproxy.cfg",
     "envoy.yaml", "auth-request.toml", "nginx.conf", "idp-node.toml", "idp-clients.toml", "front.toml",
-    "idp-gateway.toml", "artemis.xml", "artemis-bootstrap.xml", "artemis-login.config", "artemis-management.xml",
+    "idp-gateway.toml", "faults.toml", "artemis.xml", "artemis-bootstrap.xml", "artemis-login.config", "artemis-management.xml",
     "artemis-users.properties", "artemis-roles.properties", "activemq.java", "rabbitmq.conf", "rabbitmq-plugins",
     "peer-postern.toml", "peer-haproxy.cfg", "peer-haproxy-tcp.cfg", "peer-haproxy-jwt.cfg", "peer-nginx.conf",
     "peer-envoy.yaml", "row-edge.toml", "row-authentication.toml", "row-authorization.toml",

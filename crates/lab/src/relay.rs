@@ -1,0 +1,296 @@
+//! A stretch of network with faults: passes TCP connections on, and loses what a file says.
+//!
+//! Owns: the listeners, the faults file and looking whether it has changed, losing answers, and losing messages of NATS one by one. Does
+//! not own: when what is to be lost, which an event of a scenario writes into the file.
+//!
+//! ```text
+//! answers = "lose"     # or "pass": whether over --http anything comes back
+//! nats_loss = 30       # of 100 messages in each direction over --nats
+//! ```
+//!
+//! A connection over which an answer was lost brings none any more, since a stream with a hole in it would be worse than a fault of a
+//! network. It stays open until one of both ends closes it: that is what a network looks like that is dead in one direction.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use serde::Deserialize;
+
+/// Between two looks at the faults file.
+const LOOK: Duration = Duration::from_millis(20);
+/// Bytes of a line or a payload that a server of NATS takes by itself.
+const MOST: usize = 1 << 20;
+
+/// Arguments of `postern lab relay`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+For scenarios: a component that stands between two others.
+  postern lab relay --faults faults.toml --http 127.0.0.1:8001=127.0.0.1:8000 --nats 127.0.0.1:4223=127.0.0.1:4222
+
+The file says what is lost, and is read again when it changes:
+  answers = \"lose\"     whether over --http anything comes back; or \"pass\"
+  nats_loss = 30       of 100 messages in each direction over --nats")]
+pub struct Arguments {
+    /// What is lost
+    #[arg(long, value_name = "FILE")]
+    faults: PathBuf,
+    /// Where to listen and where to pass it on, for requests and their answers
+    #[arg(long, value_name = "FROM=TO", value_parser = places)]
+    http: Vec<Places>,
+    /// The same, for clients of a NATS server
+    #[arg(long, value_name = "FROM=TO", value_parser = places)]
+    nats: Vec<Places>,
+}
+
+/// Where to listen, and where to pass it on.
+type Places = (SocketAddr, SocketAddr);
+
+fn places(text: &str) -> Result<Places, String> {
+    let (from, to) = text.split_once('=').ok_or("has to be two addresses, FROM=TO")?;
+    let address = |text: &str| text.parse().map_err(|_| format!("`{text}` is no IP address with a port"));
+    Ok((address(from)?, address(to)?))
+}
+
+/// Why nothing can be passed on.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// Nobody can connect.
+    #[error("cannot listen on {address}: {error}; choose an address that is free")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The faults file cannot be used.
+    #[error("`{path}`: {why}; `postern lab relay --help` says what stands in it")]
+    Faults {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    answers: Answers,
+    nats_loss: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Answers {
+    Pass,
+    Lose,
+}
+
+/// What is lost now.
+#[derive(Default)]
+struct Faults {
+    answers_lost: AtomicBool,
+    /// Of a hundred messages.
+    loss: AtomicU64,
+    /// Messages that were looked at: what draws the lots.
+    drawn: AtomicU64,
+}
+
+impl Faults {
+    fn take(&self, path: &Path) -> Result<(), RelayError> {
+        let fault = |why: String| RelayError::Faults { path: path.display().to_string(), why };
+        let text = std::fs::read_to_string(path).map_err(|error| fault(error.to_string()))?;
+        let written: Written = toml::from_str(&text).map_err(|error| fault(error.message().to_owned()))?;
+        if written.nats_loss > 100 {
+            return Err(fault("`nats_loss` is more than 100".to_owned()));
+        }
+        self.answers_lost.store(written.answers == Answers::Lose, Relaxed);
+        self.loss.store(written.nats_loss, Relaxed);
+        Ok(())
+    }
+
+    /// Whether the next message is lost: `SplitMix64` of how many there were.
+    fn loses(&self) -> bool {
+        let mut z = self.drawn.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % 100 < self.loss.load(Relaxed)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Http,
+    Nats,
+}
+
+/// Passes on until the process ends.
+///
+/// # Errors
+/// [`RelayError`] when it cannot begin. A file that cannot be read later changes nothing, and is said on standard error.
+pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
+    let faults = Arc::<Faults>::default();
+    let mut seen = written_at(&arguments.faults);
+    faults.take(&arguments.faults)?;
+    let of = |kind, places: &[Places]| places.iter().map(|one| (kind, *one)).collect::<Vec<_>>();
+    for (kind, (from, to)) in
+        of(Kind::Http, &arguments.http).into_iter().chain(of(Kind::Nats, &arguments.nats))
+    {
+        let listener =
+            TcpListener::bind(from).map_err(|error| RelayError::Listen { address: from, error })?;
+        let faults = faults.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let faults = faults.clone();
+                thread::spawn(move || carry(client, to, kind, &faults));
+            }
+        });
+    }
+    loop {
+        thread::sleep(LOOK);
+        let now = written_at(&arguments.faults);
+        if now != seen {
+            seen = now;
+            if let Err(error) = faults.take(&arguments.faults) {
+                // Who runs it reads that; nothing else can be done with it.
+                let _ = writeln!(io::stderr(), "{error}");
+            }
+        }
+    }
+}
+
+fn written_at(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// A connection, until both directions are at their end.
+fn carry(client: TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
+    let Ok(server) = TcpStream::connect(to) else { return };
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (Ok(from_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
+    let pass = |from: TcpStream, to: &TcpStream, answers: bool| {
+        // However it ends, the other one hears of it.
+        let _ = match kind {
+            Kind::Nats => messages(BufReader::new(from), to, faults),
+            Kind::Http => bytes(from, to, faults, answers),
+        };
+        let _ = to.shutdown(Shutdown::Write);
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| pass(from_client, &server, false));
+        pass(from_server, &client, true);
+    });
+}
+
+fn bytes(mut from: impl Read, mut to: impl Write, faults: &Faults, answers: bool) -> io::Result<()> {
+    let (mut piece, mut lost) = ([0; 16 << 10], false);
+    loop {
+        let length = from.read(&mut piece)?;
+        if length == 0 {
+            return Ok(());
+        }
+        lost |= answers && faults.answers_lost.load(Relaxed);
+        if !lost {
+            to.write_all(&piece[..length])?;
+        }
+    }
+}
+
+/// Passes on what a client and a server of NATS say, but for messages that are lost.
+fn messages(mut from: impl BufRead, mut to: impl Write, faults: &Faults) -> io::Result<()> {
+    let mut piece = Vec::new();
+    loop {
+        piece.clear();
+        if from.by_ref().take(MOST as u64).read_until(b'\n', &mut piece)? == 0 {
+            return Ok(());
+        }
+        let payload = payload(&piece);
+        if let Some(length) = payload {
+            let line = piece.len();
+            piece.resize(line + length + 2, 0);
+            from.read_exact(&mut piece[line..])?;
+        }
+        if payload.is_none() || !faults.loses() {
+            to.write_all(&piece)?;
+        }
+    }
+}
+
+/// Bytes of the message that follows this line, if one does: its last number says so.
+fn payload(line: &[u8]) -> Option<usize> {
+    let mut words = line.trim_ascii().split(u8::is_ascii_whitespace);
+    let operation = words.next()?;
+    let is = |name: &&[u8]| operation.eq_ignore_ascii_case(name);
+    [&b"PUB"[..], b"HPUB", b"MSG", b"HMSG"].iter().find(|name| is(name))?;
+    let length = std::str::from_utf8(words.next_back()?).ok()?.parse().ok()?;
+    (length <= MOST).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAID: &[u8] =
+        b"INFO {}\r\nPUB a 3\r\none\r\nPING\r\nMSG a 1 5\r\n\r\ntwo\r\nHMSG a 1 2 4\r\nhead\r\n+OK\r\n";
+
+    #[test]
+    fn all_is_passed_on_and_only_messages_are_lost() {
+        let (faults, mut passed) = (Faults::default(), Vec::new());
+        messages(SAID, &mut passed, &faults).unwrap();
+        assert_eq!(passed, SAID);
+        faults.loss.store(100, Relaxed);
+        passed.clear();
+        messages(SAID, &mut passed, &faults).unwrap();
+        assert_eq!(passed, b"INFO {}\r\nPING\r\n+OK\r\n");
+    }
+
+    #[test]
+    fn so_many_are_lost_of_a_hundred() {
+        let faults = Faults::default();
+        for loss in [0, 30, 60, 100] {
+            faults.loss.store(loss, Relaxed);
+            let lost = (0..10_000).filter(|_| faults.loses()).count();
+            assert!(lost.abs_diff(usize::try_from(loss).unwrap() * 100) < 200, "{lost} of 10000 at {loss}");
+        }
+    }
+
+    #[test]
+    fn answers_are_lost_from_a_moment_on_and_requests_never() {
+        let faults = Faults::default();
+        let passed = |answers| {
+            let mut passed = Vec::new();
+            bytes(&b"bytes"[..], &mut passed, &faults, answers).unwrap();
+            passed
+        };
+        assert_eq!(passed(true), b"bytes");
+        faults.answers_lost.store(true, Relaxed);
+        assert_eq!((passed(true), passed(false)), (Vec::new(), b"bytes".to_vec()));
+    }
+
+    #[test]
+    fn a_file_that_says_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("faults.toml");
+        let taken = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            Faults::default().take(&path).map_err(|error| error.to_string())
+        };
+        assert_eq!(taken("answers = \"lose\"\nnats_loss = 30\n"), Ok(()));
+        for (text, why) in [
+            ("answers = \"lose\"\n", "nats_loss"),
+            ("answers = \"some\"\nnats_loss = 0\n", "some"),
+            ("answers = \"pass\"\nnats_loss = 101\n", "more than 100"),
+        ] {
+            let error = taken(text).unwrap_err();
+            assert!(error.contains(why) && error.contains("faults.toml"), "{error}");
+        }
+        assert!(places("127.0.0.1:1=127.0.0.1:2").is_ok());
+        assert!(places("127.0.0.1:1").is_err() && places("a=b").is_err());
+    }
+}
