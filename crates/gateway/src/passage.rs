@@ -125,8 +125,8 @@ impl<'a> Sieve<'a> {
     /// For a request on a route. `nominates` tells whether a `Connection` field names more than the standard
     /// options.
     pub fn new(config: &'a Config, route: &'a Route, fields: &'a [Field<'a>], nominates: bool) -> Self {
-        let nominated = if nominates { Nominated::by(fields) } else { Nominated::none() };
-        Self { config, route, nominated, removed: Cell::new(0) }
+        let by_connection = if nominates { Nominated::by(fields) } else { Nominated::none() };
+        Self { config, route, nominated: by_connection, removed: Cell::new(0) }
     }
 
     /// How many fields were held back so far because they say what no client may say of itself.
