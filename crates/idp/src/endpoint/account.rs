@@ -99,7 +99,7 @@ async fn belongings(visit: &Visit<'_>) -> Result<Option<Belongings>, Fault> {
     // the one that looks at the page comes first, the others as they are: the newest first
     sessions.sort_by_key(|session| session.sid != this.sid);
     let consents = store.consents_of(&user.id).await?;
-    Ok(Some(Belongings { sessions, consents, families, passing, user, this }))
+    Ok(Some(Belongings { user, this, sessions, consents, families, passing }))
 }
 
 async fn page(visit: &Visit<'_>, done: Option<AccountDone>, problem: Option<PasswordProblem>) -> Response {

@@ -285,7 +285,7 @@ impl Words {
         let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1);
         let (unit, one, many) = match seconds {
             ..MINUTE => (1, &t.second, &t.seconds),
-            ..HOUR => (MINUTE, &t.minute, &t.minutes),
+            MINUTE..HOUR => (MINUTE, &t.minute, &t.minutes),
             _ => (HOUR, &t.hour, &t.hours),
         };
         match seconds.div_ceil(unit) {
