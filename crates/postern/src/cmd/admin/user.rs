@@ -127,9 +127,8 @@ pub(super) async fn run(desk: &Desk, verb: Verb) -> Done {
             Ok(desk.show(&all(page).await?, |all| table(all))?)
         }
         Verb::Conflicts => {
-            let lines = |all: &Vec<String>| match all.is_empty() {
-                true => "none\n".into(),
-                false => all.iter().map(|line| format!("{line}\n")).collect::<String>(),
+            let lines = |all: &Vec<String>| {
+                if all.is_empty() { "none\n".to_owned() } else { all.join("\n") + "\n" }
             };
             Ok(desk.show(&admin.name_conflicts().await?, lines)?)
         }
