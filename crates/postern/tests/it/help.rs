@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use crate::support::{Folder, Running, free, postern, repository, said};
+use crate::support::{Folder, Running, free, postern, repository, said, told};
 
 const SECRET: &str = "wSvLnKOe0sJdSAkBXj4uFaMUVPYVnR1gkUK2cTnkJ4w=";
 
@@ -90,7 +90,7 @@ impl Place {
     }
 
     fn wait_until_it_serves(&self) {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let until = std::time::Instant::now() + std::time::Duration::from_mins(1);
         while std::net::TcpStream::connect(&self.address).is_err() {
             assert!(std::time::Instant::now() < until, "the provider listens");
             std::thread::yield_now();
@@ -137,7 +137,7 @@ impl Place {
     /// Runs a line as a shell does.
     fn run(&self, line: &str) -> Output {
         let program = Path::new(env!("CARGO_BIN_EXE_postern")).parent().unwrap();
-        let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap_or_default());
+        let path = format!("{}:{}", program.display(), told("PATH").unwrap_or_default());
         let line = line.replace("https://id.example", &format!("http://{}", self.address));
         Command::new("sh").args(["-c", &line]).current_dir(&self.folder.0).env("PATH", path).output().unwrap()
     }
