@@ -18,7 +18,7 @@ use crate::error::StoreError;
 use crate::store::OPENING;
 
 /// Description and text of each version, from 1.
-const VERSIONS: [(&str, &str); 11] = [
+const VERSIONS: [(&str, &str); 12] = [
     ("initial", include_str!("../schema/0001_initial.sql")),
     ("login sessions", include_str!("../schema/0002_login_sessions.sql")),
     ("limits of revocations", include_str!("../schema/0003_limits_of_revocations.sql")),
