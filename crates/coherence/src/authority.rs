@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use crate::consumer::MAX_RANGE;
 use crate::mutation::{self, Mutation};
 use crate::wire::Body;
-use crate::words::{Epoch, Event, Head, Nonce};
+use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
 
 /// Probes that wait for a reading. Who is not among them asks again.
 const MAX_WAITING: usize = 10_000;
@@ -45,8 +45,9 @@ pub enum Action {
 /// The machine.
 #[derive(Debug, Default)]
 pub struct Authority {
-    waiting: Vec<Nonce>,
-    reading: Vec<Nonce>,
+    /// Who asked, and in which question.
+    waiting: Vec<(ConsumerId, Nonce)>,
+    reading: Vec<(ConsumerId, Nonce)>,
     is_reading: bool,
     ranges: usize,
     /// Who was told what had been missed, lately. Whoever asks again asks anew; what comes a second time was repeated by the network, or
@@ -72,13 +73,13 @@ impl Authority {
     /// Takes what a consumer says.
     pub fn message(&mut self, body: &Body, actions: &mut Vec<Action>) {
         match body {
-            Body::Probe { nonce, .. } => {
+            Body::Probe { consumer, nonce, .. } => {
                 if let Some(head) = self.remembered.filter(|_| mutation::is(Mutation::HeadFromMemory)) {
                     actions.push(Action::Send(Body::Echo { nonce: *nonce, head }));
                     return;
                 }
                 if self.waiting.len() < MAX_WAITING {
-                    self.waiting.push(*nonce);
+                    self.waiting.push((*consumer, *nonce));
                 }
                 self.read(actions);
             }
@@ -106,12 +107,15 @@ impl Authority {
         }
     }
 
-    /// The head was read, or could not be: then nobody is answered, and their leases lapse.
-    pub fn head(&mut self, read: Option<Head>, actions: &mut Vec<Action>) {
+    /// The head was read, or could not be: then nobody is answered, and their leases lapse. Those who are `unlisted` are not answered either
+    /// ([`crate::roster`]).
+    pub fn head(&mut self, read: Option<Head>, unlisted: &[ConsumerId], actions: &mut Vec<Action>) {
         self.is_reading = false;
         self.remembered = read.or(self.remembered);
-        for nonce in self.reading.drain(..) {
-            if let Some(head) = read {
+        for (consumer, nonce) in self.reading.drain(..) {
+            if let Some(head) = read
+                && !unlisted.contains(&consumer)
+            {
                 actions.push(Action::Send(Body::Echo { nonce, head }));
             }
         }

@@ -26,7 +26,7 @@ use crate::roster::{Follower, Roster};
 use crate::time::Boot;
 use crate::transport::Topic;
 use crate::wire::Body;
-use crate::words::{Epoch, Event, Head, Nonce};
+use crate::words::{ConsumerId, Epoch, Event, Head, Nonce};
 
 /// Messages that are taken before the clock is looked at again.
 const TOGETHER: usize = 64;
@@ -34,6 +34,8 @@ const TOGETHER: usize = 64;
 const NOTED: Duration = Duration::from_millis(10);
 /// Messages that answer one question at once.
 const AT_ONCE: usize = 500;
+/// How long it is waited for that followers are written down. A database that takes no changes may say so late.
+const WRITING: Duration = Duration::from_secs(1);
 
 /// What a consumer learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +48,18 @@ pub enum Told {
 
 /// The log of an authority, as its database has it.
 pub trait Log: Clone + Send + Sync + 'static {
-    /// The head, read linearizably after this was called; `None` when it cannot be.
+    /// The head, read linearizably after this was called; `None` when it cannot be. Needs no change of the log to be possible.
     fn head(&self) -> impl Future<Output = Option<Head>> + Send;
+
+    /// The head in the same way, and which of these stand in the list of followers by the same reading, not about to be struck off. For a log
+    /// that takes no changes; `None` also where that cannot be told.
+    fn listed(
+        &self,
+        followers: &[ConsumerId],
+    ) -> impl Future<Output = Option<(Head, Vec<ConsumerId>)>> + Send {
+        let _ = followers;
+        async { None }
+    }
 
     /// Writes down who follows, where every node of the authority finds it. Whether that is durable; an entry is never set back to less
     /// of the same history.
@@ -133,8 +145,15 @@ pub struct Answers<L> {
     pub relay: Relay,
 }
 
+/// A head that was read, and who must not be told of it.
+#[derive(Default)]
+struct Read {
+    head: Option<Head>,
+    unlisted: Vec<ConsumerId>,
+}
+
 enum Done {
-    Head(Option<Head>),
+    Head(Read),
     Range(Nonce, Head, Option<(Epoch, Vec<Event>)>),
     Answer(Vec<u8>, Option<(Nonce, Vec<u8>)>),
     Noted,
@@ -152,11 +171,18 @@ impl<L: Log + Confirm> Answers<L> {
         self.roster.heard(self.end.clock.now(), &body).then_some(body)
     }
 
-    /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list.
-    async fn head(&self) -> Option<Head> {
+    /// Reads the head for those who asked before, once they are all written down: whoever has an answer stands in the list. Where nothing can
+    /// be written, those are answered who stand there from before.
+    async fn head(&self) -> Read {
         let now = self.end.clock.now();
-        self.note(now, self.roster.due(now)).await.then_some(())?;
-        self.log.head().await
+        let due = self.roster.due(now);
+        let mut unlisted: Vec<_> = due.iter().map(|follower| follower.id).collect();
+        if matches!(tokio::time::timeout(WRITING, self.note(now, due)).await, Ok(true)) {
+            return Read { head: self.log.head().await, unlisted: Vec::new() };
+        }
+        let Some((head, listed)) = self.log.listed(&unlisted).await else { return Read::default() };
+        unlisted.retain(|id| !listed.contains(id));
+        Read { head: Some(head), unlisted }
     }
 
     /// The sealed answer to a query that came as a message, and its nonce. Only single tags are told about so: a copy of all is had over HTTP.
@@ -198,7 +224,10 @@ impl<L: Log + Confirm> Answers<L> {
             match action {
                 authority::Action::Send(_) if answers.len() >= AT_ONCE => {}
                 authority::Action::Send(body) => answers.extend(self.end.write(body)),
-                authority::Action::ReadHead => authority.head(self.head().await, &mut next),
+                authority::Action::ReadHead => {
+                    let Read { head, unlisted } = self.head().await;
+                    authority.head(head, &unlisted, &mut next);
+                }
                 authority::Action::Answer(query) => {
                     authority.answer(&query, self.answer(&query).await, &mut next);
                 }
@@ -239,7 +268,7 @@ impl<L: Log + Confirm> Answers<L> {
                     None => appends = false,
                 },
                 Some(done) = tasks.join_next_with_id() => match done {
-                    Ok((_, Done::Head(read))) => authority.head(read, &mut actions),
+                    Ok((_, Done::Head(Read { head, unlisted }))) => authority.head(head, &unlisted, &mut actions),
                     Ok((_, Done::Range(nonce, after, read))) => authority.range(nonce, after, read, &mut actions),
                     Ok((id, Done::Answer(query, answered))) => {
                         answering.remove(&id);
@@ -251,7 +280,7 @@ impl<L: Log + Confirm> Answers<L> {
                     Err(failed) => {
                         noting = false;
                         if reading == Some(failed.id()) {
-                            authority.head(None, &mut actions);
+                            authority.head(None, &[], &mut actions);
                         }
                         if let Some(query) = answering.remove(&failed.id()) {
                             authority.answer(&query, None, &mut actions);

@@ -47,6 +47,14 @@ pub(crate) enum Mutation {
     EndlessSilence,
     /// Who has not answered for a tenth of a lease is taken for silent.
     HastySilence,
+    /// A server answers with the head that it has read, and proves nothing.
+    HeadUnproven,
+    /// A server says what is denied as it has read it, and proves nothing.
+    ConfirmUnproven,
+    /// Where nothing can be written, whoever asks is answered.
+    UnlistedReadOnly,
+    /// Entries of the list are struck off in one step.
+    StruckAtOnce,
     /// A copy counts as knowing what its first page knew.
     OldPage,
     /// Messages are believed whoever made them.

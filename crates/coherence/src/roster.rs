@@ -4,8 +4,12 @@
 //! written, which all nodes share ([`Log::note`](crate::drive::Log::note)).
 //!
 //! Nobody is answered who is not written down: so whoever may hold a lease stands in the list that all nodes share, and when everybody in
-//! that list has applied an event, it is in force everywhere. A follower is written down again now and then; one whose entry has not
-//! changed for [`GONE`] holds no lease any more, and is forgotten.
+//! that list has applied an event, it is in force everywhere. A follower is written down again now and then. Where nothing can be written, those who
+//! stand in the list are answered all the same.
+//!
+//! So an entry that has not changed for long may be of somebody who holds a lease, and is struck off in two steps. When it has not changed for
+//! [`MARK`], it is marked; from then on its follower is not answered before it is written down again, which takes the mark away. A mark that
+//! has stood for [`GONE`] − [`MARK`], longer than any lease, is of nobody.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -18,7 +22,9 @@ use crate::words::{ConsumerId, Head, Name};
 
 /// A follower is written down anew when it was written so long ago.
 const AGAIN: Duration = Duration::from_secs(5);
-/// An entry that has not changed for so long is of nobody: longer than the longest lease (a minute) after it was last due.
+/// An entry that has not changed for so long is marked.
+pub const MARK: Duration = Duration::from_secs(45);
+/// One that has not changed for so long, and was marked after [`MARK`], is of nobody: the longest lease is a minute.
 pub const GONE: Duration = Duration::from_mins(2);
 /// Followers that a node knows at most. Only those who have the key can be among them; more are not answered.
 const MOST: usize = 10_000;

@@ -98,12 +98,17 @@ impl Shared {
             return vec!["draining".into()];
         }
         let Some(authenticator) = self.authenticator() else { return vec!["starting".into()] };
-        let unusable = authenticator.key_sets().into_iter().filter(|keys| !keys.usable);
+        let key_sets = authenticator.key_sets();
+        let issuers = key_sets.len();
+        let unusable = key_sets.into_iter().filter(|keys| !keys.usable);
         let unusable = unusable.map(|keys| format!("issuer {} has no keys", keys.issuer));
         let following = self.following();
         let unheard = following.iter().filter_map(|following| following.unready());
         let of_provider = self.provider.as_ref().and_then(|provider| (provider.unready)());
-        unusable.chain(of_provider).chain(unheard).collect()
+        // While another issuer's tokens are admitted, requests are worth being sent here.
+        let silent: Vec<_> = following.iter().filter_map(|following| following.silent()).collect();
+        let silent = if silent.len() >= issuers { silent } else { Vec::new() };
+        unusable.chain(of_provider).chain(unheard).chain(silent).collect()
     }
 
     /// What is not as it should be although requests are answered.

@@ -6,21 +6,19 @@ use coherence::confirm::Confirm;
 use coherence::denials::{Denial, Denials};
 use coherence::drive::{Copies, Log};
 use coherence::roster::Follower;
-use coherence::{Epoch, Head, Tag};
+use coherence::{ConsumerId, Epoch, Head, Tag};
 
-use crate::dialect::Dialect;
 use crate::followers;
-use crate::invalidation::{ConfirmDenied, ProveHead};
 use crate::store::{MAX_EVENTS, Store};
 
 /// How caches ask the log: what cannot be read is no answer, and whoever asked stops believing.
 impl Log for Store {
     async fn head(&self) -> Option<Head> {
-        match self.dialect() {
-            // One file has one history, and whoever reads it sees what is committed.
-            Dialect::Sqlite => Self::head(self).await.ok(),
-            Dialect::Postgres => self.write(ProveHead).await.ok(),
-        }
+        self.prove_head().await.ok()
+    }
+
+    async fn listed(&self, followers: &[ConsumerId]) -> Option<(Head, Vec<ConsumerId>)> {
+        self.prove_listed(followers).await.ok()
     }
 
     async fn note(&self, who: &[Follower]) -> bool {
@@ -47,7 +45,7 @@ impl Log for Store {
 /// How caches ask that have nothing else to go by.
 impl Confirm for Store {
     async fn denied(&self, tags: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
-        let (head, denied) = self.write(ConfirmDenied(tags)).await.ok()?;
+        let (head, denied) = self.confirm(tags).await.ok()?;
         Some((head, denied.into_iter().map(|denied| (denied.tag, denied.into())).collect()))
     }
 }

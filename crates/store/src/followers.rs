@@ -1,7 +1,8 @@
 //! Who follows the log of revocations, and how far each has got: one list for all nodes, kept in the database.
 //!
 //! Times in it are the database's own, so that no two clocks are compared. Whoever writes an entry counts its beat up; an entry whose beat
-//! has not changed for long enough, by the clock of whoever looks, is of nobody any more.
+//! has not changed for long enough, by the clock of whoever looks, is struck off: first it is marked ([`MarkFollower`]), and if nobody writes it
+//! meanwhile, it goes ([`ForgetFollower`]). [`coherence::roster`] says why. The beat of an entry that is marked is negative.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use coherence::roster::Follower;
 use coherence::{ConsumerId, Epoch, Head, Name, Tag};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::error::StoreError;
 use crate::loan::Loan;
@@ -29,6 +30,8 @@ pub struct Listed {
     pub follower: Follower,
     /// Counts how often it was written.
     pub beat: u64,
+    /// It is about to be struck off.
+    pub marked: bool,
     /// How long ago it was written, by the database's clock.
     pub since: Duration,
 }
@@ -62,7 +65,29 @@ impl Change for Canary {
     }
 }
 
-/// Strikes off who is gone, unless it was heard of meanwhile.
+/// Marks somebody who seems to be gone, unless it was heard of meanwhile.
+#[derive(Debug, Clone)]
+pub struct MarkFollower {
+    /// Who.
+    pub id: ConsumerId,
+    /// The last beat that was seen.
+    pub beat: u64,
+}
+
+impl Change for MarkFollower {
+    type Output = ();
+
+    async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
+        sqlx::query("UPDATE followers SET beat = -beat WHERE id = $1 AND beat = $2")
+            .bind(&self.id.0[..])
+            .bind(i64::try_from(self.beat).unwrap_or(i64::MAX))
+            .execute(&mut *tx.connection)
+            .await?;
+        Ok(())
+    }
+}
+
+/// Strikes off who was marked, unless it was heard of meanwhile.
 #[derive(Debug, Clone)]
 pub struct ForgetFollower {
     /// Who.
@@ -77,7 +102,7 @@ impl Change for ForgetFollower {
     async fn apply(&self, tx: &mut Tx<'_>) -> Result<(), StoreError> {
         sqlx::query("DELETE FROM followers WHERE id = $1 AND beat = $2")
             .bind(&self.id.0[..])
-            .bind(i64::try_from(self.beat).unwrap_or(i64::MAX))
+            .bind(-i64::try_from(self.beat).unwrap_or(i64::MAX))
             .execute(&mut *tx.connection)
             .await?;
         Ok(())
@@ -89,6 +114,12 @@ impl Change for ForgetFollower {
 /// Not a [`Change`]: each statement is a transaction of its own, and writes in one order whoever writes it. Changes share transactions,
 /// where nodes that hold this list and the log's head in different orders would wait for each other.
 pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), StoreError> {
+    let noted = write(store, followers).await;
+    store.storing().note(&noted, Instant::now());
+    noted
+}
+
+async fn write(store: &Store, followers: &[Follower]) -> Result<(), StoreError> {
     let mut followers: Vec<_> = followers.iter().collect();
     followers.sort_by_key(|follower| follower.id);
     let now = store.dialect().now();
@@ -100,7 +131,7 @@ pub(crate) async fn note(store: &Store, followers: &[Follower]) -> Result<(), St
              seq = CASE WHEN excluded.epoch IS NULL OR (followers.epoch = excluded.epoch \
              AND followers.seq > excluded.seq) THEN followers.seq ELSE excluded.seq END, \
              epoch = COALESCE(excluded.epoch, followers.epoch), \
-             beat = followers.beat + 1, heard_at = excluded.heard_at",
+             beat = ABS(followers.beat) + 1, heard_at = excluded.heard_at",
             rows(some.len(), COLUMNS, &format!(", 1, {now}"))
         );
         let mut note = sqlx::query(sqlx::AssertSqlSafe(note));
@@ -140,6 +171,7 @@ fn read(row: &AnyRow) -> Result<Listed, StoreError> {
     let epoch: Option<Vec<u8>> = row.try_get(3)?;
     let epoch = epoch.map(|epoch| epoch.try_into().map(Epoch)).transpose().map_err(|_| malformed("epoch"))?;
     let seq = number(row.try_get(4)?);
+    let beat: i64 = row.try_get(5)?;
     Ok(Listed {
         follower: Follower {
             id: ConsumerId(id.try_into().map_err(|_| malformed("id"))?),
@@ -147,7 +179,8 @@ fn read(row: &AnyRow) -> Result<Listed, StoreError> {
             lease: Duration::from_millis(number(row.try_get(2)?)),
             applied: epoch.map(|epoch| Head { epoch, seq }),
         },
-        beat: number(row.try_get(5)?),
+        beat: beat.unsigned_abs(),
+        marked: beat < 0,
         since: Duration::from_millis(number(row.try_get(6)?)),
     })
 }

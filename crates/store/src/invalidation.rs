@@ -183,8 +183,9 @@ fn joined(all: Vec<Unnumbered>) -> Vec<Unnumbered> {
     events
 }
 
-/// Reads the head in a way that only a database that may still commit can answer: by committing. A former primary, which
-/// has not noticed that another took over, cannot.
+/// Reads the head in a way that only a database that may still commit can answer: by committing a change. A former primary, which has not noticed
+/// that another took over, cannot. Where another server has written last, the history is another one from here on. [`Store::prove_head`](crate::Store::prove_head)
+/// needs this only then.
 #[derive(Debug, Clone, Copy)]
 pub struct ProveHead;
 
@@ -214,7 +215,7 @@ impl Change for BeginHistory {
 }
 
 /// Tells which of these are denied, together with the head that says how much of the log that is: the head first, so that what is told
-/// knows at least that much.
+/// knows at least that much. Proves it by a change; [`Store::confirm`](crate::Store::confirm) needs none where a message will do.
 #[derive(Debug, Clone)]
 pub struct ConfirmDenied(pub Vec<Tag>);
 
@@ -229,22 +230,27 @@ impl Change for ConfirmDenied {
             Dialect::Postgres => ProveHead.apply(tx).await?,
         };
         let mut denied = Vec::new();
-        for tags in self.0.chunks(ASKED_TOGETHER) {
-            let places: Vec<_> = (1..=tags.len()).map(|at| format!("${at}")).collect();
-            let ask = format!(
-                "SELECT tag, seq, not_before, expires_at FROM denials WHERE tag IN ({})",
-                places.join(", ")
-            );
-            let mut ask = sqlx::query(sqlx::AssertSqlSafe(ask));
-            for tag in tags {
-                ask = ask.bind(tag.0.to_vec());
-            }
+        for ask in asks_denied(&self.0) {
             for row in ask.fetch_all(&mut *tx.connection).await? {
                 denied.push(read_denied(&row)?);
             }
         }
         Ok((head, denied))
     }
+}
+
+/// Asks which of these are denied.
+pub(crate) fn asks_denied(tags: &[Tag]) -> Vec<Ask<'static>> {
+    let ask = |tags: &[Tag]| {
+        let places: Vec<_> = (1..=tags.len()).map(|at| format!("${at}")).collect();
+        let ask = format!(
+            "SELECT tag, seq, not_before, expires_at FROM denials WHERE tag IN ({})",
+            places.join(", ")
+        );
+        let ask = sqlx::query(sqlx::AssertSqlSafe(ask));
+        tags.iter().fold(ask, |ask, tag| ask.bind(tag.0.to_vec()))
+    };
+    tags.chunks(ASKED_TOGETHER).map(ask).collect()
 }
 
 /// Something that is denied as long as a credential it concerns could be valid.
@@ -281,7 +287,7 @@ pub(crate) async fn denied(
     readers.all(ask).await?.iter().map(read_denied).collect()
 }
 
-fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
+pub(crate) fn read_denied(row: &AnyRow) -> Result<Denied, StoreError> {
     Ok(Denied {
         tag: tag_at(row, 0)?,
         seq: number(row.try_get(1)?),

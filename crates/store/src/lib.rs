@@ -17,7 +17,7 @@
 //! [`clients`], [`sessions`], [`consents`], [`families`] and the tokens that belong to them: [`codes`], [`refresh_tokens`],
 //! [`access_tokens`], [`device_codes`], [`pushed_requests`], [`seen`], [`deliveries`], [`key_ring`]; how they follow from
 //! each other: [`redeem`]; what a token that is not stored is worth: [`standing`]. Whatever an operator should find later is
-//! told in the [`audit`] log, in the same transaction. Who follows the log of revocations is in [`followers`]. All of that is the
+//! told in the [`audit`] log, in the same transaction. Who follows the log of revocations is in [`followers`]; what a database says that is certain to be in force, in `proof`. All of that is the
 //! provider's; a gateway that logs people in keeps [`login_sessions`], in the same database or in one of its own, and what issuers elsewhere
 //! tell it, in the log. Who elsewhere is told of the provider's events finds them in words: [`security_events`]. All of it at once is a
 //! [`mod@copy`].
@@ -46,6 +46,7 @@ mod logins;
 mod migrations;
 pub mod name_conflicts;
 pub mod names;
+mod proof;
 pub mod pushed_requests;
 mod readers;
 pub mod redeem;

@@ -15,6 +15,7 @@ use crate::error::StoreError;
 use crate::invalidation::{self, Appended, Denied, Epoch, Event, Head, Tag};
 use crate::migrations::{self, Migrated, MigrationFailed};
 use crate::name_conflicts;
+use crate::proof::Proof;
 use crate::readers::Readers;
 use crate::storing::Storing;
 use crate::value::timestamp;
@@ -53,6 +54,7 @@ pub struct Store {
     writers: AnyPool,
     writer: Writer,
     migrated: Arc<Migrated>,
+    proof: Proof,
 }
 
 impl Store {
@@ -77,10 +79,11 @@ impl Store {
         migrations::begin(&mut connection, epoch).await?;
         name_conflicts::fill(&mut connection).await?;
         let incarnation = Incarnation::look(dialect, &mut connection).await;
+        let proof = Proof::look((url, dialect), incarnation, &mut connection).await?;
         drop(connection);
         let readers = Readers::open(url, dialect).await?;
         let writer = Writer::start(&writers, dialect, incarnation);
-        Ok(Self { dialect, readers, writers, writer, migrated })
+        Ok(Self { dialect, readers, writers, writer, migrated, proof })
     }
 
     /// Which database it is.
@@ -184,6 +187,7 @@ impl Store {
         let all = async {
             writers.await;
             readers.await;
+            self.proof.close().await;
         };
         // What is left ends with the process.
         let _ = timeout(FAREWELL, all).await;
@@ -191,6 +195,10 @@ impl Store {
 
     pub(crate) fn readers(&self) -> &Readers {
         &self.readers
+    }
+
+    pub(crate) fn proof(&self) -> &Proof {
+        &self.proof
     }
 
     /// For what is no [`Change`]: its steps are transactions of their own.

@@ -1,8 +1,8 @@
 //! Somebody who sits on the network, and has no key.
 //!
 //! Owns: what she has recorded (messages, questions, answers), and what she does with it: repeats it to anybody at any time, hands one question's answer
-//! to another, changes what is asked or answered on its way, cuts it short, makes some up. No loss and no partition stops her. Does not own: the
-//! world that she does it in.
+//! to another, changes what is asked or answered on its way, cuts it short, makes some up, keeps messages from somebody. No loss and no partition stops
+//! her. Does not own: the world that she does it in.
 //!
 //! What a server was asked about a token by itself ([`Packet::Read`]) carries no MAC: of that she repeats what was said of the same token, and the
 //! lease has to do the rest.
@@ -40,6 +40,8 @@ pub(super) struct Adversary {
     answers: Vec<(About, Bytes)>,
     questions: Vec<(About, Bytes)>,
     read: BTreeMap<u64, (bool, (Epoch, u64))>,
+    /// Until when a consumer gets no messages.
+    deaf: [u64; CONSUMERS],
 }
 
 impl Adversary {
@@ -91,6 +93,18 @@ impl World {
             let bytes = Keys::one(1, &[9; 32]).write(&message).expect("it fits");
             self.at(self.tick + 1, Packet::ToConsumer(to, bytes.into()));
         }
+    }
+
+    /// Now and then messages are kept from a consumer, who can ask all the same.
+    pub(super) fn deafens(&mut self) {
+        if self.random.chance(5) && self.is_malicious() {
+            let at = self.random.index(CONSUMERS);
+            self.adversary.deaf[at] = self.tick + self.random.between(10, 300);
+        }
+    }
+
+    pub(super) fn is_deaf(&self, at: usize) -> bool {
+        !self.healed && self.adversary.deaf[at] > self.tick
     }
 
     /// Now and then: something of what she has overheard, to whomever, sometimes not all of it.
@@ -162,7 +176,7 @@ impl World {
                 bytes.extend([0; 4]);
             }
             // It knows more than it does.
-            2 => bytes[SEQ..MORE].copy_from_slice(&(self.head + 1).to_be_bytes()),
+            2 => bytes[SEQ..MORE].copy_from_slice(&(self.database.head + 1).to_be_bytes()),
             3 => bytes.truncate(self.random.index(bytes.len())),
             _ => {}
         }

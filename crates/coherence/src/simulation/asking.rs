@@ -3,6 +3,8 @@
 //! A token is asked about in one of two ways. What a server has only read ([`Packet::Read`]), perhaps one that lags behind, admits under the lease
 //! alone. A query ([`crate::query`]) is answered by a server that is in force, and its answer admits by itself.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 
 use super::adversary::About;
@@ -11,7 +13,7 @@ use crate::denials::Denial;
 use crate::mutation::{self, Mutation};
 use crate::query::{Answer, Copying, Progress, Query, Question};
 use crate::view::{Standing, Ticket, Verdict, Voided};
-use crate::words::{Epoch, Head, Tag};
+use crate::words::{Epoch, Event, Head, Tag};
 
 /// Denials of one page.
 const PAGE: usize = 4;
@@ -39,12 +41,20 @@ pub(super) struct Load {
     tries: u32,
 }
 
+fn denied_by(log: &BTreeMap<u64, Event>, as_of: u64) -> Vec<(Tag, Denial)> {
+    let denials = log.range(..=as_of).flat_map(|(_, event)| {
+        let denial = Denial { not_before: event.not_before, until: event.until };
+        event.tags.iter().map(move |tag| (*tag, denial))
+    });
+    denials.collect()
+}
+
 impl World {
-    /// All that is denied after a tag, as a server knows it that may lag behind.
-    fn page(&mut self, after: Option<Tag>) -> Answer {
-        let (of, as_of) = self.known();
+    /// All that is denied after a tag, as a node reads it whose server may lag behind, or be in force no more.
+    fn page(&mut self, node: usize, after: Option<Tag>) -> Answer {
+        let (of, as_of, log) = self.read_log(node);
         let mut denied: Vec<_> =
-            self.denied(as_of).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
+            denied_by(log, as_of).into_iter().filter(|(tag, _)| after < Some(*tag)).collect();
         denied.sort_by_key(|(tag, _)| *tag);
         denied.dedup_by(|later, first| {
             let same = later.0 == first.0;
@@ -58,19 +68,11 @@ impl World {
         Answer { head: Head { epoch: super::epoch(of), seq: as_of }, denied, more }
     }
 
-    fn denied(&self, as_of: u64) -> Vec<(Tag, Denial)> {
-        let denials = self.log.range(..=as_of).flat_map(|(_, event)| {
-            let denial = Denial { not_before: event.not_before, until: event.until };
-            event.tags.iter().map(move |tag| (*tag, denial))
-        });
-        denials.collect()
-    }
-
-    /// Which of these are denied, by a server that is in force.
-    fn confirm(&self, tags: &[Tag]) -> Answer {
-        let head = self.head();
-        let denied = self.denied(head.seq).into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
-        Answer { head, denied, more: false }
+    /// Which of these are denied, by a node whose server is in force.
+    fn confirm(&mut self, node: usize, tags: &[Tag]) -> Option<Answer> {
+        let (head, log) = self.prove_log(node)?;
+        let denied = denied_by(log, head.seq).into_iter().filter(|(tag, _)| tags.contains(tag)).collect();
+        Some(Answer { head, denied, more: false })
     }
 
     /// A node gets a query, if it is there.
@@ -80,9 +82,10 @@ impl World {
         }
         let Ok(query) = Query::read(&name(), bytes) else { return };
         let answer = match query.question() {
-            Question::Confirm(tags) => self.confirm(tags),
-            Question::Denials { after } => self.page(*after),
+            Question::Confirm(tags) => self.confirm(node, tags),
+            Question::Denials { after } => Some(self.page(node, *after)),
         };
+        let Some(answer) = answer else { return };
         let sealed = Bytes::from(query.seal(&answer, &self.keys));
         let (sealed, late) = self.tampers(about, sealed);
         let (at, life, number) = to;
@@ -132,9 +135,13 @@ impl World {
         if let Some((tag, _)) = answer.denied.iter().find(concerns) {
             return self.denies(at, token, as_of, *tag);
         }
-        let known = view.denials().expect("it has them").denies(&token.tags(), token.issued);
-        if known {
-            return self.refuse(at, token);
+        let denials = view.denials().expect("it has them");
+        if denials.denies(&token.tags(), token.issued) {
+            // A copy under way decides nothing: what is kept may rest on less.
+            if denials.is_whole() {
+                self.refuse(at, token);
+            }
+            return;
         }
         match view.fill(flight.ticket, as_of, &token.tags(), now) {
             Ok(stamp) => {

@@ -1,14 +1,15 @@
 //! A world that is as bad as it may be, run from a seed.
 //!
-//! Owns: two nodes of an authority on one database, three consumers with caches ([`asking`]), a network that loses, repeats, delays and
-//! reorders, partitions of one direction, pauses, crashes, failovers that lose what was durable, answers of replicas that lag
-//! behind, somebody on the network who repeats, changes and makes up messages and answers ([`adversary`]); and the promises that must hold
+//! Owns: two nodes of an authority on one database ([`database`]), three consumers with caches ([`asking`]), a network that loses, repeats,
+//! delays and reorders, partitions of one direction, pauses, crashes, failovers that lose what was durable, servers that were deposed and do not know
+//! it, a database that takes no changes, answers of replicas that lag behind, somebody on the network who repeats, changes and makes up messages and answers ([`adversary`]); and the promises that must hold
 //! in it. Does not own: any line of the protocol.
 //!
 //! Time goes in ticks of 100 ms. At the end of each run the world is healed, and everything has to work again.
 
 mod adversary;
 mod asking;
+mod database;
 mod lossy;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -19,10 +20,11 @@ use bytes::Bytes;
 
 use self::adversary::{About, Adversary};
 use self::asking::{Flight, Load};
+use self::database::{Database, Old};
 use crate::authority::{self, Authority};
 use crate::consumer::{self, Consumer, Settings};
 use crate::mutation::{self, Mutation};
-use crate::roster::{self, Follower, Roster};
+use crate::roster::Roster;
 use crate::time::Boot;
 use crate::view::{Stamp, View};
 use crate::wire::{Body, Keys, Message};
@@ -132,7 +134,7 @@ enum Packet {
     ToNode(usize, Bytes),
     ToConsumer(usize, Bytes),
     /// What a node had read, with its start: another life of it does not get the answer.
-    HeadRead(Process, Option<Head>),
+    HeadRead(Process, Option<Head>, Vec<ConsumerId>),
     RangeRead(Process, Nonce, Head, Option<(Epoch, Vec<Event>)>),
     /// To whatever server: what is to be read of a token?
     Read {
@@ -197,18 +199,14 @@ struct World {
     packets: BTreeMap<(u64, u64), Packet>,
     nodes: Vec<Authority>,
     rosters: Vec<Roster>,
-    /// Who follows, as the database has it, and when that was last written.
-    list: BTreeMap<ConsumerId, (Follower, u64)>,
+    database: Database,
+    /// For each node that was not told of a failover: what it still reads.
+    old: Vec<Option<Old>>,
     /// What somebody waits for until it is in force everywhere, and the tokens that it concerns.
     awaited: Vec<(Head, Vec<u64>)>,
     started: Vec<u64>,
     down_until: Vec<u64>,
     caches: Vec<Cache>,
-    epoch: u64,
-    head: u64,
-    log: BTreeMap<u64, Event>,
-    /// The head at each tick: what replicas know.
-    heads: Vec<(u64, u64)>,
     tokens: BTreeMap<u64, Token>,
     issued: u64,
     /// Until when nothing gets through: by consumer, to it or from it.
@@ -220,6 +218,8 @@ struct World {
     crash: u64,
     forget: u64,
     lag: u64,
+    /// How often the database begins to take no changes, in ten thousandths.
+    full: u64,
     limit: usize,
     /// How long a denial is remembered.
     denial: Duration,
@@ -260,15 +260,12 @@ impl World {
             packets: BTreeMap::new(),
             nodes: (0..NODES).map(|_| Authority::new()).collect(),
             rosters: (0..NODES).map(|_| Roster::default()).collect(),
-            list: BTreeMap::new(),
+            database: Database::default(),
+            old: (0..NODES).map(|_| None).collect(),
             awaited: Vec::new(),
             started: vec![0; NODES],
             down_until: vec![0; NODES],
             caches: caches.collect(),
-            epoch: 1,
-            head: 0,
-            log: BTreeMap::new(),
-            heads: Vec::new(),
             tokens: BTreeMap::new(),
             issued: 0,
             parted: HashMap::new(),
@@ -279,6 +276,7 @@ impl World {
             crash: random.one_of(&[0, 0, 2]),
             forget: random.one_of(&[0, 10, 50]),
             lag: random.one_of(&[0, 20, 200]),
+            full: random.one_of(&[0, 10, 100]),
             limit,
             // Denials are in a table of bounded size: they may be forgotten at once.
             denial: Duration::from_secs(random.one_of(&[0, 2])),
@@ -288,6 +286,9 @@ impl World {
             random,
         };
         (0..LATEST).for_each(|_| world.issue());
+        // Nobody stands in the list yet.
+        let full_at_first = world.random.one_of(&[0, 0, 100]);
+        world.fill_up_for(full_at_first);
         world
     }
 
@@ -332,156 +333,8 @@ impl World {
         Nonce(tag(3, self.next).0)
     }
 
-    // The database.
-
-    fn revoke(&mut self) {
-        let live: Vec<_> = self.tokens.values().filter(|t| t.revoked.is_none()).map(|t| t.number).collect();
-        let Some(chosen) = live.get(self.random.index(live.len().max(1))).map(|n| self.tokens[n]) else {
-            return;
-        };
-        let whole_subject = self.random.chance(300);
-        self.revoke_token(chosen, whole_subject);
-    }
-
-    fn revoke_token(&mut self, chosen: Token, whole_subject: bool) {
-        self.head += 1;
-        let named = if whole_subject { tag(2, chosen.subject) } else { tag(1, chosen.number) };
-        // What is issued in this very tick is spared: it comes after this.
-        let not_before = whole_subject.then(|| i64::try_from(self.tick).expect("few"));
-        let event = Event { seq: self.head, tags: vec![named], not_before, until: i64::MAX };
-        let concerned = |t: &&Token| {
-            let spared = not_before.is_some_and(|then| t.issued >= then);
-            let named = if whole_subject { t.subject == chosen.subject } else { t.number == chosen.number };
-            t.revoked.is_none() && named && !spared
-        };
-        let concerned: Vec<_> = self.tokens.values().filter(concerned).map(|t| t.number).collect();
-        let early = mutation::is(Mutation::ReplyBeforeCommit);
-        if mutation::is(Mutation::Sequence) || early {
-            if early {
-                self.head -= 1;
-                for token in &concerned {
-                    self.reply(*token, u64::MAX);
-                }
-            }
-            let after = self.random.between(0, 100);
-            self.at(self.tick + after, Packet::Commit(event, concerned));
-        } else {
-            self.commit(event, &concerned);
-        }
-        (0..2).for_each(|_| self.issue());
-    }
-
-    fn reply(&mut self, token: u64, seq: u64) {
-        let (epoch, tick) = (self.epoch, self.tick);
-        if let Some(token) = self.tokens.get_mut(&token) {
-            let replied = token.revoked.map_or(tick, |revoked| revoked.replied);
-            token.revoked = Some(Revoked { epoch, seq, replied });
-        }
-    }
-
-    fn commit(&mut self, mut event: Event, concerned: &[u64]) {
-        if mutation::is(Mutation::ReplyBeforeCommit) {
-            self.head += 1;
-            event.seq = self.head;
-        }
-        for token in concerned {
-            self.reply(*token, event.seq);
-        }
-        self.log.insert(event.seq, event.clone());
-        let head = Head { epoch: epoch(self.epoch), seq: event.seq };
-        self.awaited.push((head, concerned.to_vec()));
-        self.push(&event);
-    }
-
-    /// Writes down who follows: never less of the same history than is written.
-    fn note(&mut self, followers: &[Follower]) {
-        for follower in followers {
-            let mut follower = follower.clone();
-            if let Some((Follower { applied: Some(before), .. }, _)) = self.list.get(&follower.id) {
-                match &mut follower.applied {
-                    Some(now) if now.epoch == before.epoch => now.seq = now.seq.max(before.seq),
-                    Some(_) => {}
-                    none => *none = Some(*before),
-                }
-            }
-            self.list.insert(follower.id, (follower, self.tick));
-        }
-    }
-
-    /// Looks at the list for those who wait, and forgets whoever is gone.
-    fn wait(&mut self) {
-        let gone = u64::try_from(roster::GONE.as_nanos()).expect("minutes") / TICK;
-        self.list.retain(|_, (_, written)| self.tick - *written < gone);
-        let list: Vec<_> = self.list.values().map(|(follower, _)| follower.clone()).collect();
-        let tokens = &mut self.tokens;
-        self.awaited.retain(|(head, concerned)| {
-            let everywhere = roster::all_applied(&list, *head);
-            if everywhere {
-                concerned
-                    .iter()
-                    .filter_map(|number| tokens.get_mut(number).map(|token| token.confirmed = true))
-                    .count();
-            }
-            !everywhere
-        });
-    }
-
-    fn push(&mut self, event: &Event) {
-        self.publish(Body::Event { epoch: epoch(self.epoch), event: event.clone() });
-    }
-
-    /// Sends a message to all consumers.
-    fn publish(&mut self, body: Body) {
-        let bytes = self.write(body);
-        self.overhears(&bytes);
-        for to in 0..CONSUMERS {
-            self.send(to, true, || Packet::ToConsumer(to, bytes.clone()));
-        }
-    }
-
     fn write(&self, body: Body) -> Bytes {
         self.keys.write(&Message { authority: name(), body }).expect("few tags").into()
-    }
-
-    /// The last of the log is lost, and another history begins.
-    fn fail_over(&mut self) {
-        let kept = self.head - self.random.below(self.head.min(3) + 1);
-        for (_, event) in self.log.split_off(&(kept + 1)) {
-            for token in self.tokens.values_mut() {
-                if token.revoked.is_some_and(|revoked| revoked.seq == event.seq) {
-                    (token.revoked, token.lost) = (None, true);
-                }
-            }
-        }
-        (self.head, self.epoch) = (kept, self.epoch + 1);
-    }
-
-    fn head(&self) -> Head {
-        // What is visible: with numbers drawn early there may be holes below.
-        let seq = self.log.last_key_value().map_or(0, |(seq, _)| *seq);
-        Head { epoch: epoch(self.epoch), seq }
-    }
-
-    /// What a server knows that may lag behind: the history, and the last event of it.
-    fn known(&mut self) -> (u64, u64) {
-        let behind = if self.healed { 0 } else { self.random.between(0, self.lag) };
-        let then = usize::try_from(self.tick.saturating_sub(behind)).expect("few");
-        let head = self.head();
-        match self.heads.get(then) {
-            Some((of, seq)) if behind > 0 => (*of, *seq),
-            _ => (self.epoch, head.seq),
-        }
-    }
-
-    /// What a server says of a token, and as of which event.
-    fn answer(&mut self, token: u64) -> (bool, (Epoch, u64)) {
-        let (of, as_of) = self.known();
-        let revoked = self.tokens.get(&token).and_then(|token| token.revoked);
-        // With numbers drawn early, what is counted need not be visible.
-        let visible = revoked.is_some_and(|revoked| {
-            revoked.epoch <= of && revoked.seq <= as_of && self.log.contains_key(&revoked.seq)
-        });
-        (!visible, (epoch(of), as_of))
     }
 
     // The nodes of the authority.
@@ -494,21 +347,14 @@ impl World {
             match action {
                 authority::Action::Send(body) => self.publish(body),
                 authority::Action::ReadHead => {
-                    let now = Boot(self.tick * TICK);
-                    let due = self.rosters[at].due(now);
-                    if !mutation::is(Mutation::Unlisted) {
-                        self.note(&due);
-                    }
-                    self.rosters[at].written(now, &due);
                     // Read at once, and told late: the oldest head that may be told.
-                    let read = (self.healed || !self.random.chance(20)).then(|| self.head());
+                    let (read, unlisted) = self.read_head(at);
+                    let read = read.filter(|_| self.healed || !self.random.chance(20));
                     let after = if self.healed { 0 } else { self.random.between(0, 3) };
-                    self.at(self.tick + after, Packet::HeadRead(process, read));
+                    self.at(self.tick + after, Packet::HeadRead(process, read, unlisted));
                 }
                 authority::Action::ReadRange { nonce, after, limit } => {
-                    let events =
-                        self.log.range(after.seq + 1..).take(limit).map(|(_, e)| e.clone()).collect();
-                    let read = Some((epoch(self.epoch), events));
+                    let read = Some(self.range(at, after.seq, limit));
                     self.at(self.tick + 1, Packet::RangeRead(process, nonce, after, read));
                 }
                 // Queries take a way of their own here.
@@ -555,13 +401,17 @@ impl World {
                         return;
                     }
                     let progressed = roster.progressed();
-                    roster.written(now, &progressed);
-                    self.note(&progressed);
+                    if self.is_writable(at) {
+                        self.rosters[at].written(now, &progressed);
+                        self.note(&progressed);
+                    }
                     self.node(at, |node, actions| node.message(&body, actions));
                 }
             }
-            Packet::HeadRead(by, _) | Packet::RangeRead(by, ..) if self.started[by.node] != by.started => {}
-            Packet::HeadRead(by, read) => self.node(by.node, |node, actions| node.head(read, actions)),
+            Packet::HeadRead(by, ..) | Packet::RangeRead(by, ..) if self.started[by.node] != by.started => {}
+            Packet::HeadRead(by, read, unlisted) => {
+                self.node(by.node, |node, actions| node.head(read, &unlisted, actions));
+            }
             Packet::RangeRead(by, nonce, after, read) => {
                 self.node(by.node, |node, actions| node.range(nonce, after, read, actions));
             }
@@ -578,6 +428,7 @@ impl World {
                 let wakes = self.caches[at].paused_until;
                 self.at(wakes, packet);
             }
+            Packet::ToConsumer(at, _) if self.is_deaf(at) => {}
             Packet::ToConsumer(at, bytes) => {
                 if let Ok(Message { body, .. }) = self.keys.read(&bytes) {
                     self.consumer(at, |machine, now, nonce, actions| {
@@ -592,14 +443,18 @@ impl World {
 
     fn mischief(&mut self) {
         self.repeats();
+        self.deafens();
         if self.random.chance(50) {
             self.revoke();
         }
-        if self.random.chance(20) && !self.log.is_empty() {
-            let seq = self.random.between(1, self.head);
-            if let Some(event) = self.log.get(&seq).cloned() {
-                self.push(&event);
-            }
+        if self.random.chance(20) {
+            self.push_again();
+        }
+        if self.random.below(10_000) < self.full {
+            self.fill_up();
+        }
+        if self.has_room_again() {
+            (0..3).for_each(|_| self.revoke());
         }
         if self.random.chance(3) {
             let (who, inbound) = (self.random.index(CONSUMERS), self.random.chance(500));
@@ -637,7 +492,7 @@ impl World {
     }
 
     fn step(&mut self) {
-        self.heads.push((self.epoch, self.head().seq));
+        self.remember_head();
         if !self.healed {
             self.mischief();
         }
@@ -688,6 +543,7 @@ impl World {
         self.healed = true;
         self.parted.clear();
         self.down_until.fill(0);
+        self.repair();
         // Nodes that wait for a reading that was begun in bad times get it; those that were told to stop are new.
         self.caches.iter_mut().for_each(|cache| cache.paused_until = 0);
         let last = *self.tokens.last_key_value().expect("some").1;
@@ -696,7 +552,16 @@ impl World {
         let asked = self.issue_to(last.subject, false);
         let local = self.issue_to(last.subject, true);
         (0..HEALED).for_each(|_| self.step());
-        for (at, number) in (0..CONSUMERS).flat_map(|at| [(at, asked), (at, local)]) {
+        self.all_are_admitted(&[asked, local]);
+        // For two leases and more, nothing can be revoked; and nobody notices.
+        self.fill_up_for(u64::MAX);
+        (0..HEALED).for_each(|_| self.step());
+        self.all_are_admitted(&[asked, local]);
+    }
+
+    /// From every cache.
+    fn all_are_admitted(&mut self, numbers: &[u64]) {
+        for (at, number) in (0..CONSUMERS).flat_map(|at| numbers.iter().map(move |number| (at, *number))) {
             let hit = (0..20).any(|_| {
                 let hit = self.request(at, number);
                 self.step();
@@ -789,6 +654,10 @@ fn every_line_of_the_protocol_is_needed() {
         M::Unlisted,
         M::EndlessSilence,
         M::HastySilence,
+        M::HeadUnproven,
+        M::ConfirmUnproven,
+        M::UnlistedReadOnly,
+        M::StruckAtOnce,
         M::OldPage,
         M::MessageMac,
         M::EchoNonce,

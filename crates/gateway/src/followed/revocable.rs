@@ -241,8 +241,11 @@ impl Revocable {
             return Kept::Not;
         }
         // For good, also where the answer knows nothing of that: it may be one of a database that was deposed, or has lost it.
-        if view.denials().is_some_and(|denials| denials.denies(self.denying(), self.issued_at)) {
-            return Kept::Denied;
+        if let Some(denials) = view.denials()
+            && denials.denies(self.denying(), self.issued_at)
+        {
+            // A copy that is being loaded may know more than what is cached rests on: it refuses nobody who could be admitted again.
+            return if denials.is_whole() { Kept::Denied } else { Kept::Again };
         }
         match view.fill(*ticket, as_of, &self.tags, now) {
             Ok(stamp) => Kept::For(Hold::Followed(Arc::new(self.held(followed, stamp)))),

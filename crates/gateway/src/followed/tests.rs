@@ -215,6 +215,18 @@ async fn a_word_of_another_history_lets_nobody_in_who_was_refused() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_that_is_not_whole_refuses_nobody_and_admits_nobody() {
+    let issuer = Issuer::new();
+    let denials = issuer.followed.view.denials().unwrap();
+    denials.add(issuer.tag("denied"), Denial { not_before: None, until: i64::MAX });
+    issuer.says(Says::Good(Head { epoch: EPOCH, seq: 3 }));
+    let told = issuer.token("denied").ask().await;
+    assert!(matches!(told, Told::Silent), "what is cached may not know of it yet");
+    issuer.says(Says::Denied(Head { epoch: EPOCH, seq: 4 }));
+    assert!(matches!(issuer.token("denied").ask().await, Told::Denied));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_word_of_somebody_who_follows_counts_for_no_more_than_is_known_here() {
     let mut issuer = Issuer::new();
     let once = |issuer: &Issuer, jti, epoch| {

@@ -31,7 +31,7 @@ use parking_lot::{Mutex, RwLock};
 pub use crate::labels::{Consulted, HandshakeFailure, Outcome, Protocol, Refusal, StatusClass};
 pub use authorizer::AuthorizerMetrics;
 pub use encode::Format;
-pub use provider::ProviderStats;
+pub use provider::{DatabaseState, ProviderStats};
 pub use series::{EndpointMetrics, ListenerMetrics, RouteMetrics};
 pub use sources::{BuildInfo, CacheSample, FollowSample, IssuerSample, Reloads};
 

@@ -1,4 +1,4 @@
-//! Counts of the provider that runs beside the gateway.
+//! Counts of the provider that runs beside the gateway, and how its database is.
 //!
 //! Its threads are not workers, and a request of it costs a thousand times what a lock costs: so here is one lock for each
 //! endpoint, where workers have shards. Does not own: the names of endpoints; the binary passes words of its program text.
@@ -11,10 +11,20 @@ use parking_lot::{Mutex, RwLock};
 use super::encode::{Encoder, Kind};
 use super::histogram::{Histogram, REQUEST_BOUND, Total};
 
-/// Requests of a provider, by endpoint.
+/// Requests of a provider, by endpoint, and the state of its database.
 #[derive(Default)]
 pub struct ProviderStats {
     endpoints: RwLock<BTreeMap<&'static str, Mutex<Endpoint>>>,
+    database: RwLock<Option<DatabaseState>>,
+}
+
+/// How a provider's database was when it was last looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatabaseState {
+    /// It proves that it is in force.
+    pub proven: bool,
+    /// It takes changes, as far as any were tried.
+    pub writable: bool,
 }
 
 #[derive(Default)]
@@ -40,7 +50,28 @@ impl ProviderStats {
         self.endpoints.write().entry(endpoint).or_default().get_mut().count(status, nanos);
     }
 
+    /// The database was looked at.
+    pub fn database(&self, state: DatabaseState) {
+        *self.database.write() = Some(state);
+    }
+
     pub(super) fn render(&self, e: &mut Encoder) {
+        if let Some(DatabaseState { proven, writable }) = *self.database.read() {
+            for (name, help, is) in [
+                (
+                    "postern_provider_database_proven",
+                    "Whether the provider's database answers and proves that no other has taken over.",
+                    proven,
+                ),
+                (
+                    "postern_provider_database_writable",
+                    "Whether the provider's database takes changes.",
+                    writable,
+                ),
+            ] {
+                e.family(name, Kind::Gauge, help).sample(&[], u64::from(is));
+            }
+        }
         let endpoints = self.endpoints.read();
         let mut family = e.family(
             "postern_provider_requests",

@@ -11,11 +11,7 @@ use coherence::{
     roster::{all_applied, has_applied},
 };
 use serde::Serialize;
-use store::{
-    StoreError,
-    followers::Listed,
-    invalidation::{ConfirmDenied, ProveHead},
-};
+use store::{StoreError, followers::Listed};
 use tokio::time::{Instant, sleep};
 
 use super::{Admin, AdminFault};
@@ -103,7 +99,7 @@ impl Admin<'_> {
     /// Whether a token that was revoked is refused everywhere by now.
     pub(super) async fn refusal(&self, token: &Presented) -> Result<Refusal, AdminFault> {
         let store = self.provider.store();
-        let (head, denied) = store.write(ConfirmDenied(token.tags(self.provider.secrets()))).await?;
+        let (head, denied) = store.confirm(token.tags(self.provider.secrets())).await?;
         let against = denied.iter().filter(|d| d.not_before.is_none_or(|then| token.read_at < then));
         // The first of them is enough; what denies it without an event is as old as the rest, at the latest.
         let seq = against.map(|denied| denied.seq).min().unwrap_or(head.seq);
@@ -130,7 +126,7 @@ impl Admin<'_> {
 pub(crate) async fn in_force(provider: &Provider, since: Instant) -> Result<InForce, StoreError> {
     let store = provider.store();
     // Read after it was durable: it counts that. Proven: a database that another has taken over from must not say that all is done.
-    let head = store.write(ProveHead).await?;
+    let head = store.prove_head().await?;
     loop {
         let listed = store.followers().await.ok();
         let followers: Option<Vec<_>> =

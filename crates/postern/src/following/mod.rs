@@ -22,9 +22,9 @@ use coherence::denials::{Denial, Denials};
 use coherence::drive::{self, Answers, Copies, Told};
 use coherence::end::{Counts, End};
 use coherence::repeat::{ByMessage, EveryWay};
-use coherence::roster::{GONE, Roster};
+use coherence::roster::{GONE, MARK, Roster};
 use coherence::tags::TagKey;
-use coherence::time::BootClock;
+use coherence::time::{Boot, BootClock};
 use coherence::transport::amqp::{self, Amqp};
 use coherence::transport::memory::Memory;
 use coherence::transport::nats;
@@ -41,7 +41,7 @@ use gateway::metrics::FollowSample;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use store::Store;
-use store::followers::{Canary, ForgetFollower, Listed};
+use store::followers::{Canary, ForgetFollower, Listed, MarkFollower};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast, mpsc};
 use tokio::task::AbortHandle;
@@ -61,6 +61,8 @@ const APPENDED: usize = 1024;
 const QUIET: Duration = Duration::from_mins(1);
 /// How often the list of followers is looked through.
 const LOOK: Duration = Duration::from_secs(10);
+/// How often an issuer is asked whether it answers, while nothing is heard of it.
+const TRY: Duration = Duration::from_secs(1);
 /// How often what is over is looked for among what is denied.
 const EXPIRE: Duration = Duration::from_mins(1);
 
@@ -151,8 +153,10 @@ struct Heard {
     flushed: Mutex<BTreeMap<&'static str, u64>>,
     /// Something was revoked, or everything is to be learnt anew.
     news: Notify,
-    /// Whether there ever was a lease.
+    /// Whether there ever was a lease, or an answer in its place.
     begun: AtomicBool,
+    /// A lease after the issuer was last heard of, or answered when it was asked: a [`Boot`].
+    answers_until: std::sync::atomic::AtomicU64,
 }
 
 impl Following {
@@ -192,6 +196,7 @@ impl Following {
             on.spawn(attended).abort_handle(),
             on.spawn(following).abort_handle(),
             on.spawn(expire(view)).abort_handle(),
+            on.spawn(try_out(followed.clone(), told.clone())).abort_handle(),
         ];
         Ok(Self { followed, end, told, roster: None, tasks })
     }
@@ -304,13 +309,29 @@ impl Following {
         &self.end
     }
 
-    /// Why requests should not be sent here: nothing was heard of the issuer yet.
+    /// Why requests should not be sent here: nothing was heard of the issuer yet, and it did not answer either.
     pub fn unready(&self) -> Option<String> {
-        if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() {
+        if self.told.begun.load(Ordering::Relaxed) || self.lease_left().is_some() || self.answers() {
             self.told.begun.store(true, Ordering::Relaxed);
             return None;
         }
         Some(format!("issuer {} has not said yet what is revoked", self.followed.issuer))
+    }
+
+    /// Why no token of the issuer is admitted: it was heard of, is not any more, and has not answered for a lease.
+    pub fn silent(&self) -> Option<String> {
+        let silent = self.lease_left().is_none() && !self.answers() && self.unready().is_none();
+        silent.then(|| {
+            format!(
+                "issuer {} is not heard of and does not answer: each of its tokens is answered 503",
+                self.followed.issuer
+            )
+        })
+    }
+
+    /// Whether the issuer was heard of or answered within the last lease, as far as it was looked at.
+    fn answers(&self) -> bool {
+        self.end.clock.now() < Boot(self.told.answers_until.load(Ordering::Relaxed))
     }
 
     /// What is not as it should be although requests are answered.
@@ -561,6 +582,21 @@ fn word(cause: Cause) -> &'static str {
     }
 }
 
+/// Asks about nothing, now and then, while there is no lease: whether tokens can be asked about is known before somebody comes with one. Who has
+/// just begun hears of the issuer first, as a rule, and knows more then.
+async fn try_out(followed: Arc<Followed>, told: Arc<Heard>) {
+    let begun = followed.clock.now();
+    loop {
+        let now = followed.clock.now();
+        let leased = now < followed.view.lease();
+        let is_due = now.since(begun) >= followed.lease;
+        if leased || is_due && followed.desk.ask(&[], 0).await.is_some() {
+            told.answers_until.fetch_max(now.plus(followed.lease).0, Ordering::Relaxed);
+        }
+        tokio::time::sleep(TRY).await;
+    }
+}
+
 /// Drops what is over from what is denied.
 async fn expire(view: Arc<View>) {
     loop {
@@ -581,9 +617,9 @@ async fn sing(store: Store) {
     }
 }
 
-/// Strikes followers off the list that have written nothing for too long, by this process's clock.
+/// Strikes followers off the list that have written nothing for too long, by this process's clock: marks them first, and looks again.
 async fn forget_gone(store: Store) {
-    let mut seen: HashMap<ConsumerId, (u64, tokio::time::Instant)> = HashMap::new();
+    let mut seen: HashMap<ConsumerId, ((u64, bool), tokio::time::Instant)> = HashMap::new();
     loop {
         tokio::time::sleep(LOOK).await;
         // While the database is away nobody is written down, and nobody is gone for that.
@@ -593,14 +629,20 @@ async fn forget_gone(store: Store) {
         };
         let now = tokio::time::Instant::now();
         seen.retain(|id, _| listed.iter().any(|listed| listed.follower.id == *id));
-        for Listed { follower, beat, .. } in listed {
-            let (last, since) = seen.entry(follower.id).or_insert((beat, now));
-            if *last != beat {
-                (*last, *since) = (beat, now);
-            } else if now.duration_since(*since) >= GONE {
-                // What fails is tried again.
-                let _ = store.write(ForgetFollower { id: follower.id, beat }).await;
+        for Listed { follower, beat, marked, .. } in listed {
+            let id = follower.id;
+            let (last, since) = seen.entry(id).or_insert(((beat, marked), now));
+            if *last != (beat, marked) {
+                (*last, *since) = ((beat, marked), now);
             }
+            // What fails is tried again.
+            let _ = match now.duration_since(*since) {
+                unchanged if marked && unchanged >= GONE - MARK => {
+                    store.write(ForgetFollower { id, beat }).await
+                }
+                unchanged if !marked && unchanged >= MARK => store.write(MarkFollower { id, beat }).await,
+                _ => Ok(()),
+            };
         }
     }
 }

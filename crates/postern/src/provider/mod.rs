@@ -27,13 +27,13 @@ use coherence::drive::Answers;
 use coherence::secret::SharedSecret;
 use gateway::clock::{Clock as _, SystemClock};
 use gateway::listen::Claim;
-use gateway::metrics::ProviderStats;
+use gateway::metrics::{DatabaseState, ProviderStats};
 use idp::secrets::Purpose;
 use idp::signals::ToldSample;
 use idp::{Entropy as _, Parts, ProviderFault, Secrets};
 use parking_lot::{Mutex, RwLock};
 use store::invalidation::BeginHistory;
-use store::{Dialect, Epoch, OpenError, Store};
+use store::{Dialect, Epoch, OpenError, Store, StoreError};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -172,7 +172,7 @@ impl Running {
         let tending = runtime.spawn(tend(provider.clone(), following.clone()));
         let provider = Arc::new(RwLock::new(provider));
         let unready = Arc::new(Mutex::new(None));
-        runtime.spawn(look(store.clone(), unready.clone()));
+        runtime.spawn(look(store.clone(), unready.clone(), stats.clone()));
         runtime.spawn(tell_name_conflicts(store.clone()));
         drop(guard);
         let secret = text;
@@ -406,10 +406,13 @@ impl Live {
     }
 }
 
-/// Looks at the database from time to time, and keeps what is wrong with it.
-async fn look(store: Store, unready: Arc<Mutex<Option<String>>>) {
+/// Looks at the database from time to time, and keeps what is wrong with it. One that answers and does not prove that it is in force is of no
+/// use: whoever follows it is not answered.
+async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<ProviderStats>) {
     loop {
-        let seen = store.head().await.err().map(|error| format!("provider: {error}"));
+        let seen = store.prove_head().await.err().map(unproven);
+        let writable = store.storing().fault().is_none();
+        stats.database(DatabaseState { proven: seen.is_none(), writable });
         let before = std::mem::replace(&mut *unready.lock(), seen.clone());
         match (before, seen) {
             (None, Some(reason)) => tracing::error!("{reason}"),
@@ -418,4 +421,10 @@ async fn look(store: Store, unready: Arc<Mutex<Option<String>>>) {
         }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+fn unproven(error: StoreError) -> String {
+    format!(
+        "provider: the database does not prove that it is in force, so that nobody who follows is answered: {error}"
+    )
 }

@@ -260,7 +260,7 @@ fn what_a_killed_provider_acknowledged_holds_on_postgresql() {
 
 /// How far files of a process may grow, if it is still there: beyond that, writing fails as on a full disk. `None`: as far as
 /// there is room.
-fn leave_room(process: &str, bytes: Option<u64>) {
+pub(crate) fn leave_room(process: &str, bytes: Option<u64>) {
     let limit = bytes.map_or("unlimited".to_owned(), |bytes| bytes.to_string());
     let Ok(owner) = std::fs::metadata(format!("/proc/{process}")) else { return };
     let mut command = Command::new("prlimit");

@@ -6,7 +6,7 @@ use coherence::drive::Log as _;
 use coherence::roster::Follower;
 use coherence::{ConsumerId, Name};
 use store::access_tokens::Revoke;
-use store::followers::{Canary, ForgetFollower};
+use store::followers::{Canary, ForgetFollower, MarkFollower};
 use store::{Epoch, Head};
 
 use crate::databases::{EPOCH, NOW, on_both, revocation, tag};
@@ -49,13 +49,25 @@ on_both! {
 
     async fn only_who_said_nothing_meanwhile_is_forgotten(database: Database) {
         let store = database.open().await;
-        let forget = |beat| ForgetFollower { id: ConsumerId([1; 16]), beat };
+        let id = ConsumerId([1; 16]);
+        let forget = |beat| ForgetFollower { id, beat };
+        let entry = async || {
+            let listed = store.followers().await.unwrap();
+            listed.first().map(|listed| (listed.beat, listed.marked))
+        };
         store.note(&[follower(1, None)]).await;
         store.note(&[follower(1, None)]).await;
-        store.write(forget(1)).await.unwrap();
-        assert_eq!(store.followers().await.unwrap().len(), 1);
+        store.write(MarkFollower { id, beat: 1 }).await.unwrap();
         store.write(forget(2)).await.unwrap();
-        assert_eq!(store.followers().await.unwrap(), []);
+        assert_eq!(entry().await, Some((2, false)), "not before it is marked");
+        store.write(MarkFollower { id, beat: 2 }).await.unwrap();
+        assert_eq!(entry().await, Some((2, true)));
+        store.note(&[follower(1, None)]).await;
+        store.write(forget(2)).await.unwrap();
+        assert_eq!(entry().await, Some((3, false)), "it was heard of");
+        store.write(MarkFollower { id, beat: 3 }).await.unwrap();
+        store.write(forget(3)).await.unwrap();
+        assert_eq!(entry().await, None);
     }
 
     async fn a_quiet_log_gets_a_canary(database: Database) {

@@ -15,6 +15,7 @@ mod login_sessions;
 mod names;
 mod operators;
 mod people;
+mod proof;
 mod security_events;
 mod silence;
 mod so_far;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::town::{BOUND, Town, until};
-use crate::support::free;
+use crate::support::{free, get};
 
 /// A server of the test's own; `kill -9` when it is dropped.
 struct Server {
@@ -186,16 +186,54 @@ fn what_is_read_where_nothing_can_be_committed_lets_nobody_in() {
     for gateway in [node, &elsewhere] {
         until(|| gateway.status(&token) == 503, "without a lease");
         assert_eq!(gateway.status(&opaque), 503);
+        until(|| get(&gateway.admin, "/readyz").contains(" 503 "), "known to be of no use");
     }
     let read = node.post("opaque", "/introspect", &format!("token={opaque}"));
     assert!(
         read.starts_with("HTTP/1.1 200 ") && read.contains("\"active\":true"),
         "it can still be read: {read}"
     );
+    assert!(get(&node.admin, "/readyz").contains("does not prove that it is in force"));
+    assert!(node.metric("postern_provider_database_proven") < 0.5);
     standby.signal("-CONT");
     for gateway in [node, &elsewhere] {
         until(|| [&token, &opaque].iter().all(|token| gateway.status(token) == 200), "back");
+        until(|| get(&gateway.admin, "/readyz").contains(" 200 "), "ready");
     }
+}
+
+#[test]
+fn a_standby_that_was_not_promoted_lets_nobody_in() {
+    let primary = Server::primary();
+    let standby = Server::standby(&primary);
+    let name = Name::of(&primary);
+    let mut town = Town::new("standby", 1, &format!("postgres://postern@127.0.0.1:{}/postgres", name.port));
+    let elsewhere = town.elsewhere("");
+    let node = &town.nodes[0];
+    let (token, revoked) = (node.token(), node.token());
+    for gateway in [node, &elsewhere] {
+        assert_eq!([&token, &revoked].map(|token| gateway.status(token)), [200; 2]);
+    }
+    node.revoke(&revoked);
+    let durable = primary.ask("SELECT pg_current_wal_lsn()::text");
+    let arrived = format!("SELECT pg_last_wal_replay_lsn() >= '{durable}'");
+    until(|| standby.ask(&arrived) == "t", "replicated");
+    name.to.store(standby.port, Ordering::Relaxed);
+    drop(primary);
+    // It can be read. What is read there, another server may have gone beyond.
+    for gateway in [node, &elsewhere] {
+        until(|| gateway.status(&token) == 503, "without a lease");
+        until(|| get(&gateway.admin, "/readyz").contains(" 503 "), "known to be of no use");
+        assert_ne!(gateway.status(&revoked), 200);
+    }
+    town.nodes[0].process.wait_for("does not prove that it is in force");
+    standby.promote();
+    for gateway in [&town.nodes[0], &elsewhere] {
+        until(|| gateway.status(&token) == 200, "back");
+        assert_eq!(gateway.status(&revoked), 401);
+        until(|| get(&gateway.admin, "/readyz").contains(" 200 "), "ready");
+    }
+    town.nodes[0].process.wait_for("the provider's database answers again");
 }
 
 #[test]

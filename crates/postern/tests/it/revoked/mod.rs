@@ -4,6 +4,7 @@ mod asked;
 mod everywhere;
 mod failover;
 mod hole;
+mod read_only;
 mod replayed;
 mod rough;
 mod sieve;

@@ -88,6 +88,11 @@ impl Town {
         Self::started(name, nodes, database, more, |_, arguments| Running::start(arguments))
     }
 
+    /// One node, for which a limit of a file's size is an error, as on a full disk.
+    pub(super) fn with_limits_as_errors(name: &str, database: &str) -> Self {
+        Self::started(name, 1, database, "", |_, arguments| Running::start_with_limits_as_errors(arguments))
+    }
+
     /// One node, whose wall clock is wrong by as much as this says.
     pub(super) fn with_clock(name: &str, shift: &str) -> Self {
         Self::started(name, 1, "sqlite://postern.db?mode=rwc", "", |folder, arguments| {

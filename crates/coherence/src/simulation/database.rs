@@ -1,0 +1,370 @@
+//! The database: its log, who is written down in it, and what is read of it where.
+//!
+//! A head, and what is said of single tokens, has to be *proved* ([`World::prove`]): by a server that is in force. What else is read may be of a replica that
+//! lags behind, or of a server that was deposed and does not know it ([`Old`]). After a failover the history is another one as soon as anything
+//! is written, and until then nothing is proved. A database that takes no changes proves all the same, unless that has yet to be written.
+
+use std::collections::BTreeMap;
+
+use super::{CONSUMERS, NODES, Packet, Revoked, TICK, Token, World, epoch, tag};
+use crate::mutation::{self, Mutation};
+use crate::roster::{self, Follower};
+use crate::time::Boot;
+use crate::wire::Body;
+use crate::words::{ConsumerId, Epoch, Event, Head};
+
+pub(super) struct Database {
+    pub(super) epoch: u64,
+    pub(super) head: u64,
+    pub(super) log: BTreeMap<u64, Event>,
+    /// How many servers have been in force, and which of them wrote last.
+    servers: u64,
+    written_by: u64,
+    /// Until when nothing can be written.
+    full_until: u64,
+    /// The head at each tick: what replicas know.
+    heads: Vec<(u64, u64)>,
+    /// Who follows.
+    list: BTreeMap<ConsumerId, Entry>,
+}
+
+struct Entry {
+    follower: Follower,
+    written: u64,
+    /// When it was marked: it is about to be struck off.
+    marked: Option<u64>,
+}
+
+/// What a server had when it was deposed.
+pub(super) struct Old {
+    epoch: u64,
+    pub(super) log: BTreeMap<u64, Event>,
+    until: u64,
+}
+
+impl Default for Database {
+    fn default() -> Self {
+        Self {
+            epoch: 1,
+            head: 0,
+            log: BTreeMap::new(),
+            servers: 1,
+            written_by: 1,
+            full_until: 0,
+            heads: Vec::new(),
+            list: BTreeMap::new(),
+        }
+    }
+}
+
+impl Database {
+    fn visible(&self) -> Head {
+        // With numbers drawn early there may be holes below.
+        Head { epoch: epoch(self.epoch), seq: last(&self.log) }
+    }
+}
+
+fn last(log: &BTreeMap<u64, Event>) -> u64 {
+    log.last_key_value().map_or(0, |(seq, _)| *seq)
+}
+
+fn ticks(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).expect("minutes") / TICK
+}
+
+impl World {
+    fn is_full(&self) -> bool {
+        self.tick < self.database.full_until
+    }
+
+    /// From here on nothing can be written, for a while.
+    pub(super) fn fill_up(&mut self) {
+        if self.is_full() {
+            return;
+        }
+        let spell = self.random.one_of(&[30, 200, 1250]);
+        self.fill_up_for(self.tick + spell);
+    }
+
+    pub(super) fn fill_up_for(&mut self, until: u64) {
+        self.database.full_until = until;
+    }
+
+    /// Just now changes were refused.
+    pub(super) fn has_room_again(&self) -> bool {
+        self.tick > 0 && self.tick == self.database.full_until
+    }
+
+    /// Nothing is wrong any more.
+    pub(super) fn repair(&mut self) {
+        self.database.full_until = 0;
+        self.old.fill_with(|| None);
+    }
+
+    /// Whether a node can write.
+    pub(super) fn is_writable(&self, node: usize) -> bool {
+        !self.is_full() && self.old[node].is_none()
+    }
+
+    pub(super) fn remember_head(&mut self) {
+        let head = (self.database.epoch, self.database.visible().seq);
+        self.database.heads.push(head);
+        let tick = self.tick;
+        for old in &mut self.old {
+            old.take_if(|old| old.until <= tick);
+        }
+    }
+
+    // What is revoked.
+
+    pub(super) fn revoke(&mut self) {
+        let live: Vec<_> = self.tokens.values().filter(|t| t.revoked.is_none()).map(|t| t.number).collect();
+        let Some(chosen) = live.get(self.random.index(live.len().max(1))).map(|n| self.tokens[n]) else {
+            return;
+        };
+        let whole_subject = self.random.chance(300);
+        if !self.is_full() {
+            self.revoke_token(chosen, whole_subject);
+        }
+    }
+
+    pub(super) fn revoke_token(&mut self, chosen: Token, whole_subject: bool) {
+        self.database.head += 1;
+        let named = if whole_subject { tag(2, chosen.subject) } else { tag(1, chosen.number) };
+        // What is issued in this very tick is spared: it comes after this.
+        let not_before = whole_subject.then(|| i64::try_from(self.tick).expect("few"));
+        let event = Event { seq: self.database.head, tags: vec![named], not_before, until: i64::MAX };
+        let concerned = |t: &&Token| {
+            let spared = not_before.is_some_and(|then| t.issued >= then);
+            let named = if whole_subject { t.subject == chosen.subject } else { t.number == chosen.number };
+            t.revoked.is_none() && named && !spared
+        };
+        let concerned: Vec<_> = self.tokens.values().filter(concerned).map(|t| t.number).collect();
+        let early = mutation::is(Mutation::ReplyBeforeCommit);
+        if mutation::is(Mutation::Sequence) || early {
+            if early {
+                self.database.head -= 1;
+                for token in &concerned {
+                    self.reply(*token, u64::MAX);
+                }
+            }
+            let after = self.random.between(0, 100);
+            self.at(self.tick + after, Packet::Commit(event, concerned));
+        } else {
+            self.commit(event, &concerned);
+        }
+        (0..2).for_each(|_| self.issue());
+    }
+
+    fn reply(&mut self, token: u64, seq: u64) {
+        let (epoch, tick) = (self.database.epoch, self.tick);
+        if let Some(token) = self.tokens.get_mut(&token) {
+            let replied = token.revoked.map_or(tick, |revoked| revoked.replied);
+            token.revoked = Some(Revoked { epoch, seq, replied });
+        }
+    }
+
+    pub(super) fn commit(&mut self, mut event: Event, concerned: &[u64]) {
+        self.draw();
+        if mutation::is(Mutation::ReplyBeforeCommit) {
+            self.database.head += 1;
+            event.seq = self.database.head;
+        }
+        for token in concerned {
+            self.reply(*token, event.seq);
+        }
+        self.database.log.insert(event.seq, event.clone());
+        let head = Head { epoch: epoch(self.database.epoch), seq: event.seq };
+        self.awaited.push((head, concerned.to_vec()));
+        self.push(&event);
+    }
+
+    fn push(&mut self, event: &Event) {
+        self.publish(Body::Event { epoch: epoch(self.database.epoch), event: event.clone() });
+    }
+
+    /// Some event of the log once more.
+    pub(super) fn push_again(&mut self) {
+        if self.database.log.is_empty() {
+            return;
+        }
+        let seq = self.random.between(1, self.database.head);
+        if let Some(event) = self.database.log.get(&seq).cloned() {
+            self.push(&event);
+        }
+    }
+
+    /// The last of the log is lost, and another history begins. Some nodes are not told.
+    pub(super) fn fail_over(&mut self) {
+        for node in 0..NODES {
+            if self.random.chance(500) {
+                let until = self.tick + self.random.between(20, 400);
+                let Database { epoch, log, .. } = &self.database;
+                self.old[node] = Some(Old { epoch: *epoch, log: log.clone(), until });
+            }
+        }
+        let kept = self.database.head - self.random.below(self.database.head.min(3) + 1);
+        for (_, event) in self.database.log.split_off(&(kept + 1)) {
+            for token in self.tokens.values_mut() {
+                if token.revoked.is_some_and(|revoked| revoked.seq == event.seq) {
+                    (token.revoked, token.lost) = (None, true);
+                }
+            }
+        }
+        self.database.head = kept;
+        self.database.servers += 1;
+    }
+
+    /// Something is written: by another server than the last time, in another history.
+    fn draw(&mut self) {
+        if self.database.written_by != self.database.servers {
+            self.database.written_by = self.database.servers;
+            self.database.epoch += 1;
+        }
+    }
+
+    // Who follows.
+
+    /// Writes down who follows: never less of the same history than is written.
+    pub(super) fn note(&mut self, followers: &[Follower]) {
+        for follower in followers {
+            let mut follower = follower.clone();
+            let before = self.database.list.get(&follower.id).and_then(|entry| entry.follower.applied);
+            if let Some(before) = before {
+                match &mut follower.applied {
+                    Some(now) if now.epoch == before.epoch => now.seq = now.seq.max(before.seq),
+                    Some(_) => {}
+                    none => *none = Some(before),
+                }
+            }
+            let entry = Entry { follower, written: self.tick, marked: None };
+            self.database.list.insert(entry.follower.id, entry);
+        }
+    }
+
+    /// Forgets whoever is gone, in two steps.
+    fn strike_off(&mut self) {
+        let (mark, gone) = (ticks(roster::MARK), ticks(roster::GONE));
+        let (tick, at_once) = (self.tick, mutation::is(Mutation::StruckAtOnce));
+        self.database.list.retain(|_, entry| match entry.marked {
+            _ if at_once => tick - entry.written < gone,
+            Some(marked) => tick - marked < gone - mark,
+            None => {
+                entry.marked = (tick - entry.written >= mark).then_some(tick);
+                true
+            }
+        });
+    }
+
+    /// Looks at the list for those who wait.
+    pub(super) fn wait(&mut self) {
+        if !self.is_full() {
+            self.strike_off();
+        }
+        let list: Vec<_> = self.database.list.values().map(|entry| entry.follower.clone()).collect();
+        let tokens = &mut self.tokens;
+        self.awaited.retain(|(head, concerned)| {
+            let everywhere = roster::all_applied(&list, *head);
+            if everywhere {
+                concerned
+                    .iter()
+                    .filter_map(|number| tokens.get_mut(number).map(|token| token.confirmed = true))
+                    .count();
+            }
+            !everywhere
+        });
+    }
+
+    // What is read, and where.
+
+    /// The head, by a node whose server is in force. Where nothing can be written, a history that has yet to begin is not proved.
+    pub(super) fn prove(&mut self, node: usize) -> Option<Head> {
+        if let Some(old) = &self.old[node] {
+            let read = Head { epoch: epoch(old.epoch), seq: last(&old.log) };
+            return mutation::is(Mutation::HeadUnproven).then_some(read);
+        }
+        if self.is_full() && self.database.written_by != self.database.servers {
+            return None;
+        }
+        self.draw();
+        Some(self.database.visible())
+    }
+
+    /// The head for those who have asked, and who of them must not be told.
+    pub(super) fn read_head(&mut self, node: usize) -> (Option<Head>, Vec<ConsumerId>) {
+        let now = Boot(self.tick * TICK);
+        let due = self.rosters[node].due(now);
+        let mut unlisted = Vec::new();
+        if self.is_writable(node) {
+            if !mutation::is(Mutation::Unlisted) {
+                self.note(&due);
+            }
+            self.rosters[node].written(now, &due);
+        } else if !mutation::is(Mutation::UnlistedReadOnly) {
+            let stands =
+                |id: &ConsumerId| self.database.list.get(id).is_some_and(|entry| entry.marked.is_none());
+            unlisted = due.into_iter().map(|follower| follower.id).filter(|id| !stands(id)).collect();
+        }
+        (self.prove(node), unlisted)
+    }
+
+    /// A stretch of the log, as a node reads it.
+    pub(super) fn range(&self, node: usize, after: u64, limit: usize) -> (Epoch, Vec<Event>) {
+        let (of, log) = match &self.old[node] {
+            Some(old) => (old.epoch, &old.log),
+            None => (self.database.epoch, &self.database.log),
+        };
+        (epoch(of), log.range(after + 1..).take(limit).map(|(_, event)| event.clone()).collect())
+    }
+
+    /// What a server knows that may lag behind: the history, and the last event of it.
+    pub(super) fn known(&mut self) -> (u64, u64) {
+        let behind = if self.healed { 0 } else { self.random.between(0, self.lag) };
+        let then = usize::try_from(self.tick.saturating_sub(behind)).expect("few");
+        match self.database.heads.get(then) {
+            Some((of, seq)) if behind > 0 => (*of, *seq),
+            _ => (self.database.epoch, self.database.visible().seq),
+        }
+    }
+
+    /// What a node has read of the log that need not be in force: the history, how far it goes, and its events.
+    pub(super) fn read_log(&mut self, node: usize) -> (u64, u64, &BTreeMap<u64, Event>) {
+        let (of, seq) = self.known();
+        match &self.old[node] {
+            Some(old) => (old.epoch, last(&old.log), &old.log),
+            None => (of, seq, &self.database.log),
+        }
+    }
+
+    /// The same as far as it is proved, with the log.
+    pub(super) fn prove_log(&mut self, node: usize) -> Option<(Head, &BTreeMap<u64, Event>)> {
+        let proven = self.prove(node);
+        let (of, seq, log) = self.read_log(node);
+        match proven {
+            // What lags behind proves nothing.
+            Some(head) => Some((head, log)),
+            None if mutation::is(Mutation::ConfirmUnproven) => Some((Head { epoch: epoch(of), seq }, log)),
+            None => None,
+        }
+    }
+
+    /// What a server says of a token, and as of which event.
+    pub(super) fn answer(&mut self, token: u64) -> (bool, (Epoch, u64)) {
+        let (of, as_of) = self.known();
+        let revoked = self.tokens.get(&token).and_then(|token| token.revoked);
+        // With numbers drawn early, what is counted need not be visible.
+        let visible = revoked.is_some_and(|revoked| {
+            revoked.epoch <= of && revoked.seq <= as_of && self.database.log.contains_key(&revoked.seq)
+        });
+        (!visible, (epoch(of), as_of))
+    }
+
+    /// Sends a message to all consumers.
+    pub(super) fn publish(&mut self, body: Body) {
+        let bytes = self.write(body);
+        self.overhears(&bytes);
+        for to in 0..CONSUMERS {
+            self.send(to, true, || Packet::ToConsumer(to, bytes.clone()));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! A database that answers and takes no changes: who may come in goes on to come in, and nothing is revoked until it takes changes again.
+
+use std::time::{Duration, Instant};
+
+use super::town::{BOUND, Node, Town, until};
+use crate::provider_faults::leave_room;
+use crate::support::{database_of_its_own, get, psql, told};
+
+/// More than two leases.
+const LONG: Duration = Duration::from_secs(12);
+
+struct Tokens {
+    good: [String; 2],
+    revoked: [String; 2],
+}
+
+impl Tokens {
+    fn of(node: &Node) -> Self {
+        let both = || [node.token(), node.token_of("opaque")];
+        Self { good: both(), revoked: both() }
+    }
+
+    fn statuses(tokens: &[String; 2], gateway: &Node) -> [u16; 2] {
+        [gateway.status(&tokens[0]), gateway.status(&tokens[1])]
+    }
+}
+
+fn revoke(node: &Node, token: &str) -> bool {
+    let client = if token.starts_with("ptn_") { "opaque" } else { "app" };
+    let answer = node.post(client, "/revoke", &format!("token={token}"));
+    let done = answer.starts_with("HTTP/1.1 200 ");
+    assert!(done || answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    done
+}
+
+/// For longer than two leases nothing can be changed, and nobody notices who only comes in. Then it can again.
+fn goes_on_without_changes(town: &mut Town, set_writable: impl Fn(&Town, bool)) {
+    let elsewhere = town.elsewhere("");
+    let tokens = Tokens::of(&town.nodes[0]);
+    for gateway in [&town.nodes[0], &elsewhere] {
+        assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2]);
+        assert_eq!(Tokens::statuses(&tokens.revoked, gateway), [200; 2]);
+    }
+    let stream = elsewhere.stream(&tokens.good[0]);
+    set_writable(town, false);
+    let began = Instant::now();
+    while began.elapsed() < LONG {
+        for gateway in [&town.nodes[0], &elsewhere] {
+            let after = began.elapsed();
+            assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2], "after {after:?}");
+            assert!(get(&gateway.admin, "/readyz").starts_with("HTTP/1.1 200 "), "after {after:?}");
+        }
+        assert!(!revoke(&town.nodes[0], &tokens.revoked[0]), "nothing is revoked that is not kept");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(!stream.is_finished(), "what is open stays open");
+    begins_meanwhile(town, &tokens.good[0]);
+    let node = &mut town.nodes[0];
+    let lease = format!("postern_coherence_lease_seconds{{issuer=\"http://{}\"}}", node.provider);
+    for gateway in [&*node, &elsewhere] {
+        assert!(gateway.metric(&lease) > 0.0, "each token need not be asked about");
+    }
+    assert!(get(&node.admin, "/readyz").contains("changes could not be stored lately: "));
+    assert_eq!(
+        ["proven", "writable"].map(|what| node.metric(&format!("postern_provider_database_{what}")) > 0.5),
+        [true, false]
+    );
+    node.process.wait_for("changes cannot be stored");
+
+    set_writable(town, true);
+    for token in &tokens.revoked {
+        until(|| revoke(&town.nodes[0], token), "revoked");
+        let revoked = Instant::now();
+        for gateway in [&town.nodes[0], &elsewhere] {
+            until(|| gateway.status(token) == 401, "refused");
+            assert!(revoked.elapsed() < BOUND, "{:?}", revoked.elapsed());
+        }
+    }
+    for gateway in [&town.nodes[0], &elsewhere] {
+        assert_eq!(Tokens::statuses(&tokens.good, gateway), [200; 2]);
+    }
+    town.nodes[0].process.wait_for("changes are stored again");
+}
+
+#[test]
+fn who_is_valid_goes_on_while_postgresql_takes_no_changes() {
+    let (url, name) = database_of_its_own("readonly");
+    let server = told("POSTERN_TEST_POSTGRES").unwrap();
+    let mut town = Town::new("read-only", 1, &url);
+    goes_on_without_changes(&mut town, |_, writable| {
+        let to = if writable { "off" } else { "on" };
+        psql(&server, &format!("ALTER DATABASE {name} SET default_transaction_read_only = {to}"));
+        // It is a setting of sessions that begin from here on.
+        psql(
+            &server,
+            &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
+        );
+    });
+}
+
+/// A gateway that begins now cannot be written down, and gets no lease: it asks about each token, and serves.
+fn begins_meanwhile(town: &Town, token: &str) {
+    let mut gateway = town.start_elsewhere("");
+    gateway.begun();
+    assert_eq!([gateway.status(token), gateway.status("nobodys")], [200, 401]);
+    let asked = format!(
+        "postern_coherence_questions_total{{issuer=\"http://{}\",result=\"good\"}}",
+        town.nodes[0].provider
+    );
+    assert!(gateway.metric(&asked) >= 1.0);
+    let ready = get(&gateway.admin, "/readyz");
+    assert!(ready.contains(" 200 ") && ready.contains("is asked about each token"), "{ready}");
+}
+
+#[test]
+fn who_is_valid_goes_on_while_a_file_has_no_room() {
+    let mut town = Town::with_limits_as_errors("no-room", "sqlite://postern.db?mode=rwc");
+    goes_on_without_changes(&mut town, |town, writable| {
+        // No file may grow beyond what the log beside the database has by now.
+        leave_room(&town.nodes[0].process.id(), (!writable).then_some(4096));
+    });
+}

@@ -1,0 +1,181 @@
+//! What a database says that is certain to be in force, while it takes changes and while it takes none.
+
+use std::process::Command;
+use std::time::Duration;
+
+use coherence::drive::Log as _;
+use coherence::roster::Follower;
+use coherence::{ConsumerId, Name};
+use sqlx::{AnyConnection, Connection as _, Executor as _};
+use store::access_tokens::Revoke;
+use store::followers::MarkFollower;
+use store::{Head, Store, Tag};
+
+use crate::databases::{Database, EPOCH, NOW, on_both, revocation, tag, told};
+
+/// Set for the process that is to prove without room: the database's URL.
+const CRAMPED: &str = "POSTERN_TEST_STORE_PROVES";
+
+fn follower(number: u8) -> Follower {
+    Follower {
+        id: ConsumerId([number; 16]),
+        called: Name::new(&format!("gateway-{number}")).unwrap(),
+        lease: Duration::from_secs(5),
+        applied: None,
+    }
+}
+
+fn ids(numbers: &[u8]) -> Vec<ConsumerId> {
+    numbers.iter().map(|number| ConsumerId([*number; 16])).collect()
+}
+
+async fn revoke(store: &Store, name: &str) -> bool {
+    store.write(Revoke { revocation: revocation(name), now: NOW }).await.is_ok()
+}
+
+/// The number of the head, and which of these are denied.
+async fn confirmed(store: &Store, names: &[&str]) -> (u64, Vec<Tag>) {
+    let (head, denied) = store.confirm(names.iter().map(|name| tag(name)).collect()).await.unwrap();
+    (head.seq, denied.into_iter().map(|denied| denied.tag).collect())
+}
+
+on_both! {
+    async fn what_is_proved_is_what_is_there(database: Database) {
+        let stores = database.open_all().await;
+        assert_eq!(stores[0].prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 0 });
+        for n in 1..=20 {
+            let store = &stores[n % stores.len()];
+            assert!(revoke(store, &format!("t{n}")).await);
+            for store in &stores {
+                assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: n as u64 });
+                let name = format!("t{n}");
+                assert_eq!(confirmed(store, &[&name, "other"]).await, (n as u64, vec![tag(&name)]));
+            }
+        }
+        let many: Vec<_> = (1..=1000).map(|n| format!("t{n}")).collect();
+        let many: Vec<_> = many.iter().map(String::as_str).collect();
+        assert_eq!(confirmed(&stores[0], &many).await.1.len(), 20, "however many are asked about");
+        assert_eq!(confirmed(&stores[0], &[]).await, (20, Vec::new()));
+    }
+
+    async fn who_stands_in_the_list_is_told_with_the_head(database: Database) {
+        let store = database.open().await;
+        assert!(store.note(&[follower(1), follower(2)]).await);
+        let listed = async || store.listed(&ids(&[1, 2, 3])).await.unwrap();
+        assert_eq!(listed().await, (Head { epoch: EPOCH, seq: 0 }, ids(&[1, 2])));
+        store.write(MarkFollower { id: ConsumerId([1; 16]), beat: 1 }).await.unwrap();
+        assert_eq!(listed().await.1, ids(&[2]), "about to be struck off");
+        assert!(store.note(&[follower(1)]).await);
+        assert_eq!(listed().await.1, ids(&[1, 2]));
+    }
+}
+
+/// Ends the sessions of a database, and has those that begin from here on change nothing, or change things again.
+async fn set_read_only(database: &Database, to: &str) {
+    let (server, name) = database.url.rsplit_once('/').unwrap();
+    let name = name.trim_end_matches('?');
+    let mut admin = AnyConnection::connect(&format!("{server}/postgres")).await.unwrap();
+    for statement in [
+        format!("ALTER DATABASE {name} SET default_transaction_read_only = {to}"),
+        format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'"),
+    ] {
+        admin.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+}
+
+/// A session that was ended shows at the next question.
+async fn settled(store: &Store) {
+    while store.prove_head().await.is_err() || store.head().await.is_err() {}
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_changes_proves_what_it_says() {
+    let database = Database::postgres().await;
+    let store = database.open().await;
+    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    set_read_only(&database, "on").await;
+    settled(&store).await;
+    assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
+    assert!(store.storing().fault().is_some(), "it is known that nothing is kept");
+    assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 1 });
+    assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
+    let (head, listed) = store.listed(&ids(&[1, 2])).await.unwrap();
+    assert_eq!((head.seq, listed), (1, ids(&[1])));
+    set_read_only(&database, "off").await;
+    while !revoke(&store, "after").await {}
+    assert_eq!(confirmed(&store, &["before", "meanwhile", "after"]).await.1.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_holds_keeps_nobody_from_being_answered() {
+    let database = Database::postgres().await;
+    let store = database.open().await;
+    assert!(revoke(&store, "before").await);
+    let mut other = AnyConnection::connect(&database.url).await.unwrap();
+    let mut held = other.begin().await.unwrap();
+    held.execute("UPDATE invalidation_head SET seq = seq").await.unwrap();
+    assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
+    held.rollback().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_message_may_be_written_a_change_is_the_proof() {
+    let database = Database::postgres().await;
+    drop(database.open().await);
+    let (server, name) = database.url.rsplit_once('/').unwrap();
+    let (name, role) = (name.trim_end_matches('?'), format!("plain_{}", name.trim_end_matches('?')));
+    let mut admin = AnyConnection::connect(&database.url).await.unwrap();
+    for statement in [
+        "REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text) FROM PUBLIC".to_owned(),
+        format!("CREATE ROLE {role} LOGIN"),
+        format!("GRANT ALL ON SCHEMA public TO {role}"),
+        format!("GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}"),
+        format!("GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {role}"),
+    ] {
+        admin.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+    let (_, address) = server.rsplit_once('@').unwrap();
+    let store = Store::open(&format!("postgres://{role}@{address}/{name}"), EPOCH).await.unwrap();
+    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    assert_eq!(store.prove_head().await.unwrap().seq, 1);
+    assert_eq!(confirmed(&store, &["before"]).await, (1, vec![tag("before")]));
+    set_read_only(&database, "on").await;
+    while store.head().await.is_err() {}
+    assert!(store.prove_head().await.is_err() && store.confirm(vec![tag("before")]).await.is_err());
+    assert_eq!(store.listed(&ids(&[1])).await, None, "without a change nothing is proved");
+}
+
+/// The process that has no room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_proves_without_room() {
+    let Some(url) = told(CRAMPED) else { return };
+    let store = Store::open(&url, EPOCH).await.unwrap();
+    assert!(revoke(&store, "before").await && store.note(&[follower(1)]).await);
+    let process = std::process::id().to_string();
+    let limited = Command::new("prlimit").args(["--pid", &process, "--fsize=4096:"]).status().unwrap();
+    assert!(limited.success());
+    assert!(!revoke(&store, "meanwhile").await && !store.note(&[follower(1)]).await);
+    assert_eq!(store.prove_head().await.unwrap(), Head { epoch: EPOCH, seq: 1 });
+    assert_eq!(confirmed(&store, &["before", "meanwhile"]).await, (1, vec![tag("before")]));
+    assert_eq!(store.listed(&ids(&[1, 2])).await.unwrap().1, ids(&[1]));
+    println!("proved");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_without_room_proves_what_it_says() {
+    let database = Database::sqlite();
+    drop(database.open().await);
+    let cramped = Command::new("env")
+        .args(["--ignore-signal=XFSZ"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "proof::a_node_that_proves_without_room", "--nocapture"])
+        .env(CRAMPED, &database.url)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&cramped.stdout);
+    assert!(
+        cramped.status.success() && said.contains("proved"),
+        "{said}{}",
+        String::from_utf8_lossy(&cramped.stderr)
+    );
+}
