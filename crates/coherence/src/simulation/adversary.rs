@@ -118,9 +118,10 @@ impl World {
         if self.random.chance(100) {
             bytes.truncate(self.random.index(bytes.len()));
         }
-        let packet = match to_nodes {
-            true => Packet::ToNode(self.random.index(NODES), bytes),
-            false => Packet::ToConsumer(self.random.index(CONSUMERS), bytes),
+        let packet = if to_nodes {
+            Packet::ToNode(self.random.index(NODES), bytes)
+        } else {
+            Packet::ToConsumer(self.random.index(CONSUMERS), bytes)
         };
         self.at(self.tick + 1, packet);
     }

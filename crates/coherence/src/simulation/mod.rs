@@ -432,7 +432,7 @@ impl World {
             Packet::ToConsumer(at, bytes) => {
                 if let Ok(Message { body, .. }) = self.keys.read(&bytes) {
                     self.consumer(at, |machine, now, nonce, actions| {
-                        machine.message(now, &body, nonce, actions)
+                        machine.message(now, &body, nonce, actions);
                     });
                 }
             }
