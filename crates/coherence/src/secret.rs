@@ -136,7 +136,9 @@ const LEAST_DIFFERENT: usize = 8;
 /// only a secret that is none takes another time.
 pub fn is_regular(secret: &[u8]) -> bool {
     let mut seen = [false; 256];
-    secret.iter().for_each(|byte| seen[usize::from(*byte)] = true);
+    for byte in secret {
+        seen[usize::from(*byte)] = true;
+    }
     let different = seen.iter().filter(|seen| **seen).count();
     let mut steps = secret.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]));
     let first = steps.next();
@@ -167,7 +169,8 @@ mod tests {
 
     /// Bytes as they could have been drawn.
     fn drawn(bytes: usize) -> Vec<u8> {
-        (0..bytes).map(|at| (at * at * 7 + at * 3 + 11) as u8).collect()
+        let drawn = (0..bytes).map(|at| u8::try_from((at * at * 7 + at * 3 + 11) % 256));
+        drawn.collect::<Result<_, _>>().expect("a byte")
     }
 
     fn secret(tags: u8, numbers: &[u8]) -> SharedSecret {

@@ -12,7 +12,9 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use auth::time::Timestamp;
+use coherence::confirm::Confirm;
 use coherence::consumer::{Consumer, Settings};
+use coherence::denials::{Denial, Denials};
 use coherence::drive::{self, Answers, Log};
 use coherence::end::End;
 use coherence::roster::Follower;
@@ -136,8 +138,14 @@ impl Log for Revocations {
     }
 }
 
+impl Confirm for Revocations {
+    async fn denied(&self, _: Vec<Tag>) -> Option<(Head, Vec<(Tag, Denial)>)> {
+        Some((Log::head(self).await?, Vec::new()))
+    }
+}
+
 impl drive::Copies for Revocations {
-    async fn load(&self, _: &coherence::denials::Denials) -> Option<Head> {
+    async fn load(&self, _: &Denials) -> Option<Head> {
         Log::head(self).await
     }
 }

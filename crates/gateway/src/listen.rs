@@ -310,10 +310,9 @@ mod tests {
                 continue;
             }
             for shares in [true, false] {
-                let first = match shares {
-                    true => port(&format!("{taken}:0"), Claim::Alone).expect("a free port"),
-                    false => std::net::TcpListener::bind(format!("{taken}:0")).expect("a free port"),
-                };
+                let at = format!("{taken}:0");
+                let first = if shares { port(&at, Claim::Alone) } else { std::net::TcpListener::bind(at) };
+                let first = first.expect("a free port");
                 let at = format!("{wanted}:{}", first.local_addr().expect("bound").port());
                 assert!(in_use(port(&at, Claim::Alone)), "{taken} and {wanted}");
                 assert_eq!(port(&at, Claim::Shared).is_ok(), shares, "{taken} and {wanted}");

@@ -148,7 +148,7 @@ pub fn run(arguments: &Arguments) -> Result<(), RelayError> {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let faults = faults.clone();
-                thread::spawn(move || carry(client, to, kind, &faults));
+                thread::spawn(move || carry(&client, to, kind, &faults));
             }
         });
     }
@@ -170,7 +170,7 @@ fn written_at(path: &Path) -> Option<SystemTime> {
 }
 
 /// A connection, until both directions are at their end.
-fn carry(client: TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
+fn carry(client: &TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
     let Ok(server) = TcpStream::connect(to) else { return };
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (Ok(from_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
@@ -184,7 +184,7 @@ fn carry(client: TcpStream, to: SocketAddr, kind: Kind, faults: &Faults) {
     };
     thread::scope(|scope| {
         scope.spawn(|| pass(from_client, &server, false));
-        pass(from_server, &client, true);
+        pass(from_server, client, true);
     });
 }
 

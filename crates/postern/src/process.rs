@@ -15,7 +15,7 @@ use gateway::authenticate::{Authenticator, Surroundings};
 use gateway::cache::{Generation, Secret};
 use gateway::cgroup::{self, Cgroup};
 use gateway::clock::{Clock as _, SystemClock};
-use gateway::config::ListenAddress;
+use gateway::config::{Config, ListenAddress};
 use gateway::events::Receiver;
 use gateway::followed::{self, Followed, Follows};
 use gateway::listen::{self, Claim};
@@ -160,13 +160,7 @@ impl Process {
         let quota = cgroup.as_ref().and_then(Cgroup::quota_cores);
         let available = cgroup::available_cores();
         let workers = settings.workers.map_or_else(|| cgroup::workers(quota, available), usize::from);
-        let kind = match (config.listeners.is_empty(), &provider) {
-            (false, None) => "gateway",
-            (false, Some(_)) => "gateway+provider",
-            (true, _) => "provider",
-        };
-        let first = config.listeners.first().map(|listener| &listener.address);
-        let called = following::called(kind, &raw.telemetry.service, first);
+        let called = called(&config, provider.is_some(), &raw.telemetry.service);
         let ways = Ways::open(&coherence, called, control.handle())?;
         let databases = (sessions.clone(), provider.as_ref().map(|provider| provider.database.clone()));
         let provider =
@@ -459,6 +453,16 @@ fn control_runtime() -> Result<tokio::runtime::Runtime, Failure> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(1).thread_name("control").enable_all().build();
     runtime.map_err(|error| Failure::new(format!("cannot start the control thread: {error}")))
+}
+
+/// What people know this process by.
+fn called(config: &Config, has_provider: bool, service: &str) -> coherence::Name {
+    let kind = match (config.listeners.is_empty(), has_provider) {
+        (false, false) => "gateway",
+        (false, true) => "gateway+provider",
+        (true, _) => "provider",
+    };
+    following::called(kind, service, config.listeners.first().map(|listener| &listener.address))
 }
 
 /// Keeps sessions of browsers in a database.

@@ -150,7 +150,7 @@ impl World {
             }
             // Asked while a flush was under way: it was read after whatever was forgotten, and admits once.
             Err(Voided::Old) if now >= view.lease() && !view.has_flushed(&flight.ticket) => {
-                self.admit(at, token)
+                self.admit(at, token);
             }
             Err(_) => {}
         }

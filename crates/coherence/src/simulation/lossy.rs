@@ -14,7 +14,7 @@ use crate::query::{Answer, Query};
 use crate::repeat::Repeated;
 use crate::time::Boot;
 use crate::wire::{Body, Keys};
-use crate::words::{Epoch, Event, Head, Name, Nonce};
+use crate::words::{Event, Head, Name, Nonce};
 
 const TICK: u64 = 5_000_000;
 /// A minute.
@@ -83,11 +83,7 @@ impl World {
     }
 
     fn head(&self) -> Head {
-        Head { epoch: self.epoch(), seq: self.log.len() as u64 }
-    }
-
-    fn epoch(&self) -> Epoch {
-        epoch(1)
+        Head { epoch: epoch(1), seq: self.log.len() as u64 }
     }
 
     fn at(&mut self, tick: u64, packet: Packet) {
@@ -147,11 +143,11 @@ impl World {
             }
             Packet::Head => {
                 let head = self.head();
-                self.node(|node, actions| node.head(Some(head), actions));
+                self.node(|node, actions| node.head(Some(head), &[], actions));
             }
             Packet::Range(nonce, after) => {
                 let events = self.log.iter().filter(|event| event.seq > after.seq).cloned().collect();
-                let read = Some((self.epoch(), events));
+                let read = Some((epoch(1), events));
                 self.node(|node, actions| node.range(nonce, after, read, actions));
             }
             Packet::Answer(bytes) => {
@@ -167,8 +163,7 @@ impl World {
         let seq = self.log.len() as u64 + 1;
         let event = Event { seq, tags: vec![tag(1, seq)], not_before: None, until: i64::MAX };
         self.log.push(event.clone());
-        let epoch = self.epoch();
-        self.node(|_, actions| Authority::appended(epoch, event, actions));
+        self.node(|_, actions| Authority::appended(epoch(1), event, actions));
     }
 
     fn ask(&mut self) -> Result<(), Broken> {
@@ -192,7 +187,9 @@ impl World {
             return Err(Broken::Question);
         }
         asked.tick(now, &mut bodies);
-        bodies.into_iter().for_each(|body| self.send(Packet::ToNode(body)));
+        for body in bodies {
+            self.send(Packet::ToNode(body));
+        }
         Ok(())
     }
 

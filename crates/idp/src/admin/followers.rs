@@ -115,8 +115,8 @@ impl Admin<'_> {
             store.events(head.seq.saturating_sub(1), 1).await?.into_iter().find(|e| e.seq == head.seq);
         // What is not in the log any more is older than any lease.
         let age = event.map_or(Duration::MAX, |event| self.provider.now().since(event.at));
-        let within =
-            lease.map_or(0, |lease| (lease + CLOCKS).saturating_sub(age).as_secs_f64().ceil() as u64);
+        let left = lease.map_or(Duration::ZERO, |lease| (lease + CLOCKS).saturating_sub(age));
+        let within = left.as_secs() + u64::from(left.subsec_nanos() > 0);
         let not_yet = late.iter().map(|follower| follower.called.to_string()).collect();
         Ok(Refusal { everywhere: within == 0, not_yet, within: (within > 0).then_some(within) })
     }

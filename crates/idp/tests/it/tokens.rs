@@ -147,7 +147,7 @@ async fn introspection_of_an_audience_tells_of_no_other() {
         }
     })
     .await;
-    const UNKNOWN: &str = r#"{"active":false}"#;
+    let unknown = r#"{"active":false}"#;
     let ask = async |client: &str, token: &str| {
         let answer = world.call("/introspect", client, &format!("token={token}")).await;
         answer.text().to_owned()
@@ -164,19 +164,19 @@ async fn introspection_of_an_audience_tells_of_no_other() {
             let answer = world.call("/token", sender, &body).await.json();
             let token = answer["access_token"].as_str().unwrap();
             let heard = ask("api", token).await;
-            assert_eq!(heard != UNKNOWN, told, "{sender} {named}: {heard}");
-            assert_eq!(ask("own", token).await, UNKNOWN, "{named}");
-            assert_ne!(ask(sender, token).await, UNKNOWN, "its own");
-            assert_ne!(ask("gateway", token).await, UNKNOWN, "one that may ask about all");
+            assert_eq!(heard != unknown, told, "{sender} {named}: {heard}");
+            assert_eq!(ask("own", token).await, unknown, "{named}");
+            assert_ne!(ask(sender, token).await, unknown, "its own");
+            assert_ne!(ask("gateway", token).await, unknown, "one that may ask about all");
         }
     }
     // what is meant for the provider itself, and what refreshes it, is none of its business
     let tokens = world.tokens("app", "openid").await;
     for name in ["access_token", "refresh_token"] {
-        assert_eq!(ask("api", tokens[name].as_str().unwrap()).await, UNKNOWN, "{name}");
+        assert_eq!(ask("api", tokens[name].as_str().unwrap()).await, unknown, "{name}");
     }
     let own = world.call("/token", "api", "grant_type=client_credentials").await.json();
-    assert_ne!(ask("api", own["access_token"].as_str().unwrap()).await, UNKNOWN);
+    assert_ne!(ask("api", own["access_token"].as_str().unwrap()).await, unknown);
 }
 
 #[tokio::test]

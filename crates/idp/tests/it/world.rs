@@ -248,17 +248,16 @@ impl World {
             answer = browser.follow(answer).await;
             if answer.status == 303 {
                 return query(answer.location());
+            }
+            let text = answer.text().to_owned();
+            if text.contains("action=\"/login\"") {
+                let form = answer.form("/login");
+                answer = browser.submit(&form, &[("username", "ada"), ("password", PASSWORD)]).await;
+            } else if text.contains("action=\"/consent\"") {
+                answer = browser.submit(&answer.form("/consent"), &[("decision", "allow")]).await;
             } else {
-                let text = answer.text().to_owned();
-                if text.contains("action=\"/login\"") {
-                    let form = answer.form("/login");
-                    answer = browser.submit(&form, &[("username", "ada"), ("password", PASSWORD)]).await;
-                } else if text.contains("action=\"/consent\"") {
-                    answer = browser.submit(&answer.form("/consent"), &[("decision", "allow")]).await;
-                } else {
-                    let form = answer.form(&ask.redirect_uri());
-                    return form.hidden.into_iter().collect();
-                }
+                let form = answer.form(&ask.redirect_uri());
+                return form.hidden.into_iter().collect();
             }
         }
         panic!("no end of pages: {}", answer.text());

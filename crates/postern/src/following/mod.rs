@@ -637,7 +637,7 @@ async fn forget_gone(store: Store) {
             }
             // What fails is tried again.
             let _ = match now.duration_since(*since) {
-                unchanged if marked && unchanged >= GONE - MARK => {
+                unchanged if marked && unchanged >= GONE.saturating_sub(MARK) => {
                     store.write(ForgetFollower { id, beat }).await
                 }
                 unchanged if !marked && unchanged >= MARK => store.write(MarkFollower { id, beat }).await,

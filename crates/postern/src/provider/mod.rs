@@ -310,7 +310,7 @@ async fn tell_name_conflicts(store: Store) {
             }
         }
         Err(error) => {
-            tracing::warn!(%error, "names could not be compared: `postern admin user conflicts` does it again")
+            tracing::warn!(%error, "names could not be compared: `postern admin user conflicts` does it again");
         }
     }
 }
@@ -410,7 +410,7 @@ impl Live {
 /// use: whoever follows it is not answered.
 async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<ProviderStats>) {
     loop {
-        let seen = store.prove_head().await.err().map(unproven);
+        let seen = store.prove_head().await.err().as_ref().map(unproven);
         let writable = store.storing().fault().is_none();
         stats.database(DatabaseState { proven: seen.is_none(), writable });
         let before = std::mem::replace(&mut *unready.lock(), seen.clone());
@@ -423,7 +423,7 @@ async fn look(store: Store, unready: Arc<Mutex<Option<String>>>, stats: Arc<Prov
     }
 }
 
-fn unproven(error: StoreError) -> String {
+fn unproven(error: &StoreError) -> String {
     format!(
         "provider: the database does not prove that it is in force, so that nobody who follows is answered: {error}"
     )

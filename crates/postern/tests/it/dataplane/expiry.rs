@@ -175,7 +175,7 @@ impl Lasting {
         }))
     }
 
-    fn is_cut_with(self, end: f64, what: &str) {
+    fn ends_with(self, end: f64, what: &str) {
         let cut = self.0.join().unwrap();
         assert!(end <= cut && cut < end + PROMISED, "{what}: cut {:.3} s after the end", cut - end);
     }
@@ -199,7 +199,7 @@ fn what_a_token_let_in_is_cut_when_it_ends() {
         ("a stream of HTTP/2", town.http2(&token)),
     ];
     for (what, lasting) in cut {
-        lasting.is_cut_with(end, what);
+        lasting.ends_with(end, what);
     }
     assert_eq!(town.status(&token), 401);
     assert!(goes_on.iter().all(|lasting| !lasting.0.is_finished()), "of a token that is good");
@@ -240,8 +240,8 @@ fn what_an_opaque_token_let_in_is_cut_when_it_ends() {
     let end = now() + BRIEF;
     exp.store(end, Relaxed);
     let (stream, tunnel) = (town.stream("opaque"), town.tunnel("opaque"));
-    stream.is_cut_with(end as f64, "chunks");
-    tunnel.is_cut_with(end as f64, "a tunnel");
+    stream.ends_with(end as f64, "chunks");
+    tunnel.ends_with(end as f64, "a tunnel");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn what_a_certificate_let_in_is_cut_when_it_ends() {
         }))
     };
     let (goes_on, cut) = (open(long), open(brief));
-    cut.is_cut_with(end as f64, "chunks");
+    cut.ends_with(end as f64, "chunks");
     assert!(!goes_on.0.is_finished());
     assert!(town.folder.0.exists());
 }
@@ -300,8 +300,8 @@ fn an_edge_that_asked_another_gateway_cuts_when_the_token_ends() {
         let other = asked.issuer.token(|_| {});
         let goes_on = edge.stream(&other);
         let (stream, tunnel) = (edge.stream(&token), edge.tunnel(&token));
-        stream.is_cut_with(end, "chunks");
-        tunnel.is_cut_with(end, "a tunnel");
+        stream.ends_with(end, "chunks");
+        tunnel.ends_with(end, "a tunnel");
         assert_eq!(edge.status(&token), 401);
         assert!(!goes_on.0.is_finished());
     }
@@ -325,7 +325,7 @@ fn a_route_may_keep_open_what_a_token_let_in() {
         Lasting::reading(client.socket)
     };
     let (kept, closed) = (open("/kept/stream"), open("/closed/stream"));
-    closed.is_cut_with(end, "chunks");
+    closed.ends_with(end, "chunks");
     until("the promise is over", || seconds() > end + PROMISED);
     assert!(!kept.0.is_finished());
     let mut client = town.client();

@@ -42,7 +42,9 @@ fn who_answers_nothing_is_not_asked_and_one_question_at_a_time_looks_whether_it_
 
     // What was under way is given up with the next question.
     std::thread::sleep(Duration::from_millis(500));
-    paths.iter().for_each(|path| assert!(hole.most(path) < 10));
+    for path in &paths {
+        assert!(hole.most(path) < 10);
+    }
     let (asked, began) = (paths.map(|path| hole.swallowed(path)), Instant::now());
     all_refused(&elsewhere, &[&token, &other, &opaque, &unknown], 100);
     let (asked_since, took) = (paths.map(|path| hole.swallowed(path)), began.elapsed());
