@@ -30,8 +30,9 @@ const MOST: usize = 1 << 20;
 /// Arguments of `postern lab relay`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-For scenarios: a component that stands between two others.
-  postern lab relay --faults faults.toml --http 127.0.0.1:8001=127.0.0.1:8000 --nats 127.0.0.1:4223=127.0.0.1:4222
+For scenarios: it runs until it is ended, as a component of a topology that stands between two others.
+  program = \"postern\"
+  arguments = [\"lab\", \"relay\", \"--faults\", \"@file.faults.toml@\", \"--http\", \"127.0.0.1:@port.http@=127.0.0.1:@front.http@\"]
 
 The file says what is lost, and is read again when it changes:
   answers = \"lose\"     whether over --http anything comes back; or \"pass\"

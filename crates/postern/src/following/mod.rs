@@ -667,9 +667,9 @@ pub fn called(kind: &str, service: &str, address: Option<&ListenAddress>) -> Nam
     let before: String = parts.iter().filter(|part| !part.is_empty()).flat_map(|part| [part, " "]).collect();
     let machine = rustix::system::uname();
     let number = format!("/{}", std::process::id());
-    let left = Name::MAX.saturating_sub(before.len() + number.len());
-    let machine = cut(&machine.nodename().to_string_lossy(), left);
-    Name::new(&cut(&format!("{before}{machine}{number}"), Name::MAX)).expect("a name of one to 64 bytes")
+    // The number stays whole: it is what tells two processes of a machine apart.
+    let rest = cut(&format!("{before}{}", machine.nodename().to_string_lossy()), Name::MAX - number.len());
+    Name::new(&format!("{rest}{number}")).expect("a name of one to 64 bytes")
 }
 
 /// What an issuer is called as an authority: its URL without the scheme, as much of it as a name may be long. Two that are called

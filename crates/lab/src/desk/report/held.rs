@@ -65,21 +65,22 @@ fn answers(seen: &[&Held]) -> String {
     if each.is_empty() { "none".to_owned() } else { each.join(", ") }
 }
 
+/// What was not measured is a dash: a window may be over before anybody looked.
 fn memory(table: &mut Table, variant: &Variant, name: &str, open: f64, seen: &[&Held]) {
     let before: Vec<f64> =
         seen.iter().filter_map(|held| held.memory_before.get(name)).map(|bytes| *bytes as f64).collect();
     let most = figures(variant, &Figure::Memory(name.to_owned()));
-    if before.is_empty() || most.is_empty() {
+    if before.is_empty() && most.is_empty() {
         return;
     }
     let each = figures(variant, &Figure::MemoryPerConnection(name.to_owned()));
-    let each = if each.is_empty() { "–".to_owned() } else { words::bytes(median(&each)) };
+    let bytes = |seen: &[f64]| if seen.is_empty() { "–".to_owned() } else { words::bytes(median(seen)) };
     table.row(vec![
         variant.name.clone(),
         name.to_owned(),
         words::grouped(open),
-        words::bytes(median(&before)),
-        words::bytes(median(&most)),
-        each,
+        bytes(&before),
+        bytes(&most),
+        bytes(&each),
     ]);
 }

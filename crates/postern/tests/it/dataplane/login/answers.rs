@@ -99,7 +99,7 @@ fn who_is_refused_is_told_apart_from_a_provider_that_cannot_answer() {
 #[test]
 fn a_session_that_no_cookie_holds_is_told_with_its_remedy() {
     let stage = Stage::carried();
-    stage.provider.state().groups = (0..400).map(|n| format!("a-group-with-a-long-name-{n:03}")).collect();
+    stage.provider.state().groups = (0..200).map(|n| format!("a-group-with-a-long-name-{n:03}")).collect();
     let mut browser = stage.browser();
     let location = browser.go_to_provider("/");
     let back = browser.back(&stage.provider.approve(&location));

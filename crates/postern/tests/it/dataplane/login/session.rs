@@ -65,8 +65,8 @@ fn what_does_not_fit_into_a_cookie_is_kept_in_a_database() {
     let mut browser = carried.browser();
     let location = browser.go_to_provider("/");
     let refused = browser.back(&carried.provider.approve(&location));
-    assert_eq!(refused.status, 500);
-    assert!(refused.text().contains("does not fit"), "{}", refused.text());
+    assert_eq!(refused.status, 403);
+    assert!(refused.text().contains("can keep in a cookie"), "{}", refused.text());
     assert!(browser.session().is_none());
     let kept = Stage::kept();
     kept.provider.state().padding = 8000;
