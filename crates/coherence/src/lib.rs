@@ -5,7 +5,8 @@
 //! ([`view`], [`denials`]), what is done where that does not help ([`confirm`], with [`query`] as what goes over the network and [`repeat`]
 //! where that loses messages), whether anything is answered at all ([`silence`]), what an answer
 //! about a credential says beside ([`statement`]), what tags are made from ([`tags`]) and who may make them ([`secret`]), and the
-//! messages between them ([`wire`], [`end`]), with the ways that they take ([`transport`]). Does not own: the log in the database, or the
+//! messages between them ([`wire`], [`end`]), with the ways that they take ([`transport`]). Beside them what is said in the log when something is away that a process
+//! depends on ([`outage`]). Does not own: the log in the database, or the
 //! caches themselves.
 //!
 //! An *authority* is one database that owns facts. It keeps a log of what it has taken back: dense numbers from 1, each with
@@ -30,6 +31,7 @@ pub mod denials;
 pub mod drive;
 pub mod end;
 mod mutation;
+pub mod outage;
 pub mod query;
 pub mod relay;
 pub mod repeat;
