@@ -1,24 +1,59 @@
 //! The process's own log, on standard error.
+//!
+//! Owns: its level and form, and whose lines are in it: ours. A library says raw and again and again what we say once and in words of the
+//! configuration, and at its finest levels it writes whole requests, with their credentials. So libraries are heard only by who debugs, and only
+//! their warnings and errors.
 
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::fmt;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt, registry};
 
 use crate::config::raw::{LogFormat, LogLevel};
 
+/// Crates of this workspace, whose lines these are.
+const OURS: [&str; 6] = ["auth", "coherence", "gateway", "idp", "postern", "store"];
+
 /// Sets the log up for the rest of the process. A second call changes nothing.
 pub fn start(level: LogLevel, format: LogFormat) {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-        LogLevel::Trace => LevelFilter::TRACE,
-    };
     let colours = anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never;
-    let log = fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
-    // an error means that there is a log already
-    let _ = match format {
-        LogFormat::Text => log.with_ansi(colours).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
+    let log = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let log = match format {
+        LogFormat::Text => log.with_ansi(colours).boxed(),
+        LogFormat::Json => log.json().flatten_event(true).boxed(),
     };
+    // an error means that there is a log already
+    let _ = registry().with(log.with_filter(heard(level))).try_init();
+}
+
+/// Whose lines are written, from which level on.
+fn heard(level: LogLevel) -> Targets {
+    let (ours, libraries) = match level {
+        LogLevel::Error => (LevelFilter::ERROR, LevelFilter::OFF),
+        LogLevel::Warn => (LevelFilter::WARN, LevelFilter::OFF),
+        LogLevel::Info => (LevelFilter::INFO, LevelFilter::OFF),
+        LogLevel::Debug => (LevelFilter::DEBUG, LevelFilter::WARN),
+        LogLevel::Trace => (LevelFilter::TRACE, LevelFilter::WARN),
+    };
+    Targets::new().with_default(libraries).with_targets(OURS.map(|name| (name, ours)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tracing::Level;
+
+    use super::*;
+
+    #[test]
+    fn libraries_are_heard_by_who_debugs_alone() {
+        let info = heard(LogLevel::Info);
+        assert!(info.would_enable("gateway::review", &Level::INFO));
+        assert!(!info.would_enable("gateway::review", &Level::DEBUG));
+        for library in ["sqlx::pool", "hyper_util::client", "h2::proto", "fe2o3_amqp::connection", "log"] {
+            assert!(!info.would_enable(library, &Level::ERROR), "{library}");
+            assert!(heard(LogLevel::Debug).would_enable(library, &Level::WARN), "{library}");
+            assert!(!heard(LogLevel::Trace).would_enable(library, &Level::INFO), "{library}");
+        }
+    }
 }

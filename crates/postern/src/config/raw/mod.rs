@@ -245,7 +245,8 @@ pub enum AccessLogFormat {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Telemetry {
-    /// What the process's own log on standard error holds. Read at start only.
+    /// What the process's own log on standard error holds. Libraries are heard with `debug` and `trace` alone,
+    /// and only their warnings and errors. Read at start only.
     pub log: LogLevel,
     /// How a line of that log looks. Read at start only.
     pub log_format: LogFormat,
